@@ -232,14 +232,14 @@ class _Context:
             around,
             key=lambda chunk: (abs(chunk.chunk_index - centre.hit.chunk_index), chunk.chunk_index),
         ):
-            neighbour = _complete_table(of_chunk(centre.hit, chunk), catalogs)
+            neighbour = of_chunk(centre.hit, chunk)
             if (
                 chunk.section_id == section
                 and chunk.chunk_type != "parent"
                 and chunk.chunk_text.strip()
                 and not self._repeats(neighbour, None)
             ):
-                self._fits(neighbour, None, centre.anchor)
+                self._fits(_complete_table(neighbour, catalogs), None, centre.anchor)
 
     def _repeats(self, hit: Hit, row: Vectors | None) -> bool:
         if hydration.normalise_blanks(hit.chunk_text) in self.texts or any(

@@ -69,7 +69,7 @@ def verify_answer(
     """Proof of the chunks that `sources` name, and the state of each sentence of an answer whose
     mark [n] means sources[n-1].
 
-    A sentence is `proven`, `changed` (borne out by a version that is live no more) or
+    A sentence is `proven`, `changed` (supported by a version that is no longer live) or
     `unsupported`; one without a mark is compared with all sources, without any with what the
     library finds for it. Raises InputError for too much or nothing to check, or for a mark without
     a source, NotFoundError where nothing is published that could be searched.

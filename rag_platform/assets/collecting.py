@@ -34,8 +34,7 @@ class PartitionKeys:
 
     def drop(self, keys: Collection[str]) -> None:
         """Remove keys."""
-        for key in sorted(set(keys) & self.keys()):
-            self.instance.delete_dynamic_partition(document_versions.name or "", key)
+        self._delete(set(keys) & self.keys())
 
     def follow(self, namespace: str, ledger: Ledger, since: int) -> None:
         """Make the keys of the documents that changed after the change of that number those of what
@@ -49,7 +48,11 @@ class PartitionKeys:
         }
         touched = {f"{namespace}.{each.doc_id}" for each in documents}
         self.instance.add_dynamic_partitions(document_versions.name or "", sorted(wanted))
-        self.drop({key for key in self.keys() - wanted if key.rpartition("@")[0] in touched})
+        self._delete({key for key in self.keys() - wanted if key.rpartition("@")[0] in touched})
+
+    def _delete(self, keys: Collection[str]) -> None:
+        for key in sorted(keys):
+            self.instance.delete_dynamic_partition(document_versions.name or "", key)
 
     def forget(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
         """Erase what was recorded under keys and whatever else names the documents. Returns the

@@ -66,10 +66,10 @@ class MarkdownLoader:
             return False
         if not looks_like_text(head):
             return False
+        if suffix:
+            return True
         text = head.decode("utf-8", "replace").replace("\r\n", "\n")
-        return bool(suffix) or (
-            MARKDOWN_LINE.search(text) is not None and not is_restructured(text, suffix)
-        )
+        return MARKDOWN_LINE.search(text) is not None and not is_restructured(text, suffix)
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a Markdown file. Raises DocumentError: `empty_file`, `binary_content`."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from rag_platform.config.gates import FILENAME as GATES_FILE
 from rag_platform.config.gates import read_gates
@@ -79,7 +79,7 @@ def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: L
         manifest.contents == live
         and profile in (None, manifest.profiles.get("embeddings"))
         and _shows(manifest, rows, ledger)
-        for manifest in (read, *newer)
+        for manifest in chain((read,), newer)  # the others are read only where it does not
     )
 
 
