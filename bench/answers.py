@@ -121,10 +121,9 @@ def publish(documents: Callable[[], list[Path]], namespace: str, strategy_name: 
     started = time.perf_counter()
     received = receive(documents(), namespace, work, ReceiveOptions())
     ingest_versions([work.ledger.version(item) for item in received.to_process], work)
-    parts: dict[str, Any] = {"settings": settings, "store": store, "ledger": work.ledger}
-    manifest, checks = build_candidate(namespace, strategy=work.strategy, **parts)
+    manifest, checks = build_candidate(namespace, work)
     assert all(check.passed for check in checks), checks
-    publish_candidate(namespace, manifest.release_id, **parts)
+    publish_candidate(namespace, manifest.release_id, work)
     print(f"{namespace} built in {time.perf_counter() - started:.0f} s", file=sys.stderr)
     return namespace
 

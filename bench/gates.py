@@ -88,10 +88,7 @@ class Place:
         stale = stale_versions(work.ledger, NAMESPACE, stage_profiles(work.strategy)["embeddings"])
         wanted = dict.fromkeys([*reception.to_process, *(item.version_id for item in stale)])
         ingest_versions([work.ledger.version(version_id) for version_id in wanted], work)
-        parts: dict[str, Any] = {
-            "settings": work.settings, "store": work.store, "ledger": work.ledger
-        }  # fmt: skip
-        manifest, _ = build_candidate(NAMESPACE, strategy=work.strategy, **parts)
+        manifest, _ = build_candidate(NAMESPACE, work)
         built = time.perf_counter()
         before = current(work.store, NAMESPACE)
         spent = time.process_time()
@@ -102,7 +99,7 @@ class Place:
             asked = ask_plainly(work, [before, manifest.release_id])
             print(f"processor time: the gate {spent:.2f} s, its questions alone {asked:.2f} s")
         if publish and not manifest.failures:
-            publish_candidate(NAMESPACE, manifest.release_id, **parts)
+            publish_candidate(NAMESPACE, manifest.release_id, work)
         work.ledger.close()
         check = next((item for item in manifest.checks if item.name == QUALITY_GATE), None)
         return check, built - started, ended - built

@@ -240,12 +240,9 @@ def built(
     settings = load_settings({"caches": {"retrievals": 0, "query_vectors": 0}})
     store = Store(settings.home)
     ledger = open_ledger(store)
-    parts: dict[str, Any] = {
-        "settings": settings,
-        "strategy": load_strategy(settings),
-        "store": store,
-        "ledger": ledger,
-    }
+    workspace = Workspace(
+        settings=settings, strategy=load_strategy(settings), store=store, ledger=ledger
+    )
     folder = root / "documents"
     folder.mkdir()
     for start in range(0, len(things), TEXTS_A_FILE):
@@ -254,11 +251,11 @@ def built(
             for n, thing in enumerate(things[start : start + TEXTS_A_FILE])
         )
         (folder / f"notes-{start:06d}.md").write_text("\n".join(sections), encoding="utf-8")
-    reception = receive([folder], "bench", Workspace(**parts), ReceiveOptions())
-    ingest_versions([ledger.version(item) for item in reception.to_process], Workspace(**parts))
-    manifest, checks = build_candidate("bench", **parts)
+    reception = receive([folder], "bench", workspace, ReceiveOptions())
+    ingest_versions([ledger.version(item) for item in reception.to_process], workspace)
+    manifest, checks = build_candidate("bench", workspace)
     assert all(check.passed for check in checks), checks
-    publish_candidate("bench", manifest.release_id, settings=settings, store=store, ledger=ledger)
+    publish_candidate("bench", manifest.release_id, workspace)
     library = Library(settings, store, hidden=hidden_by_ledger(store))
     try:
         yield library

@@ -93,31 +93,19 @@ def take_in(root: Root, folder: Path) -> Step:
         seconds[name] = time.perf_counter() - began
         return found
 
-    parts = {
-        "settings": root.settings,
-        "strategy": root.strategy,
-        "store": root.store,
-        "ledger": root.ledger,
-    }
+    workspace = Workspace(
+        settings=root.settings, strategy=root.strategy, store=root.store, ledger=root.ledger
+    )
     reception = timed(
         "receive",
-        lambda: receive([folder], NAMESPACE, Workspace(**parts), ReceiveOptions(sync=True)),
-    )  # type: ignore[arg-type]
+        lambda: receive([folder], NAMESPACE, workspace, ReceiveOptions(sync=True)),
+    )
     assert isinstance(reception, Reception)
     totals = timed("ingest", lambda: root.ingest(root.versions(reception.to_process)))
     assert isinstance(totals, IngestionTotals)
-    built = timed("release", lambda: build_candidate(NAMESPACE, **parts)[0])  # type: ignore[arg-type]
+    built = timed("release", lambda: build_candidate(NAMESPACE, workspace)[0])
     assert isinstance(built, Manifest) and not built.failures, built
-    timed(
-        "publish",
-        lambda: publish_candidate(
-            NAMESPACE,
-            built.release_id,
-            settings=root.settings,
-            store=root.store,
-            ledger=root.ledger,
-        ),
-    )
+    timed("publish", lambda: publish_candidate(NAMESPACE, built.release_id, workspace))
     return Step(reception, totals, built, seconds)
 
 

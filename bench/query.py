@@ -75,36 +75,26 @@ class Shelf:
     store: Store
     ledger: Ledger
 
-    def parts(self) -> dict[str, Any]:
+    @property
+    def workspace(self) -> Workspace:
         """What every writing function wants."""
-        return {
-            "settings": self.settings,
-            "strategy": self.strategy,
-            "store": self.store,
-            "ledger": self.ledger,
-        }
+        return Workspace(**vars(self))
 
     def receive(self, folder: Path, tags: tuple[str, ...] = ()) -> Reception:
         """Receive a folder."""
-        return receive([folder], NAMESPACE, Workspace(**self.parts()), ReceiveOptions(tags=tags))
+        return receive([folder], NAMESPACE, self.workspace, ReceiveOptions(tags=tags))
 
     def ingest(self, reception: Reception) -> IngestionTotals:
         """The seven stages."""
         return ingest_versions(
-            [self.ledger.version(item) for item in reception.to_process], Workspace(**self.parts())
+            [self.ledger.version(item) for item in reception.to_process], self.workspace
         )
 
     def publish(self) -> str:
         """Build, check and publish; returns the release_id."""
-        manifest, checks = build_candidate(NAMESPACE, **self.parts())
+        manifest, checks = build_candidate(NAMESPACE, self.workspace)
         assert all(check.passed for check in checks), checks
-        publish_candidate(
-            NAMESPACE,
-            manifest.release_id,
-            settings=self.settings,
-            store=self.store,
-            ledger=self.ledger,
-        )
+        publish_candidate(NAMESPACE, manifest.release_id, self.workspace)
         return manifest.release_id
 
 

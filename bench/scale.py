@@ -145,7 +145,9 @@ def grow(shelf: libraries.Shelf, times: int) -> None:
         )
     )
     publish_candidate(
-        NAMESPACE, RELEASE, settings=shelf.settings, store=shelf.store, ledger=shelf.ledger
+        NAMESPACE,
+        RELEASE,
+        shelf.workspace,
     )
 
 

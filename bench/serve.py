@@ -130,26 +130,18 @@ def publish(documents: Path, strategy_name: str) -> str:
     settings = load_settings()
     store = Store(settings.home)
     ledger = open_ledger(store)
-    parts: dict[str, Any] = {
-        "settings": settings,
-        "strategy": load_strategy(settings, strategy_name),
-        "store": store,
-        "ledger": ledger,
-    }
-    received = receive(
-        [documents], settings.default_namespace, Workspace(**parts), ReceiveOptions()
-    )
-    ingest_versions([ledger.version(item) for item in received.to_process], Workspace(**parts))
-    manifest, _ = build_candidate(settings.default_namespace, **parts)
-    publish_candidate(
-        settings.default_namespace,
-        manifest.release_id,
+    workspace = Workspace(
         settings=settings,
+        strategy=load_strategy(settings, strategy_name),
         store=store,
         ledger=ledger,
     )
+    received = receive([documents], settings.default_namespace, workspace, ReceiveOptions())
+    ingest_versions([ledger.version(item) for item in received.to_process], workspace)
+    manifest, _ = build_candidate(settings.default_namespace, workspace)
+    publish_candidate(settings.default_namespace, manifest.release_id, workspace)
     ledger.close()
-    return described(store, settings.default_namespace, parts["strategy"])
+    return described(store, settings.default_namespace, workspace.strategy)
 
 
 def load_seconds(strategy: str) -> float:

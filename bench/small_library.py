@@ -146,14 +146,11 @@ class Place:
         return open_ledger(self.store)
 
     @property
-    def parts(self) -> dict[str, Any]:
+    def workspace(self) -> Workspace:
         """What receiving, ingesting and building want."""
-        return {
-            "settings": self.settings,
-            "strategy": self.strategy,
-            "store": self.store,
-            "ledger": self.ledger,
-        }
+        return Workspace(
+            settings=self.settings, strategy=self.strategy, store=self.store, ledger=self.ledger
+        )
 
     def library(self) -> Library:
         """A new read side."""
@@ -166,7 +163,7 @@ class Place:
         return receive(
             inputs or (self.docs,),
             NAMESPACE,
-            Workspace(**self.parts),
+            self.workspace,
             ReceiveOptions(sync=not inputs),
         )
 
@@ -177,24 +174,18 @@ class Place:
         stale = stale_versions(self.ledger, NAMESPACE, stage_profiles(self.strategy)["embeddings"])
         wanted = dict.fromkeys([*(version.version_id for version in stale), *reception.to_process])
         totals = ingest_versions(
-            [self.ledger.version(version_id) for version_id in wanted], Workspace(**self.parts)
+            [self.ledger.version(version_id) for version_id in wanted], self.workspace
         )
         if totals.failures:
             raise RuntimeError(f"failed documents: {totals.failures}")
 
     def publish(self, full: bool = False) -> Manifest:
         """Build, check and publish the release of what is live."""
-        manifest, checks = build_candidate(NAMESPACE, full=full, **self.parts)
+        manifest, checks = build_candidate(NAMESPACE, self.workspace, full=full)
         failed = [check for check in checks if not check.passed]
         if failed:
             raise RuntimeError(f"failed checks: {failed}")
-        publish_candidate(
-            NAMESPACE,
-            manifest.release_id,
-            settings=self.settings,
-            store=self.store,
-            ledger=self.ledger,
-        )
+        publish_candidate(NAMESPACE, manifest.release_id, self.workspace)
         return manifest
 
     def update(self, *inputs: Path) -> None:
@@ -214,7 +205,7 @@ class Place:
             self.store.release_dir(NAMESPACE, published)
         ).index_profile != index_profile(self.strategy):
             return True
-        return is_behind_ledger(NAMESPACE, self.settings, self.store, self.ledger)
+        return is_behind_ledger(NAMESPACE, self.workspace)
 
     def move(self) -> None:
         """Give the namespace the strategy of this place, rebuild what that leaves stale, and
@@ -238,9 +229,7 @@ class Place:
                 if stone.doc_id == doc_id and stone.mode == mode
             ]
             stone = known[-1] if known else self.ledger.delete(NAMESPACE, doc_id, None, mode)
-            record = record_deletion(
-                stone, settings=self.settings, store=self.store, ledger=self.ledger
-            )
+            record = record_deletion(stone, self.workspace)
             if releases.current(self.store, NAMESPACE) and self.behind():
                 self.publish(full=mode == "hard")
         if mode == "hard":
@@ -254,7 +243,7 @@ class Place:
         if pointer.is_file():
             os.utime(pointer, (0, 0))
         with exclude_others(self.store, [NAMESPACE], "gc", wait=1):
-            collect(settings=self.settings, store=self.store, ledger=self.ledger, scope=scope)
+            collect(self.workspace, scope=scope)
 
     def roll_back(self, to: str) -> None:
         """Publish an older release again."""

@@ -42,7 +42,7 @@ from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
-from rag_platform.workspace import Workspace
+from rag_platform.workspace import DataRoot, Workspace
 from rag_platform_tests.postgres_server import PostgresServer, why_none
 from rag_platform_tests.s3_server import S3Server
 from rag_platform_tests.s3_server import why_none as s3_server_missing
@@ -278,6 +278,20 @@ class Shelf:
     store: Store
     ledger: Ledger
 
+    @property
+    def root(self) -> DataRoot:
+        """What most writing functions want."""
+        return DataRoot(settings=self.settings, store=self.store, ledger=self.ledger)
+
+    def workspace(self, strategy: str = "tiny") -> Workspace:
+        """The same with a strategy."""
+        return Workspace(
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+            strategy=load_strategy(self.settings, strategy),
+        )
+
     def ingest(
         self,
         *paths: Path,
@@ -291,28 +305,12 @@ class Shelf:
         from rag_platform.intake.receiving import ReceiveOptions, receive
         from rag_platform.releases.publishing import build_candidate, publish_candidate
 
-        chosen = load_strategy(self.settings, strategy)
-        parts = {
-            "settings": self.settings,
-            "strategy": chosen,
-            "store": self.store,
-            "ledger": self.ledger,
-        }
-        reception = receive(
-            paths, namespace, Workspace(**parts), ReceiveOptions(tags=tags, sync=sync)
-        )
-        ingest_versions(
-            [self.ledger.version(item) for item in reception.to_process], Workspace(**parts)
-        )
-        manifest, checks = build_candidate(namespace, **parts)
+        workspace = self.workspace(strategy)
+        reception = receive(paths, namespace, workspace, ReceiveOptions(tags=tags, sync=sync))
+        ingest_versions([self.ledger.version(item) for item in reception.to_process], workspace)
+        manifest, checks = build_candidate(namespace, workspace)
         assert all(check.passed for check in checks), checks
-        publish_candidate(
-            namespace,
-            manifest.release_id,
-            settings=self.settings,
-            store=self.store,
-            ledger=self.ledger,
-        )
+        publish_candidate(namespace, manifest.release_id, workspace)
         return manifest.release_id
 
     def library(self) -> Library:

@@ -42,7 +42,7 @@ from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.blobs import open_blobs, open_for_writing, raw_key
 from rag_platform.storage.store import Store, files_below, sha256_file
-from rag_platform.workspace import Workspace
+from rag_platform.workspace import DataRoot, Workspace
 from rag_platform_tests.conftest import PICTURE, Shelf, wait_until
 from rag_platform_tests.postgres_server import PostgresServer
 from rag_platform_tests.s3_server import S3Server, why_none
@@ -182,11 +182,9 @@ def test_the_other_machine_proves_everything_and_builds_on(
 
     shutil.rmtree(there.store.home)
     shutil.move(docs, tmp_path / "away")
-    strategy = load_strategy(there.settings, "tiny")
-    parts = {"settings": there.settings, "store": there.store, "ledger": there.ledger}
-    manifest, _ = build_candidate("default", strategy=strategy, full=True, **parts)
+    manifest, _ = build_candidate("default", there.workspace(), full=True)
     assert not manifest.failures and manifest.counts["documents"] == 2
-    publish_candidate("default", manifest.release_id, **parts)
+    publish_candidate("default", manifest.release_id, there.root)
     assert pull(here).release_id == manifest.release_id
     assert not verify_release(here.store, "default").failures
 
@@ -204,13 +202,7 @@ def test_another_machine_processes_what_this_one_received(
     received = receive([docs], "default", parts[0], ReceiveOptions())
     shutil.rmtree(docs)
     ingest_versions([there.ledger.version(name) for name in received.to_process], parts[1])
-    manifest, _ = build_candidate(
-        "default",
-        strategy=strategy,
-        settings=here.settings,
-        store=here.store,
-        ledger=here.ledger,
-    )
+    manifest, _ = build_candidate("default", here.workspace())
     assert not manifest.failures and manifest.counts["documents"] == 1
 
 
@@ -345,7 +337,7 @@ def test_collection_keeps_in_the_bucket_what_is_kept(
         write(docs, gate=GATE.replace("05:30", f"{hour}:30"))
         made.append(here.ingest(docs))
     kept = here.settings.model_copy(update={"releases": ReleasePolicy(keep=2)})
-    collect(settings=kept, store=here.store, ledger=here.ledger)
+    collect(DataRoot(settings=kept, store=here.store, ledger=here.ledger))
     manifests = [read_manifest(here.store.release_dir("default", name)) for name in made[-2:]]
     assert {key for key in objects(here) if key.startswith("releases/")} == {
         "releases/default/CURRENT",
@@ -369,7 +361,7 @@ def test_the_bucket_keeps_the_sound_copy_of_a_release_that_is_damaged_here(
     path = here.store.release_dir("default", first) / lost
     path.unlink()
     path.write_bytes(b'{"torn')
-    collect(settings=here.settings, store=here.store, ledger=here.ledger)
+    collect(here.root)
     assert not path.exists() and first in transfer.list_pushed(here.store, "default")
     transfer.bring(here.store, "default", first)
     roll_back("default", first, store=here.store, ledger=here.ledger)
@@ -393,7 +385,7 @@ def test_a_hard_deletion_reaches_the_bucket(machines: tuple[Shelf, Shelf], tmp_p
     here.ledger.delete("default", doc_id, None, "hard")
     (docs / "gate.md").unlink()
     second = here.ingest(docs)
-    collect(settings=here.settings, store=here.store, ledger=here.ledger)
+    collect(here.root)
     assert (left()[0], len(left()[1])) == (0, 1)
     assert f"releases/default/{first}.json" not in objects(here)
     assert pull(there).release_id == second
@@ -415,13 +407,12 @@ def test_a_hard_deletion_removes_earlier_versions_of_objects(
     here.ledger.delete("default", document.doc_id, None, "hard")
     (docs / "gate.md").unlink()
     here.ingest(docs)
-    parts = {"settings": here.settings, "store": here.store, "ledger": here.ledger}
     key = "AWS_ACCESS_KEY_ID"
     with monkeypatch.context() as without:
         without.delenv(key)
         assert bucket_collection.remove_versions("default", here.store)[1]
     blob = raw_key(versions[0].file_sha256)
-    found = collect(**parts)
+    found = collect(here.root)
     assert found.removed["blob_versions"]["count"] >= 8
     assert not any("earlier versions" in line for line in found.left)
     listed = httpx.get(f"{address}?versions").text
@@ -454,31 +445,18 @@ def test_a_hard_deletion_waits_until_every_server_carried_it_out(
     assert contains(there.store.home, "gate")
     document = next(d for d in here.ledger.documents("default") if d.filename == "gate.md")
     stone = here.ledger.delete("default", document.doc_id, None, "hard")
-    record_deletion(stone, settings=here.settings, store=here.store, ledger=here.ledger)
-    parts = {
-        "settings": here.settings,
-        "strategy": load_strategy(here.settings, "tiny"),
-        "store": here.store,
-        "ledger": here.ledger,
-    }
-    manifest, _ = build_candidate("default", **parts, full=True)  # as the job of a deletion does
-    del parts["strategy"]
-    publish_candidate("default", manifest.release_id, **parts)
-    collect(**parts)
+    record_deletion(stone, here.root)
+    # as the job of a deletion does
+    manifest, _ = build_candidate("default", here.workspace(), full=True)
+    publish_candidate("default", manifest.release_id, here.root)
+    collect(here.root)
 
     def waiting() -> set[str]:
         return {server.server_id for _, server in here.ledger.find_unacknowledged("default")}
 
     own = server_id(there.store)
     assert waiting() == {"lost-1", own}
-    proof = prove(
-        "default",
-        document.doc_id,
-        settings=here.settings,
-        store=here.store,
-        ledger=here.ledger,
-        partitions="not looked into",
-    )
+    proof = prove("default", document.doc_id, here.root, partitions="not looked into")
     assert sum("has not acknowledged" in line for line in proof.open) == 2
     with following(settings):
         wait_until(lambda: own not in waiting())

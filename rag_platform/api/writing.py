@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from rag_platform.api.envelopes import without_paths
 from rag_platform.config.settings import Settings, fingerprint
@@ -188,13 +188,7 @@ def delete(
     from rag_platform.releases.deletion import plan_delete, start_delete
 
     with open_root(settings) as root:
-        parts: dict[str, Any] = {
-            "mode": mode,
-            "settings": settings,
-            "store": root.store,
-            "ledger": root.ledger,
-        }
-        planned = plan_delete(namespace, doc_id, version_id, **parts).data()
+        planned = plan_delete(namespace, doc_id, root, version_id, mode=mode).data()
         code = fingerprint(namespace, planned, length=8)
         planned["confirm"] = code
         data = cast(DeletionData, planned)
@@ -210,7 +204,7 @@ def delete(
                 " without confirm, and show the user what would go",
                 code="wrong_confirmation",
             )
-        started = start_delete(namespace, doc_id, version_id, **parts)
+        started = start_delete(namespace, doc_id, root, version_id, mode=mode)
         gone = partial(on_done, started.document) if version_id is None else None
         for old in started.old_names:
             watch(old.job, old.process, settings, partial(on_done, old.document))

@@ -318,7 +318,7 @@ def _ingest_requests(
 def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str) -> bool:
     """True when a release of the namespace would differ from the published one and can be built."""
     try:
-        if not is_behind_ledger(namespace, root.settings, root.store, root.ledger):
+        if not is_behind_ledger(namespace, root):
             return False
         profile = stage_profiles(root.workspace(namespace).strategy)["embeddings"]
     except RagError as error:  # one namespace must never stop the others

@@ -90,9 +90,7 @@ def run_collection(
         tracing.span("stage.gc", provider_type="store", provider_id="gc"),
     ):
         found = collect(
-            settings=settings,
-            store=store,
-            ledger=ledger,
+            root,
             partitions=PartitionKeys(instance),
             scope=scope,
             force=bool(job.args.get("force")),

@@ -218,7 +218,7 @@ def release(work: Work) -> str:
     # a namespace whose first documents all failed has nothing to publish
     if current(store, namespace) is None and not ledger.live(namespace):
         return ""
-    if not (job.args.get("release", True) or is_behind_ledger(namespace, settings, store, ledger)):
+    if not (job.args.get("release", True) or is_behind_ledger(namespace, root)):
         return ""
     strategy = load_strategy(settings, ledger.namespaces().get(namespace))
     same = None if is_built_anyway(job) else find_equal(namespace, strategy, store, ledger)

@@ -101,7 +101,7 @@ def candidate(
     """
     namespace = context.partition_key
     workspace = platform.root.workspace(namespace)
-    strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
+    store, ledger = workspace.store, workspace.ledger
     with (
         run_of_job(context, workspace, "release", namespace) as record,
         tracing.watching(_step_teller(ledger, record.job)),
@@ -114,10 +114,7 @@ def candidate(
         else:
             manifest, _ = build_candidate(
                 namespace,
-                settings=workspace.settings,
-                strategy=strategy,
-                store=store,
-                ledger=ledger,
+                workspace,
                 full=bool(record.job.args.get("full")),
                 # what that drops is counted where it is purged
                 in_place=record.job.kind != "delete",
@@ -256,13 +253,13 @@ def published_release(
     """
     namespace = context.partition_key
     workspace = platform.root.workspace(namespace)
-    settings, store, ledger = workspace.settings, workspace.store, workspace.ledger
+    store, ledger = workspace.store, workspace.ledger
     before = current(store, namespace)
     with run_of_job(context, workspace, "release", namespace) as record:
         manifest = _manifest_if_unchanged(record.job, namespace, workspace)
         if manifest is None:
             release_id = newest_candidate(namespace, ledger)
-            publish_candidate(namespace, release_id, settings=settings, store=store, ledger=ledger)
+            publish_candidate(namespace, release_id, workspace)
             manifest = read_head(store.release_dir(namespace, release_id))
             made = {row.release_id: row.sequence for row in ledger.releases(namespace)}
             PartitionKeys(context.instance).follow(namespace, ledger, made.get(before or "") or 0)
@@ -279,7 +276,7 @@ def published_release(
         **_figures(manifest.counts),
         **_failed_documents(namespace, ledger),
     }
-    tags = {CODE_VERSION: release_code_versions(settings)["published_release"]}
+    tags = {CODE_VERSION: release_code_versions(workspace.settings)["published_release"]}
     yield dg.MaterializeResult(
         metadata=metadata, data_version=dg.DataVersion(manifest.release_id), tags=tags
     )

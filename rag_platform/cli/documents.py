@@ -203,7 +203,7 @@ def docs_live(
     if unpin == bool(version):
         raise InputError("name the VERSION to pin, or give --unpin", code="usage")
     document = _find_document(context, namespace, doc)
-    launched = start_live(document, version, settings=context.settings, **_parts(context, document))
+    launched = start_live(document, version, context.root.workspace(document.namespace))
     job = wait_for_job(context, *launched)
     changed = context.ledger.document(document.namespace, document.doc_id)
     data = live_data(job, changed, current(context.store, document.namespace))
@@ -238,7 +238,7 @@ def docs_edit(
             code="usage",
         )
     document = _find_document(context, namespace, doc)
-    launched = start_edit(document, edits, settings=context.settings, **_parts(context, document))
+    launched = start_edit(document, edits, context.root.workspace(document.namespace))
     job = wait_for_job(context, *launched) if launched else None
     data = edit_data(context.ledger.document(document.namespace, document.doc_id), job)
     if job is None:
@@ -279,18 +279,12 @@ def docs_delete(
     from rag_platform.releases.deletion import delete_data, plan_delete, start_delete
     from rag_platform.releases.servers import wait_for_servers
 
-    parts: dict[str, Any] = {
-        "mode": mode,
-        "force": force,
-        "settings": context.settings,
-        "store": context.store,
-        "ledger": context.ledger,
-    }
+    named = (context.namespace(namespace), doc, context.root, version)
     if not yes:
-        planned = plan_delete(context.namespace(namespace), doc, version, **parts).data()
+        planned = plan_delete(*named, mode=mode, force=force).data()
         _confirm(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
     document = _find_document(context, namespace, doc)
-    started = start_delete(context.namespace(namespace), doc, version, **parts)
+    started = start_delete(*named, mode=mode, force=force)
     every = (*started.old_names, started)
     ended = [wait_for_job(context, it.job, it.process) for it in every]
     job = next((it for it in ended if it.state != "done"), ended[-1])

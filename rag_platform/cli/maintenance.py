@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -175,17 +175,17 @@ def gc(
     from rag_platform.releases.garbage_collection import collect, start_gc
     from rag_platform.releases.proofs.deletion_proof import prove
 
-    parts: dict[str, Any] = {
-        "settings": context.settings,
-        "store": context.store,
-        "ledger": context.ledger,
-    }
     if version and not doc:
         raise InputError("--version goes with --prove DOC", code="usage")
     if doc:
         with ExitStack() as opened:
-            parts["partitions"] = _open_partitions(context, opened)
-            proof = prove(context.namespace(namespace), doc, version, **parts)
+            proof = prove(
+                context.namespace(namespace),
+                doc,
+                context.root,
+                version,
+                partitions=_open_partitions(context, opened),
+            )
             return proof.data()
     if namespace:
         context.known_namespace(namespace)
@@ -197,9 +197,9 @@ def gc(
         opens = context.store.home.is_dir() and not reads
         uncounted = ["partitions of Dagster are not counted where nothing can be written"]
         with partition_keys(context.store) if opens else nullcontext() as keys:
-            planned = collect(partitions=keys, plan=True, **parts).data()
+            planned = collect(context.root, partitions=keys, plan=True).data()
         return envelopes.envelope(planned, warnings=uncounted if reads else ())
-    job = wait_for_job(context, *start_gc(**parts))
+    job = wait_for_job(context, *start_gc(context.root))
     return job_envelope(job, {**job.result, "job_id": job.job_id}, "gc_failed")
 
 

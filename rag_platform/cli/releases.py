@@ -130,9 +130,7 @@ def releases_publish(
         publish_candidate(
             context.namespace(namespace),
             release_id,
-            settings=context.settings,
-            store=context.store,
-            ledger=context.ledger,
+            context.root,
             override=override.strip(),
         )
     )

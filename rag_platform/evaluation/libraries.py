@@ -65,17 +65,13 @@ def _publish(namespace: str, folder: Path, workspace: Workspace) -> None:
         ingest_versions(versions, workspace)
     if not versions and store.current_path(namespace).is_file():
         return
-    manifest, checks = build_candidate(
-        namespace, settings=workspace.settings, strategy=strategy, store=store, ledger=ledger
-    )
+    manifest, checks = build_candidate(namespace, workspace)
     if failed := [check for check in checks if not check.passed]:
         raise ReleaseError(
             f"the library {namespace} fails {failed[0].name}: {failed[0].details}",
             code="checks_failed",
         )
-    publish_candidate(
-        namespace, manifest.release_id, settings=workspace.settings, store=store, ledger=ledger
-    )
+    publish_candidate(namespace, manifest.release_id, workspace)
 
 
 def write_documents(dataset: Dataset, folder: Path) -> str:

@@ -167,7 +167,7 @@ def _launch(job: Job, root: DataRoot) -> Started:
 
 
 def _is_unreleased(namespace: str, root: DataRoot) -> bool:
-    return is_behind_ledger(namespace, root.settings, root.store, root.ledger)
+    return is_behind_ledger(namespace, root)
 
 
 def _receive(

@@ -37,6 +37,7 @@ from rag_platform.releases.stored_artifacts import (
 from rag_platform.releases.version_history import list_holding
 from rag_platform.storage.store import Store
 from rag_platform.text.plurals import pluralise
+from rag_platform.workspace import DataRoot
 
 MODES = ("soft", "hard")
 # kinds of belongings, by the store that holds them
@@ -146,13 +147,11 @@ class Planned:
 def plan_delete(
     namespace: str,
     doc: str,
+    root: DataRoot,
     version: str | None = None,
     *,
     mode: str = "soft",
     force: bool = False,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
 ) -> Planned:
     """What deleting a document, or one version of it, would take away; nothing is changed.
 
@@ -162,11 +161,12 @@ def plan_delete(
     """
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}; known: {', '.join(MODES)}", code="bad_mode")
+    ledger = root.ledger
     document = find_document(ledger, namespace, doc)
     versions = ledger.versions(namespace, document.doc_id)
     if version is not None:
         versions = [find_version(document, versions, version)]
-    plan = partial(_plan, mode=mode, force=force, settings=settings, store=store, ledger=ledger)
+    plan = partial(_plan, mode=mode, force=force, root=root)
     if version is not None:
         return plan(document, versions, versions[0].version_id)
     old_names = [
@@ -183,18 +183,15 @@ def _plan(
     *,
     mode: str,
     force: bool,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
+    root: DataRoot,
 ) -> Planned:
+    store, ledger = root.store, root.ledger
     namespace = document.namespace
     version_ids = [version.version_id for version in versions]
     _find_tombstone(document, version_id, mode, ledger)
     stones = ledger.tombstones(namespace, document.doc_id, since=0)
     manifests = releases.list_heads(store, namespace)
-    held = find_belongings(
-        namespace, versions, stones, manifests, settings=settings, store=store, ledger=ledger
-    )
+    held = find_belongings(namespace, versions, stones, manifests, root)
     inside = list_holding(namespace, version_ids, store)
     holding = [
         manifest
@@ -251,13 +248,11 @@ def _find_old_names(
 def start_delete(
     namespace: str,
     doc: str,
+    root: DataRoot,
     version: str | None = None,
     *,
     mode: str = "soft",
     force: bool = False,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
 ) -> Started:
     """Hide a document, or one version of it, from now on. Launches the job that releases without it
     and, if `hard`, purges its data.
@@ -265,24 +260,14 @@ def start_delete(
     A `soft` deletion keeps the data until retention ends. An interrupted hard deletion is
     continued. Raises as `plan_delete`.
     """
-    planned = plan_delete(
-        namespace,
-        doc,
-        version,
-        mode=mode,
-        force=force,
-        settings=settings,
-        store=store,
-        ledger=ledger,
-    )
-    start = partial(_start, force=force, settings=settings, store=store, ledger=ledger)
+    planned = plan_delete(namespace, doc, root, version, mode=mode, force=force)
+    start = partial(_start, force=force, root=root)
     old_names = tuple(start(plan) for plan in planned.old_names)
     return replace(start(planned), old_names=old_names)
 
 
-def _start(
-    planned: Planned, *, force: bool, settings: Settings, store: Store, ledger: Ledger
-) -> Started:
+def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
+    store, ledger = root.store, root.ledger
     document, version_id, affected = planned.document, planned.version_id, planned.affected
     namespace, mode = document.namespace, planned.mode
     doc_id, version_ids = document.doc_id, tuple(one.version_id for one in planned.versions)
@@ -294,7 +279,7 @@ def _start(
         stone = _find_tombstone(document, version_id, mode, ledger) or ledger.delete(
             namespace, doc_id, version_id, mode
         )
-        record_deletion(stone, planned.held, settings=settings, store=store, ledger=ledger)
+        record_deletion(stone, root, planned.held)
         span.set(doc_id=doc_id, mode=mode, **affected)
         tracing.event(
             "document.deleted",
@@ -325,7 +310,9 @@ def _start(
         [JobItem(document.source_uri, doc_id, version_id or "", "delete")],
     )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
-    return Started(stone, document, version_ids, affected, job, jobs.launch(job, settings, store))
+    return Started(
+        stone, document, version_ids, affected, job, jobs.launch(job, root.settings, store)
+    )
 
 
 def _find_tombstone(
@@ -372,17 +359,12 @@ def find_lingering_vectors(
 
 
 def record_deletion(
-    stone: Tombstone,
-    held: Belongings | None = None,
-    *,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
-    write: bool = True,
+    stone: Tombstone, root: DataRoot, held: Belongings | None = None, *, write: bool = True
 ) -> Record:
     """The record of a deletion. A missing one is made from `held`, or from what the stores hold
     now.
     """
+    store, ledger = root.store, root.ledger
     for find in (read_record, bring_record):
         if (known := find(store, stone.namespace, stone.sequence)) is not None:
             return known
@@ -397,9 +379,7 @@ def record_deletion(
             versions,
             ledger.tombstones(stone.namespace, stone.doc_id, since=0),
             releases.list_releases(store, stone.namespace),
-            settings=settings,
-            store=store,
-            ledger=ledger,
+            root,
         )
     ids = tuple(version.version_id for version in versions)
     record = Record(
@@ -416,15 +396,13 @@ def find_belongings(
     versions: Sequence[Version],
     stones: Iterable[Tombstone],
     manifests: Sequence[Manifest],
-    *,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
+    root: DataRoot,
 ) -> Belongings:
     """What belongs to versions, by their stage files, the releases, and records of earlier
     deletions.
     """
-    strategies = strategies_of(namespace, settings, ledger, manifests)
+    store = root.store
+    strategies = strategies_of(namespace, root.settings, root.ledger, manifests)
     found = of_versions(store, versions, strategies=strategies)
     for manifest in manifests:
         found |= of_release(store, manifest, [version.version_id for version in versions])

@@ -169,9 +169,7 @@ def import_release(path: Path, root: DataRoot) -> Exchanged:
             deletions = head.get("deletions", ())  # none in the files of earlier programs
             _record_deletions(namespace, deletions, ledger)
             _place(folder / _RELEASE, manifest, store, ledger)
-            publish_candidate(
-                namespace, release_id, settings=root.settings, store=store, ledger=ledger
-            )
+            publish_candidate(namespace, release_id, root)
     files, size = len(head["files"]), path.stat().st_size
     return Exchanged(namespace, release_id, len(pairs), files, size, len(deletions), signed)
 

@@ -13,6 +13,7 @@ from rag_platform.errors import BusyError, RagError
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.observability import faults
 from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 
 log = logging.getLogger(__name__)
 _BEAT_SECONDS = 15.0
@@ -51,7 +52,7 @@ def _follow(settings: Settings, store: Store, stop: threading.Event) -> None:
                     servers.say_that_it_lives(store, ledger)
                     due = time.monotonic() + _BEAT_SECONDS
                 _pull_each(store, ledger, tags)
-                servers.carry_out_deletions(settings, store, ledger)
+                servers.carry_out_deletions(DataRoot(settings=settings, store=store, ledger=ledger))
             said = ""
         except BusyError:  # another process of this machine pulls it
             pass

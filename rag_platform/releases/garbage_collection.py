@@ -18,12 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rag_platform.config.settings import Settings
 from rag_platform.documents import descriptions
 from rag_platform.errors import StorageError, is_full, read_only
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Json
-from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, Tombstone, now
 from rag_platform.observability import redaction, tracing
 from rag_platform.observability.trace_store import erasing
@@ -50,6 +48,7 @@ from rag_platform.releases.stored_artifacts import (
 from rag_platform.storage.evaluation_files import erase_results
 from rag_platform.storage.records import CACHED
 from rag_platform.storage.store import Store, directory_bytes, read_json
+from rag_platform.workspace import DataRoot
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -99,30 +98,30 @@ class Collected:
         }
 
 
-def start_gc(
-    *, settings: Settings, store: Store, ledger: Ledger
-) -> tuple[Job, subprocess.Popen[bytes]]:
+def start_gc(root: DataRoot) -> tuple[Job, subprocess.Popen[bytes]]:
     """The launched job that collects the garbage of the whole data root, and its process. On a full
     disk room is made for it first.
 
     Raises StorageError `read_only`, or `disk_full` where too little can be removed.
     """
+    store, ledger = root.store, root.ledger
     args: Json = {}
     if store.home.is_dir() and is_full(store.home, _JOB_BYTES):
-        args["removed"] = _make_room(settings, store, ledger).removed
+        args["removed"] = _make_room(root).removed
     elif ledger.read_only:
         raise read_only(store.home)
     job = ledger.add_job("gc", "", args)
-    return job, jobs.launch(job, settings, store)
+    return job, jobs.launch(job, root.settings, store)
 
 
-def _make_room(settings: Settings, store: Store, ledger: Ledger) -> Collected:
+def _make_room(root: DataRoot) -> Collected:
     """Remove the files that nothing needs, for a job to have room; the ledger is written only where
     it can be.
     """
+    store, ledger = root.store, root.ledger
     retention.require_known(store, ledger)
-    with exclude_others(store, ledger.namespaces(), "gc", wait=settings.jobs.lock_seconds):
-        work = _Collection(settings, store, ledger, None, None, force=False, plan=False)
+    with exclude_others(store, ledger.namespaces(), "gc", wait=root.settings.jobs.lock_seconds):
+        work = _Collection(root)
         for step in (work.releases, work.versions, work.facts, work.raw, work.media, work.rest):
             step()
     if is_full(store.home, _JOB_BYTES):
@@ -151,10 +150,8 @@ def exclude_others(
 
 
 def collect(
+    root: DataRoot,
     *,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
     partitions: Partitions | None = None,
     scope: Record | None = None,
     force: bool = False,
@@ -169,8 +166,8 @@ def collect(
     inside `exclude_others`. Raises IntegrityError, before anything is touched, when releases hold
     versions that the ledger does not know.
     """
-    retention.require_known(store, ledger)
-    work = _Collection(settings, store, ledger, partitions, scope, force, plan)
+    retention.require_known(root.store, root.ledger)
+    work = _Collection(root, partitions, scope, force=force, plan=plan)
     work.run(on_progress)
     tracing.event(
         "garbage.collected",
@@ -179,28 +176,27 @@ def collect(
     return work.result
 
 
-def collect_here(record: Record, *, settings: Settings, store: Store, ledger: Ledger) -> None:
+def collect_here(record: Record, root: DataRoot) -> None:
     """Remove from this data root what a hard deletion on another machine took. The caller is inside
     `exclude_others`. Raises as `collect`.
     """
-    retention.require_known(store, ledger)
-    _Collection(settings, store, ledger, None, record, force=True, plan=False, here=True).run()
+    retention.require_known(root.store, root.ledger)
+    _Collection(root, scope=record, force=True, here=True).run()
 
 
 @dataclass
 class _Collection:
     """One call of `collect`."""
 
-    settings: Settings
-    store: Store
-    ledger: Ledger
-    partitions: Partitions | None
-    scope: Record | None
-    force: bool
-    plan: bool
+    root: DataRoot
+    partitions: Partitions | None = None
+    scope: Record | None = None
+    force: bool = False
+    plan: bool = False
     here: bool = False  # the ledger and the object store are another machine's to clean
 
     def __post_init__(self) -> None:
+        self.store, self.ledger = self.root.store, self.root.ledger
         self.result = Collected(self.plan)
         self.namespaces = sorted(self.ledger.namespaces())
         # one that is asked for again is gone through again, others once, unless the ledger was told
@@ -214,13 +210,7 @@ class _Collection:
 
     def _hard_deletions(self) -> list[Record]:
         return [
-            record_deletion(
-                stone,
-                settings=self.settings,
-                store=self.store,
-                ledger=self.ledger,
-                write=not self.plan and not self.ledger.read_only,
-            )
+            record_deletion(stone, self.root, write=not self.plan and not self.ledger.read_only)
             for name in self.namespaces
             for stone in self.ledger.tombstones(name, since=0)
             if stone.mode == "hard"
@@ -266,7 +256,7 @@ class _Collection:
             pinned = {row.release_id for row in rows if row.pinned}
             found = releases.list_releases(self.store, namespace)
             surplus = releases.surplus(
-                self.store, namespace, self.settings.releases.keep, pinned, releases=found
+                self.store, namespace, self.root.settings.releases.keep, pinned, releases=found
             )
             damaged = {path.name for path in releases.list_damaged(self.store, namespace, found)}
             self.result.left += [
@@ -301,9 +291,7 @@ class _Collection:
             if not self.plan:
                 self._drop_releases(namespace, surplus, damaged)
         only = self.scope.version_ids if self.scope else None
-        self.kept = retention.survey(
-            self.manifests, settings=self.settings, store=self.store, ledger=self.ledger, only=only
-        )
+        self.kept = retention.survey(self.manifests, self.root, only)
 
     def _find_deleted(self, manifest: Manifest) -> str:
         """The doc_id of a document that was deleted hard and that a release holds; empty when there
@@ -354,7 +342,7 @@ class _Collection:
         there = damaged if self.store.remote else ()
         gone = [path.name for path in surplus if path.name not in there]
         record_dropped(namespace, gone, self.ledger)
-        retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)
+        retain(namespace, self.root)
 
     def blobs(self) -> None:
         """Remove from the object store what no release kept there needs."""
@@ -368,7 +356,7 @@ class _Collection:
                 self.manifests[namespace],
                 store=self.store,
                 ledger=self.ledger,
-                keep=self.settings.releases.keep,
+                keep=self.root.settings.releases.keep,
                 hard=namespace in deleted,
                 plan=self.plan,
             )
@@ -529,7 +517,7 @@ class _Collection:
         if self.plan or self.scope or self.here:
             return
         compact(self.store.logs_dir)
-        dropped = drop_old(self.store.logs_dir, self.settings.observability.traces)
+        dropped = drop_old(self.store.logs_dir, self.root.settings.observability.traces)
         self.result.add("traces", dropped["rows"], dropped["bytes"])
         self.result.add("log_files", dropped["logs"])
 

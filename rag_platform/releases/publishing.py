@@ -17,7 +17,7 @@ from itertools import chain, takewhile
 from rag_platform.config.gates import FILENAME as GATES_FILE
 from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
-from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import IntegrityError, NotFoundError, RagError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
@@ -43,11 +43,12 @@ from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store, sha256_file
+from rag_platform.workspace import DataRoot, Workspace
 
 _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
 
 
-def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
+def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
     """True when the published release does not show exactly the live versions, each in its edition
     (a build was interrupted or rejected, or its files are lost), or holds them as an earlier config
     built them.
@@ -55,6 +56,7 @@ def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: L
     After a rollback a newer release that shows them was published once; going forward again is the
     user's decision.
     """
+    store, ledger = root.store, root.ledger
     if _holds_what_changed(namespace, store, ledger):
         return False
     rows = ledger.live(namespace)
@@ -201,14 +203,7 @@ def _without_collector() -> Iterator[None]:
 
 @_without_collector()
 def build_candidate(
-    namespace: str,
-    *,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-    full: bool = False,
-    in_place: bool = True,
+    namespace: str, workspace: Workspace, *, full: bool = False, in_place: bool = True
 ) -> tuple[Manifest, list[CheckResult]]:
     """The checked candidate of the live versions, recorded as `candidate` or, when a check failed,
     as `rejected`.
@@ -220,20 +215,21 @@ def build_candidate(
     Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as
     it is now.
     """
+    strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
     # before what is live is read: one that comes between is hidden by readers
     deletions = ledger.deletion_sequence(namespace)
     settle(namespace, store, ledger)
     parent = releases.current(store, namespace)
     sequence = ledger.sequence(namespace)
     live = replace(
-        _read_live(namespace, None if full else parent, strategy, store, ledger),
+        _read_live(namespace, None if full else parent, workspace),
         deletions=deletions,
     )
     profile = stage_profiles(strategy)["embeddings"]
     stale = [version for _, version in live.pairs if version.counts.get("profile") != profile]
     if stale:
         raise _stale_error(stale)
-    retain(namespace, settings=settings, store=store, ledger=ledger)
+    retain(namespace, workspace)
     replaces = find_equal(namespace, strategy, store, ledger) if full and in_place else None
     if replaces:
         parent = releases.manifest_of(store, namespace, replaces, ()).parent
@@ -255,7 +251,7 @@ def build_candidate(
             release_id=release_id,
             descent=Descent(parent, full, replaces),
             cache=cache,
-            processes=settings.embedding_processes,
+            processes=workspace.settings.embedding_processes,
         )
         span.set(release_id=release_id, parent=parent, **manifest.counts)
         _trace_upsert(span, manifest, _find_unembedded(manifest, store))
@@ -277,14 +273,13 @@ def build_candidate(
     return manifest, list(manifest.checks)
 
 
-def _read_live(
-    namespace: str, parent: str | None, strategy: Strategy, store: Store, ledger: Ledger
-) -> Live:
+def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live:
     """The live versions: those that changed since the parent was made and those to be tried again;
     all of them where the changes are not known or the parent's files cannot be reused.
     """
+    store, ledger = workspace.store, workspace.ledger
     asked, purged = None, False
-    if parent and not releases.why_full(store, namespace, strategy, parent):
+    if parent and not releases.why_full(store, namespace, workspace.strategy, parent):
         with releases.open_catalog(store, namespace, parent) as catalog:
             asked = _find_touched(namespace, parent, catalog, ledger)
             purged = _holds_purged(namespace, catalog, ledger)
@@ -393,13 +388,7 @@ def newest_candidate(namespace: str, ledger: Ledger) -> str:
 
 @_without_collector()
 def publish_candidate(
-    namespace: str,
-    release_id: str,
-    *,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
-    override: str = "",
+    namespace: str, release_id: str, root: DataRoot, *, override: str = ""
 ) -> Release:
     """The published release: the pointer is moved and the ledger says so, if it still says what it
     said before, then old releases are dropped. `override` is the reason for publishing over a
@@ -408,6 +397,7 @@ def publish_candidate(
     Raises ReleaseError when a check failed, `not_judged` when the namespace has gates and nobody
     asked them, and `outdated_candidate` when another release was published since it was built.
     """
+    store, ledger = root.store, root.ledger
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
         recorded, published = ledger.read_published(namespace), releases.current(store, namespace)
@@ -441,7 +431,7 @@ def publish_candidate(
                 "override": override,
             },
         )
-        retain(namespace, settings=settings, store=store, ledger=ledger)
+        retain(namespace, root)
     return row
 
 
@@ -608,17 +598,20 @@ def pin_release(
     return _row(namespace, release_id, ledger)
 
 
-def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) -> list[str]:
+def retain(namespace: str, root: DataRoot) -> list[str]:
     """Remove unfinished releases and those that retention does not keep. Returns their ids; the
     ledger records them as dropped.
     """
+    store, ledger = root.store, root.ledger
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
     found = releases.list_heads(store, namespace)
     there = {manifest.release_id for manifest in found}  # one without a row: a crash came first
     pinned = {row.release_id for row in rows if row.pinned}
     removed = releases.clean(
-        releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found)
+        releases.surplus(
+            store, namespace, root.settings.releases.keep, pinned, there - public, found
+        )
     )
     # of a damaged one the object store may hold a sound copy
     old = [release_id for release_id in removed if release_id in there]

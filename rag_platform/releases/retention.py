@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
-from rag_platform.config.settings import Retention, Settings, Strategy
+from rag_platform.config.settings import Retention, Strategy
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes.embedding_cache import Space, parts_of
 from rag_platform.ir import Document, Version
@@ -22,6 +22,7 @@ from rag_platform.releases.deletion import strategies_of
 from rag_platform.releases.manifest import Manifest, embedder_info
 from rag_platform.releases.stored_artifacts import Belongings, of_versions
 from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 
 
 def kept_versions(
@@ -143,10 +144,7 @@ class Kept:
 
 def survey(
     manifests: Mapping[str, Sequence[Manifest]],
-    *,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
+    root: DataRoot,
     only: Collection[str] | None = None,
 ) -> Kept:
     """What is kept of every namespace, given these releases; with `only`, all other versions are
@@ -154,7 +152,7 @@ def survey(
     """
     kept = Kept()
     for namespace, held in manifests.items():
-        kept |= _of_namespace(namespace, held, settings, store, ledger, only)
+        kept |= _of_namespace(namespace, held, root, only)
     return kept
 
 
@@ -179,12 +177,11 @@ def require_known(store: Store, ledger: Ledger) -> None:
 def _of_namespace(
     namespace: str,
     manifests: Sequence[Manifest],
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
+    root: DataRoot,
     only: Collection[str] | None,
 ) -> Kept:
-    strategies = strategies_of(namespace, settings, ledger, manifests)
+    store, ledger = root.store, root.ledger
+    strategies = strategies_of(namespace, root.settings, ledger, manifests)
     used = [stage_profiles(strategies[0]), *(manifest.profiles for manifest in manifests)]
     profiles = frozenset(profile for each in used for profile in each.values())
     documents = ledger.documents(namespace)
@@ -195,7 +192,7 @@ def _of_namespace(
         ledger.tombstones(namespace, since=0),
         held={version_id for manifest in manifests for version_id in manifest.versions},
         drafted={draft.version_id for draft in ledger.drafts(namespace)},
-        retention=settings.retention,
+        retention=root.settings.retention,
         now=datetime.now(UTC),
     )
     if only is not None:  # bytes that they share with one of these stay theirs

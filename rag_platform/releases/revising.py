@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.settings import Strategy
 from rag_platform.documents.lookup import find_version
 from rag_platform.documents.metadata import document_title
 from rag_platform.documents.stored_facts import load_facts
@@ -22,7 +22,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.processes import jobs
 from rag_platform.releases.version_history import require_kept
-from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot, Workspace
 
 Launched = tuple[Job, subprocess.Popen[bytes] | None]  # without a process the job had nothing to do
 
@@ -43,15 +43,7 @@ class Edits:
 # --- which version is live ----------------------------------------------------------------------
 
 
-def start_live(
-    document: Document,
-    version: str | None,
-    *,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-) -> Launched:
+def start_live(document: Document, version: str | None, workspace: Workspace) -> Launched:
     """Launch the job that pins a version as the live one, whatever its source holds, or without a
     version lets the document follow its source again.
 
@@ -59,6 +51,7 @@ def start_live(
     until it is. Raises NotFoundError for an unknown, deleted or collected version, InputError
     `not_pinned` when nothing is pinned.
     """
+    ledger = workspace.ledger
     versions = ledger.versions(document.namespace, document.doc_id)
     if version is None:
         if not document.pinned:
@@ -72,7 +65,7 @@ def start_live(
     else:
         target = find_version(document, versions, version)
         require_kept(target, document, ledger)
-    build = [target] if target is not None and not _is_complete(target, strategy) else []
+    build = [target] if target is not None and not _is_complete(target, workspace.strategy) else []
     version_ids = [one.version_id for one in build]
     ledger.revive(version_ids)
     items = [
@@ -85,7 +78,7 @@ def start_live(
         "doc_id": document.doc_id,
         "live": target.version_id if target is not None and version is not None else "",
     }
-    return _start_job("live", document.namespace, args, items, settings, store, ledger)
+    return _start_job("live", document.namespace, args, items, workspace)
 
 
 def go_live(job: Job, ledger: Ledger) -> None:
@@ -108,15 +101,7 @@ def _is_complete(version: Version, strategy: Strategy) -> bool:
 # --- what a document carries --------------------------------------------------------------------
 
 
-def start_edit(
-    document: Document,
-    edits: Edits,
-    *,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-) -> Launched | None:
+def start_edit(document: Document, edits: Edits, workspace: Workspace) -> Launched | None:
     """Launch the job whose release shows the edited document; None when nothing would change. A
     title given by a user is kept as metadata `title` and stays when a newer version comes. Raises
     InputError for removing a tag that the document does not have.
@@ -125,19 +110,17 @@ def start_edit(
     if edited.metadata.get("title") != document.metadata.get("title"):
         edited = replace(
             edited,
-            title=str(
-                edited.metadata.get("title") or _found_title(document, strategy, store, ledger)
-            ),
+            title=str(edited.metadata.get("title") or _found_title(document, workspace)),
         )
     if edited == document:
         return None
-    ledger.put_document(edited)
+    workspace.ledger.put_document(edited)
     args = {
         "version_ids": [],
         "release": document.live_version is not None,
         "doc_id": document.doc_id,
     }
-    return _start_job("edit", document.namespace, args, [], settings, store, ledger)
+    return _start_job("edit", document.namespace, args, [], workspace)
 
 
 def _apply_edits(document: Document, edits: Edits) -> Document:
@@ -165,12 +148,12 @@ def _apply_edits(document: Document, edits: Edits) -> Document:
     )
 
 
-def _found_title(document: Document, strategy: Strategy, store: Store, ledger: Ledger) -> str:
+def _found_title(document: Document, workspace: Workspace) -> str:
     """The title from the document's live version; the file's name where nothing was built."""
     if document.live_version is None:
         return document.filename
-    version = ledger.version(document.live_version)
-    profile = stage_profiles(strategy)["facts"]
+    store, version = workspace.store, workspace.ledger.version(document.live_version)
+    profile = stage_profiles(workspace.strategy)["facts"]
     if not (store.facts_dir(version, profile) / "summary.json").is_file():
         return document.filename
     return document_title(load_facts(store, version, profile), version.filename)
@@ -180,19 +163,14 @@ def _found_title(document: Document, strategy: Strategy, store: Store, ledger: L
 
 
 def _start_job(
-    kind: str,
-    namespace: str,
-    args: Json,
-    items: Sequence[JobItem],
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
+    kind: str, namespace: str, args: Json, items: Sequence[JobItem], root: DataRoot
 ) -> Launched:
+    ledger = root.ledger
     job = ledger.add_job(kind, namespace, args, items)
     if not args["release"]:
         ledger.update_job(job.job_id, state="done", started_at=now(), ended_at=now())
         return ledger.job(job.job_id), None
-    return job, jobs.launch(job, settings, store)
+    return job, jobs.launch(job, root.settings, root.store)
 
 
 def live_data(job: Job, document: Document, release_id: str | None) -> Json:

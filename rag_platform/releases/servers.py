@@ -21,6 +21,7 @@ from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect_here, exclude_others
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 
 _POLL_SECONDS = 0.2
 
@@ -38,15 +39,15 @@ def say_that_it_lives(store: Store, ledger: Ledger) -> None:
     ledger.beat(server_id(store), platform.node(), read)
 
 
-def carry_out_deletions(settings: Settings, store: Store, ledger: Ledger) -> None:
+def carry_out_deletions(root: DataRoot) -> None:
     """Remove what hard deletions left in this data root, and acknowledge those that are finished
     here. Data that another process is writing right now waits for the next round.
     """
+    store, ledger = root.store, root.ledger
     for stone in _waiting_for(store, ledger):
         try:
             with exclude_others(store, [stone.namespace], "carrying out a deletion", wait=0):
-                record = record_deletion(stone, settings=settings, store=store, ledger=ledger)
-                collect_here(record, settings=settings, store=store, ledger=ledger)
+                collect_here(record_deletion(stone, root), root)
         except BusyError:
             break
     acknowledge(store, ledger)

@@ -48,18 +48,7 @@ def instance(home: Path) -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def parts(shelf: Any, tiny: Any) -> dict[str, Any]:
-    """What building takes."""
-    return {
-        "settings": shelf.settings,
-        "strategy": tiny,
-        "store": shelf.store,
-        "ledger": shelf.ledger,
-    }
-
-
-@pytest.fixture
-def take(shelf: Any, parts: dict[str, Any], tmp_path: Path) -> Callable[..., list[str]]:
+def take(shelf: Any, tmp_path: Path) -> Callable[..., list[str]]:
     """Brings texts to the end of ingestion, by file name; nothing is released. Gives the
     version_ids.
     """
@@ -69,8 +58,8 @@ def take(shelf: Any, parts: dict[str, Any], tmp_path: Path) -> Callable[..., lis
         folder.mkdir(exist_ok=True)
         for name, text in texts.items():
             (folder / f"{name}.md").write_text(text, encoding="utf-8")
-        keys = receive([folder], "default", Workspace(**parts), ReceiveOptions()).to_process
-        ingest_versions([shelf.ledger.version(key) for key in keys], Workspace(**parts))
+        keys = receive([folder], "default", shelf.workspace(), ReceiveOptions()).to_process
+        ingest_versions([shelf.ledger.version(key) for key in keys], shelf.workspace())
         return list(keys)
 
     return bring
@@ -210,12 +199,10 @@ def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
         publish_candidate(
             "default",
             rejected.release_id,
-            settings=shelf.settings,
-            store=shelf.store,
-            ledger=shelf.ledger,
+            shelf.root,
         )
     assert refused.value.code == "checks_failed"
-    assert is_behind_ledger("default", shelf.settings, shelf.store, shelf.ledger)
+    assert is_behind_ledger("default", shelf.root)
 
     # the way around: only the last asset, which finds no candidate of its own to publish
     assert not run(instance, ("published_release",)).success
@@ -231,10 +218,10 @@ def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
     ]
 
 
-def test_publish_reads_the_verdicts_again(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
+def test_publish_reads_the_verdicts_again(take: Any, shelf: Any) -> None:
     """A verdict that turns bad after the build counts as much as one of the build."""
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    manifest, checks = build_candidate("default", **parts)
+    manifest, checks = build_candidate("default", shelf.workspace())
     assert all(check.passed for check in checks)
     directory = shelf.store.release_dir("default", manifest.release_id)
     write_manifest(
@@ -243,33 +230,29 @@ def test_publish_reads_the_verdicts_again(take: Any, shelf: Any, parts: dict[str
             manifest, checks=(*manifest.checks, CheckResult("gate.mrr", False, "0.41 < 0.60"))
         ),
     )
-    rest = {key: parts[key] for key in ("settings", "store", "ledger")}
     with pytest.raises(ReleaseError, match=r"gate\.mrr: 0\.41 < 0\.60"):
-        publish_candidate("default", manifest.release_id, **rest)
+        publish_candidate("default", manifest.release_id, shelf.root)
     assert releases.current(shelf.store, "default") is None
 
     write_manifest(directory, manifest)
     (directory / "catalog.sqlite").unlink()
     with pytest.raises(ReleaseError, match=r"lost catalog\.sqlite"):
-        publish_candidate("default", manifest.release_id, **rest)
+        publish_candidate("default", manifest.release_id, shelf.root)
     (directory / "manifest.json").unlink()
     with pytest.raises(NotFoundError):
-        publish_candidate("default", manifest.release_id, **rest)
+        publish_candidate("default", manifest.release_id, shelf.root)
     assert releases.current(shelf.store, "default") is None
 
 
-def test_an_older_candidate_is_not_published_by_mistake(
-    take: Any, shelf: Any, parts: dict[str, Any]
-) -> None:
+def test_an_older_candidate_is_not_published_by_mistake(take: Any, shelf: Any) -> None:
     """A candidate that was never published is history once a newer release is: publishing it would
     silently go back.
     """
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    old, _ = build_candidate("default", **parts)
-    new, _ = build_candidate("default", **parts)
-    rest = {key: parts[key] for key in ("settings", "store", "ledger")}
+    old, _ = build_candidate("default", shelf.workspace())
+    new, _ = build_candidate("default", shelf.workspace())
     assert newest_candidate("default", shelf.ledger) == new.release_id
-    publish_candidate("default", new.release_id, **rest)
+    publish_candidate("default", new.release_id, shelf.root)
     assert [(row.release_id, row.state) for row in shelf.ledger.releases("default")] == [
         (new.release_id, "published"),
         (old.release_id, "dropped"),
@@ -290,23 +273,20 @@ def test_one_writer_at_a_time(
     assert run(instance).success
 
 
-def test_a_pointer_moved_in_a_crash_is_what_counts(
-    take: Any, shelf: Any, parts: dict[str, Any]
-) -> None:
+def test_a_pointer_moved_in_a_crash_is_what_counts(take: Any, shelf: Any) -> None:
     """The pointer moves before the ledger says so; what is read is what the pointer names, and the
     next publication mends the ledger.
     """
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    rest = {key: parts[key] for key in ("settings", "store", "ledger")}
-    first, _ = build_candidate("default", **parts)
-    publish_candidate("default", first.release_id, **rest)
+    first, _ = build_candidate("default", shelf.workspace())
+    publish_candidate("default", first.release_id, shelf.root)
     take(dock="# Dock\n\nThe dock holds 12 trucks.\n")
-    second, _ = build_candidate("default", **parts)
+    second, _ = build_candidate("default", shelf.workspace())
     releases.publish(shelf.store, "default", second.release_id)  # and then the process died
     assert "12 trucks" in said(shelf, "How many trucks?")
-    assert not is_behind_ledger("default", shelf.settings, shelf.store, shelf.ledger)
+    assert not is_behind_ledger("default", shelf.root)
     assert newest_candidate("default", shelf.ledger) == second.release_id
-    publish_candidate("default", second.release_id, **rest)
+    publish_candidate("default", second.release_id, shelf.root)
     assert [row.state for row in shelf.ledger.releases("default")] == ["published", "retired"]
     roll_back("default", None, store=shelf.store, ledger=shelf.ledger)
     assert [row.state for row in shelf.ledger.releases("default")] == ["retired", "published"]
@@ -342,10 +322,9 @@ def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
     assert any(text.startswith("release ") and "is not there" in text for text in said_in_log)
     assert "1 of 1 expectation not met" in newest.reason
     assert "the text is not there" in newest.reason
-    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
     with pytest.raises(ReleaseError, match="quality_gate"):
-        publish_candidate("default", newest.release_id, **parts)
-    row = publish_candidate("default", newest.release_id, override="it moved", **parts)
+        publish_candidate("default", newest.release_id, shelf.root)
+    row = publish_candidate("default", newest.release_id, shelf.root, override="it moved")
     assert releases.current(shelf.store, "default") == row.release_id == newest.release_id
     assert shelf.ledger.releases("default")[0].reason == "published over the quality gate: it moved"
 
@@ -355,17 +334,16 @@ def test_a_candidate_that_no_gate_judged_is_not_published(
 ) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     (config_folder / "gates.yaml").write_text("default: [{dataset: golden}]\n", encoding="utf-8")
-    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
     strategy = load_strategy(shelf.settings, "tiny")
-    manifest, _ = build_candidate("default", strategy=strategy, **parts)
+    manifest, _ = build_candidate("default", Workspace(**vars(shelf.root), strategy=strategy))
     with pytest.raises(ReleaseError, match="was not judged"):
-        publish_candidate("default", manifest.release_id, **parts)
+        publish_candidate("default", manifest.release_id, shelf.root)
 
 
-def test_a_deletion_is_never_held_back(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
+def test_a_deletion_is_never_held_back(take: Any, shelf: Any) -> None:
     add_expectation(shelf.store, "default", expectation("Who opens?", file="nobody.md"))
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    manifest, _ = build_candidate("default", **parts)
-    judged = apply_gates("default", manifest, Workspace(**parts), deletes=True)
+    manifest, _ = build_candidate("default", shelf.workspace())
+    judged = apply_gates("default", manifest, shelf.workspace(), deletes=True)
     assert not judged.failures and judged.checks[-1].name == QUALITY_GATE
-    assert apply_gates("default", manifest, Workspace(**parts)).failures
+    assert apply_gates("default", manifest, shelf.workspace()).failures

@@ -78,25 +78,14 @@ class Case:
         """
         opened = self.drafts.open(self.doc_id)
         operations = opened.edited.operations if drafted is None else drafted
-        parts = {
-            "settings": self.shelf.settings,
-            "strategy": self.drafts.workspace.strategy,
-            "store": self.shelf.store,
-            "ledger": self.shelf.ledger,
-        }
+        workspace = self.drafts.workspace
         totals = ingest_versions(
-            [opened.version], Workspace(**parts), drafted={opened.version.version_id: operations}
+            [opened.version], workspace, drafted={opened.version.version_id: operations}
         )
         assert totals.failures == []
-        manifest, checks = build_candidate("default", **parts)
+        manifest, checks = build_candidate("default", workspace)
         assert all(check.passed for check in checks), checks
-        publish_candidate(
-            "default",
-            manifest.release_id,
-            settings=self.shelf.settings,
-            store=self.shelf.store,
-            ledger=self.shelf.ledger,
-        )
+        publish_candidate("default", manifest.release_id, workspace)
         return totals
 
     def ask(self, text: str) -> QueryResult:
@@ -145,7 +134,10 @@ def test_an_edit_is_found_after_publishing_and_gone_after_a_rollback(case: Case)
     roll_back("default", None, store=case.shelf.store, ledger=case.shelf.ledger)
     assert "sixty" in case.ask("how many times").hits[0].chunk_text
     # going back was on purpose
-    assert not is_behind_ledger("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
+    assert not is_behind_ledger(
+        "default",
+        case.shelf.root,
+    )
 
 
 def test_citations_and_documents_say_what_was_edited(case: Case) -> None:
@@ -271,7 +263,10 @@ def test_what_nobody_touched_keeps_its_vectors_and_postings(case: Case) -> None:
         )
     )
     assert base.views[untouched] == edition.views[untouched]
-    assert not is_behind_ledger("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
+    assert not is_behind_ledger(
+        "default",
+        case.shelf.root,
+    )
 
 
 # --- newer versions and other configs -----------------------------------------------------------
@@ -356,15 +351,10 @@ def test_edits_follow_a_change_of_config(case: Case) -> None:
 
     def rebuilt() -> Any:
         strategy = load_strategy(case.shelf.settings, "tiny")
-        parts = {
-            "settings": case.shelf.settings,
-            "strategy": strategy,
-            "store": case.shelf.store,
-            "ledger": case.shelf.ledger,
-        }
+        workspace = Workspace(**vars(case.shelf.root), strategy=strategy)
         with pytest.raises(ReleaseError, match="rebuild"):
-            Drafts("default", Workspace(**parts)).open(case.doc_id)
-        totals = ingest_versions([case.shelf.ledger.live("default")[0][1]], Workspace(**parts))
+            Drafts("default", workspace).open(case.doc_id)
+        totals = ingest_versions([case.shelf.ledger.live("default")[0][1]], workspace)
         return totals, case.shelf.ledger.live("default")[0][1].edition
 
     totals, second = rebuilt()
@@ -383,14 +373,9 @@ def test_a_draft_that_cannot_be_embedded_leaves_what_is_published(case: Case) ->
     opened = case.drafts.open(case.doc_id)
     shutil.rmtree(opened.work.path("views").parent)
     opened.work.path("views").parent.write_text("in the way")
-    parts = {
-        "settings": case.shelf.settings,
-        "strategy": case.drafts.workspace.strategy,
-        "store": case.shelf.store,
-        "ledger": case.shelf.ledger,
-    }
+    workspace = case.drafts.workspace
     drafted = {opened.version.version_id: opened.edited.operations}
-    totals = ingest_versions([opened.version], Workspace(**parts), drafted=drafted)
+    totals = ingest_versions([opened.version], workspace, drafted=drafted)
     assert len(totals.failures) == 1
     version = case.shelf.ledger.live("default")[0][1]
     assert (version.status, version.edition, case.row().state) == ("ready", "", "open")
@@ -430,16 +415,9 @@ def test_splits_and_merges_of_a_pdf_are_quotes(shelf: Any, tiny: Strategy) -> No
         {"op": "split_at", "chunk_id": longest.chunk_id, "offset": longest.text_len // 2},
     )
     opened = drafts.add(document.doc_id, {"op": "merge_with_next", "chunk_id": chunks[0].chunk_id})
-    parts = {
-        "settings": shelf.settings,
-        "strategy": tiny,
-        "store": shelf.store,
-        "ledger": shelf.ledger,
-    }
-    ingest_versions(
-        [version], Workspace(**parts), drafted={version.version_id: opened.edited.operations}
-    )
-    _, checks = build_candidate("default", **parts)
+    workspace = Workspace(**vars(shelf.root), strategy=tiny)
+    ingest_versions([version], workspace, drafted={version.version_id: opened.edited.operations})
+    _, checks = build_candidate("default", workspace)
     assert all(check.passed for check in checks), checks
     made = [
         c for c in opened.edited.chunks if c.chunk_id not in {chunk.chunk_id for chunk in chunks}
@@ -464,7 +442,10 @@ def test_an_interrupted_publication_is_done_again(case: Case) -> None:
     name = edition_name(opened.edited.operations, opened.work.profiles["chunks"])
     # killed right behind it
     case.shelf.ledger.put_edition(opened.version.version_id, name, opened.edited.operations)
-    assert is_behind_ledger("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
+    assert is_behind_ledger(
+        "default",
+        case.shelf.root,
+    )
     assert not case.drafts.open(case.doc_id).changes
     case.publish()
     assert (case.row().state, case.ask("Ninety").hits[0].chunk_text) == ("published", "Ninety.")

@@ -12,7 +12,6 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import get_document, list_documents
-from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
 from rag_platform.processes import jobs
@@ -59,10 +58,8 @@ def delete(shelf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         return start_delete(
             "default",
             doc,
+            shelf.root,
             version,
-            settings=shelf.settings,
-            store=shelf.store,
-            ledger=shelf.ledger,
             **options,
         )
 
@@ -70,12 +67,9 @@ def delete(shelf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def release(shelf: Any) -> str:
-    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
-    manifest, checks = build_candidate(
-        "default", strategy=load_strategy(shelf.settings, "tiny"), **parts
-    )
+    manifest, checks = build_candidate("default", shelf.workspace())
     assert all(check.passed for check in checks), checks
-    publish_candidate("default", manifest.release_id, **parts)
+    publish_candidate("default", manifest.release_id, shelf.root)
     return str(manifest.release_id)
 
 
@@ -223,9 +217,8 @@ def test_what_cannot_be_deleted(shelf: Any, folder: Path, delete: Any) -> None:
 def test_copies_of_the_ledger_are_named_before_they_go(shelf: Any, folder: Path) -> None:
     shelf.ingest(folder)
     shelf.store.ledger_path.with_name("ledger-monday.sqlite").write_bytes(b"copy")
-    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
     soft, hard = (
-        plan_delete("default", "gate.md", mode=mode, **parts).data()["markdown"]
+        plan_delete("default", "gate.md", shelf.root, mode=mode).data()["markdown"]
         for mode in ("soft", "hard")
     )
     assert "ledger-monday.sqlite" in hard and "ledger-monday.sqlite" not in soft

@@ -28,7 +28,7 @@ from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate
 from rag_platform.releases.stored_artifacts import Belongings, Record, read_record, write_record
 from rag_platform.storage.store import write_json
-from rag_platform.workspace import Workspace
+from rag_platform.workspace import DataRoot, Workspace
 from rag_platform_tests.partitions import Keys
 from rag_platform_tests.release_checks import failed_checks
 
@@ -86,9 +86,7 @@ class Bench:
     def collect(self, scope: Record | None = None, **options: Any) -> Collected:
         rules = {key: options.pop(key) for key in ("versions", "days", "keep") if key in options}
         return collect(
-            settings=self.settings(**rules),
-            store=self.store,
-            ledger=self.ledger,
+            DataRoot(settings=self.settings(**rules), store=self.store, ledger=self.ledger),
             scope=scope,
             **options,
         )
@@ -96,30 +94,25 @@ class Bench:
     def delete(
         self, name: str, version_id: str | None = None, mode: str = "hard", release: bool = True
     ) -> Record:
-        parts = {"settings": self.shelf.settings, "store": self.store, "ledger": self.ledger}
         record = record_deletion(
-            self.ledger.delete("default", self.doc_id(name), version_id, mode), **parts
+            self.ledger.delete("default", self.doc_id(name), version_id, mode), self.shelf.root
         )
         if release:
             self.release(full=mode == "hard")
         return record
 
     def release(self, full: bool) -> None:
-        parts = {"settings": self.shelf.settings, "store": self.store, "ledger": self.ledger}
-        manifest, checks = build_candidate(
-            "default", strategy=load_strategy(self.shelf.settings, "tiny"), full=full, **parts
-        )
+        workspace = self.shelf.workspace()
+        manifest, checks = build_candidate("default", workspace, full=full)
         assert all(check.passed for check in checks), checks
-        publish_candidate("default", manifest.release_id, **parts)
+        publish_candidate("default", manifest.release_id, workspace)
 
     def prove(self, name: str, version_id: str | None = None, **options: Any) -> Proof:
         return prove(
             "default",
             self.doc_id(name),
+            self.shelf.root,
             version_id,
-            settings=self.shelf.settings,
-            store=self.store,
-            ledger=self.ledger,
             **{"partitions": Keys(), **options},
         )
 
@@ -232,13 +225,11 @@ def test_outputs_of_another_config_go_when_no_kept_release_was_built_with_them(
             [version for _, version in bench.ledger.live("default")],
             Workspace(ledger=bench.ledger, **parts),
         )
-        manifest, _ = build_candidate("default", ledger=bench.ledger, **parts)
+        manifest, _ = build_candidate("default", Workspace(ledger=bench.ledger, **parts))
         publish_candidate(
             "default",
             manifest.release_id,
-            settings=parts["settings"],
-            store=bench.store,
-            ledger=bench.ledger,
+            DataRoot(settings=parts["settings"], store=bench.store, ledger=bench.ledger),
         )
 
     bench.write(gate=GATE, dock=DOCK)
@@ -550,7 +541,7 @@ def test_a_ledger_that_does_not_belong_to_the_data_costs_nothing(
     before = bench.files()
     stranger = open_url(f"sqlite:///{tmp_path}/other.sqlite")
     with pytest.raises(IntegrityError, match="versions that the ledger does not know"):
-        collect(settings=bench.settings(), store=bench.store, ledger=stranger)
+        collect(DataRoot(settings=bench.settings(), store=bench.store, ledger=stranger))
     stranger.close()
     assert bench.files() == before
 

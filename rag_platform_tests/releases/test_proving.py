@@ -67,14 +67,12 @@ def take(shelf: Shelf, *inputs: Any) -> None:
 
 
 def count(shelf: Shelf, doc: str, **options: Any) -> Proof:
-    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
-    return prove("default", doc, **{"partitions": Keys(), **parts, **options})
+    return prove("default", doc, shelf.root, **{"partitions": Keys(), **options})
 
 
 def delete_hard(shelf: Shelf, doc_id: str) -> Any:
-    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
-    record = record_deletion(shelf.ledger.delete("default", doc_id, None, "hard"), **parts)
-    return collect(scope=record, **parts).removed
+    record = record_deletion(shelf.ledger.delete("default", doc_id, None, "hard"), shelf.root)
+    return collect(shelf.root, scope=record).removed
 
 
 def test_what_models_said_of_chunks_and_pictures(
@@ -108,7 +106,7 @@ def test_what_models_said_of_chunks_and_pictures(
         after = count(shelf, "gate.md")
         assert (after.total, after.shared) == (0, {"media": 1})
         assert count(shelf, "dock.md").remaining["descriptions"] == 1
-        assert not collect(settings=shelf.settings, store=shelf.store, ledger=shelf.ledger).removed
+        assert not collect(shelf.root).removed
 
 
 def test_a_page_and_its_download(shelf: Shelf, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def states(shelf: Any) -> dict[str, str]:
 
 
 def behind(shelf: Any) -> bool:
-    return is_behind_ledger("default", shelf.settings, shelf.store, shelf.ledger)
+    return is_behind_ledger("default", shelf.root)
 
 
 def found(shelf: Any, question: str) -> set[str]:
@@ -204,11 +204,10 @@ def test_a_candidate_is_not_published_over_another_release(
     """
     first = take(a="# Gate\n\nOpens at five.\n")
     take(b="# Dock\n\nHolds trucks.\n")
-    parts = {"settings": shelf.settings, **rest}
-    late, _ = build_candidate("default", strategy=tiny, **parts)
+    late, _ = build_candidate("default", shelf.workspace())
     roll_back("default", first, **rest)
     with pytest.raises(ReleaseError, match=f"{first} was published since") as raised:
-        publish_candidate("default", late.release_id, **parts)
+        publish_candidate("default", late.release_id, shelf.root)
     assert raised.value.code == "outdated_candidate" and read(shelf) == first
     # on purpose it can be
     assert (
@@ -221,7 +220,7 @@ def test_a_candidate_older_than_a_release_that_was_public_is_history(
 ) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
     # and nobody published it
-    build_candidate("default", strategy=tiny, settings=shelf.settings, **rest)
+    build_candidate("default", shelf.workspace())
     take(b="# Dock\n\nHolds trucks.\n")
     roll_back("default", first, **rest)
     with pytest.raises(NotFoundError, match="no candidate"):
@@ -234,7 +233,7 @@ def test_a_crash_between_the_pointer_and_the_ledger_is_mended(
     first = take(a="# Gate\n\nOpens at five.\n")
     take(b="# Dock\n\nHolds trucks.\n")
     roll_back("default", first, **rest)
-    third, _ = build_candidate("default", strategy=tiny, settings=shelf.settings, **rest)
+    third, _ = build_candidate("default", shelf.workspace())
     releases.publish(shelf.store, "default", third.release_id)  # and then the process died
     assert {row["release_id"]: row["state"] for row in history("default", **rest)}[
         third.release_id
@@ -317,12 +316,11 @@ def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
     take: Callable[..., str], shelf: Any, tmp_path: Path, tiny: Any, rest: dict[str, Any]
 ) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    parts = {"settings": shelf.settings, "strategy": tiny, **rest}
     [again] = receive(
-        [tmp_path / "docs"], "default", Workspace(**parts), ReceiveOptions(policy="new_version")
+        [tmp_path / "docs"], "default", shelf.workspace(), ReceiveOptions(policy="new_version")
     ).to_process
     shelf.ledger.fail(again, "timeout", "the reader took too long")
-    manifest, checks = build_candidate("default", **parts)
+    manifest, checks = build_candidate("default", shelf.workspace())
     assert not [check for check in checks if not check.passed]
     directory = shelf.store.release_dir("default", manifest.release_id)
     assert list(read_manifest(directory).versions) == [again]

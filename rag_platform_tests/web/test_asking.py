@@ -507,17 +507,14 @@ def test_a_changed_file_is_not_proved_and_a_deleted_one_is_gone(own_hall: Shelf)
         assert 'data-proof="failed"' in shown and "raw_changed" in shown
         raw.write_bytes(whole)
 
-        parts: dict[str, Any] = {"settings": own_hall.settings, "store": own_hall.store}
-        parts["ledger"] = own_hall.ledger
         record = record_deletion(
-            own_hall.ledger.delete("default", source["doc_id"], None, "hard"), **parts
+            own_hall.ledger.delete("default", source["doc_id"], None, "hard"), own_hall.root
         )
         for path in (picture, f"/api/chunks/{chunk_id}", f"/source/default/{chunk_id}"):
             assert client.get(path).status_code == 404, path
-        strategy = own_hall.library().strategy("tiny")
-        manifest, _ = build_candidate("default", strategy=strategy, full=True, **parts)
-        publish_candidate("default", manifest.release_id, **parts)
-        collect(scope=record, **parts)
+        manifest, _ = build_candidate("default", own_hall.workspace(), full=True)
+        publish_candidate("default", manifest.release_id, own_hall.root)
+        collect(own_hall.root, scope=record)
         assert not list(own_hall.store.home.glob("versions/**/2.image"))
 
 

@@ -107,14 +107,7 @@ def publish_rejected(
         raise InputError("say why it is published all the same", code="no_reason")
 
     def change(root: DataRoot) -> object:
-        return publishing.publish_candidate(
-            namespace,
-            release_id,
-            settings=settings,
-            store=root.store,
-            ledger=root.ledger,
-            override=reason.strip(),
-        )
+        return publishing.publish_candidate(namespace, release_id, root, override=reason.strip())
 
     return _after(settings, namespace, change)
 
@@ -144,12 +137,5 @@ def prove_deletion(settings: Settings, namespace: str, doc_id: str) -> DeletionP
     from rag_platform.releases.proofs.deletion_proof import prove
 
     with open_root(settings) as root:
-        found = prove(
-            namespace,
-            doc_id,
-            settings=settings,
-            store=root.store,
-            ledger=root.ledger,
-            partitions=_NOT_FROM_HERE,
-        )
+        found = prove(namespace, doc_id, root, partitions=_NOT_FROM_HERE)
     return cast(DeletionProof, without_paths(found.data()))

@@ -7,14 +7,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from rag_platform.config.folders import config_folders
-from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.settings import Strategy
 from rag_platform.documents import descriptions
 from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import RagError
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Json, Version
-from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.servers import name_waiting
 from rag_platform.observability import redaction
 from rag_platform.observability.trace_store import erasing
@@ -34,6 +33,7 @@ from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_re
 from rag_platform.storage.records import CACHED
 from rag_platform.storage.store import Store, read_json
 from rag_platform.text.plurals import pluralise
+from rag_platform.workspace import DataRoot
 
 _OUR_FOLDERS = frozenset(
     "raw facts versions media cache releases deletions logs traces spool inbox dagster".split()
@@ -85,11 +85,9 @@ class Proof:
 def prove(
     namespace: str,
     doc: str,
+    root: DataRoot,
     version: str | None = None,
     *,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
     partitions: Partitions | str,
 ) -> Proof:
     """What every store still holds of a document, or of one version; nothing is changed.
@@ -98,6 +96,7 @@ def prove(
     documents (or, for a version, the document's other versions) need too. `partitions` may be the
     reason why they could not be opened. Raises NotFoundError for an unknown document.
     """
+    store, ledger = root.store, root.ledger
     document = find_document(ledger, namespace, doc)
     mine = ledger.versions(namespace, document.doc_id)
     if version is not None:
@@ -107,10 +106,8 @@ def prove(
     ids = [version.version_id for version in mine]
     of_document = ledger.tombstones(namespace, doc_id, since=0)
     stones = [stone for stone in of_document if version_id in (None, stone.version_id)]
-    own = find_belongings(
-        namespace, mine, stones, manifests, settings=settings, store=store, ledger=ledger
-    )
-    work = _Count(document, mine, own, settings, store, ledger)
+    own = find_belongings(namespace, mine, stones, manifests, root)
+    work = _Count(document, mine, own, root)
     names = work.names(whole=version_id is None)
     words = ledger.words_left(namespace, doc_id, ids, whole=version_id is None)
     if isinstance(partitions, str):
@@ -123,7 +120,7 @@ def prove(
         alone = own.file_sha256s - work.others("file_sha256s")
         in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
         waiting = [it for it in ledger.find_unacknowledged(namespace) if it[0] in stones]
-        work.open += [*unseen, *name_waiting(waiting, settings.blobs.silent_seconds)]
+        work.open += [*unseen, *name_waiting(waiting, root.settings.blobs.silent_seconds)]
     work.open += [*blind, *packed, *_list_datasets(document, own.chunk_ids)]
     work.open += [
         f"release {path.name} is damaged and not looked into: `rag gc` removes it"
@@ -221,12 +218,13 @@ class _Count:
     document: Document
     mine: list[Version]
     own: Belongings
-    settings: Settings
-    store: Store
-    ledger: Ledger
+    root: DataRoot
     shared: dict[str, int] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
     _others: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store, self.ledger = self.root.store, self.root.ledger
 
     def count_own(self, kind: str, found: Collection[str]) -> int:
         """How many of the found hashes belong to the document alone; the others are counted as
@@ -253,7 +251,7 @@ class _Count:
                 found |= of_versions(
                     self.store,
                     versions,
-                    strategies=strategies_of(namespace, self.settings, self.ledger, ()),
+                    strategies=strategies_of(namespace, self.root.settings, self.ledger, ()),
                     kinds=kinds,
                 )
             self._others |= {name: getattr(found, name) for name in kinds}
