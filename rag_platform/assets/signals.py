@@ -21,12 +21,13 @@ _ASSET = dg.AssetKey("published_release")
 def _check_canaries(namespace: str, platform: Platform) -> dg.AssetCheckResult:
     root = platform.root
     config = root.settings.canaries
-    if not config.seconds:
-        return dg.AssetCheckResult(
-            passed=True, severity=_WARN, metadata={"details": "canaries.seconds is 0: none asked"}
-        )
     release_id = require_current(root.store, namespace)
     parent = find_parent(root.store, namespace, release_id)
+    if not config.seconds or parent is None:
+        why = "there is no release before this one" if config.seconds else "canaries.seconds is 0"
+        return dg.AssetCheckResult(
+            passed=True, severity=_WARN, metadata={"details": f"{why}: none asked"}
+        )
     with open_library(root.settings, root.store) as library:
         report = ask_canaries(library, namespace, release_id, parent, config)
     return dg.AssetCheckResult(

@@ -108,6 +108,7 @@ def test_a_release_run_builds_checks_and_publishes(
     assert latest_metadata(instance, "published_release")["documents_failed"].value == 0
     figures = {e.check_name: e.metadata for e in result.get_asset_check_evaluations()}
     assert figures["versions_complete"]["versions"].value == 1
+    assert "no release before" in figures["canaries"]["details"].value
     assert figures["provenance_proved"]["not_proved"].value == 0
 
     first = published
@@ -119,6 +120,9 @@ def test_a_release_run_builds_checks_and_publishes(
     assert (
         manifest.parent == first and len(manifest.versions) == 2 and manifest.counts["chunks"] == 2
     )
+    take(gate="# Gate\n\nThe gate opens at 06:30.\n")
+    figures = {e.check_name: e.metadata for e in run(instance).get_asset_check_evaluations()}
+    assert "were asked of" in figures["canaries"]["report"].value
 
 
 def test_the_job_of_a_run_from_the_ui_says_how_far_it_came_and_where_its_trace_is(
