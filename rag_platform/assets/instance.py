@@ -131,9 +131,9 @@ def run(settings: Settings, words: Sequence[str]) -> int:
     os.environ |= {**environment(settings.home), "PYTHONSAFEPATH": "1"}
     command = [*_program(*words), "-m", "rag_platform.definitions", "-d", str(home)]
     if words[0] != "dev":
-        return run_supervised(command)
+        return run_supervised(command, folder=home)
     with _only_one(home):
-        return run_supervised(command)
+        return run_supervised(command, folder=home)
 
 
 def _program(name: str, *arguments: str) -> list[str]:
@@ -151,16 +151,18 @@ def _only_one(home: Path) -> AbstractContextManager[None]:
     )
 
 
-def run_supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
-    """Run a command so that none of its processes outlives this one, even if this one is killed;
-    return its exit code.
+def run_supervised(
+    command: Sequence[str], seconds: float = STOP_SECONDS, *, folder: Path | None = None
+) -> int:
+    """Run a command in a folder so that none of its processes outlives this one, even if this one
+    is killed; return its exit code.
 
     `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left
     of them after `seconds` is killed.
     """
     # a script starts what it leaves in the background with interrupts ignored, and so would that be
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command, start_new_session=True, cwd=folder)
     keeper = subprocess.Popen(
         [sys.executable, "-IS", "-c", _KEEPER, str(process.pid)],
         stdin=subprocess.PIPE,

@@ -113,8 +113,9 @@ def test_no_process_outlives_a_door_that_is_killed() -> None:
     gone(keeper)
 
 
-def test_a_file_of_the_current_folder_stands_for_no_module(desk: Any) -> None:
-    """Neither for Dagster, nor for the process of a job."""
+def test_a_file_of_the_current_folder_stands_for_no_module_or_variable(desk: Any) -> None:
+    """Neither for Dagster, which reads a `.env`, nor for the process of a job."""
+    (desk.folder / ".env").write_text("RAG_STRATEGY=of-another-program\n")
     (desk.folder / "json.py").write_text("raise SystemExit('a script of the user')")
     desk.write(ports="# Ports\n\nThe gateway listens on port 8080.\n")
     for module, *words in (
