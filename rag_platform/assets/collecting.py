@@ -40,9 +40,7 @@ class PartitionKeys:
         """Make the keys of the documents that changed after the change of that number those of what
         is live or on its way.
         """
-        documents = [
-            ledger.document(namespace, doc_id) for doc_id in ledger.find_touched(namespace, since)
-        ]
+        documents = ledger.touched_documents(namespace, since)
         wanted = {
             key for each in documents for key in (each.live_version, each.wanted_version) if key
         }

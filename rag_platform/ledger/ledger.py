@@ -58,6 +58,7 @@ _LIFT = (
     "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND"
     " (version_id IS NULL OR version_id = ?)"
 )
+_TOUCHED = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
 _RETIRE = """
 UPDATE documents SET wanted_version = NULL, updated_at = :now,
     status = CASE WHEN pinned = 1 THEN status ELSE 'retired' END,
@@ -385,8 +386,14 @@ class Ledger(DocumentList, Servers):
         """The documents that changed, or whose versions changed, after the change of that
         number.
         """
-        sql = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
-        return {row[0] for row in self._db().execute(sql, (namespace, since))}
+        return {row[0] for row in self._db().execute(_TOUCHED, (namespace, since))}
+
+    def touched_documents(self, namespace: str, since: int) -> list[Document]:
+        """The documents of `find_touched`, by doc_id."""
+        of_them, values = f"doc_id IN ({_TOUCHED})", (namespace, since)
+        return self._select(
+            Document, "documents", {"namespace": namespace}, "doc_id", of_them, values
+        )
 
     # --- deletions -------------------------------------------------------------------------------
 

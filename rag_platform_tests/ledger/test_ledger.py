@@ -457,6 +457,7 @@ def test_every_change_of_a_document_or_its_versions_is_counted(ledger: Ledger) -
         step()
         assert ledger.sequence("lib") > before
         assert ledger.find_touched("lib", before) == {"notes-2"}
+        assert ledger.touched_documents("lib", before) == [ledger.document("lib", "notes-2")]
         assert ledger.find_touched("lib", ledger.sequence("lib")) == set()
     assert ledger.find_touched("other", 0) == set()
     ledger.add_job("ingest", "lib", {})
