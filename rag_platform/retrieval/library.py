@@ -151,18 +151,7 @@ class Library:
             known = ", ".join(self.namespaces()) or "none"
             if path.parent.is_dir() or namespace == self.settings.default_namespace:
                 others = "" if known == "none" else f", or name another library: {known}"
-                if failed := _count_failed(self.store, namespace):
-                    raise NotFoundError(
-                        f"nothing of library {namespace!r} is published:"
-                        f" {pluralise(failed, 'document')} failed; `rag status` says why{others}",
-                        code="no_release",
-                        namespace=namespace,
-                    ) from error
-                raise NotFoundError(
-                    f"library {namespace!r} has no published release; run `rag ingest`{others}",
-                    code="no_release",
-                    namespace=namespace,
-                ) from error
+                raise _nothing_published(self.store, namespace, others) from error
             raise unknown_namespace(namespace, self.namespaces()) from error
         stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
         known_current = self._current.get(namespace)
@@ -491,11 +480,31 @@ class Library:
         return found
 
 
-def _count_failed(store: Store, namespace: str) -> int:
-    """How many documents of a library failed; 0 where no ledger tells."""
+def _nothing_published(store: Store, namespace: str, others: str) -> NotFoundError:
+    """The error that says what is under way in a library, else what failed."""
+    job_id, failed = "", 0
     with suppress(RagError), closing(open_ledger(store)) as ledger:
-        return ledger.document_problems(namespace, (), 1)[0]
-    return 0
+        at_work = (job.job_id for job in ledger.open_jobs() if job.namespace == namespace)
+        job_id, failed = next(at_work, ""), ledger.document_problems(namespace, (), 1)[0]
+    if job_id:
+        return NotFoundError(
+            f"nothing of library {namespace!r} is published: {job_id} is at work; `rag jobs show"
+            f" {job_id}` says how far it is{others}",
+            code="no_release",
+            namespace=namespace,
+        )
+    if failed:
+        return NotFoundError(
+            f"nothing of library {namespace!r} is published:"
+            f" {pluralise(failed, 'document')} failed; `rag status` says why{others}",
+            code="no_release",
+            namespace=namespace,
+        )
+    return NotFoundError(
+        f"library {namespace!r} has no published release; run `rag ingest`{others}",
+        code="no_release",
+        namespace=namespace,
+    )
 
 
 def _same_space(left: EmbeddingConfig, right: EmbeddingConfig) -> bool:

@@ -275,6 +275,13 @@ def test_a_library_of_a_broken_file_alone_says_so_and_goes_with_the_file(desk: A
     assert desk.call("query", "anything").error["message"] == (
         "nothing of library 'default' is published: 1 document failed; `rag status` says why"
     )
+    with desk.ledger() as ledger:
+        job_id = ledger.add_job("ingest", "default", {}).job_id
+        assert desk.call("query", "anything").error["message"] == (
+            f"nothing of library 'default' is published: {job_id} is at work; `rag jobs show"
+            f" {job_id}` says how far it is"
+        )
+        ledger.update_job(job_id, state="done")
     (desk.docs / "empty.md").unlink()
     desk.call("ingest", "--sync")
     assert desk.call("namespaces", "list").data["namespaces"] == []
