@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import cast
 
@@ -12,6 +12,7 @@ from rag_platform import access
 from rag_platform.api.documents import document_states
 from rag_platform.api.envelopes import without_paths
 from rag_platform.caching import together
+from rag_platform.config.gates import find_unknown_gates
 from rag_platform.config.settings import Settings, strategy_names
 from rag_platform.contract.markdown_views import collections_markdown, status_markdown
 from rag_platform.contract.schema import (
@@ -23,7 +24,7 @@ from rag_platform.contract.schema import (
     ServerStatus,
     StatusData,
 )
-from rag_platform.errors import RagError
+from rag_platform.errors import ConfigError, RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
@@ -33,6 +34,7 @@ from rag_platform.observability import faults
 from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES
+from rag_platform.releases.manifest import lacks_verdict
 from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
@@ -94,6 +96,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
             for row in data["jobs"]
             if row["state"] in ("failed", "partly")
         ),
+        *_gate_problems(library, data["namespaces"], names),
     ]
     if serving:
         data["caches"], data["running_queries"] = caches, library.load.running
@@ -101,6 +104,26 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
+
+
+def _gate_problems(
+    library: Library, rows: Sequence[NamespaceStatus], names: Sequence[str]
+) -> Iterator[str]:
+    """Published releases that no gate judged, and gates that judge nothing."""
+    try:
+        for row in rows:
+            if row["release_id"] and not row["problem"]:
+                with library.lease(row["namespace"], row["release_id"]) as lease:
+                    judged = not lacks_verdict(lease.release.manifest)
+                if not judged:
+                    yield (
+                        f"{row['namespace']}: no gate has judged release {row['release_id']}, which"
+                        " was published before gates.yaml named one; `rag rebuild` asks it"
+                    )
+        if access.current().namespaces is None:
+            yield from find_unknown_gates(names)
+    except ConfigError as error:  # of a file that was edited while a server runs
+        yield error.message
 
 
 def why_no_ledger(store: Store) -> str:

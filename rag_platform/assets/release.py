@@ -25,7 +25,7 @@ from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import is_built_anyway, run_of_job
 from rag_platform.assets.signals import canaries_evaluation
 from rag_platform.config.settings import load_settings
-from rag_platform.evaluation.gating import apply_gates
+from rag_platform.evaluation.gating import apply_gates, why_unasked
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
@@ -44,6 +44,7 @@ from rag_platform.workspace import Workspace
 
 RELEASE_JOB = "release"
 _SHOWN_FAILURES = 20
+_WARN, _ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 _ALL = dg.AllPartitionMapping()
 _GATE = "The questions of config/gates.yaml and the library's expectations are answered as before."
 _SETTINGS = load_settings()
@@ -112,16 +113,15 @@ def candidate(
             context.log.info(said)
             results = list(manifest.checks)
         else:
+            deletes = record.job.kind == "delete"
             manifest, _ = build_candidate(
                 namespace,
                 workspace,
                 full=bool(record.job.args.get("full")),
                 # what that drops is counted where it is purged
-                in_place=record.job.kind != "delete",
+                deletes=deletes,
             )
-            manifest = apply_gates(
-                namespace, manifest, workspace, deletes=record.job.kind == "delete"
-            )
+            manifest = apply_gates(namespace, manifest, workspace, deletes=deletes)
             results = list(manifest.checks)
             said = f"release {manifest.release_id} is built and checked; this run publishes nothing"
         record.goes_on = not manifest.failures and _publishes(context)
@@ -143,13 +143,18 @@ def candidate(
             data_version=dg.DataVersion(manifest.release_id),
             tags=tags,
         )
-    if all(result.name != QUALITY_GATE for result in results):
-        results.append(CheckResult(QUALITY_GATE, True, "the library has no gate"))
+    unasked = None
+    if not manifest.is_judged:
+        why = why_unasked(manifest, store)
+        unasked = CheckResult(QUALITY_GATE, not why, why or "the library has no gate")
+        results.append(unasked)
     for result in results:
         yield dg.AssetCheckResult(
             asset_key="catalog",
             check_name=result.name,
             passed=result.passed,
+            # what was not asked does not pass, and holds nothing back that is published already
+            severity=_WARN if result is unasked else _ERROR,
             metadata={
                 "details": _details(result),
                 "release_id": manifest.release_id,

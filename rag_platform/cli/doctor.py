@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from rag_platform.config.gates import read_gates
+from rag_platform.config.gates import find_unknown_gates, read_gates
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import (
     Settings,
@@ -22,6 +22,7 @@ from rag_platform.config.settings import (
     strategy_names,
 )
 from rag_platform.errors import RagError, read_only
+from rag_platform.evaluation.gating import open_gates
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic
 from rag_platform.ledger.ledger import bound_namespaces, open_ledger, require
@@ -69,7 +70,7 @@ def examine(settings: Settings) -> list[Finding]:
     return [
         *_installation(),
         *_extras(),
-        *_config(),
+        *_config(store),
         *_strategies(settings, store),
         *_data_root(store),
         *_ledger(store),
@@ -137,7 +138,7 @@ def _is_installed(package: str) -> bool:
 
 
 def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
-    used = {settings.default_strategy, *_list_bound(store)}
+    used = {settings.default_strategy, *_bound(store).values()}
     seen: set[tuple[Path, str]] = set()  # strategies share their weights
     names = strategy_names(settings)
     for name in [*names, *sorted(used - {*names})]:
@@ -166,24 +167,29 @@ def _weights(path: Path, expected: str) -> Finding:
     return Finding("error", f"weights {path.name}", message)
 
 
-def _config() -> Iterator[Finding]:
-    for read, name in ((read_gates, "gates"), (load_log_config, "logging")):
-        try:
-            read()
-        except RagError as error:
-            yield Finding("error", name, error.message)
+def _config(store: Store) -> Iterator[Finding]:
+    try:
+        yield from (Finding("warning", "gates", it) for it in find_unknown_gates(_bound(store)))
+        for namespace in read_gates():
+            open_gates(namespace)
+    except RagError as error:
+        yield Finding("error", "gates", error.message)
+    try:
+        load_log_config()
+    except RagError as error:
+        yield Finding("error", "logging", error.message)
     for message in find_unknown_variables().values():
         yield Finding("warning", "environment", message)
 
 
-def _list_bound(store: Store) -> set[str]:
+def _bound(store: Store) -> dict[str, str]:
     """The strategies of the libraries; none where the ledger cannot be read, which is said of
     it.
     """
     try:
-        return set(bound_namespaces(store).values())
+        return bound_namespaces(store)
     except RagError:
-        return set()
+        return {}
 
 
 def _precision(store: Store) -> Iterator[Finding]:

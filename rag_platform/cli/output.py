@@ -22,6 +22,7 @@ from rag_platform.cli.completion import complete_libraries
 from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
+from rag_platform.config.gates import find_unknown_gates, read_gates
 from rag_platform.config.settings import Settings, load_settings
 from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
@@ -47,6 +48,7 @@ class Context:
     def settings(self) -> Settings:
         """The effective settings."""
         settings = load_settings()
+        read_gates()  # a mistake in them is told before anything is built for them
         otlp.setup(settings.observability.otlp)
         return settings
 
@@ -355,4 +357,5 @@ def finish_job(context: Context, started: Any, started_at: float) -> Json:
             job.trace_id,
             local=True,
         )
-    return envelopes.envelope(data, job.trace_id, data.get("warnings", ()))
+    unknown = find_unknown_gates(context.ledger.namespaces())
+    return envelopes.envelope(data, job.trace_id, (*data.get("warnings", ()), *unknown))

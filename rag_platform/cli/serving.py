@@ -16,6 +16,7 @@ from typing import Any, NoReturn, get_args
 import click
 
 from rag_platform.cli.language import say, say_filled
+from rag_platform.config.gates import find_unknown_gates, read_gates
 from rag_platform.config.settings import (
     Change,
     Settings,
@@ -67,9 +68,16 @@ def allowing(settings: Settings, allow: str | None, roots: tuple[Path, ...]) -> 
 
 
 def _load_settings() -> Settings:
-    """The settings; variables that name none of them are warned about."""
+    """The settings; what is set for nothing that exists is warned about."""
     settings = load_settings()
-    for message in find_unknown_variables().values():
+    unknown = [*find_unknown_variables().values()]
+    if read_gates():
+        # a handshake does not wait for these otherwise
+        from rag_platform.ledger.ledger import bound_namespaces
+        from rag_platform.storage.store import Store
+
+        unknown += find_unknown_gates(bound_namespaces(Store.of(settings)))
+    for message in unknown:
         click.echo(f"{say('warning')}: {say_filled(message)}", err=True)
     return settings
 

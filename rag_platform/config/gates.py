@@ -8,16 +8,26 @@ notes:                      # a namespace
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Iterable
+from typing import Annotated, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from rag_platform.config.folders import config_file
 from rag_platform.config.query import Section
 from rag_platform.config.validation import invalid_value, place_of, read_mapping
-from rag_platform.errors import ConfigError
+from rag_platform.errors import ConfigError, did_you_mean
 
 FILENAME = "gates.yaml"
+
+
+def _require_reachable(floor: float) -> float:
+    if not 0 <= floor <= 1:
+        raise ValueError("every metric is a mean from 0 to 1; write 0.7 for 70 %")
+    return floor
+
+
+Floor = Annotated[float, AfterValidator(_require_reachable)]
 
 
 class GateConfig(Section):
@@ -25,7 +35,7 @@ class GateConfig(Section):
 
     dataset: str = Field(min_length=1)
     # least mean by metric
-    floors: dict[str, float] = Field(default_factory=dict)
+    floors: dict[str, Floor] = Field(default_factory=dict)
     # whether it must not be significantly worse than the published release, question by question
     not_worse: bool = True
     # of answers, for floors of `generation.*`: rules, llm or a dotted path
@@ -61,3 +71,14 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
                 raise invalid_value(error, path, keys, code="invalid_gates") from error
             gates[str(namespace)] = (*gates.get(str(namespace), ()), gate)
     return gates
+
+
+def find_unknown_gates(libraries: Iterable[str]) -> list[str]:
+    """What to say of each library in gates.yaml that does not exist: its gates judge nothing."""
+    known, path = set(libraries), config_file(FILENAME)
+    return [
+        f"{place_of(path, [name])}: there is no library {name!r}, so its gates judge nothing; mend"
+        f" the name, or ingest into it{did_you_mean(name, known)}"
+        for name in read_gates()
+        if name not in known
+    ]

@@ -299,7 +299,8 @@ def status_markdown(data: StatusData) -> str:
         )
     lines += [f"- server {server_line(row)}" for row in data.get("servers", ())]
     if problems := data.get("problems"):
-        lines += ["", "What is wrong:", *(f"- {problem}" for problem in problems), ""]
+        told = (problem.replace("\n", "\n  ") for problem in problems)
+        lines += ["", "What is wrong:", *(f"- {problem}" for problem in told), ""]
     shares = [
         f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {looked}"
         for name, cache in data.get("caches", {}).items()

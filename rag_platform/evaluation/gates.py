@@ -59,6 +59,7 @@ class Verdict:
     lost: tuple[Lost, ...]
     unmet: tuple[Lost, ...]  # expectations that the published release does not meet either
     changes: tuple[str, ...]  # of config and documents between the two releases
+    notes: tuple[str, ...]  # floors that are reached, questions that were not measured
     means: Mapping[str, float]  # of the candidate by metric, what was lost counting 0
 
     @property
@@ -119,8 +120,8 @@ class _Judging:
         run = evaluate(self._library, dataset, options, self._store)
         return run, {result.case_id: result for result in self._store.cases(run.run_id)}
 
-    def _judge(self, gate: GateConfig, dataset: Dataset) -> Verdict:
-        dataset = self._sample(dataset, gate.max_seconds)
+    def _judge(self, gate: GateConfig, whole: Dataset) -> Verdict:
+        dataset = self._sample(whole, gate.max_seconds)
         cited = any(name.startswith("citation.") for name in gate.floors)
         metric_sets = (
             *UNPROVED,
@@ -138,17 +139,27 @@ class _Judging:
         values = _values(after, gone)
         means = _means(values)
         errors = [item.error for item in after.values() if item.error]
-        reasons = (
-            [f"{pluralise(len(errors), 'question')} failed, the first with {errors[0]}"]
-            if errors
-            else []
-        )
-        for metric, least in gate.floors.items():
-            if metric not in means:
-                measured = ", ".join(sorted(means)) or "nothing"
-                reasons.append(f"{metric} has a floor and was not measured; measured: {measured}")
-            elif means[metric] < least:
-                reasons.append(f"{metric} is {means[metric]:.3f}, the floor is {least:g}")
+        reasons, notes = _judge_means(means, gate.floors)
+        if errors:
+            reasons.insert(
+                0, f"{pluralise(len(errors), 'question')} failed, the first with {errors[0]}"
+            )
+        if len(dataset.cases) < len(whole.cases):
+            notes.append(
+                f"{len(dataset.cases)} of {len(whole.cases)} questions were asked, as many as fit"
+                " into max_seconds"
+            )
+        measured = gone | {item.case_id for item in after.values() if item.metrics}
+        if unmeasured := sorted(after.keys() - measured):
+            notes.append(
+                f"{len(unmeasured)} of {pluralise(len(after), 'question')} could not be measured,"
+                f" for the release holds nothing that they expect: {', '.join(unmeasured[:_SHOWN])}"
+            )
+            if not any(case.is_ranked and case.case_id in measured for case in dataset.cases):
+                reasons.append(
+                    f"{dataset.dataset_id} asks about nothing in this release; name a dataset"
+                    " about the library in gates.yaml"
+                )
         if gate.not_worse and gone:
             reasons.append(
                 f"the document is gone of {pluralise(len(gone), 'question')}:"
@@ -164,6 +175,7 @@ class _Judging:
             tuple(lost),
             (),
             self._changes if reasons else (),
+            tuple(notes),
             means,
         )
 
@@ -189,6 +201,7 @@ class _Judging:
             tuple(lost),
             tuple(unmet),
             self._changes if missed else (),
+            (),
             _means(_values(after, set())),
         )
 
@@ -306,6 +319,22 @@ def _means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return {metric: mean(of_cases) for metric, of_cases in values.items()}
 
 
+def _judge_means(
+    means: Mapping[str, float], floors: Mapping[str, float]
+) -> tuple[list[str], list[str]]:
+    """What to say of the floors that are missed, and of those that are reached."""
+    missed, reached = [], []
+    for metric, least in floors.items():
+        if metric not in means:
+            measured = ", ".join(sorted(means)) or "nothing"
+            missed.append(f"{metric} has a floor and was not measured; measured: {measured}")
+        elif means[metric] < least:
+            missed.append(f"{metric} is {means[metric]:.3f}, the floor is {least:g}")
+        else:
+            reached.append(f"{metric} is {means[metric]:.3f} and reaches the floor, {least:g}")
+    return missed, reached
+
+
 def _significant_losses(
     before: Mapping[str, Mapping[str, float]], after: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
@@ -376,12 +405,10 @@ def verdict_data(verdict: Verdict) -> Json:
 def verdict_markdown(verdict: Verdict) -> str:
     """What a gate says, the lost questions with their causes, and what changed."""
     head = f"{verdict.dataset_id}: {'passed' if verdict.passed else 'FAILED'}"
-    if verdict.passed:
-        return head
     return "\n".join(
         [
             head,
-            *(f"- {reason}" for reason in verdict.reasons),
+            *(f"- {said}" for said in (*verdict.reasons, *verdict.notes)),
             *_list_lost("lost:", verdict.lost),
             *_list_lost("not met before either:", verdict.unmet),
             *(

@@ -6,13 +6,48 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from rag_platform.config.gates import read_gates
+from rag_platform.config.folders import config_file
+from rag_platform.config.gates import FILENAME, GateConfig, read_gates
+from rag_platform.config.validation import place_of
+from rag_platform.errors import ConfigError, RagError
+from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.observability import tracing
 from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest
 from rag_platform.releases.publishing import record_check
 from rag_platform.releases.release_store import current
+from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
+
+
+def is_gated(namespace: str, store: Store) -> bool:
+    """True where gates or expectations judge the namespace's releases."""
+    return bool(read_gates().get(namespace) or read_expectations(store, namespace).cases)
+
+
+def why_unasked(manifest: Manifest, store: Store) -> str:
+    """Why the gates of its namespace said nothing of a release; empty where there are none."""
+    if not is_gated(manifest.namespace, store):
+        return ""
+    if manifest.failures:
+        return f"not asked: {manifest.failures[0].name} failed before"
+    return "not asked: the release is older than its gate; `rag rebuild --full` asks it"
+
+
+def open_gates(namespace: str) -> list[tuple[GateConfig, Dataset]]:
+    """The gates of a namespace with their datasets. Raises ConfigError naming the line of a gate
+    whose dataset cannot be read.
+    """
+    from rag_platform.evaluation.sources import open_dataset
+
+    found = []
+    for number, gate in enumerate(read_gates().get(namespace, ())):
+        try:
+            found.append((gate, open_dataset(gate.dataset)))
+        except RagError as error:
+            place = place_of(config_file(FILENAME), [namespace, number, "dataset"])
+            raise ConfigError(f"{place}: {error.message}", code="invalid_gates") from error
+    return found
 
 
 def apply_gates(
@@ -20,15 +55,15 @@ def apply_gates(
 ) -> Manifest:
     """The manifest of a candidate with the verdict of the namespace's gates and expectations; as it
     was where there are none, or where it has failed already. One that `deletes` a document is never
-    held back.
+    held back: a delta takes nothing in that was not published before, and of one that is built
+    whole the verdict is only told.
     """
     store, settings = workspace.store, workspace.settings
-    configured = read_gates().get(namespace, ())
-    expectations = read_expectations(store, namespace)
-    if manifest.failures or not (configured or expectations.cases):
+    if manifest.failures or not is_gated(namespace, store):
         return manifest
-    if deletes:
-        check = CheckResult(QUALITY_GATE, True, "not asked: a deletion is never held back")
+    if deletes and not manifest.delta.get("full_build"):
+        said = "not asked: a deletion is never held back, and nothing else came in with it"
+        check = CheckResult(QUALITY_GATE, True, said)
         return record_check(
             namespace, manifest.release_id, check, store=store, ledger=workspace.ledger
         )
@@ -36,9 +71,8 @@ def apply_gates(
     from rag_platform.evaluation.gates import judge_candidate, verdict_data, verdict_markdown
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import open_library
-    from rag_platform.evaluation.sources import open_dataset
 
-    gates = [(gate, open_dataset(gate.dataset)) for gate in configured]
+    gates = open_gates(namespace)
     with open_library(settings, store) as library, closing(ResultStore(store.home)) as results:
         verdicts = judge_candidate(
             library,
@@ -46,7 +80,7 @@ def apply_gates(
             manifest.release_id,
             current(store, namespace),
             gates,
-            expectations,
+            read_expectations(store, namespace),
             results,
         )
     means = {
@@ -56,10 +90,14 @@ def apply_gates(
     }
     for verdict in verdicts:
         tracing.event("gate.verdict", verdict_data(verdict))
+    passed = all(verdict.passed for verdict in verdicts)
+    told = [verdict_markdown(verdict) for verdict in verdicts]
+    if deletes and not passed:
+        told.insert(0, "published all the same, for a deletion is never held back:")
     check = CheckResult(
         QUALITY_GATE,
-        all(verdict.passed for verdict in verdicts),
-        "\n".join(map(verdict_markdown, verdicts)),
+        passed or deletes,
+        "\n".join(told),
         {"lost": sum(len(verdict.lost) for verdict in verdicts), **means},
     )
     return record_check(

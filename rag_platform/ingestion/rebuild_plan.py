@@ -18,7 +18,7 @@ from rag_platform.intake.receiving import is_given_up
 from rag_platform.ir import Document, Json, Version, View
 from rag_platform.processes.processors import usable_processors
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.manifest import embedder_info
+from rag_platform.releases.manifest import embedder_info, lacks_verdict
 from rag_platform.releases.publishing import find_equal
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import read_records
@@ -229,8 +229,11 @@ def _choose_release(
         return "delta", f"built under another config: {pluralise(len(due), 'document')}"
     if find_equal(namespace, strategy, store, ledger):
         return "nothing", f"release {published} holds what the config asks for"
-    if releases.manifest_of(store, namespace, published).contents != wanted:
+    manifest = releases.manifest_of(store, namespace, published)
+    if manifest.contents != wanted:
         return "delta", f"release {published} does not hold exactly the live versions"
+    if lacks_verdict(manifest):
+        return "delta", f"no gate has judged release {published} yet"
     return "delta", "titles, tags or metadata of documents changed, or what was read of them"
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from rag_platform.config.gates import read_gates
 from rag_platform.config.settings import Strategy
 from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo, EmbedderPart, Json
@@ -88,6 +89,16 @@ class Manifest:
     def failures(self) -> list[CheckResult]:
         """The checks that did not pass; a release with any is never published."""
         return [check for check in self.checks if not check.passed]
+
+    @property
+    def is_judged(self) -> bool:
+        """True where a gate said something of it, if only that it did not ask."""
+        return any(check.name == QUALITY_GATE for check in self.checks)
+
+
+def lacks_verdict(manifest: Manifest) -> bool:
+    """True where the namespace has gates that were never asked about the release."""
+    return not manifest.is_judged and bool(read_gates().get(manifest.namespace))
 
 
 def embedder_info(strategy: Strategy) -> EmbedderInfo | None:

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from itertools import chain, takewhile
 
 from rag_platform.config.gates import FILENAME as GATES_FILE
-from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
@@ -31,10 +30,10 @@ from rag_platform.releases import transfer
 from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.manifest import (
     FILENAME,
-    QUALITY_GATE,
     VERSIONS,
     CheckResult,
     Manifest,
+    lacks_verdict,
     read_head,
     read_manifest,
     write_manifest,
@@ -125,13 +124,17 @@ def _shows(manifest: Manifest, live: Collection[tuple[Document, Version]], ledge
 
 def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
     """The published release_id when a new release would equal it in content and profiles; None when
-    they would differ.
+    they would differ, or when gates were set since that have not judged it.
     """
     published = releases.current(store, namespace)
     if published is None or releases.why_full(store, namespace, strategy, published):
         return None
     manifest = releases.manifest_of(store, namespace, published, ())
-    if manifest.strategy != strategy.name or releases.missing_files(store, manifest):
+    if (
+        manifest.strategy != strategy.name
+        or lacks_verdict(manifest)
+        or releases.missing_files(store, manifest)
+    ):
         return None
     with releases.open_catalog(store, namespace, published) as catalog:
         if catalog.versions_with("failed_embed"):  # those are tried again
@@ -203,14 +206,15 @@ def _without_collector() -> Iterator[None]:
 
 @_without_collector()
 def build_candidate(
-    namespace: str, workspace: Workspace, *, full: bool = False, in_place: bool = True
+    namespace: str, workspace: Workspace, *, full: bool = False, deletes: bool = False
 ) -> tuple[Manifest, list[CheckResult]]:
     """The checked candidate of the live versions, recorded as `candidate` or, when a check failed,
     as `rejected`.
 
     It is made from the published release by delta, unless `full`. One that is built whole although
     nothing changed replaces the published release, also in the order of those that one can go back
-    to, unless `in_place` is false.
+    to, unless it `deletes`. A delta that deletes takes nothing else from the live versions: no gate
+    is asked about it, so what one has rejected must not become public with it.
 
     Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as
     it is now.
@@ -220,17 +224,19 @@ def build_candidate(
     deletions = ledger.deletion_sequence(namespace)
     settle(namespace, store, ledger)
     parent = releases.current(store, namespace)
-    sequence = ledger.sequence(namespace)
-    live = replace(
-        _read_live(namespace, None if full else parent, workspace),
-        deletions=deletions,
-    )
+    sequence: int | None = ledger.sequence(namespace)
+    left = _read_left(namespace, parent, store, ledger) if deletes and parent and not full else None
+    if left is not None:
+        strategy, sequence, live = left
+    else:
+        live = _read_live(namespace, None if full else parent, workspace)
+    live = replace(live, deletions=deletions)
     profile = stage_profiles(strategy)["embeddings"]
     stale = [version for _, version in live.pairs if version.counts.get("profile") != profile]
     if stale:
         raise _stale_error(stale)
     retain(namespace, workspace)
-    replaces = find_equal(namespace, strategy, store, ledger) if full and in_place else None
+    replaces = find_equal(namespace, strategy, store, ledger) if full and not deletes else None
     if replaces:
         parent = releases.manifest_of(store, namespace, replaces, ()).parent
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
@@ -284,6 +290,33 @@ def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live
             asked = _find_touched(namespace, parent, catalog, ledger)
             purged = _holds_purged(namespace, catalog, ledger)
     return Live(ledger.live(namespace, asked), asked, purged=purged)
+
+
+def _read_left(
+    namespace: str, parent: str, store: Store, ledger: Ledger
+) -> tuple[Strategy, int | None, Live] | None:
+    """What the parent was built by, the change that it knows last, and what of it is left of the
+    documents that were deleted since; None where its files cannot be reused.
+    """
+    try:
+        manifest = releases.manifest_of(store, namespace, parent, ())
+    except RagError:  # its files are lost, or of another program version
+        return None
+    strategy = Strategy.model_validate(manifest.strategy_config)
+    if releases.why_full(store, namespace, strategy, parent):
+        return None
+    stones = ledger.tombstones(namespace, since=manifest.deletions)
+    deleted = {stone.doc_id for stone in stones}
+    with releases.open_catalog(store, namespace, parent) as catalog:
+        held = catalog.versions(catalog.version_ids(deleted)[0])
+        purged = _holds_purged(namespace, catalog, ledger)
+    left = [
+        (document, version)
+        for document, version in ledger.live(namespace, deleted)
+        if (known := held.get(version.version_id)) and known.edition == version.edition
+    ]
+    made = {row.release_id: row.sequence for row in ledger.releases(namespace)}
+    return strategy, made.get(parent), Live(left, deleted, purged=purged)
 
 
 def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> bool:
@@ -409,8 +442,7 @@ def publish_candidate(
                 f" the same with `rag releases rollback {release_id}`",
                 code="outdated_candidate",
             )
-        judged = any(check.name == QUALITY_GATE for check in manifest.checks)
-        if not (judged or override) and read_gates().get(namespace):
+        if lacks_verdict(manifest) and not override:
             raise ReleaseError(
                 f"release {release_id} was not judged by the gates of {namespace!r} in"
                 f" {GATES_FILE}; `rag rebuild --full` builds one that is",

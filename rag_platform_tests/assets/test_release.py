@@ -344,6 +344,45 @@ def test_a_candidate_that_no_gate_judged_is_not_published(
         publish_candidate("default", manifest.release_id, shelf.root)
 
 
+def test_a_deletion_publishes_nothing_that_the_gate_rejected(
+    instance: dg.DagsterInstance, take: Any, shelf: Any
+) -> None:
+    dock, _ = take(gate="# Gate\n\nThe gate opens at 05:30.\n", dock="# Dock\n\nIt is wet.\n")
+    assert run(instance).success
+    case = expectation("When does the gate open?", file="gate.md", text="opens at 05:30")
+    add_expectation(shelf.store, "default", case)
+    take(gate="# Gate\n\nNobody knows when it opens.\n")
+    assert not run(instance).success
+    document = shelf.ledger.version(dock).doc_id
+    shelf.ledger.delete("default", document, None, "soft")
+    manifest, _ = build_candidate("default", shelf.workspace(), deletes=True)
+    manifest = apply_gates("default", manifest, shelf.workspace(), deletes=True)
+    publish_candidate("default", manifest.release_id, shelf.root)
+    assert "05:30" in said(shelf, "When does the gate open?")
+    assert manifest.counts["documents"] == 1 and manifest.delta["chunks_added"] == 0
+    # what was rejected still waits, and is asked about again
+    assert is_behind_ledger("default", shelf.root)
+    assert not run(instance).success
+    # files that lack what was deleted hard are made of all that is live: the verdict is told
+    whole, _ = build_candidate("default", shelf.workspace(), deletes=True, full=True)
+    whole = apply_gates("default", whole, shelf.workspace(), deletes=True)
+    assert not whole.failures
+    assert whole.checks[-1].details.startswith("published all the same, for a deletion is never")
+
+
+def test_gates_that_are_set_later_are_asked_though_nothing_changed(
+    instance: dg.DagsterInstance, take: Any, shelf: Any, config_folder: Path
+) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    assert run(instance).success
+    first = releases.current(shelf.store, "default")
+    (config_folder / "gates.yaml").write_text("default: [{dataset: golden}]\n", encoding="utf-8")
+    result = run(instance)
+    assert not result.success and releases.current(shelf.store, "default") == first
+    (check,) = (e for e in result.get_asset_check_evaluations() if e.check_name == QUALITY_GATE)
+    assert not check.passed and "golden asks about nothing" in check.metadata["details"].value
+
+
 def test_a_deletion_is_never_held_back(take: Any, shelf: Any) -> None:
     add_expectation(shelf.store, "default", expectation("Who opens?", file="nobody.md"))
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")

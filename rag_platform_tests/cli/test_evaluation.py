@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rag_platform.ingestion.job_start import start_rebuild
+from rag_platform.releases.release_store import current
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 from rag_platform_tests.cli.conftest import rag
@@ -187,6 +188,26 @@ def test_nothing_is_expected_of_what_is_not_there(published: Shelf) -> None:
         assert code == 1 and refused["error"]["code"] == "unknown_namespace", words
     code, refused = rag("gc", "--plan", "--namespace", "nope")
     assert code == 1 and refused["error"]["code"] == "unknown_namespace"
+
+
+def test_gates_are_checked_before_anything_is_built_for_them(
+    published: Shelf, config_folder: Path
+) -> None:
+    path = config_folder / "gates.yaml"
+    path.write_text("default: [{dataset: golden, floors: {refusal.right: 70}}]\n", "utf-8")
+    code, failed = rag("eval", "datasets")
+    assert code and failed["error"]["code"] == "invalid_gates"
+    assert f"{path}:1: floors.refusal.right" in failed["error"]["message"]
+    path.write_text("default: [{dataset: golden}]\ndefualt: [{dataset: goldn}]\n", "utf-8")
+    problems = rag("status")[1]["data"]["problems"]
+    assert [problem.partition(",")[0] for problem in problems] == [
+        f"default: no gate has judged release {current(published.store, 'default')}",
+        f"{path}:2: there is no library 'defualt'",
+    ]
+    _, found = rag("doctor")
+    said = {(item["level"], item["message"]) for item in found["data"]["findings"]}
+    assert ("warning", problems[1]) in said
+    assert any(level == "error" and "no dataset 'goldn'" in text for level, text in said)
 
 
 def test_a_question_is_pinned_from_its_trace(published: Shelf) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.config.folders import SHIPPED
-from rag_platform.config.gates import GateConfig, read_gates
+from rag_platform.config.gates import GateConfig, find_unknown_gates, read_gates
 from rag_platform.errors import ConfigError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.expectations import expectation
@@ -76,10 +76,11 @@ def judged(
     results: ResultStore,
     gate: GateConfig = GATE,
     expectations: Dataset | None = None,
+    asked: Dataset = GOLDEN,
 ) -> Verdict:
     with open_library(shelf.settings, shelf.store) as library:
         return judge_candidate(
-            library, "default", after, before, [(gate, GOLDEN)], expectations, results
+            library, "default", after, before, [(gate, asked)], expectations, results
         )[-1]
 
 
@@ -91,15 +92,36 @@ def test_the_same_content_passes(shelf: Shelf, folder: Path, results: ResultStor
     assert found.passed and found.lost == ()
     floors = {"retrieval.hit_rate@10": 0.99, "generation.faithfulness": 0.99}
     gate = GateConfig(dataset="golden", floors=floors, judge="rules")
-    assert judged(shelf, None, second, results, gate).passed
-    strict = GateConfig(dataset="golden", floors={"generation.faithfulness": 1.1}, judge="fake")
-    assert judged(shelf, None, second, results, strict).reasons == (
-        "generation.faithfulness is 1.000, the floor is 1.1",
+    found = judged(shelf, None, second, results, gate)
+    assert found.passed and verdict_markdown(found) == (
+        "golden: passed\n"
+        "- retrieval.hit_rate@10 is 1.000 and reaches the floor, 0.99\n"
+        "- generation.faithfulness is 1.000 and reaches the floor, 0.99"
     )
     mistyped = GateConfig(dataset="golden", floors={"retrieval.hitrate@10": 0.5})
     (said,) = judged(shelf, None, second, results, mistyped).reasons
     assert said.startswith("retrieval.hitrate@10 has a floor and was not measured; measured: ")
     assert "retrieval.hit_rate@10" in said
+
+
+def test_what_was_not_measured_is_told_and_nothing_measured_is_no_pass(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    refused = EvalCase(case_id="price", query="what does a berth cost", should_refuse=True)
+    foreign = EvalCase(case_id="tide", query="when is high tide", expected_files=("tides.md",))
+    about_nothing = Dataset(dataset_id="harbour", version="1", cases=(refused, foreign))
+    release = shelf.ingest(folder, sync=True)
+    said = "could not be measured, for the release holds nothing that they expect: tide"
+    for gate in (GATE, GateConfig(dataset="harbour", floors={"refusal.right": 0.1})):
+        found = judged(shelf, release, release, results, gate, asked=about_nothing)
+        assert not found.passed and found.reasons == (
+            "harbour asks about nothing in this release; name a dataset about the library in"
+            " gates.yaml",
+        )
+        assert f"- 1 of 2 questions {said}" in verdict_markdown(found)
+    partly = Dataset(dataset_id="golden", version="1", cases=(*GOLDEN.cases, foreign))
+    found = judged(shelf, None, release, results, asked=partly)
+    assert found.passed and verdict_markdown(found) == f"golden: passed\n- 1 of 9 questions {said}"
 
 
 def test_documents_that_are_gone_are_the_cause(
@@ -206,6 +228,18 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"generation\.faithfulness needs `judge`"):
         read_gates()
+    path.write_text(
+        "notes:\n  - dataset: golden\n    floors:\n      retrieval.mrr@10: 70\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match=r"gates\.yaml:4: .*write 0\.7 for 70 % \(value: 70\)"):
+        read_gates()
     path.write_text("notes: golden\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="must be a library with a list of gates"):
         read_gates()
+
+
+def test_gates_of_a_library_that_is_not_there_are_told(home: Path, config_folder: Path) -> None:
+    text = "notes: [{dataset: golden}]\n\nntoes: [{dataset: golden}]\n"
+    (config_folder / "gates.yaml").write_text(text, encoding="utf-8")
+    (said,) = find_unknown_gates(["demo", "notes"])
+    assert "gates.yaml:3: there is no library 'ntoes'" in said and "mean 'notes'?" in said

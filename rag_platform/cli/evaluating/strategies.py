@@ -83,8 +83,7 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
     """Make a strategy the library's own, through its gate; one that the gate rejects leaves
     everything as it was.
     """
-    from rag_platform.config.gates import read_gates
-    from rag_platform.evaluation.expectations import read_expectations
+    from rag_platform.evaluation.gating import is_gated
     from rag_platform.evaluation.promotion import describe_promotion, require_promotable
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.ingestion.job_start import start_rebuild
@@ -126,7 +125,7 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
         return envelopes.failure(error, "", local=True)
     promotion = {"release_id": published, "verdict": "published before"} | promotion
     ledger.update_job(job.job_id, result={**job.result, "promotion": promotion})
-    gated = bool(read_gates().get(space) or read_expectations(context.store, space).cases)
+    gated = is_gated(space, context.store)
     warnings = [] if gated else [f"{space!r} has no gate in gates.yaml, so no question judged it"]
     lines = [
         f"{space!r} is ingested and asked by {strategy} from now on, release"
