@@ -54,6 +54,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
     "dataset": {
         "jsonl": "rag_platform.evaluation.datasets.files:JsonLines",
         "yaml": "rag_platform.evaluation.datasets.files:Yaml",
+        "spreadsheet": "rag_platform.evaluation.datasets.sheets:Spreadsheet",
         "knowledge_json": "rag_platform.evaluation.datasets.knowledge:KnowledgeJson",
         "beir": "rag_platform.evaluation.datasets.beir:Beir",
         "canaries": "rag_platform.evaluation.monitoring.canaries:Canaries",

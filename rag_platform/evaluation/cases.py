@@ -271,3 +271,5 @@ _READERS: Mapping[str, Callable[[Any, str], Any]] = {
     "notes": lambda value, where: str(value),
 }
 _FIELDS = set(_READERS)
+LISTS = {name for name, read in _READERS.items() if read is _texts}
+MAPPINGS = {"doc_scope", "expected_citations", "relevance_doc", "relevance_chunk"}

@@ -13,7 +13,13 @@ from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
 from rag_platform.registry import build, takes
 
-_BY_SUFFIX = {".jsonl": "jsonl", ".yaml": "yaml", ".yml": "yaml", ".json": "knowledge_json"}
+_BY_SUFFIX = {
+    ".jsonl": "jsonl",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    **dict.fromkeys((".csv", ".tsv", ".xlsx"), "spreadsheet"),
+    ".json": "knowledge_json",
+}
 
 
 _STORED = re.compile(r"(traces|expectations):([^?]*)(?:\?(.*))?")
@@ -38,8 +44,8 @@ def open_dataset(name: str, home: Path | None = None) -> Dataset:
         path = known.get(name, path)
         if not path.exists():
             raise NotFoundError(
-                f"no dataset {name!r}; it is a file (.jsonl, .yaml, .json), a folder in BEIR's"
-                f" layout, or one of config/datasets: {', '.join(known) or 'none there'}",
+                f"no dataset {name!r}; it is a file ({', '.join(_BY_SUFFIX)}), a folder in"
+                f" BEIR's layout, or one of config/datasets: {', '.join(known) or 'none there'}",
                 code="unknown_dataset",
             )
     if path.is_dir():

@@ -133,9 +133,9 @@ def test_a_dataset_is_found_by_name_or_path(tmp_path: Path, config_folder: Path)
         open_dataset("silver")
     with pytest.raises(InputError, match="is no dataset"):
         open_dataset(str(tmp_path))
-    (tmp_path / "a.csv").write_text("x", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("x", encoding="utf-8")
     with pytest.raises(InputError, match=r"\.jsonl"):
-        open_dataset(str(tmp_path / "a.csv"))
+        open_dataset(str(tmp_path / "a.txt"))
 
 
 def test_a_fingerprint_changes_with_a_case_only() -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from rag_platform.config.validation import YAML_LOADER
 from rag_platform.errors import InputError
-from rag_platform.evaluation.cases import K_VALUES, Dataset, parse_case, read_case
+from rag_platform.evaluation.cases import K_VALUES, Dataset, EvalCase, parse_case, read_case
 from rag_platform.traits import Traits
 
 
@@ -30,7 +30,7 @@ class JsonLines:
                 continue
             cases.append(read_case(line, f"{source.name}, line {number}"))
         return Dataset(
-            dataset_id=source.stem, version=self.VERSION, cases=_some(cases, source.name)
+            dataset_id=source.stem, version=self.VERSION, cases=require_cases(cases, source.name)
         )
 
 
@@ -76,7 +76,7 @@ class Yaml:
         return Dataset(
             dataset_id=str(head.get("dataset_id") or source.stem),
             version=str(head.get("version") or self.VERSION),
-            cases=_some(cases, source.name),
+            cases=require_cases(cases, source.name),
             k_values=parse_k_values(head.get("k_values", K_VALUES), source.name),
         )
 
@@ -126,7 +126,8 @@ def parse_k_values(value: object, where: str) -> tuple[int, ...]:
     return tuple(sorted(set(value)))
 
 
-def _some(cases: list[Any], name: str) -> tuple[Any, ...]:
+def require_cases(cases: list[EvalCase], name: str) -> tuple[EvalCase, ...]:
+    """The cases of a file. Raises InputError for none."""
     if not cases:
         raise InputError(f"{name} holds no cases", code="invalid_dataset")
     return tuple(cases)
