@@ -179,9 +179,9 @@ class Place:
         if totals.failures:
             raise RuntimeError(f"failed documents: {totals.failures}")
 
-    def publish(self, full: bool = False) -> Manifest:
+    def publish(self, full: bool = False, deletes: bool = False) -> Manifest:
         """Build, check and publish the release of what is live."""
-        manifest, checks = build_candidate(NAMESPACE, self.workspace, full=full)
+        manifest, checks = build_candidate(NAMESPACE, self.workspace, full=full, deletes=deletes)
         failed = [check for check in checks if not check.passed]
         if failed:
             raise RuntimeError(f"failed checks: {failed}")
@@ -231,7 +231,9 @@ class Place:
             stone = known[-1] if known else self.ledger.delete(NAMESPACE, doc_id, None, mode)
             record = record_deletion(stone, self.workspace)
             if releases.current(self.store, NAMESPACE) and self.behind():
-                self.publish(full=mode == "hard")
+                self.publish(full=mode == "hard", deletes=True)
+            if releases.current(self.store, NAMESPACE) and self.behind():
+                self.publish()  # what waited beside it
         if mode == "hard":
             self.collect(record)
 
