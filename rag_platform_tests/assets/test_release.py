@@ -383,6 +383,18 @@ def test_gates_that_are_set_later_are_asked_though_nothing_changed(
     assert not check.passed and "golden asks about nothing" in check.metadata["details"].value
 
 
+def test_a_gate_that_was_not_asked_does_not_pass_and_blocks_nothing(
+    instance: dg.DagsterInstance, take: Any, shelf: Any
+) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    assert run(instance).success
+    add_expectation(shelf.store, "default", expectation("Who opens?", file="gate.md"))
+    result = run(instance)
+    (check,) = (e for e in result.get_asset_check_evaluations() if e.check_name == QUALITY_GATE)
+    assert result.success and not check.passed and check.severity == dg.AssetCheckSeverity.WARN
+    assert check.metadata["details"].value.strip().startswith("not asked: the release is older")
+
+
 def test_a_deletion_is_never_held_back(take: Any, shelf: Any) -> None:
     add_expectation(shelf.store, "default", expectation("Who opens?", file="nobody.md"))
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")

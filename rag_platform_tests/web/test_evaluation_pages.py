@@ -126,14 +126,14 @@ def test_a_gate_of_the_namespace_is_held_against_a_run(
     gates = shared_desk.folder / "config" / "gates.yaml"
     gates.write_text(
         "default:\n  - dataset: expectations-default\n"
-        "    floors: {retrieval.hit_rate@3: 0.5, refusal.right: 1.1}\n",
+        "    floors: {retrieval.hit_rate@3: 0.5, retrieval.mrr@99: 0.1}\n",
         encoding="utf-8",
     )
     floors = get(browser, f"/api/eval/runs/{runs[1]}")["floors"]
     gates.unlink()
     assert [(item["metric"], item["reached"]) for item in floors] == [
         ("retrieval.hit_rate@3", True),
-        ("refusal.right", False),
+        ("retrieval.mrr@99", False),  # not measured
     ]
 
 
