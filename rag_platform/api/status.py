@@ -34,7 +34,7 @@ from rag_platform.observability import faults
 from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES
-from rag_platform.releases.manifest import lacks_verdict
+from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
 from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
@@ -114,11 +114,16 @@ def _gate_problems(
         for row in rows:
             if row["release_id"] and not row["problem"]:
                 with library.lease(row["namespace"], row["release_id"]) as lease:
-                    judged = not lacks_verdict(lease.release.manifest)
-                if not judged:
+                    manifest = lease.release.manifest
+                if lacks_verdict(manifest):
                     yield (
                         f"{row['namespace']}: no gate has judged release {row['release_id']}, which"
                         " was published before gates.yaml named one; `rag rebuild` asks it"
+                    )
+                elif any(it.passed and it.figures.get(FAILED_GATES) for it in manifest.checks):
+                    yield (
+                        f"{row['namespace']}: a hard deletion published release"
+                        f" {row['release_id']}, which the gate fails; `rag releases show` says why"
                     )
         if access.current().namespaces is None:
             yield from find_unknown_gates(names)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from rag_platform.config.gates import GateConfig
-from rag_platform.evaluation.cases import Dataset, EvalCase
+from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.evaluators import UNPROVED
 from rag_platform.evaluation.expectations import judge
+from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.metrics import mean, paired_bootstrap
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
@@ -162,7 +163,7 @@ class _Judging:
                 )
         if gate.not_worse and gone:
             reasons.append(
-                f"the document is gone of {pluralise(len(gone), 'question')}:"
+                f"the expected text or document is gone of {pluralise(len(gone), 'question')}:"
                 f" {', '.join(sorted(gone)[:_SHOWN])}"
             )
         if gate.not_worse:
@@ -233,12 +234,16 @@ class _Judging:
     def _lost(
         self, dataset: Dataset, before: Mapping[str, CaseResult], after: Mapping[str, CaseResult]
     ) -> list[Lost]:
+        if self._published is None:
+            return []
+        release = self._published.release
+        labels = LabelReader(release.catalog, dataset, release.manifest.profiles.get("chunks", ""))
         found = []
         for case in dataset.cases:
-            one, other = before.get(case.case_id), after[case.case_id]
-            if one is None or not _was_right(one):
+            one, other = before[case.case_id], after[case.case_id]
+            if not _was_right(one):
                 continue
-            cause = self._cause(case, one, other)
+            cause = self._cause(one, other, labels.read(case).chunks)
             if cause:
                 found.append(
                     Lost(
@@ -253,9 +258,9 @@ class _Judging:
                 )
         return found
 
-    def _cause(self, case: EvalCase, before: CaseResult, after: CaseResult) -> str:
+    def _cause(self, before: CaseResult, after: CaseResult, expected: Collection[str]) -> str:
         """Why a question that was right is not any more; empty where it is, or where its label is
-        stale because its document was edited.
+        stale because its document was edited. `expected` are the chunks of the published release.
         """
         if after.error:
             return f"the question failed: {after.error}"
@@ -263,7 +268,7 @@ class _Judging:
             reason = str(after.stale[0]["reason"])
             if reason == "document_gone":
                 return "its document is gone"
-            replaced = self._find_replacement(before)
+            replaced = self._find_replaced(expected)
             return f"the text of document {replaced} was replaced" if replaced else ""
         metric = "retrieval.hit_rate@10"
         if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):
@@ -272,14 +277,13 @@ class _Judging:
             return "it is answered now, where a refusal was right"
         return ""
 
-    def _find_replacement(self, before: CaseResult) -> str:
-        """The doc_id of the document that held the passage, where it kept less than half of its
-        chunks.
+    def _find_replaced(self, expected: Collection[str]) -> str:
+        """The doc_id of the document that held what was expected, where it kept less than half of
+        its chunks.
         """
         assert self._published is not None
-        retrieved = [item["chunk_id"] for item in before.artifacts.get("retrieved", ())]
         old, new = self._published.release.catalog, self._candidate.release.catalog
-        for row in old.rows(retrieved).values():
+        for row in old.rows(sorted(expected)).values():
             ids = [chunk.chunk_id for chunk in old.chunks_of_version(row.chunk.version_id)]
             if len(new.chunks(ids)) < _KEPT_SHARE * len(ids):
                 return row.chunk.doc_id

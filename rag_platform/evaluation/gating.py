@@ -13,7 +13,7 @@ from rag_platform.errors import ConfigError, RagError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.observability import tracing
-from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest
+from rag_platform.releases.manifest import FAILED_GATES, QUALITY_GATE, CheckResult, Manifest
 from rag_platform.releases.publishing import record_check
 from rag_platform.releases.release_store import current
 from rag_platform.storage.store import Store
@@ -98,7 +98,11 @@ def apply_gates(
         QUALITY_GATE,
         passed or deletes,
         "\n".join(told),
-        {"lost": sum(len(verdict.lost) for verdict in verdicts), **means},
+        {
+            "lost": sum(len(verdict.lost) for verdict in verdicts),
+            FAILED_GATES: sum(not verdict.passed for verdict in verdicts),
+            **means,
+        },
     )
     return record_check(
         namespace,

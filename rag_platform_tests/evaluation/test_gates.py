@@ -155,9 +155,23 @@ def test_a_document_that_was_replaced_is_named(
     assert found.reasons == (
         "retrieval.hit_rate@10 is 0.875, the floor is 0.95",
         "retrieval.hit_rate@3 is 0.875, the floor is 0.95",
-        "the document is gone of 1 question: keys",
+        "the expected text or document is gone of 1 question: keys",
     )
     assert found.means["retrieval.hit_rate@10"] == found.means["retrieval.recall@5"] == 0.875
+
+
+def test_the_document_that_is_named_held_what_was_expected(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    others = [f"again{number}" for number in range(6)]
+    for name in others:
+        (folder / f"{name}.md").write_text(f"# {name}\n\n{QUESTIONS['keys']}?\n", "utf-8")
+    first = shelf.ingest(folder, sync=True)
+    for name in (*others, "keys"):
+        (folder / f"{name}.md").write_text("# New\n\nqwe rty uio pas dfg hjk.\n", "utf-8")
+    second = shelf.ingest(folder, sync=True)
+    (lost,) = judged(shelf, first, second, results).lost
+    assert lost.cause.startswith("the text of document keys-docs-")
 
 
 def test_an_edited_document_makes_labels_stale_and_loses_nothing(
