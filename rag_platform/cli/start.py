@@ -9,10 +9,9 @@ import click
 
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, finish_job
-from rag_platform.config.folders import SAMPLES, SHIPPED, config_dir
+from rag_platform.config.folders import DEMO, SAMPLES, SHIPPED, config_dir
 from rag_platform.ir import Json
 
-NAMESPACE = "demo"
 # Chinese, a table of a PDF, an exact identifier
 QUESTIONS = (
     "主机失去心跳多久后备机接管？",
@@ -33,19 +32,19 @@ def demo(context: Context) -> Json:
     from rag_platform.ir import QueryRequest
 
     started_at = time.perf_counter()
-    workspace = context.root.workspace(NAMESPACE)
-    started = start_ingest([SAMPLES], NAMESPACE, workspace, ReceiveOptions(moved=True))
+    workspace = context.root.workspace(DEMO)
+    started = start_ingest([SAMPLES], DEMO, workspace, ReceiveOptions(moved=True))
     ingested = finish_job(context, started, started_at)
     if not ingested["ok"]:
         return ingested
     parts, asked = [str(ingested["data"]["markdown"])], []
     for question in QUESTIONS:
         data, _ = fit_query(
-            answer(context.library, QueryRequest(question, NAMESPACE)),
+            answer(context.library, QueryRequest(question, DEMO)),
             detail="brief",
             max_tokens=context.settings.server.result_tokens,
         )
-        parts.append(f'$ rag query "{question}" --namespace {NAMESPACE}\n\n{data["markdown"]}')
+        parts.append(f'$ rag query "{question}" --namespace {DEMO}\n\n{data["markdown"]}')
         asked.append(data)
     parts.append(
         "Next: `rag ingest FOLDER` takes in your own documents; then ask with `rag query YOUR"

@@ -12,6 +12,7 @@ APP = "rag-platform"  # the folder of the user's config and data
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "defaults"  # the config folder of whoever has none
 SAMPLES = PACKAGE / "samples"  # what `rag demo` ingests
+DEMO = "demo"  # into this library, which the shipped datasets ask
 LEDGER = "ledger.sqlite"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rag_platform.config.folders import DEMO, SHIPPED
 from rag_platform.config.gates import read_gates
 from rag_platform.config.prompt_registry import use_prompt
 from rag_platform.config.query import RerankConfig
@@ -52,13 +53,19 @@ def comparable_names(settings: Settings) -> list[str]:
 
 
 def evaluation_targets(settings: Settings) -> dict[str, tuple[str, str]]:
-    """What can be evaluated unasked, `dataset@namespace`: the datasets of the config folder in the
-    default namespace, or in every other where there is no such, and those of gates.yaml in theirs.
+    """What can be evaluated unasked, `dataset@namespace`: the datasets of gates.yaml in their
+    namespaces, the shipped ones in that of the samples where it is, and the user's others in the
+    default namespace, or in every other where there is no such.
     """
     own, bound = settings.default_namespace, bound_namespaces(Store.of(settings))
-    asked = [own] if own in bound or "default_namespace" in settings.model_fields_set else bound
-    pairs = [(name, space) for name in dataset_names() for space in asked or [own]]
-    pairs += [(gate.dataset, name) for name, gates in read_gates().items() for gate in gates]
+    asked = [own] if own in bound or "default_namespace" in settings.model_fields_set else [*bound]
+    pairs = [(gate.dataset, name) for name, gates in read_gates().items() for gate in gates]
+    gated = {dataset for dataset, _ in pairs}
+    for name, path in dataset_names().items():
+        if path.is_relative_to(SHIPPED):
+            pairs += [(name, DEMO)] if DEMO in bound else []
+        elif name not in gated:
+            pairs += [(name, space) for space in asked or [own]]
     return {f"{dataset}@{namespace}": (dataset, namespace) for dataset, namespace in pairs}
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from rag_platform.assets.evaluation import nightly_evaluation
+from rag_platform.assets.evaluation import _compare, nightly_evaluation
 from rag_platform.assets.partitions import namespaces
+from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import concerns
+from rag_platform.errors import InputError
+from rag_platform.evaluation.results import ResultStore
 from rag_platform_tests.conftest import PORTS, Shelf
 
 pytestmark = pytest.mark.integration
@@ -85,17 +89,12 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
     # runs of an earlier release say nothing of the one that readers see
     (tmp_path / "docs" / "notes.md").write_text("# Notes\n\nA new release.\n", encoding="utf-8")
     shelved.ingest(tmp_path / "docs")
-    again = defs.resolve_implicit_global_asset_job_def().execute_in_process(
-        asset_selection=[dg.AssetKey("strategy_comparison")],
-        partition_key="golden@default",
-        instance=instance,
-        raise_on_error=False,
-    )
-    (failure,) = [event for event in again.all_events if event.is_step_failure]
-    error = failure.step_failure_data.error
-    assert error is not None and error.message.startswith(
-        "dagster._core.definitions.events.Failure: [nothing_to_compare] 0 strategies were evaluated"
-    )
+    with (
+        closing(ResultStore(shelved.store.home)) as store,
+        dg.build_op_context(instance=instance) as context,
+        pytest.raises(InputError, match="0 strategies were evaluated"),
+    ):
+        _compare(context, Platform(), "golden@default", store)
 
 
 def test_checks_alone_look_at_every_published_library(

@@ -54,17 +54,25 @@ def results(tmp_path: Path) -> Iterator[ResultStore]:
     store.close()
 
 
-def test_datasets_are_asked_of_libraries_that_there_are(shelf: Shelf) -> None:
+def test_datasets_are_asked_of_the_libraries_that_they_belong_to(
+    shelf: Shelf, config_folder: Path
+) -> None:
     def targets() -> set[str]:
-        return {name for name in evaluation_targets(shelf.settings) if name.startswith("golden@")}
+        return {*evaluation_targets(shelf.settings)}
 
-    assert targets() == {"golden@default"}  # before the first ingest
-    shelf.ledger.bind_strategy("demo", "tiny", "")
-    assert targets() == {"golden@demo"}
+    own = config_folder / "datasets" / "own.csv"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("query,file\nWhich port?,ports.md\n", encoding="utf-8")
+    assert targets() == {"own@default"}  # before the first ingest
     shelf.ledger.bind_strategy("hr", "tiny", "")
-    assert targets() == {"golden@demo", "golden@hr"}
+    assert targets() == {"own@hr"}
+    shelf.ledger.bind_strategy("demo", "tiny", "")
+    assert targets() == {"golden@demo", "own@demo", "own@hr"}  # that one is shipped
+    (config_folder / "gates.yaml").write_text("hr: [{dataset: own}]\n", encoding="utf-8")
+    assert targets() == {"golden@demo", "own@hr"}
+    (config_folder / "gates.yaml").unlink()
     shelf.ledger.bind_strategy("default", "tiny", "")
-    assert targets() == {"golden@default"}
+    assert targets() == {"golden@demo", "own@default"}
 
 
 def test_every_way_to_ask_is_asked_as_it_says(root: DataRoot, results: ResultStore) -> None:
