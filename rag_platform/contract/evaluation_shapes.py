@@ -265,6 +265,7 @@ class DatasetPart(TypedDict):
 
     name: str
     cases: int
+    fingerprint: str  # of its cases; runs of equal ones can be compared
     problem: str  # why it cannot be read
 
 

@@ -191,7 +191,7 @@ def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesDa
         and (name == _RUNS_WITHOUT_MODEL or settings.judge.provider != "none")
     ]
     return {
-        "datasets": [*_config_datasets(), *_expectations(store, namespaces)],
+        "datasets": [*list_datasets(), *_expectations(store, namespaces)],
         "strategies": comparable_names(settings),
         "evaluators": list(PROVIDERS["evaluator"]),
         "metric_sets": list(PROVIDERS["metric_set"]),
@@ -200,28 +200,38 @@ def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesDa
     }
 
 
-def _config_datasets() -> list[DatasetPart]:
+def list_datasets() -> list[DatasetPart]:
+    """The datasets of the config folder; of one that cannot be read what is wrong, since the others
+    can be used all the same.
+    """
     found: list[DatasetPart] = []
     for name, path in dataset_names().items():
+        part: DatasetPart = {"name": name, "cases": 0, "fingerprint": "", "problem": ""}
         try:
-            cases, problem = _count_cases(path, path.stat().st_mtime_ns), ""
+            part["cases"], part["fingerprint"] = _summarise(path, path.stat().st_mtime_ns)
         except (RagError, OSError) as error:
-            cases, problem = 0, error.message if isinstance(error, RagError) else str(error)
-        found.append({"name": name, "cases": cases, "problem": problem})
+            part["problem"] = error.message if isinstance(error, RagError) else str(error)
+        found.append(part)
     return found
 
 
 def _expectations(store: Store, namespaces: Sequence[str]) -> list[DatasetPart]:
     return [
-        {"name": f"expectations:{name}", "cases": len(dataset.cases), "problem": ""}
+        {
+            "name": f"expectations:{name}",
+            "cases": len(dataset.cases),
+            "fingerprint": dataset.fingerprint,
+            "problem": "",
+        }
         for name in namespaces
         if (dataset := read_expectations(store, name)).cases
     ]
 
 
 @lru_cache(maxsize=64)
-def _count_cases(path: Path, _modified: int) -> int:
-    return len(open_dataset(str(path)).cases)
+def _summarise(path: Path, _modified: int) -> tuple[int, str]:
+    dataset = open_dataset(str(path))
+    return len(dataset.cases), dataset.fingerprint
 
 
 def find_dataset(home: Path, dataset_id: str, namespace: str) -> Dataset | None:

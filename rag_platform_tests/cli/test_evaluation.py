@@ -110,6 +110,15 @@ def test_an_imported_dataset_is_run_by_its_name_and_the_run_exported(
     assert len(target.read_text(encoding="utf-8").splitlines()) == 2
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that fails to be read")
+def test_a_dataset_that_the_disk_refuses_leaves_the_others(home: Path, config_folder: Path) -> None:
+    (config_folder / "datasets").mkdir(exist_ok=True)
+    (config_folder / "datasets" / "odd.jsonl").symlink_to("/proc/self/mem")
+    code, listed = rag("eval", "datasets")
+    problems = {item["name"]: item["problem"] for item in listed["data"]["datasets"]}
+    assert code == 0 and problems["golden"] == "" and "Input/output error" in problems["odd"]
+
+
 def test_answers_are_judged_where_a_judge_is_named(published: Shelf, tmp_path: Path) -> None:
     path = tmp_path / "judged.yaml"
     path.write_text(

@@ -207,17 +207,9 @@ def compare(
 @answers()
 def datasets(context: Context) -> Json:
     """The datasets of the config folder."""
-    from rag_platform.evaluation.sources import dataset_names, open_dataset
+    from rag_platform.evaluation.run_requests import list_datasets
 
-    rows: list[Json] = []
-    for name in dataset_names():
-        row = {"name": name, "cases": 0, "fingerprint": "", "problem": ""}
-        try:
-            dataset = open_dataset(name)
-            row |= {"cases": len(dataset.cases), "fingerprint": dataset.fingerprint}
-        except InputError as error:  # the others can be used all the same
-            row["problem"] = error.message
-        rows.append(row)
+    rows = list_datasets()
     lines = [
         f"{row['name']}: {pluralise(row['cases'], 'case')}, {row['problem'] or row['fingerprint']}"
         for row in rows
