@@ -1,7 +1,7 @@
 """What a release must reach before it is published: `gates.yaml` in the config folder.
 
 notes:                      # a namespace
-  - dataset: golden         # a name of config/datasets, or a path
+  - dataset: golden         # a name of config/datasets, or a path from this folder on
     floors: {retrieval.hit_rate@10: 0.9}
     max_seconds: 60
 """

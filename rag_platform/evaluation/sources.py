@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from rag_platform.config.folders import config_files
+from rag_platform.config.folders import config_dir, config_files
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
@@ -26,9 +26,9 @@ _STORED = re.compile(r"(traces|expectations):([^?]*)(?:\?(.*))?")
 
 
 def open_dataset(name: str, home: Path | None = None) -> Dataset:
-    """The dataset of a path, or of a name under `datasets/` in the config folder; `A:B` asks the
-    questions of folder A of the texts of folder B. Out of the data root `home` come
-    `expectations:NAMESPACE`, and `traces:NAMESPACE?size=50&seed=7`.
+    """The dataset of a path, also of one from the config folder on, or of a name under `datasets/`
+    there; `A:B` asks the questions of folder A of the texts of folder B. Out of the data root
+    `home` come `expectations:NAMESPACE`, and `traces:NAMESPACE?size=50&seed=7`.
 
     Raises NotFoundError `unknown_dataset` naming the known ones, InputError for one that cannot be
     read.
@@ -41,7 +41,7 @@ def open_dataset(name: str, home: Path | None = None) -> Dataset:
         return _load("beir", Path(questions), corpus=corpus)
     if not path.exists():
         known = dataset_names()
-        path = known.get(name, path)
+        path = known.get(name, config_dir() / path)  # gates are asked in any folder
         if not path.exists():
             raise NotFoundError(
                 f"no dataset {name!r}; it is a file ({', '.join(_BY_SUFFIX)}), a folder in"

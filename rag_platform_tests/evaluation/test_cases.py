@@ -129,6 +129,7 @@ def test_a_dataset_is_found_by_name_or_path(tmp_path: Path, config_folder: Path)
     path = config_folder / "datasets" / "golden.yaml"
     path.write_text("- {case_id: a, query: q, should_refuse: true}\n", encoding="utf-8")
     assert open_dataset("golden") == open_dataset(str(path))
+    assert open_dataset("golden") == open_dataset("datasets/golden.yaml")  # in whatever folder
     with pytest.raises(NotFoundError, match="config/datasets: golden"):
         open_dataset("silver")
     with pytest.raises(InputError, match="is no dataset"):
