@@ -122,7 +122,7 @@ def _gate_problems(
                     )
                 elif any(it.passed and it.figures.get(FAILED_GATES) for it in manifest.checks):
                     yield (
-                        f"{row['namespace']}: a hard deletion published release"
+                        f"{row['namespace']}: a deletion published release"
                         f" {row['release_id']}, which the gate fails; `rag releases show` says why"
                     )
         if access.current().namespaces is None:

@@ -55,8 +55,7 @@ def apply_gates(
 ) -> Manifest:
     """The manifest of a candidate with the verdict of the namespace's gates and expectations; as it
     was where there are none, or where it has failed already. One that `deletes` a document is never
-    held back: a delta takes nothing in that was not published before, and of one that is built
-    whole the verdict is only told.
+    held back: of one that is built whole the verdict is only told.
     """
     store, settings = workspace.store, workspace.settings
     if manifest.failures or not is_gated(namespace, store):

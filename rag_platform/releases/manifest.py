@@ -35,7 +35,7 @@ VERSION_CHANGES = "versions-changes.json"
 OF_VERSIONS = ("versions", "editions", "outputs", "given")  # fields of Manifest
 OfVersions = dict[str, dict[str, Any]]  # field of Manifest to what it says by version_id
 QUALITY_GATE = "quality_gate"  # the check that questions make; it alone can be overridden
-FAILED_GATES = "failed_gates"  # its figure; not 0 where a hard deletion passed all the same
+FAILED_GATES = "failed_gates"  # its figure; not 0 where a deletion was published all the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,8 +213,8 @@ def build_candidate(
 
     It is made from the published release by delta, unless `full`. One that is built whole although
     nothing changed replaces the published release, also in the order of those that one can go back
-    to, unless it `deletes`. A delta that deletes takes nothing else from the live versions: no gate
-    is asked about it, so what one has rejected must not become public with it.
+    to, unless it `deletes`: then it is what is left of the published one, and nothing that waits or
+    that a gate has rejected becomes public with it, wherever that can still be built.
 
     Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as
     it is now.
@@ -225,7 +225,7 @@ def build_candidate(
     settle(namespace, store, ledger)
     parent = releases.current(store, namespace)
     sequence: int | None = ledger.sequence(namespace)
-    left = _read_left(namespace, parent, store, ledger) if deletes and parent and not full else None
+    left = _read_left(namespace, parent, full, store, ledger) if deletes and parent else None
     if left is not None:
         strategy, sequence, live = left
     else:
@@ -293,28 +293,38 @@ def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live
 
 
 def _read_left(
-    namespace: str, parent: str, store: Store, ledger: Ledger
+    namespace: str, parent: str, full: bool, store: Store, ledger: Ledger
 ) -> tuple[Strategy, int | None, Live] | None:
     """What the parent was built by, the change that it knows last, and what of it is left of the
-    documents that were deleted since; None where its files cannot be reused.
+    documents that were deleted since, or with `full` of all; None where its files, or for `full`
+    the outputs that it was made of, cannot be used.
     """
     try:
-        manifest = releases.manifest_of(store, namespace, parent, ())
+        manifest = releases.manifest_of(store, namespace, parent)
+        stones = ledger.tombstones(namespace, since=manifest.deletions)
+        deleted = None if full else {stone.doc_id for stone in stones}
+        with releases.open_catalog(store, namespace, parent) as catalog:
+            held = catalog.versions(None if full else catalog.version_ids(deleted)[0])
+            found = catalog.documents_of({version.doc_id for version in held.values()})
+            purged = _holds_purged(namespace, catalog, ledger)
     except RagError:  # its files are lost, or of another program version
         return None
     strategy = Strategy.model_validate(manifest.strategy_config)
-    if releases.why_full(store, namespace, strategy, parent):
-        return None
-    stones = ledger.tombstones(namespace, since=manifest.deletions)
-    deleted = {stone.doc_id for stone in stones}
-    with releases.open_catalog(store, namespace, parent) as catalog:
-        held = catalog.versions(catalog.version_ids(deleted)[0])
-        purged = _holds_purged(namespace, catalog, ledger)
+    gone = {stone.version_id or stone.doc_id for stone in stones}
+    documents = {document.doc_id: document for document in found}
     left = [
-        (document, version)
-        for document, version in ledger.live(namespace, deleted)
-        if (known := held.get(version.version_id)) and known.edition == version.edition
+        (documents[version.doc_id], version)
+        for version in held.values()
+        if gone.isdisjoint((version.doc_id, version.version_id))
     ]
+    if full:
+        versions = [version for _, version in left]
+        if stage_profiles(strategy) != manifest.profiles or not _have_outputs_of(
+            namespace, parent, versions, store
+        ):
+            return None
+    elif releases.why_full(store, namespace, strategy, parent):
+        return None
     made = {row.release_id: row.sequence for row in ledger.releases(namespace)}
     return strategy, made.get(parent), Live(left, deleted, purged=purged)
 

@@ -363,11 +363,14 @@ def test_a_deletion_publishes_nothing_that_the_gate_rejected(
     # what was rejected still waits, and is asked about again
     assert is_behind_ledger("default", shelf.root)
     assert not run(instance).success
-    # files that lack what was deleted hard are made of all that is live: the verdict is told
+    # files that lack what was deleted hard are made anew of the same versions
     whole, _ = build_candidate("default", shelf.workspace(), deletes=True, full=True)
-    whole = apply_gates("default", whole, shelf.workspace(), deletes=True)
-    assert not whole.failures
-    assert whole.checks[-1].details.startswith("published all the same, for a deletion is never")
+    assert not whole.failures and whole.delta["full_build"]
+    held = [
+        read_manifest(shelf.store.release_dir("default", made.release_id)).versions
+        for made in (whole, manifest)
+    ]
+    assert held[0] == held[1] and len(held[0]) == 1
 
 
 def test_gates_that_are_set_later_are_asked_though_nothing_changed(
