@@ -34,6 +34,7 @@ _TOLERANCE = 0.01
 _KEPT_SHARE = 0.5
 _TIMED_CASES = 8  # whose time says how many fit into `max_seconds`
 _SHOWN = 10
+_OUTRANKED = "its passage is there, but other passages come first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +237,18 @@ class _Judging:
     ) -> list[Lost]:
         if self._published is None:
             return []
-        release = self._published.release
-        labels = LabelReader(release.catalog, dataset, release.manifest.profiles.get("chunks", ""))
+        old, new = (
+            LabelReader(r.catalog, dataset, r.manifest.profiles.get("chunks", ""))
+            for r in (self._published.release, self._candidate.release)
+        )
         found = []
         for case in dataset.cases:
             one, other = before[case.case_id], after[case.case_id]
             if not _was_right(one):
                 continue
-            cause = self._cause(one, other, labels.read(case).chunks)
+            cause = self._cause(one, other, old.read(case).chunks)
+            if cause == _OUTRANKED and not new.read(case).is_whole:
+                cause = "its passage is there, but cut into pieces"
             if cause:
                 found.append(
                     Lost(
@@ -272,7 +277,7 @@ class _Judging:
             return f"the text of document {replaced} was replaced" if replaced else ""
         metric = "retrieval.hit_rate@10"
         if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):
-            return "its passage is there, but other passages come first"
+            return _OUTRANKED
         if metric not in after.metrics and not _was_right(after):
             return "it is answered now, where a refusal was right"
         return ""

@@ -38,6 +38,11 @@ class Labels:
     documents: dict[str, str] = field(default_factory=dict)  # doc_id: label
     stale: list[Stale] = field(default_factory=list)
 
+    @property
+    def is_whole(self) -> bool:
+        """False where no chunk holds any of the expected texts, though a document does."""
+        return self.unit != "chunk" or bool(self.chunks)
+
     def rank(self, hits: Sequence[Hit]) -> list[str]:
         """What was found, best first, each thing once: labels where a hit satisfies some, else the
         hit's own chunk, document or page.
@@ -102,7 +107,8 @@ class LabelReader:
             for doc_id in documents
             for chunk_id in find_quote(self._fold_chunks(doc_id), expected)
         }
-        if found:
+        # a text that is there in pieces was not lost with its document: it is never found
+        if found or any(is_in_pieces(self._fold_chunks(doc_id), expected) for doc_id in documents):
             labels.grades[label] = 1
             for chunk_id in found:
                 labels.chunks[chunk_id].add(label)
@@ -187,20 +193,38 @@ def find_quote(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> l
     """Ids of the chunks of a document that hold the expected text; of two neighbours where it
     begins in one and ends in the next. Chunks come with their folded texts.
     """
+    inside = _inside(chunks, expected)
+    found = [chunk.chunk_id for chunk, text in inside if holds(text, expected.text)]
+    if found:
+        return found
+    for pair in pairwise(inside):
+        if holds(_join(pair), expected.text):
+            return [chunk.chunk_id for chunk, _ in pair]
+    return []
+
+
+def is_in_pieces(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> bool:
+    """True where all chunks of a document together hold the expected text."""
+    return holds(_join(_inside(chunks, expected)), expected.text)
+
+
+def _inside(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> list[tuple[Chunk, str]]:
     section = fold(expected.section).lower()
-    inside = [
+    return [
         (chunk, text)
         for chunk, text in chunks
         if not section or section in fold(chunk.section_path).lower()
     ]
-    found = [chunk.chunk_id for chunk, text in inside if holds(text, expected.text)]
-    if found:
-        return found
-    for (one, _), (other, _) in pairwise(inside):
-        overlap = max(0, one.norm_end - other.norm_start)
-        if holds(fold(f"{one.chunk_text}\n{other.chunk_text[overlap:]}"), expected.text):
-            return [one.chunk_id, other.chunk_id]
-    return []
+
+
+def _join(chunks: Sequence[tuple[Chunk, str]]) -> str:
+    """The folded text of chunks in reading order, what they share once."""
+    text, end = "", 0
+    for chunk, _ in chunks:
+        between = "\n" if chunk.norm_start > end else ""
+        text += between + chunk.chunk_text[max(0, end - chunk.norm_start) :]
+        end = chunk.norm_end
+    return fold(text)
 
 
 def _stem(source_uri: str) -> str:

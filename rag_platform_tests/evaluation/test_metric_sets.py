@@ -158,7 +158,7 @@ def test_a_run_keeps_what_each_stage_made(read_only_shelf: Shelf, results: Resul
     told = show(read_only_shelf.store.logs_dir, port.trace_id)["eval"]
     assert {**told, "metrics": dict((m["name"], m["value"]) for m in told["metrics"])} == {
         "eval_run_id": run.run_id, "case_id": "port", "dataset_id": "small",
-        "metric_set_id": "retrieval@3+answers@3+citations@2", "judge_profile_id": "",
+        "metric_set_id": "retrieval@4+answers@4+citations@2", "judge_profile_id": "",
         "expected_documents": ["ports.md"], "metrics": port.metrics,
     }  # fmt: skip
 

@@ -15,10 +15,12 @@ import pytest
 from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.comparing import compare_runs
+from rag_platform.evaluation.labels import find_quote, is_in_pieces
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
+from rag_platform.evaluation.quotes import fold
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
-from rag_platform.ir import Json
+from rag_platform.ir import Chunk, Json
 from rag_platform.retrieval.library import Library
 from rag_platform_tests.conftest import Shelf
 
@@ -91,6 +93,24 @@ def test_a_label_that_nothing_satisfies_is_stale_and_no_loss(
     assert gone.metrics == {}
     assert found.aggregates["retrieval.hit_rate@1"]["cases"] == 1.0
     assert found.figures["stale_labels"] == 1 and found.figures["unmeasured"] == 1
+
+
+def test_a_text_that_is_cut_into_pieces_is_there_and_found_in_none(library: Library) -> None:
+    with library.lease("default") as lease:
+        catalog = lease.release.catalog
+        version_id = next(iter(catalog.versions()))
+        chunk = catalog.chunks_of_version(version_id)[0]
+    pieces: list[tuple[Chunk, str]] = []
+    for number, (text, start) in enumerate([("The po", 0), ("rt is 80", 6), ("8080, here", 12)]):
+        end = start + len(text)
+        piece = dataclasses.replace(
+            chunk, chunk_id=str(number), chunk_text=text, norm_start=start, norm_end=end
+        )
+        pieces.append((piece, fold(text)))
+    expected = ExpectedText(text="port is 8080, here")
+    assert find_quote(pieces, expected) == [] and is_in_pieces(pieces, expected)
+    assert find_quote(pieces, ExpectedText(text="port is 80")) == ["0", "1"]
+    assert not is_in_pieces(pieces[:2], expected)
 
 
 def test_a_text_is_expected_in_the_files_that_the_case_names(
@@ -263,7 +283,7 @@ def test_sets_and_judges_of_ones_own_make_another_profile(
     own = f"{__name__}:Lengths"
     plain = run(library, results, dataset(PORT), metric_sets=("retrieval",))
     judged = run(library, results, dataset(PORT), metric_sets=("retrieval", own), judge=own)
-    assert judged.metric_set_ids == ("retrieval@3", f"{own}@7")
+    assert judged.metric_set_ids == ("retrieval@4", f"{own}@7")
     assert by_case(results, judged)["port"].metrics["hits"] >= 1.0
     assert plain.judge_profile_id == "" and judged.judge_profile_id.startswith("jdg_")
     again = run(library, results, dataset(PORT), metric_sets=("retrieval",), judge=own)

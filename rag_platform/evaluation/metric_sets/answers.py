@@ -16,7 +16,7 @@ class Answers:
     that the release no longer holds apart.
     """
 
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None

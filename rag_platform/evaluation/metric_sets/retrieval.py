@@ -18,7 +18,7 @@ class Retrieval:
     counts 0. `retrieval.coverage` is the share of hits within the case's `doc_scope`.
     """
 
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
