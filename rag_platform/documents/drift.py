@@ -47,9 +47,10 @@ class Drift:
     after: Build
 
     def sentence(self) -> str:
-        """What moved, with both profiles named."""
-        one, two = self.before, self.after
-        text = "the text changed" if self.kind == "content" else "the text is the same"
+        """What moved, with both profiles named; nothing moves of a text that changed."""
+        if self.kind == "content":
+            return "the text changed"
+        one, two, text = self.before, self.after, "the text is the same"
         return "; ".join(
             (
                 text,
