@@ -37,7 +37,8 @@ def tell(request: Request, error: Exception) -> Response:
     if request.url.path.startswith("/api/"):
         return JSONResponse(part, status)
     template = "error_part.html" if is_fragment(request) else "error.html"
-    return render(request, template, status, error=part)
+    asked = {**request.query_params, **request.path_params}
+    return render(request, template, status, error=part, namespace=asked.get("namespace", ""))
 
 
 def describe(request: Request, error: Exception) -> tuple[int, ErrorPart]:

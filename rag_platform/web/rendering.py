@@ -46,6 +46,9 @@ PAGES = (
     ("/evaluation", "Evaluation"),
     ("/overview", "Overview"),
 )
+# the first part of other addresses to the page that leads there
+_LED_TO = {"documents": "/browser", "chunks": "/browser", "drafts": "/browser", "source": "/"}
+_OVERRIDES = str.maketrans("", "", "\u202d\u202e")  # by which a name reads as another one
 
 
 def language_of(request: Request) -> str:
@@ -92,6 +95,7 @@ def _templates() -> Jinja2Templates:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_without_overrides,
     )
     environment.filters["markdown"] = markdown
     environment.filters["section"] = format_section
@@ -121,9 +125,25 @@ def _context(request: Request) -> dict[str, Any]:
         "theme": theme_of(request),
         "themes": THEMES,
         "pages": PAGES,
+        "section": section_of(request.url.path),
         "namespaces": site.library.namespaces(),
         "caller": access.current(),
     }
+
+
+def section_of(path: str) -> str:
+    """The page of the menu that an address belongs to; empty where it is that of none alone.
+
+    >>> section_of("/documents/lib/guide"), section_of("/evaluation/gaps"), section_of("/traces/t")
+    ('/browser', '/evaluation', '')
+    """
+    first = path.split("/")[1]
+    return _LED_TO.get(first) or next((page for page, _ in PAGES if page == f"/{first}"), "")
+
+
+def _without_overrides(value: Any) -> Any:
+    # what is Markup stays Markup; nearly all values hold none
+    return value.translate(_OVERRIDES) if isinstance(value, str) and not value.isascii() else value
 
 
 def place_of(passage: Mapping[str, Any], language: str) -> str:

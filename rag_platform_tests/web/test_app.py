@@ -179,6 +179,19 @@ def test_errors_are_json_for_programs_and_a_page_for_people(browser: TestClient)
     assert "unknown_namespace" in person.text
     chinese = browser.get("/?namespace=nothing&q=x", headers={**HTML, "Accept-Language": "zh"})
     assert "未知的知识库" in chinese.text
+    assert '<a href="/?namespace=nothing">' in browser.get("/source/nothing/chk_1").text
+
+
+def test_the_menu_of_a_page_about_one_thing_leads_to_the_pages_of_a_library(
+    browser: TestClient,
+) -> None:
+    """What the menu chose there was forgotten: the address names the library."""
+    found = browser.get("/source/other/chk_1").text
+    assert '<form method="get" action="/" data-submit-on-change>' in found
+    assert "<option selected>other</option>" in found
+    gaps = browser.get("/evaluation/monitoring?namespace=other").text
+    assert '<form method="get" action="/evaluation/monitoring" data' in gaps
+    assert 'aria-current="true">Evaluation' in gaps and 'aria-current="page">Monitoring' in gaps
 
 
 def test_a_browser_logs_in_with_a_token(settings: Settings, store: Store) -> None:

@@ -158,8 +158,9 @@ def test_what_is_not_there_is_said(browser: TestClient, path: str) -> None:
 
 
 def test_hostile_titles_and_texts_run_nowhere(shelf: Shelf, tmp_path: Path) -> None:
-    (tmp_path / "evil.md").write_text(HOSTILE, encoding="utf-8")
-    shelf.ingest(tmp_path / "evil.md")
+    file = tmp_path / "\u202etxt.evil.md"  # would read as dm.live.txt
+    file.write_text(HOSTILE, encoding="utf-8")
+    shelf.ingest(file)
     with client_of(shelf) as client:
         doc_id = doc_id_of(client)
         chunk_id = client.get(f"/api/documents/{doc_id}/chunks").json()["chunks"][0]["chunk_id"]
@@ -174,6 +175,7 @@ def test_hostile_titles_and_texts_run_nowhere(shelf: Shelf, tmp_path: Path) -> N
             assert page.status_code == 200, path
             for risky in ("<script>alert", "<img src=x", 'href="javascript', 'href="data'):
                 assert risky not in page.text, (path, risky)
+            assert "\u202e" not in page.text, path
 
 
 def test_two_versions_of_a_document_are_compared(

@@ -14,7 +14,7 @@ document.addEventListener("keydown", (event) => {
     wanted.select?.();
   } else if (event.key === "/") {
     event.preventDefault();
-    location.href = "/";
+    location.href = document.querySelector(".brand").href;
   }
 });
 
@@ -27,5 +27,7 @@ document.addEventListener("htmx:load", ({ detail: { elt } }) => {
     const mark = box.querySelector("mark");
     if (mark) box.scrollTop = mark.offsetTop - box.offsetTop - box.clientHeight / 3;
   }
+  // whoever opened it by key goes on in it
+  if (elt.matches("#panel > .source-view")) elt.parentElement.focus({ preventScroll: true });
   elt.querySelector(".source-view :is(mark, .cited)")?.scrollIntoView({ block: "nearest" });
 });
