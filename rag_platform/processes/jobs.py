@@ -471,7 +471,8 @@ def seconds_left(job: Job) -> float | None:
     side, so the slowest counts.
 
     Documents that are still to be read are assumed to have as many texts to embed as those that
-    were. None where it cannot be told, as before the first document is read.
+    were. None where it cannot be told, as before the second document is read: what is loaded for
+    the first one takes longer than many documents.
     """
     if job.state != "running":
         return None
@@ -481,6 +482,8 @@ def seconds_left(job: Job) -> float | None:
         if name != "pages"  # which say nothing of the embedding that follows
     }
     read, documents, _ = stages.get("documents", (0, 0, None))
+    if read < min(2, documents):
+        return None
     if read and (texts := stages.get("embeddings")):
         stages["embeddings"] = (texts[0], texts[1] * max(1.0, documents / read), texts[2])
     left = [(total - done) / each for done, total, each in stages.values() if done < total and each]

@@ -274,6 +274,8 @@ def test_rate_and_time_left() -> None:
     )
     assert jobs.rate(stages["documents"]) == 4.0 and jobs.rate(stages["release"]) is None
     assert jobs.rate(job.progress) == 20.0 and jobs.seconds_left(job) == 25.0
+    stages["documents"] = stage(1, 2000)
+    assert jobs.seconds_left(job) is None  # not 5 and a half hours
     assert (
         jobs.rate({}) is None
         and jobs.seconds_left(
