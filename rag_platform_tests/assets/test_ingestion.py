@@ -285,18 +285,19 @@ def test_events_show_the_beginning_of_what_was_made(
     instance: dg.DagsterInstance, received: Any
 ) -> None:
     """A document's own Markdown stays quoted: rendered, its pictures would be fetched."""
-    text = "# A\n\n![x](https://example.org/x.png)\n\n````\ncode\n````\n\n## B\n\nTwo.\n"
+    text = "Before.\n\n# A\n\n![x](https://example.org/x.png)\n\n````\ncode\n````\n\n## B\n\nTwo.\n"
     (key,) = received(a=text)
     assert run(instance, key, key).success
     metadata = {stage: events(instance, stage)[0].metadata for stage in INGESTION_STAGES}
     preview = metadata["facts"]["preview"]
     assert isinstance(preview, dg.MarkdownMetadataValue)
-    assert preview.value.startswith("`````\n# A\n") and preview.value.endswith("\n`````")
-    assert metadata["sections"]["dagster/row_count"].value == 2
+    assert preview.value.startswith("`````\nBefore.\n") and preview.value.endswith("\n`````")
+    assert metadata["sections"]["dagster/row_count"].value == 3
     rows = metadata["chunks"]["preview"]
     assert isinstance(rows, dg.TableMetadataValue)
-    assert [record.data["section"] for record in rows.records] == ["A", "A / B"]
-    assert rows.records[1].data["text"] == "## B\n\nTwo."
+    assert [record.data["section"] for record in rows.records] == ["", "A", "A / B"]
+    assert [record.data["page"] for record in rows.records] == [""] * 3  # a text file has none
+    assert rows.records[2].data["text"] == "## B\n\nTwo."
     assert isinstance(metadata["chunks"]["path"], dg.PathMetadataValue)
     assert metadata["media"]["preview"].records[0].data["missing"]
 
