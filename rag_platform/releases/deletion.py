@@ -128,9 +128,7 @@ class Planned:
                     f" {', '.join(self.ledger_copies)}."
                 )
             staying = [it for it in self.staying if it not in self.dropped]
-            before = (
-                f"to {', '.join(staying)}" if staying else "no more, until a later release follows"
-            )
+            before = f"to {', '.join(staying)}" if staying else "again once a later release follows"
             lines.append(f"Rolling back is possible {before}.")
         return {
             "markdown": "\n".join(lines),
