@@ -13,10 +13,11 @@ from rag_platform.query.analysis import subject_of
 from rag_platform.retrieval.constants import MARGIN_RANK, MIN_POOL, OTHER_TEXTS
 from rag_platform.retrieval.fusion import z_score
 from rag_platform.retrieval.retrievers import Retrieved
+from rag_platform.text import segmentation
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.stop_words import CHINESE, ENGLISH
 from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
-from rag_platform.text.terms import stemmed_terms
+from rag_platform.text.terms import stem, stemmed_terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,11 @@ def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:
     little of which words are rare.
     """
     count = index.count() + OTHER_TEXTS
+    # the index makes the stems itself; that of a stem may be another one: licens, licen
+    written = {stem(term): term for term in segmentation.terms(text)}
     weighed = []
     for word in question_words(text):
-        held = min(index.holding(part) for part in word.parts)
+        held = min(index.holding(written.get(part, part)) for part in word.parts)
         others = OTHER_TEXTS / 2 if word.text in _small_words() else 0
         weighed.append(WeighedWord(word, idf(count, held + others), held == 0))
     return tuple(weighed)

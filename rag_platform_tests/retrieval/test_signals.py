@@ -59,6 +59,14 @@ def test_the_margin_and_the_rarity_of_absent_words(publish: Any, library: Librar
     assert signals.sparse_reach == pytest.approx(4.0 / total)
 
 
+def test_a_word_whose_stem_has_a_stem_is_found(publish: Any, library: Library) -> None:
+    publish({"guide": [("Databases", "A database keeps the licence of an employee.")]})
+    question = without_rules("database employees pancakes", Limits())
+    with library.lease("default") as lease:
+        signals = measure_signals(lease.release.lexical, question, Retrieved(ran=("sparse",)))
+    assert [item.absent for item in signals.words] == [False, False, True]
+
+
 def test_in_few_texts_small_words_weigh_little_and_scores_tell_nothing(
     publish: Any, library: Library
 ) -> None:
