@@ -39,6 +39,7 @@ from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import find_script, is_wide, simplify
 from rag_platform.text.term_overlap import (
+    ASKS_ADDRESS,
     ASKS_HISTORY,
     ASKS_MEANING,
     ASKS_NUMBER,
@@ -56,8 +57,11 @@ from rag_platform.text.term_overlap import (
 from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning, stemmed_word
 from rag_platform.traits import Traits
 
+Read = Sequence[Sequence[Part]]  # the parts of each passage
+Held = Sequence[Sequence[frozenset[str]]]  # the terms of the question in each of them
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _TARGET = re.compile(r"\]\([^()\s]*\)")  # of a link, which nobody reads
+_ADDRESS = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # also one that is not a target
 _PLACES = re.compile(r"[/\\]|\.\w+$")  # between the folders of an address, and what ends it
 # an identifier that may name a document: no version, path or format
 _REFERENCE = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
@@ -174,14 +178,12 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     def said(text: str) -> frozenset[str]:
         return find(text) | total if total and TOTAL.search(simplify(text).lower()) else find(text)
 
-    read = [read_layout(hit.chunk_text).parts for hit in evidence]
-    held = [
-        # what begins below a question answers it
-        [said(f"{part.question}\n{hit.chunk_text[slice(*part.asked)]}") for part in parts]
-        for hit, parts in zip(evidence, read, strict=True)
-    ]
+    read: Read = [read_layout(hit.chunk_text).parts for hit in evidence]
+    addressed = ASKS_ADDRESS.search(question.lower()) is not None
+    held = _find_held(evidence, read, said, addressed=addressed)
     named, others = _find_named(words, evidence, held, said)
     held = [[inside - names for inside in parts] for parts, names in zip(held, named, strict=True)]
+    read, held = _leave_out_neighbours(words, evidence, read, held)
     weights = rarity(words, [inside for parts in held for inside in parts])
     whole = sum(weights)
     weight = _weighing(words, weights)
@@ -236,6 +238,57 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
 
 
+def _find_held(
+    evidence: Sequence[Hit], read: Read, said: Callable[[str], frozenset[str]], *, addressed: bool
+) -> Held:
+    """The terms of the question in each part; those of web addresses only where it is `addressed`
+    to these, because nobody reads them.
+    """
+
+    def find(text: str, part: Part) -> frozenset[str]:
+        asked = text[slice(*part.asked)]
+        if part.kind != "code" and not addressed:
+            asked = _ADDRESS.sub(" ", asked)
+        return said(f"{part.question}\n{asked}")  # what begins below a question answers it
+
+    return [
+        [find(hit.chunk_text, part) for part in parts]
+        for hit, parts in zip(evidence, read, strict=True)
+    ]
+
+
+def _leave_out_neighbours(
+    words: Sequence[Word], evidence: Sequence[Hit], read: Read, held: Held
+) -> tuple[Read, Held]:
+    """The parts and their terms without the rows that have no identifier of the question, and
+    nothing else of it that the rows of their table with one do not have.
+    """
+    codes = {word.text for word in words if word.weight > 1 and not word.text.isalpha()}
+    if not codes:
+        return read, held
+    headers = [
+        [_find_header(hit, part) if part.kind == "row" else None for part in parts]
+        for hit, parts in zip(evidence, read, strict=True)
+    ]
+    named: dict[str | None, frozenset[str]] = {}
+    for columns, terms in zip(headers, held, strict=True):
+        for header, inside in zip(columns, terms, strict=True):
+            if header is not None and not codes.isdisjoint(inside):
+                named[header] = named.get(header, frozenset()) | inside
+    kept = [
+        [
+            i
+            for i, (header, inside) in enumerate(zip(columns, terms, strict=True))
+            if header not in named or not codes.isdisjoint(inside) or not inside <= named[header]
+        ]
+        for columns, terms in zip(headers, held, strict=True)
+    ]
+    return (
+        [[parts[i] for i in some] for parts, some in zip(read, kept, strict=True)],
+        [[terms[i] for i in some] for terms, some in zip(held, kept, strict=True)],
+    )
+
+
 def _find_beside(
     evidence: Sequence[Hit], held: Sequence[frozenset[str]], said: Callable[[str], frozenset[str]]
 ) -> set[int]:
@@ -255,7 +308,7 @@ def _find_beside(
 def _find_named(
     words: Sequence[Word],
     evidence: Sequence[Hit],
-    held: Sequence[Sequence[frozenset[str]]],
+    held: Held,
     said: Callable[[str], frozenset[str]],
 ) -> tuple[list[frozenset[str]], set[int]]:
     """(for each passage the terms of identifiers that name a document, the passages of documents

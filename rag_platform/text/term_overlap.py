@@ -33,6 +33,11 @@ ASKS_NUMBER = re.compile(
 ASKS_MEANING = re.compile(
     r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途"
 )
+ASKS_ADDRESS = re.compile(
+    r"\bwhere\b|\b(?:ur[il]|link|address|domain|host|docs|repo\w*)s?\b"
+    r"|\b(?:web ?|home ?)?(?:site|page)s?\b"
+    r"|://|哪里|哪儿|在哪|链接|网址|地址|网站|官网|域名|仓库|文档"
+)
 # what changed in versions, and what asks for that
 HISTORY = re.compile(
     r"(?:.*[-_ ])?(?:change[-_ ]?log|changes|release[-_ ]?notes|(?:release|version) history)"

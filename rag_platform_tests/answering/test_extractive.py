@@ -230,6 +230,28 @@ def test_an_identifier_tells_rows_and_documents_apart() -> None:
     assert text.startswith("订单号：CG-2026-0573")
 
 
+def test_a_row_without_the_identifier_is_quoted_only_for_words_of_its_own() -> None:
+    rows = ["| BC-A | Torque wrench | 84 |", "| BC-B | Torque wrench | 112 |", "| BC-C | Hoe | 9 |"]
+    prices = hit(1, "\n".join(["| Article | Name | Price |", "| --- | --- | --- |", *rows]))
+
+    def quote(question: str) -> list[str]:
+        answer = Extractive(keep_ratio=0.1).answer(asked(question), [prices])
+        return answer.text.splitlines()[2:-2]
+
+    assert quote("Price of the torque wrench BC-B?") == rows[1:2]
+    assert quote("Is the torque wrench BC-B dearer than BC-A?") == rows[:2]
+    assert quote("Is the torque wrench BC-B dearer than the hoe?") == rows[1:]
+    assert quote("Price of a torque wrench?") == rows[:2]
+
+
+def test_words_of_an_address_count_where_one_is_asked_for() -> None:
+    links = "- **Docs:** [https://pumps.io](https://pumps.io)\n- **Code:** https://a.org/pumps"
+    readme = hit(1, f"{links}\n\nMost pumps are red.")
+    text = Extractive().answer(asked("Which colour do pumps have?"), [readme]).text
+    assert text == "Most pumps are red. [1]"
+    assert "pumps.io" in Extractive().answer(asked("Which site do pumps have?"), [readme]).text
+
+
 def test_code_with_nothing_but_the_name_of_its_product_is_not_quoted() -> None:
     install = hit(1, "Run:\n\n```bash\npip install pumps\n```\n\nIts users meet in May.")
     install = dataclasses.replace(install, filename="pumps-README.md")
