@@ -17,7 +17,7 @@ from rag_platform.answering import citations, states
 from rag_platform.answering.closest_passages import list_passages, mark_closest
 from rag_platform.answering.constants import CLOSEST_PASSAGES, MAX_REFUSAL_CONFIDENCE
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
-from rag_platform.answering.near_misses import find_doubts
+from rag_platform.answering.near_misses import Embed, find_doubts
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.answering.quote_places import narrow
 from rag_platform.errors import CancelledError
@@ -67,7 +67,7 @@ def compose(
     """The answer from the context, by the strategy's answerer or its fallbacks; `sure` is the
     probability that the hits hold it.
     """
-    composer = _Composer(found[0], sure, context)
+    composer = _Composer(found[0], sure, context, _find_embedder(q, found[0]))
     written, degraded = _ask_answerer(q, composer, deadline, span)
     if degraded:
         with faults.Attempt("stage.generation"):  # else the passages are listed
@@ -137,21 +137,30 @@ def _ask_answerer(
     return Answer(), True
 
 
-def _measure_nearness(q: Question, found: Found) -> Nearness | None:
-    """The similarity of texts with the question and its phrasings, by the embedder of the search.
-    None without such an embedder, where it runs on another machine, and under load.
+def _find_embedder(q: Question, found: Found) -> Embed | None:
+    """The embedder of the search. None without one, where it runs on another machine, and under
+    load.
     """
     config = found.strategy.embedding
     searched = found.mode in ("dense", "hybrid")
     if not searched or q.shed or traits("embedder", config.provider).remote:
         return None
-    query, models = found.query, q.library.models
+    return partial(q.library.models.embed, config)
+
+
+def _measure_nearness(q: Question, found: Found) -> Nearness | None:
+    """The similarity of texts with the question and its phrasings, by the embedder of the search;
+    None where that is not to be asked.
+    """
+    query, config, embed = found.query, found.strategy.embedding, _find_embedder(q, found)
+    if embed is None:
+        return None
 
     def measure(texts: Sequence[str]) -> list[float]:
         phrasings = [analysis.reword(query, text, found.strategy.query) for text in query.rewrites]
         asked = [item.dense_text for item in (query, *phrasings)]
-        vectors, _ = models.query_vectors(config, asked)
-        near = models.embed(config, texts) @ np.stack(vectors).T
+        vectors, _ = q.library.models.query_vectors(config, asked)
+        near = embed(texts) @ np.stack(vectors).T
         return [float(row.max()) for row in near]
 
     return measure
@@ -164,6 +173,7 @@ class _Composer:
     first: Found
     sure: float  # the probability that the hits hold the answer
     context: list[Hit]
+    embed: Embed | None
 
     def run(
         self,
@@ -193,7 +203,7 @@ class _Composer:
         written = answerer.answer(query, self.context, on_text=on_text)
         checked = citations.check_answer(written.text, self.context)
         sure, warnings = round(self.sure * checked.agreement, 3), written.warnings
-        doubts = () if reads else find_doubts(query, written.text, self.context)
+        doubts = () if reads else find_doubts(query, written.text, self.context, self.embed)
         if doubts:
             sure, warnings = states.hedge(sure, phrased=bool(query.rewrites)), warnings + doubts
         state = decide(sure)

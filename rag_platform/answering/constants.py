@@ -30,6 +30,12 @@ READ_HITS: Final = 3
 # chosen by hand
 OWN_WORDS_FOUND: Final = 0.9
 
+# columns of a table, below which their names tell nothing of how near names are; chosen by hand
+MIN_COLUMNS: Final = 3
+# deviations above the mean similarity of a table's columns from which a word means one of them;
+# chosen by hand
+COLUMN_STANDING: Final = 1.5
+
 # --- quotes ---------------------------------------------------------------------------------------
 # quotes of an answer; chosen by hand
 MAX_QUOTES: Final = 5

@@ -1,16 +1,22 @@
 """Tells where an answer of quotes is beside what was asked: it is about sandbox tokens, where the
-question is about production tokens, or has no name where that asks who.
+question is about production tokens, has no name where that asks who, or speaks of a pump, but not
+of its weight.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
+from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS, READ_HITS
 from rag_platform.answering.contradictions import split_clauses
 from rag_platform.ir import Hit, QueryIR
+from rag_platform.protocols import Vectors
+from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import HAN, has_han, is_wide, simplify
@@ -19,12 +25,25 @@ from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import question_terms, question_words
 from rag_platform.text.terms import beginning, is_weak_term, meaning, stem
 
+Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
 # asks for a name, not for those of a kind as `who may` and `who approves` do
 _ASKS_NAME = re.compile(
     r"\bwho (?:\w+ly )?(?:(?:co-?)?founded|wrote|created|invented|designed|developed|made|built"
     r"|started|published|maintains?|sponsors?|sponsored|funds?|owns?|leads|chairs)\b"
     r"|\bwho (?:is|was|are|were) [^.?!]*\b(?:author|founder|creator|inventor|maintainer|sponsor"
     r"|designer|developer|director|president|chair|ceo)s?\b|谁",
+    re.IGNORECASE,
+)
+# a post, whose holder a text names beside it
+_POST = (
+    r"\b(?:director|president|chair(?:man|woman|person)?|c[eft]o|manager|treasurer|secretary|officer"
+    r"|head|principal|dean|mayor|minister|governor|captain|coach|coordinator|caretaker|master)s?\b"
+    r"|总监|经理|主[管任席编教]|书记|秘书|总[理统裁]|管理员|发言人|辅导员|教[练官]|[董理监]事长|值班长"
+    r"|[院校馆局处科部厂所站队组楼社行会市省县州团军司庭]长"
+)
+_ASKS_HOLDER = re.compile(
+    rf"\bwho(?:'s| is| was| are| were) (?:the |its |your )?(?:[\w'-]+ ){{0,3}}?({_POST})"
+    rf"|({_POST})(?:现在|目前)?[是叫为]谁|谁[是为][^，。？]*?({_POST})[？?]?$",
     re.IGNORECASE,
 )
 # capitals inside a sentence, two of them, an account, what stands behind `by`, a foreign name
@@ -34,6 +53,8 @@ _NAME = re.compile(
 )
 # how the words end that persons and organisations are called by
 _CALLED = "司团部门处科室心会队组局院所校厂社行店台者方人员长师生户客友家民众理管任监服府盟王我你"
+# between what tells of one post and of another: sentences, in Chinese their parts
+_SAID_TOGETHER = re.compile(r"[.!?;](?:\s|\Z)|\n\n|[，。；！？]")
 _ASKS_FIGURE = re.compile(
     r"\bhow (?:many|much(?! \w+er\b)|long|old|tall|heavy|far)\b|\bwhat is the (?:price|cost)\b"
     r"|\bwhat (?:does|do|did|will|would) [^.?!]* cost\b"
@@ -60,6 +81,29 @@ _DATE = re.compile(
     r"|[每当][年月周天日季]|\b(?:(?:jan|febr)uary|march|april|may|june|july|august|october"
     r"|(?:sept|nov|dec)ember|(?:mon|tues|wednes|thurs|fri|satur|sun)day|today|noon|midnight"
     r"|(?:second|minute|hour|day|week|month|year)s?|century|BC|BP|AD)\b",
+    re.IGNORECASE,
+)
+# what is asked for of a thing: the last of these words is a property that it may have
+_PROPERTY = (
+    r"\bwhat(?:'s| is| was| are| were) (?:the|its|their) (?:[\w'-]+ ){0,3}?([\w'-]+)"
+    r"(?= (?:of|for|on|in|at|by|with|from)\b)"
+)
+_VERB = r"(?:is|was|are|were|do|does|did|can|has|have|had|should|must|will|would)\b"
+_ASKS_PROPERTY = re.compile(_PROPERTY, re.IGNORECASE)
+# the same of a row, whose table has a column for each
+_ASKS_COLUMN = re.compile(
+    rf"{_PROPERTY}|\b(?:which|what|how many) (?!{_VERB})(?:[\w'-]+ ){{0,2}}?([\w'-]+)(?= {_VERB})"
+    rf"|的([{HAN}]{{2,8}}?)(?:分别|各)?[是为有](?:多|什么|谁|哪|几)",
+    re.IGNORECASE,
+)
+# asked for without being called so: what has a price of 3 euros costs 3 euros
+_UNNAMED = re.compile(
+    r"(?:name|type|kind|sort|way|reason|purpose|difference|meaning|number|amount|quantit(?:y|ie)|value"
+    r"|limit|maximum|minimum|default|rule|goal|aim|class|example|time|date|day|year|deadline|price"
+    r"|cost|fee|size|place|location|address|owner|person|people|thing|result|effect|problem|procedure"
+    r"|process|best|status|point|idea|as)e?s?"
+    r"|名称|名字|作用|原因|目的|含义|意思|区别|时间|日期|地[址点]|过程|方[法式]|数量|价[格钱]|费用|单价|金额|例子|标准|负责人"
+    r"|情况|内容|状态|位置",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"^[ >]*(```+|~~~+).*?^[ >]*\1", re.MULTILINE | re.DOTALL)
@@ -114,15 +158,19 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
     return None
 
 
-def find_doubts(query: QueryIR, answer: str, passages: Sequence[Hit]) -> tuple[str, ...]:
+def find_doubts(
+    query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None = None
+) -> tuple[str, ...]:
     """Warnings where an answer of quotes has no name, number or date that the question asks for,
-    begins with a table of which only the header fits, or is about the neighbour of what was asked.
+    begins with a table of which only the header fits, or is about the neighbour of what was asked,
+    and where nothing found speaks of the property that the question asks for. `embed` tells
+    whether a column of a table means it.
     """
     if beside := find_near_miss(query.original, answer, passages):
         return (f"the answer speaks of “{beside[1]}”, the question of “{beside[0]}”",)
     question, text = simplify(query.original), _MARK.sub("", _CODE.sub("", simplify(answer)))
-    asks_name = _ASKS_NAME.search(question) and is_wide(question) == is_wide(text)
-    if asks_name and not _holds_name(question, re.sub("`[^`\n]+`", "", text)):
+    same_script = is_wide(question) == is_wide(text)
+    if same_script and _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
     asks, has = (_ASKS_DATE, _DATE) if _ASKS_DATE.search(question) else (_ASKS_FIGURE, _FIGURE)
     if asks.search(question) and not has.search(text):
@@ -134,15 +182,90 @@ def find_doubts(query: QueryIR, answer: str, passages: Sequence[Hit]) -> tuple[s
         words = question_words(_MOST.sub("", question))
         if not all(word.share_in(above) for word in words) and not looked_for.find_in(table[2]):
             return ("the question names something that no row of the table has",)
+    if query.rewrites or not same_script:
+        return ()  # it may be called otherwise
+    if asked_for := (
+        _find_missing_column(question, table, passages, embed)
+        if table
+        else _find_unsaid(question, passages)
+    ):
+        return (f"what was found does not speak of “{asked_for}”",)
     return ()
 
 
-def _holds_name(question: str, text: str) -> bool:
-    """True where a text names a person or an organisation that the question does not name."""
+def _find_unsaid(question: str, passages: Sequence[Hit]) -> str:
+    """The property of a thing that a question asks for, where the first passages speak of the thing
+    alone, which a name or a title tells; empty otherwise.
+    """
+    asked = _ASKS_PROPERTY.search(question)
+    if asked is None or _UNNAMED.fullmatch(asked[1]):
+        return ""
+    thing = question[asked.end() :]
+    titles = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages[:READ_HITS])
+    named = question_terms(thing).find_in(titles)
+    # a weight of more than 1 is that of a name, of less that of its parts
+    if any(word.weight == 1 and not word.share_in(named) for word in question_words(thing)):
+        return ""
+    shown = (
+        f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in passages[:READ_HITS]
+    )
+    return "" if question_terms(asked[1]).find_in("\n".join(shown)) else asked[1]
+
+
+def _find_missing_column(
+    question: str, table: re.Match[str], passages: Sequence[Hit], embed: Embed | None
+) -> str:
+    """What a question asks for of a row, where neither the table nor a title names it, and no
+    column means it; empty otherwise, and without an embedder.
+    """
+    asked = _ASKS_COLUMN.search(question)
+    name = next(filter(None, asked.groups()), "") if asked else ""
+    if has_han(name):
+        name = list(chinese_dictionary().cut(name))[-1]
+    if embed is None or len(name) < 2 or _UNNAMED.fullmatch(name):
+        return ""
+    titles = (f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
+    if question_terms(name).find_in(simplify("\n".join([table[0], *titles]))):
+        return ""
+    columns = [cell for cell in cells(table[1]) if cell]
+    return name if len(columns) >= MIN_COLUMNS and not _is_meant(name, columns, embed) else ""
+
+
+def _is_meant(name: str, columns: Sequence[str], embed: Embed) -> bool:
+    """True where a name is much nearer to one of the columns than these are to each other."""
+    vectors = embed([name, *columns])
+    near = vectors[1:] @ vectors[1:].T
+    others = near[~np.eye(len(columns), dtype=bool)]
+    best = float((vectors[1:] @ vectors[0]).max())
+    return best >= float(others.mean() + COLUMN_STANDING * others.std())
+
+
+def _lacks_name(question: str, text: str) -> bool:
+    """True where a question asks who, and the answer has no name; none beside the post whose holder
+    is asked for.
+    """
+    holder = _ASKS_HOLDER.search(question)
+    if not holder and not _ASKS_NAME.search(question):
+        return False
+    said = re.sub("`[^`\n]+`", "", text)
+    if holder and not _TABLE.match(text):
+        post = next(filter(None, holder.groups())).lower()
+        with_post = [part for part in _SAID_TOGETHER.split(said) if post in part.lower()]
+        said = "\n".join(with_post) or said
+    return not _holds_name(question, said, person=bool(holder))
+
+
+def _holds_name(question: str, text: str, *, person: bool = False) -> bool:
+    """True where a text names a person, or an organisation unless it must be a person, whom the
+    question does not name.
+    """
     asked = question.lower()
     return any(found[0].strip("[").lower() not in asked for found in _NAME.finditer(text)) or any(
         word not in asked
-        and (kind.startswith(("nr", "nt")) or (kind[0] in "nx" and word[-1] in _CALLED))
+        and (
+            kind.startswith("nr")
+            or (not person and (kind.startswith("nt") or (kind[0] in "nx" and word[-1] in _CALLED)))
+        )
         for run in re.findall(f"[{HAN}]+", text)
         for word, kind in chinese_dictionary().tag(run)
     )

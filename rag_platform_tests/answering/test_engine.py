@@ -568,6 +568,17 @@ def test_a_quote_without_the_number_that_was_asked_for_is_closest(
     assert how.warnings == ("the question asks for a number or a date, and the answer has none",)
 
 
+def test_a_row_without_the_column_that_was_asked_for_is_closest(
+    publish: Any, library: Library
+) -> None:
+    head = "| Article | Unit price | Minimum order | Stock |\n|---|---|---|---|\n"
+    publish({"prices": [("Prices", f"{head}| NT-3001 | 84.50 | 1 | 5 |")]})
+    found = answer(library, QueryRequest("What is the weight of article NT-3001?"))
+    assert found.warnings == ("what was found does not speak of “weight”",)
+    assert found.state == "closest" and "84.50" in found.answer_markdown
+    assert not answer(library, QueryRequest("What is the stock of article NT-3001?")).warnings
+
+
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
 def test_a_failing_dense_leg_falls_back_to_sparse(
     publish: Any, vary: Any, library: Library, store: Store, mode: str

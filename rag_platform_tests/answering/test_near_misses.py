@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rag_platform.answering.near_misses import find_doubts, find_near_miss
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit
+from rag_platform.protocols import Vectors
 from rag_platform.query.analysis import prepare
 
 TOKENS = "Sandbox tokens expire after 12 hours. Production tokens are issued by the security team."
@@ -104,6 +107,14 @@ def test_an_answer_without_the_number_or_the_date_that_was_asked_for_is_told(
         ("密钥由谁保管？", "The officer of security keeps them. [1]", ()),
         ("四分卫是谁？", "培顿·曼宁是四分卫。 [1]", ()),
         ("网络与谁合作？", "网络与Level 3合作。 [1]", ()),
+        # a post is no name, and the name of another one's holder is not this one's
+        ("信息总监是谁？", "信息总监审批变更，由总经理任命。 [1]", NO_NAME),
+        ("谁是信息总监？", "信息总监审批变更，安全主管钱宁保管密钥。 [1]", NO_NAME),
+        ("安全主管是谁？", "信息总监审批变更，安全主管钱宁保管密钥。 [1]", ()),
+        ("楼长是谁？", "| 楼 | 楼长 |\n| --- | --- |\n| 三号楼 | 贺春 |\n\n[1]", ()),
+        ("变更由谁审批？", "变更由信息总监审批。 [1]", ()),
+        ("Who is the treasurer?", "The treasurer is old. The cook is Ada Byron. [1]", NO_NAME),
+        ("Who is the treasurer?", "The treasurer, elected in May, is Ada Byron. [1]", ()),
     ],
 )
 def test_an_answer_without_a_name_to_a_question_of_who_is_told(
@@ -129,3 +140,52 @@ def test_a_table_of_which_only_the_header_fits_is_told(
     assert find_doubts(query, STOCK, [hit(STOCK, "仓库")]) == doubts
     phrased = dataclasses.replace(query, rewrites=("轴承",))
     assert find_doubts(phrased, STOCK, [hit(STOCK, "仓库")]) == ()
+
+
+PRICES = "| Article | Unit price | Stock |\n| --- | --- | --- |\n| NT-3001 | 84.50 | 5 |\n\n[1]"
+# the columns are alike by 0, 0 and .6: mean .2, deviation .28, so that .62 means one of them
+MEANINGS = {"Article": (1, 0, 0, 0), "Unit price": (0, 1, 0, 0), "Stock": (0, 0.6, 0.8, 0)}
+MEANINGS |= {"物料": (1, 0, 0, 0), "单价": (0, 1, 0, 0), "库存": (0, 0.6, 0.8, 0)}
+MEANINGS |= {"weight": (0, 0, 0.6, 0.8), "inventory": (0, 0, 1, 0), "重量": (0, 0, 0, 1)}
+
+
+def embed(texts: Sequence[str]) -> Vectors:
+    return np.array([MEANINGS[text] for text in texts], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "unsaid"),
+    [
+        ("What is the weight of NT-3001?", PRICES, "weight"),  # .48 like Stock
+        ("Which weight does NT-3001 have?", PRICES, "weight"),
+        ("轴承的重量是多少？", STOCK, "重量"),
+        ("What is the inventory of NT-3001?", PRICES, ""),  # .8 like Stock
+        ("What is the weight of 轴承?", STOCK, ""),  # another language
+        ("What is the stock of NT-3001?", PRICES, ""),
+        ("What is the cost of NT-3001?", PRICES, ""),  # a price
+        ("What is the mascot of pumps?", "Pumps have a red lid. [1]", "mascot"),
+        (
+            "What is the mascot of red pumps?",
+            "Pumps have a red lid. [1]",
+            "",
+        ),  # more than the title
+        ("What is the purpose of pumps?", "Pumps lift water. [1]", ""),
+        ("Which valves do pumps have?", "Pumps have a red lid. [1]", ""),  # may be a kind of part
+        ("What is the colour of pumps?", "Pumps have a red lid. [1]", ""),  # the passage has it
+    ],
+)
+def test_a_property_that_nothing_found_speaks_of_is_told(
+    question: str, answer: str, unsaid: str
+) -> None:
+    passage = hit("The colour tells old ones from new ones.", "Pumps")
+    doubts = (f"what was found does not speak of “{unsaid}”",) if unsaid else ()
+    query = prepare(question, Limits())
+    assert find_doubts(query, answer, [passage], embed) == doubts
+    # a phrasing may call it otherwise
+    phrased = dataclasses.replace(query, rewrites=("NT-3001", "轴承"))
+    assert find_doubts(phrased, answer, [passage], embed) == ()
+
+
+def test_without_an_embedder_any_column_may_mean_what_is_asked_for() -> None:
+    query = prepare("What is the weight of NT-3001?", Limits())
+    assert find_doubts(query, PRICES, [hit(PRICES, "Pumps")]) == ()
