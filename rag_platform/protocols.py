@@ -206,19 +206,19 @@ class LexicalReader(Protocol):
         """
         ...
 
-    def reach(self, query: str) -> float:
+    def full_match_score(self, query: str) -> float:
         """What a text of average length scores that holds every word of the question once, its
         headings apart; 0 without words.
         """
         ...
 
-    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+    def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
         """How many chunks hold all of these words in their text, headings apart; those of some
         documents alone where they are given.
         """
         ...
 
-    def words_from(self, beginning: str) -> list[tuple[str, int]]:
+    def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
         """The words and identifiers of texts and headings that begin so, whole, in lower case and
         without accents, and how many chunks hold each; none of an index that cannot tell.
         """

@@ -302,7 +302,7 @@ def test_lexical_chunks_that_hold_a_word_are_counted(
     lexical_index.update(tmp_path / "index", removed={}, rows=rows)
     reader = lexical_index.open(tmp_path / "index")
     assert [
-        reader.holding(words)
+        reader.doc_freq(words)
         for words in ("boeing", "plane", "Airbus", "boeing planes", "boeing airbus", "never")
     ] == [
         2,
@@ -312,9 +312,9 @@ def test_lexical_chunks_that_hold_a_word_are_counted(
         0,
         0,
     ]
-    assert reader.holding("波音") == 1 and reader.holding("") == 0 and reader.holding('"') == 0
+    assert reader.doc_freq("波音") == 1 and reader.doc_freq("") == 0 and reader.doc_freq('"') == 0
     assert [
-        reader.holding("planes", ids) for ids in (["d0"], ["d1"], ["d0", "d1"], [], ["d9"])
+        reader.doc_freq("planes", ids) for ids in (["d0"], ["d1"], ["d0", "d1"], [], ["d9"])
     ] == [2, 1, 3, 0, 0]
 
 

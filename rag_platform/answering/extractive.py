@@ -76,7 +76,7 @@ class Extractive:
     in meaning.
     """
 
-    VERSION: ClassVar[str] = "16"
+    VERSION: ClassVar[str] = "17"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted

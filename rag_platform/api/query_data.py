@@ -55,7 +55,7 @@ class _Sizes(NamedTuple):
         """Characters of a cited passage, or of another one."""
         return self.text if cited or not self.found else self.found
 
-    def reach(self, citation: Citation, cited: bool) -> int:
+    def shown_length(self, citation: Citation, cited: bool) -> int:
         """Characters of a citation's text: up to the end of its quote, unless texts are short."""
         quoted = citation.spans[-1][1] if citation.spans and self.text >= _LEAST_QUOTED else 0
         return max(self.of(cited), quoted)
@@ -199,7 +199,9 @@ def _query_data(
     several = len(result.releases) > 1
     cited = {citation.chunk_id for citation in result.citations}
     parts = {
-        chunk_id: citation_part(citation, sizes.reach(citation, chunk_id in cited), named=several)
+        chunk_id: citation_part(
+            citation, sizes.shown_length(citation, chunk_id in cited), named=several
+        )
         for chunk_id, citation in numbered.items()
     }
     uncited = [

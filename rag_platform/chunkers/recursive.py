@@ -179,7 +179,7 @@ def _end(
     ruler: Ruler, cuts: Boundaries, start: int, stop: int, floor: int, overlap: int
 ) -> tuple[int, bool]:
     """(end of the chunk that starts at `start`, whether the next must start there)."""
-    high = ruler.reach(start)
+    high = ruler.furthest_end(start)
     if high >= stop:
         return stop, True
     middle = start + max(1, (high - start) // 2)

@@ -78,7 +78,7 @@ class Ruler:
         """True when a fence or a table row of that span is kept whole although it may not fit."""
         return end - start <= WHOLE_CHARS
 
-    def reach(self, start: int) -> int:
+    def furthest_end(self, start: int) -> int:
         """The furthest end of a span from `start` that fits; at least one character."""
         by_tokens = (
             int(np.searchsorted(self.sums, self.sums[start] + self.budget, side="right")) - 1

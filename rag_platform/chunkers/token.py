@@ -73,12 +73,12 @@ def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
     start = previous = 0
     while True:
         start = skip_space(text, start)
-        end = _last_cut(cuts, max(start, previous) + 1, ruler.reach(start))
+        end = _last_cut(cuts, max(start, previous) + 1, ruler.furthest_end(start))
         if end is None and start < previous:
             start = previous  # no good cut behind the overlap: more fits without it
             continue
         if end is None:
-            end = find_forced_end(cuts, start, min(ruler.reach(start), len(text)))
+            end = find_forced_end(cuts, start, min(ruler.furthest_end(start), len(text)))
         if (span := trim(text, start, end)) and (not found or span[1] > found[-1][1]):
             found.append(span)
         if INK.search(text, end) is None:

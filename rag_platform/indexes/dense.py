@@ -96,7 +96,7 @@ def _require_fitting(
         raise IntegrityError(
             f"vectors {vectors.shape} do not fit {len(ids)} ids and a matrix {parts.base.shape}"
         )
-    if twice := parts.holding(ids).difference(removed):
+    if twice := parts.find_held(ids).difference(removed):
         raise IntegrityError(f"chunk {min(twice)} would have two vectors")
 
 

@@ -110,7 +110,7 @@ class Parts:
         """Rows of the base that no longer hold, ascending."""
         return np.sort(self.ids.find(self.gone))
 
-    def holding(self, chunk_ids: Collection[str]) -> set[str]:
+    def find_held(self, chunk_ids: Collection[str]) -> set[str]:
         """Those of the ids whose row holds."""
         asked = list(chunk_ids)
         based, fresh = self.ids.find(asked), self.fresh_ids.find(asked)

@@ -183,13 +183,13 @@ class Fts5Reader:
             sql = "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?"
             yield sql, [bonus, _quote(sequence)]
 
-    def reach(self, query: str) -> float:
+    def full_match_score(self, query: str) -> float:
         """The score of a text of average length that holds every word of the question once."""
         weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
         with _engine_errors(self._path):
             return sum(weight * self._rarity(term) for term, weight in weights.items())
 
-    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+    def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
         """How many chunks hold all of these words in their text, headings apart; those of some
         documents alone where they are given.
         """
@@ -207,7 +207,7 @@ class Fts5Reader:
         with _engine_errors(self._path):
             return int(self._file.execute(sql, values).fetchone()[0])
 
-    def words_from(self, beginning: str) -> list[tuple[str, int]]:
+    def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
         """The words of texts and headings that begin so, and how many chunks hold each."""
         sql = "SELECT term, doc FROM whole WHERE term >= ? AND term < ?"
         with _engine_errors(self._path):

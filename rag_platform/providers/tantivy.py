@@ -255,12 +255,12 @@ class TantivyReader:
             : 2 if self._options.headings_boost > 0 else 1
         ]
 
-    def reach(self, query: str) -> float:
+    def full_match_score(self, query: str) -> float:
         """The score of a text of average length that holds every word of the question once."""
         weights = self._weights(query, ())
         return sum(weight * self._idf("text", term) for term, weight in weights.items())
 
-    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+    def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
         """How many chunks hold all of these words in their text, headings apart; those of some
         documents alone where they are given.
         """
@@ -285,7 +285,7 @@ class TantivyReader:
         with _reading():
             return int(self._searcher.search(held, 1, count=True).count)
 
-    def words_from(self, beginning: str) -> list[tuple[str, int]]:
+    def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
         """The words of texts and headings that begin so, and how many chunks hold each; none of an
         index that an older program wrote.
         """

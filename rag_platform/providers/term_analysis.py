@@ -16,7 +16,7 @@ from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import Dictionary
-from rag_platform.text.symbols import asked_symbols, symbol_terms
+from rag_platform.text.symbols import find_symbols, symbol_terms
 from rag_platform.text.terms import fold_terms, stem_terms
 
 # between headings and text, so that no phrase reaches from one into the other; no term is written
@@ -150,7 +150,7 @@ class Analysis:
                 * _importance(term, identifier_boost)
                 * (names if _LATIN.fullmatch(term) else 1.0)
             )
-            for term, count in Counter(self.terms(question) + asked_symbols(question)).items()
+            for term, count in Counter(self.terms(question) + find_symbols(question)).items()
         }
         own = set(found)
         for text, weight in expansions:

@@ -363,7 +363,7 @@ def index_differences(
         if changes is None:
             found = {*parts.ids}.difference(parts.gone).union(parts.fresh_ids)
         else:
-            found = parts.holding(changes.touched[1])
+            found = parts.find_held(changes.touched[1])
         named = len(found) if changes is None else counts["dense"]
         wrong += _difference("vectors", in_dense, found, parts.count(), named)
     return wrong

@@ -54,7 +54,7 @@ class Catalog(Protocol):
 class Words(Protocol):
     """What is asked of a release's word index."""
 
-    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+    def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
         """How many chunks hold all of these words; those of some documents alone where they are
         given.
         """
@@ -151,11 +151,11 @@ class DocumentNames:
         if key not in self._telling:
             documents = self._names.documents(holders).values()
             own = sum(size for _, size in documents)
-            held, few = self._index.holding(word), (self._names.chunks - own) // FOREIGN_CHUNKS
+            held, few = self._index.doc_freq(word), (self._names.chunks - own) // FOREIGN_CHUNKS
             if held - own > max(own // OWN_CHUNKS, few):  # so even if all of their passages held it
                 self._telling[key] = False
             else:
-                inside = self._index.holding(word, [doc_id for doc_id, _ in documents])
+                inside = self._index.doc_freq(word, [doc_id for doc_id, _ in documents])
                 self._telling[key] = held - inside <= max(inside // OWN_CHUNKS, few)
         return self._telling[key]
 

@@ -363,7 +363,7 @@ def measure_trust(
     if index is None or not sparse:
         return 0.0
     best = [candidate.score for candidate in sparse[:WEIGHED_HITS]]
-    most = index.reach(expected_words(query) if foreign else query.sparse_query)
+    most = index.full_match_score(expected_words(query) if foreign else query.sparse_query)
     r = sum(best) / len(best) / most if most > 0 else 0.0
     if foreign:
         share = min(1.0, max(0.0, (r - NO_FOREIGN_TRUST) / FULL_TRUST))

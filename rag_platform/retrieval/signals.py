@@ -93,7 +93,7 @@ def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:
     written = {stem(term): term for term in segmentation.terms(text)}
     weighed = []
     for word in question_words(text):
-        held = min(index.holding(written.get(part, part)) for part in word.parts)
+        held = min(index.doc_freq(written.get(part, part)) for part in word.parts)
         others = OTHER_TEXTS / 2 if word.text in _small_words() else 0
         weighed.append(WeighedWord(word, idf(count, held + others), held == 0))
     return tuple(weighed)

@@ -34,11 +34,11 @@ _ENDING = re.compile(r"(?<=[a-z]{4})(?:s|ed|ing)$")
 class Words(Protocol):
     """What is asked of a release's word index."""
 
-    def holding(self, words: str) -> int:
+    def doc_freq(self, words: str) -> int:
         """How many chunks hold all of these words in their text."""
         ...
 
-    def words_from(self, beginning: str) -> list[tuple[str, int]]:
+    def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
         """The words of texts and headings that begin so, and how many chunks hold each."""
         ...
 
@@ -87,11 +87,11 @@ def find_corrections(
     found = {}
     for word in words[:MAX_CHECKED_WORDS]:
         lowered = word.lower()
-        if index.holding(lowered) or (count_tokens and _is_word(lowered, count_tokens)):
+        if index.doc_freq(lowered) or (count_tokens and _is_word(lowered, count_tokens)):
             continue
         # few begin with the same two letters, and few errors are among these
         for letters in (2, 1):
-            if meant := _find_meant(lowered, index.words_from(lowered[:letters])):
+            if meant := _find_meant(lowered, index.terms_with_prefix(lowered[:letters])):
                 found[word] = _write_like(word, meant)
                 break
     return found

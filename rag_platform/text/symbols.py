@@ -32,12 +32,12 @@ def symbol_terms(text: str) -> list[str]:
     return [MARK + symbol.lower() for symbol in found]
 
 
-def asked_symbols(question: str) -> list[str]:
+def find_symbols(question: str) -> list[str]:
     """The symbols that a question asks for, as terms.
 
-    >>> asked_symbols("what does ^= mean in `1..=5`, and --reload?")
+    >>> find_symbols("what does ^= mean in `1..=5`, and --reload?")
     ['§..=', '§--reload', '§^=']
-    >>> asked_symbols("Really?! Yes -- it fails... why")
+    >>> find_symbols("Really?! Yes -- it fails... why")
     []
     """
     found = [symbol for span in _CODE_SPAN.finditer(question) for symbol in _of_code(span.group())]

@@ -55,7 +55,7 @@ class Catalog:
 
 
 class Texts:
-    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+    def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
         return sum(
             count
             for doc_id, count in TEXTS.get(words, {}).items()

@@ -40,7 +40,7 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("plan", "rag_platform.retrieval.retrievers:choose_approximate", "", {}),
     ("dense", "rag_platform.indexes.dense:DenseVectors.search", "", {}),
     ("sparse", "rag_platform.providers.tantivy:TantivyReader.search", "", {}),
-    ("trust", "rag_platform.providers.tantivy:TantivyReader.reach", "", {}),
+    ("trust", "rag_platform.providers.tantivy:TantivyReader.full_match_score", "", {}),
     ("naming", "rag_platform.retrieval.document_mentions:DocumentNames.find_mentions", "", {}),
     ("spelling", "rag_platform.retrieval.spelling:find_corrections", "", {}),
     ("fusion", "rag_platform.retrieval.fusion:MinMax.fuse", "", {}),

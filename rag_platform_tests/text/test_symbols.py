@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.text.symbols import asked_symbols, symbol_terms
+from rag_platform.text.symbols import find_symbols, symbol_terms
 
 TEXT = """\
 The operator `^=` takes (a) caret, `1..=5` a range; call `collect::<Vec<i32>>()`.
@@ -34,4 +34,4 @@ def test_only_code_holds_symbols() -> None:
     ],
 )
 def test_symbols_of_a_question(question: str, symbols: list[str]) -> None:
-    assert asked_symbols(question) == symbols
+    assert find_symbols(question) == symbols
