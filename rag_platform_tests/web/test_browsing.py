@@ -25,7 +25,8 @@ from rag_platform.web.tokens import Tokens
 from rag_platform_tests.conftest import Shelf
 
 HOSTILE = (
-    "# <script>alert(1)</script> \u202egnp.exe\n\n[x](javascript:alert(1)) [y](data:text/html,z)"
+    "Before.\n\n# <script>alert(1)</script> \u202egnp.exe\n\n"
+    "[x](javascript:alert(1)) [y](data:text/html,z)"
     ' <img src=x onerror="alert(1)">\n\nThe gateway listens on port 8080.\n'
 )
 
@@ -175,7 +176,7 @@ def test_hostile_titles_and_texts_run_nowhere(shelf: Shelf, tmp_path: Path) -> N
             assert page.status_code == 200, path
             for risky in ("<script>alert", "<img src=x", 'href="javascript', 'href="data'):
                 assert risky not in page.text, (path, risky)
-            assert "\u202e" not in page.text, path
+            assert "\u202e" not in page.text and "__preamble__" not in page.text, path
 
 
 def test_two_versions_of_a_document_are_compared(
