@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -28,7 +29,7 @@ from rag_platform.text.plurals import pluralise
 CHECKS: dict[str, str] = {
     "counts_agree": "The catalog and each index hold the same chunks, and every chunk id once.",
     "embeddings_complete": "Every chunk with text has a vector.",
-    "vectors_valid": "Every vector is finite and of length 1.",
+    "vectors_valid": "Every vector is finite and of length 1, and texts do not share one vector.",
     "ann_recall": (
         "The recall of the approximate index is measured where questions may use it. It never"
         " fails: an index below `retrieval.ann_recall` is not used."
@@ -76,6 +77,9 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
 _KEPT: tuple[str, ...] = ("text_kept", "text_words", "text_found", "text_set_aside")
 _ROWS_AT_ONCE = 16_384
 _SHOWN = 5
+# Embedders give two different texts one vector only by accident (hand-chosen bounds): most of a
+# sample of so many alike is a broken model, of fewer than ten texts it may be chance.
+_COMPARED_TEXTS, _FEWEST_TEXTS = 500, 10
 
 
 def document_checks(outcome: StageOutcome) -> list[CheckResult]:
@@ -178,7 +182,7 @@ class Candidate:
             if self.strategy.builds_dense:
                 vectors = [
                     self._embeddings_complete(catalog, counts),
-                    self._vectors_valid(),
+                    self._vectors_valid(catalog),
                     self._ann_recall(),
                 ]
             return [
@@ -224,9 +228,10 @@ class Candidate:
         }
         return CheckResult("embeddings_complete", not counts["failed_embed"], details, figures)
 
-    def _vectors_valid(self) -> CheckResult:
+    def _vectors_valid(self, catalog: CatalogReader) -> CheckResult:
         parts = dense_files.read_parts(self.directory / "dense")
         bad = _bad_rows(parts.fresh_ids, parts.fresh)
+        shared = _find_shared(catalog, parts.fresh_ids, parts.fresh)
         details = f"{parts.count()} vectors of length 1"
         if f"dense/{dense_files.BASE}" in self.carried:
             details = (
@@ -235,10 +240,11 @@ class Candidate:
             )
         else:
             bad += [name for name in _bad_rows(parts.ids, parts.base) if name not in parts.gone]
+            shared = shared or _find_shared(catalog, parts.ids, parts.base)
         if bad:
             details = f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}"
         figures = {"vectors": parts.count(), "invalid": len(bad)}
-        return CheckResult("vectors_valid", not bad, details, figures)
+        return CheckResult("vectors_valid", not (bad or shared), shared or details, figures)
 
     def _ann_recall(self) -> CheckResult:
         """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`)."""
@@ -443,6 +449,19 @@ def _bad_rows(ids: Ids, matrix: Vectors) -> list[str]:
         norms = np.sqrt(np.einsum("ij,ij->i", block, block))
         bad += [ids[start + int(row)] for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-3))]
     return bad
+
+
+def _find_shared(catalog: CatalogReader, ids: Ids, matrix: Vectors) -> str:
+    """What is wrong where most texts of a sample have one and the same vector, as a broken model
+    gives them; "" where they have their own, or are too few to tell.
+    """
+    step = max(1, len(ids) // _COMPARED_TEXTS)
+    sample = {ids[row]: matrix[row].tobytes() for row in range(0, len(ids), step)}
+    texts = {chunk.chunk_text: sample[name] for name, chunk in catalog.chunks(sample).items()}
+    if len(texts) < _FEWEST_TEXTS:
+        return ""
+    ((_, most),) = Counter(texts.values()).most_common(1)
+    return f"{most} of {len(texts)} texts have the same vector" if 2 * most > len(texts) else ""
 
 
 def _difference(

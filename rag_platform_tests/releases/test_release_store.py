@@ -15,9 +15,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ from rag_platform.indexes import bases, dense, dense_files
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
+from rag_platform.providers.hashing import Hashing
 from rag_platform.releases import building, release_store
 from rag_platform.releases.building import Descent, build
 from rag_platform.releases.checks import CHECKS, IndexChanges, index_differences
@@ -502,6 +504,26 @@ def test_a_text_that_cannot_be_embedded_fails_the_release_until_it_can(
 
 
 @pytest.mark.integration
+def test_texts_that_share_one_vector_are_not_published(
+    store: Store,
+    make: Callable[..., Live],
+    grow: Callable[..., Manifest],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As an embedder gives that ignores its input: each vector is of length 1."""
+    parts = [f"# Part {number}\n\nBay {number} holds crates.\n" for number in range(12)]
+    live = [make("guide", GUIDE), make("parts", "\n".join(parts))]
+    embed = Hashing.embed
+
+    def same(self: Hashing, texts: Sequence[str]) -> Any:
+        return np.repeat(embed(self, ["crates"]), len(texts), axis=0)
+
+    monkeypatch.setattr(Hashing, "embed", same)
+    (failure,) = grow(live, "r1", publish=False).failures
+    assert failure.name == "vectors_valid" and "texts have the same vector" in failure.details
+
+
+@pytest.mark.integration
 def test_checks_find_damage(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
 ) -> None:
@@ -515,6 +537,9 @@ def test_checks_find_damage(
     failed = failed_checks(store, "r1")
     assert set(failed) == {"vectors_valid", "files_intact"}
     assert ids[0] in failed["vectors_valid"] and "dense/vectors.npy" in failed["files_intact"]
+    damaged[:] = matrix[0]
+    write_matrix(directory, dim=damaged.shape[1], removed=ids, ids=ids, vectors=damaged)
+    assert "texts have the same vector" not in str(failed_checks(store, "r1"))  # of too few texts
     write_matrix(directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0])
     failed = failed_checks(store, "r1")
     assert "1 chunk missing" in failed["counts_agree"]
