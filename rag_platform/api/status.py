@@ -218,12 +218,18 @@ def _jobs(library: Library, names: Sequence[str]) -> list[JobStatus]:
             "kind": job.kind,
             "namespace": job.namespace,
             "state": job.state,
-            "reason": str(without_paths(job.reason)),
+            "reason": str(without_paths(_verdict(job.reason))),
             "created_at": job.created_at,
             "ended_at": job.ended_at,
         }
         for job in found.values()
     ]
+
+
+def _verdict(reason: str) -> str:
+    """The first line of a job's reason, and where the report behind it stands."""
+    first, _, report = reason.partition("\n")
+    return f"{first} (the report is with the job)" if report else first
 
 
 def _holds_anything(row: NamespaceStatus) -> bool:

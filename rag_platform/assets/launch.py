@@ -39,6 +39,7 @@ from rag_platform.ir import Json
 from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import faults, otlp
 from rag_platform.processes import jobs, launchers
+from rag_platform.releases.manifest import QUALITY_GATE
 from rag_platform.releases.publishing import find_equal, is_behind_ledger, settle
 from rag_platform.releases.release_store import current
 from rag_platform.releases.revising import go_live
@@ -252,7 +253,14 @@ def run_release(work: Work) -> str:
         return ""
     newest = next(iter(ledger.releases(namespace)), None)
     if newest and newest.state == "rejected" and newest.release_id not in known:
-        return f"release {newest.release_id} was not published: {newest.reason}"
+        said = f"release {newest.release_id} was not published: {newest.reason}"
+        if newest.reason.startswith(f"{QUALITY_GATE}: "):  # it alone can be overridden
+            said += (
+                "\nthe release before it is still read; mend the documents, drop an expectation"
+                " that no longer holds (`rag expect remove CASE`), or publish all the same (`rag"
+                f" releases publish {newest.release_id} --namespace {namespace} --override REASON`)"
+            )
+        return said
     return f"the release run failed; the previous release stays published. {_last_error(result)}"
 
 

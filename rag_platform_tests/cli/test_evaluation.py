@@ -366,3 +366,16 @@ def test_canaries_and_drift_answer_over_a_small_library(published: Shelf) -> Non
     assert code == 0 and asked["data"]["canaries"]["made"] > 0
     code, found = rag("eval", "drift")
     assert code == 0 and found["data"]["signals"] == []
+
+
+@pytest.mark.integration
+def test_a_release_that_the_gate_holds_back_says_what_to_do(desk: Desk) -> None:
+    desk.write(ports="# Ports\n\nThe gateway listens on port 8080.\n")
+    desk.publish()
+    desk.call("expect", "add", "which port?", "--file", "ports.md", "--text", "port 8080")
+    desk.write(ports="# Ports\n\nThe gateway listens on port 9090.\n")
+    refused = desk.call("ingest", desk.docs)
+    assert "the text is not there" in refused.said and "`rag expect remove CASE`" in refused.said
+    (problem,) = desk.call("status").data["problems"]
+    assert problem.endswith("expectations-default: FAILED (the report is with the job)")
+    assert "\n" not in problem
