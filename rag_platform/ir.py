@@ -516,6 +516,7 @@ class QueryResult:
     usage: Json = field(default_factory=dict)
     # the phrasings that were searched beside the question, of the caller or of a model
     searches: tuple[str, ...] = ()
+    top_k: int = 0  # how many hits were wanted; fewer are all that there are
     # answered | closest (`answer_markdown` shows the nearest passages, which may not answer the
     # question; without an answer asked for: there are hits) | nothing_found
     state: State = "nothing_found"

@@ -488,6 +488,7 @@ def _format_response(
             releases=releases,
             usage=usage,
             searches=first.query.rewrites,
+            top_k=first.top_k,
             signals=signals,
             language=first.query.language,
         )

@@ -109,22 +109,25 @@ def list_documents(
 
 
 def brief(data: DocumentsData) -> BriefDocumentsData:
-    """The page with brief rows."""
+    """The page with brief rows; one that stands in an earlier group too only says which it is."""
+    told: set[str] = set()
     groups = [
         BriefGroup(
             key=group["key"],
             count=group["count"],
-            documents=[_brief(it) for it in group["documents"]],
+            documents=[_brief(it, told) for it in group["documents"]],
         )
         for group in data["groups"]
     ]
     return {**data, "groups": groups}
 
 
-def _brief(listed: ListedDocument) -> BriefDocument:
-    row: BriefDocument = {
-        "doc_id": listed["doc_id"],
-        "filename": listed["filename"],
+def _brief(listed: ListedDocument, told: set[str]) -> BriefDocument:
+    row: BriefDocument = {"doc_id": listed["doc_id"], "filename": listed["filename"]}
+    if listed["doc_id"] in told:
+        return row
+    told.add(listed["doc_id"])
+    row |= {
         "updated_at": listed["updated_at"][:10],
         "tags": listed["tags"],
         "status": listed["status"],
@@ -186,8 +189,9 @@ def _within(
 ) -> Sequence[tuple[Place, ListedDocument]]:
     """The first rows, at least one, that the tokens allow as text and as brief rows."""
     left = max_tokens - 200
+    told: set[str] = set()
     for n, (_, listed) in enumerate(rows):
-        left -= estimate_tokens(json.dumps(_brief(listed), ensure_ascii=False))
+        left -= estimate_tokens(json.dumps(_brief(listed, told), ensure_ascii=False))
         left -= estimate_tokens(document_line(listed, grouping))
         if left < 0 and n:
             return rows[:n]

@@ -146,9 +146,10 @@ def fit_query(
         notes = list(result.warnings)
         if detail == "full" and levels[level].text < longest:
             notes.append(
-                f"texts were cut to fit {max_tokens} tokens (those of citations to"
-                f" {levels[level].text} characters, or where their quote ends); ask for fewer with"
-                " top_k, or read the source itself (`library_get_document`, `rag docs show`)"
+                f"texts were cut to fit {max_tokens} tokens; `library_get_chunk` reads one in full"
+                if linked
+                else f"texts were cut to fit {max_tokens} tokens; ask for fewer with top_k, or"
+                " read the source itself (`rag docs show`)"
             )
         if count < everything:
             notes.append(

@@ -290,6 +290,7 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
     items = jobs.items_as_told(root.ledger.job_items(job_id), job)
     summary = jobs.summary(job)
     failed = [item for item in items if item.state in _BAD_STATES]
+    changed = [item for item in items if item.decision != "skip"]
     data: JobData = {
         "markdown": "",
         "job_id": job.job_id,
@@ -304,8 +305,9 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
         "seconds": round(summary["seconds"], 1),
         "seconds_left": summary["seconds_left"],
         "created_at": job.created_at,
-        "documents": [_item(item) for item in items[:_LISTED]],
+        "documents": [_item(item) for item in (changed or items)[:_LISTED]],
         "count": len(items),
+        "skipped": len(items) - len(changed),
         "failed": len(failed),
         "failures": [
             {"source_uri": item.source_uri, "code": item.code, "reason": item.reason}
@@ -337,10 +339,12 @@ def _markdown(data: JobData) -> str:
     if data["reason"]:
         lines.append(f"[{data['code']}] {data['reason']}" if data["code"] else data["reason"])
     for it in data["documents"]:
-        name = f"`{it['doc_id']}`" if it["doc_id"] else f"({it['decision']})"
-        lines.append(f"- {it['state']}: {it['source_uri']} {name}")
+        if it["state"] not in _BAD_STATES:  # they follow, with their reasons
+            name = f"`{it['doc_id']}`" if it["doc_id"] else f"({it['decision']})"
+            lines.append(f"- {it['state']}: {it['source_uri']} {name}")
     if (more := data["count"] - len(data["documents"])) > 0:
-        lines.append(f"- and {more} more")
+        skipped = data["skipped"] if data["skipped"] < data["count"] else 0
+        lines.append(f"- and {more} more" + (f", {skipped} of them unchanged" if skipped else ""))
     lines += [
         f"- failed: {it['source_uri']}: [{it['code']}] {it['reason']}" for it in data["failures"]
     ]

@@ -96,12 +96,18 @@ def documents_markdown(data: DocumentsData, language: str = "en") -> str:
             else f"No documents in library {data['namespace']}."
         )
     lines = [say(f"{pluralise(data['total'], 'document')} in library {data['namespace']}")]
+    told: set[str] = set()  # a document with two tags is in two groups
     for group in data["groups"]:
         if data["group_by"]:
             name = group["key"] or say(f"(no {_singular(data['group_by'])})")
             lines += ["", f"**{name}** ({group['count']})"]
-        documents = group["documents"]
-        lines += ["", *(document_line(it, data["group_by"], language) for it in documents)]
+        lines.append("")
+        for it in group["documents"]:
+            if it["doc_id"] in told:
+                lines.append(f"- {it['source_uri']}: `{it['doc_id']}`")
+            else:
+                lines.append(document_line(it, data["group_by"], language))
+            told.add(it["doc_id"])
     if data["next_cursor"]:
         lines += ["", say(f"More: ask again with cursor `{data['next_cursor']}`.")]
     return "\n".join(lines)

@@ -108,6 +108,7 @@ class QueryData(TypedDict):
     # of model calls: calls, of these failed, input_tokens, output_tokens, cost
     usage: NotRequired[dict[str, Any]]
     next_cursor: NotRequired[str]  # of the results that follow
+    exhausted: NotRequired[bool]  # none follow
 
 
 class FoundDocument(TypedDict):
@@ -177,14 +178,15 @@ class ListedDocument(TypedDict):
 
 class BriefDocument(TypedDict):
     """A row as an assistant gets it beside the text of the list, without what only people read:
-    title and path stand in the text.
+    title and path stand in the text. Where an earlier group of the page has the document too, ids
+    alone.
     """
 
     doc_id: str
     filename: str
-    updated_at: str  # the day
-    tags: list[str]
-    status: str
+    updated_at: NotRequired[str]  # the day
+    tags: NotRequired[list[str]]
+    status: NotRequired[str]
     problem: NotRequired[str]
 
 
@@ -262,10 +264,10 @@ class DocumentPart(TypedDict):
     filename: str
     source: str
     source_uri: str
-    tags: list[str]
+    tags: NotRequired[list[str]]
     metadata: dict[str, Any]
     content_type: str
-    updated_at: str
+    updated_at: NotRequired[str]
     asset_ids: list[str]
     format: str  # md | sections | chunks | outline
     md_text: NotRequired[str]
@@ -303,7 +305,7 @@ class ChunkData(TypedDict):
 
 class JobData(TypedDict):
     """A piece of writing work, readable alone in `markdown`; `documents` and `failures` are the
-    first of `count` and `failed`.
+    first of `count` and `failed`, unchanged documents only where there is nothing else.
     """
 
     markdown: str
@@ -321,6 +323,7 @@ class JobData(TypedDict):
     created_at: str
     documents: list[dict[str, str]]  # source_uri, doc_id, version_id, decision, state
     count: int
+    skipped: int  # unchanged
     failed: int
     failures: list[dict[str, str]]  # source_uri, code, reason
 

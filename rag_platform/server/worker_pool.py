@@ -259,6 +259,8 @@ def respond(library: Library, request: QueryRequest, detail: str) -> Answer:
         result = replace(result, hits=result.hits[request.skip :])
     budget = library.settings.server.query_tokens
     data, warnings = fit_query(result, detail, budget, linked=True)
+    wanted = result.top_k - request.skip
+    data["exhausted"] = len(data["results"]) == len(result.hits) < wanted
     return data, result.trace_id, warnings
 
 

@@ -80,6 +80,15 @@ def test_brief_rows_leave_out_what_the_text_says(library: Library) -> None:
     }
 
 
+def test_a_document_with_two_tags_is_told_in_full_once(library: Library) -> None:
+    page = list_documents(library, "default")
+    again = page["groups"][2]["documents"][0]
+    lines = [line for line in page["markdown"].splitlines() if again["doc_id"] in line]
+    assert lines[1] == f"- files/notes.txt: `{again['doc_id']}`" and len(lines[0]) > len(lines[1])
+    rows = [row for group in brief(page)["groups"] for row in group["documents"]]
+    assert [("tags" in row) for row in rows] == [True, True, True, False, False]
+
+
 def test_brief_rows_are_at_most_half_as_long_again_as_their_lines(library: Library) -> None:
     for group_by in (None, "tags", "source"):
         page = brief(list_documents(library, "default", group_by=group_by))

@@ -452,14 +452,15 @@ def test_results_are_paged_without_gaps(shelf: Any, tmp_path: Path) -> None:
     asked = {"query": "How long does a lamp burn?", "mode": "sparse", "rerank": False}
     whole = data_of(call(server, "query", **asked, top_k=7))["results"]
     seen: list[str] = []
-    cursor = None
+    cursors: list[str] = []
     for _ in range(3):
-        more = {"cursor": cursor} if cursor else {}
+        more = {"cursor": cursors[-1]} if cursors else {}
         page = data_of(call(server, "query", **asked, top_k=3, **more))
         seen += [row["uri"] for row in page["results"]]
-        cursor = page.get("next_cursor")
+        cursors += [page["next_cursor"]] if "next_cursor" in page else []
     assert len(seen) == 7 and set(seen) == {row["uri"] for row in whole}
-    other = call(server, "query", query="something else", cursor=cursor or "")
+    assert len(cursors) == 2, "the third page is short: nothing follows"
+    other = call(server, "query", query="something else", cursor=cursors[0])
     assert other.structured_content["error"]["code"] == "bad_cursor"
 
 
@@ -468,6 +469,8 @@ def test_after_the_last_result_nothing_takes_the_answer_back(shelf: Any, tmp_pat
     shelf.ingest(tmp_path / "lamp.md")
     server = serve(shelf)
     asked = {"query": "How long does the lamp burn?"}
+    assert "next_cursor" not in data_of(call(server, "query", **asked)), "one of up to 8 is all"
+    asked |= {"top_k": 1}
     cursor = data_of(call(server, "query", **asked))["next_cursor"]
     after = call(server, "query", **asked, cursor=cursor)
     assert data_of(after)["results"] == [] and "next_cursor" not in data_of(after)
@@ -553,6 +556,19 @@ def test_a_configured_default_is_asked_alone(shelf: Any, tmp_path: Path) -> None
     assert choose_namespaces(Library(named, shelf.store)) == ("hr",)
     assert choose_namespaces(Library(named, shelf.store), ["demo", "demo"]) == ("demo",)
     assert choose_namespaces(shelf.library()) == ("demo", "hr")
+
+
+def test_a_job_tells_what_it_did_and_counts_what_is_unchanged(shelf: Any, yard: Path) -> None:
+    for number in range(25):
+        (yard / f"a{number}.md").write_text(f"# Hall {number}\n\nOpen.\n", encoding="utf-8")
+    server = serve(shelf, roots=(yard,))
+    call(server, "ingest", path=str(yard), wait=60)
+    (yard / "z.md").write_text("# Dock\n\nShut.\n", encoding="utf-8")
+    again = call(server, "ingest", path=str(yard), wait=60)
+    job, said = data_of(again), again.content[0].text
+    new = [row["source_uri"] for row in job["documents"] if row["decision"] == "new"]
+    assert new == ["root/z.md"] and job["skipped"] == 26
+    assert "- done: root/z.md `z-root-" in said and "26 of them unchanged" in said
 
 
 def test_a_second_ingest_waits_for_the_first(shelf: Any) -> None:

@@ -159,8 +159,8 @@ def query(call: Call, arguments: QueryArguments) -> Answer:
     if request.skip and not data["results"]:
         data["markdown"] = "No further results."
     shown = request.skip + len(data["results"])
-    # in brief the results are no beginning of the ranking
-    if data["results"] and shown < MAX_TOP_K and arguments.detail == "full":
+    follow = bool(data["results"]) and shown < MAX_TOP_K and not data["exhausted"]
+    if follow and arguments.detail == "full":  # in brief they are no beginning of the ranking
         release_id = "" if request.namespaces else data["release_id"]
         data["next_cursor"] = make_cursor(release_id, shown, asked)
         data["markdown"] += f"\n\nMore results: cursor `{data['next_cursor']}`"

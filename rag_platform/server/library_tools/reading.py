@@ -33,8 +33,8 @@ the context of a citation."""
 SUMMARIZE_DOCUMENT = """Summarize a whole document by its doc_id, naming the sections drawn from. \
 For a question about it: query with a filter on doc_id."""
 
-LIST_DOCUMENTS = """List documents by tag, category or source, without searching: what there is, \
-or to find a doc_id. Pass next_cursor back as cursor."""
+LIST_DOCUMENTS = """List documents without searching: what there is, or to find a doc_id. \
+Pass next_cursor back as cursor."""
 
 LIST_COLLECTIONS = """List the libraries (collections) with size, languages and date."""
 
@@ -99,8 +99,8 @@ class ListDocumentsArguments(Arguments):
         dict[str, str | list[str]] | Absent,
         Field(
             description=(
-                "Any of: tags, categories, source, status (active, pending, failed, retired,"
-                ' deleted). Example: {"tags": ["guide", "api"]}'
+                "words (of its title), tags, categories, source, status (active, pending,"
+                ' failed, retired, deleted). Example: {"tags": ["guide", "api"]}'
             )
         ),
     ] = None
