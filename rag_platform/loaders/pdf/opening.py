@@ -36,6 +36,9 @@ def load_pymupdf(*, layout: bool = False) -> Any:
     return pymupdf
 
 
+_NO_PDF = "no PDF structure in it"
+
+
 @contextmanager
 def open_pdf(path: Path) -> Iterator[Any]:
     """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
@@ -51,6 +54,8 @@ def open_pdf(path: Path) -> Iterator[Any]:
         except (RuntimeError, ValueError, TypeError) as error:
             raise broken_pdf(error, path) from error
         with document:
+            if not document.is_pdf:  # MuPDF goes by the content, and reads other formats too
+                raise broken_pdf(_NO_PDF)
             if document.needs_pass and not document.authenticate(""):
                 raise encrypted_pdf()
             prepare_layers(document)  # first: MuPDF may have to repair the file for it
@@ -85,7 +90,7 @@ def broken_pdf(reason: str | Exception, path: Path | None = None) -> DocumentErr
     """The refusal of a PDF that cannot be read, with what an engine said of it at `path`."""
     text = reason if isinstance(reason, str) else say_fault(reason).replace(str(path), "the file")
     if re.search("Failed to (open|load)", text):
-        text = "no PDF structure in it"
+        text = _NO_PDF
     return DocumentError(
         f"the PDF cannot be read ({text}); repair it (for example `qpdf in.pdf out.pdf`) or export"
         " it again",

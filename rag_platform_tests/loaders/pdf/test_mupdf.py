@@ -590,6 +590,12 @@ def test_code_within_a_paragraph_is_a_block_of_its_own() -> None:
     assert blocks[2].text.endswith("inputrc.d is read by each shell.")
 
 
+def test_markdown_named_as_a_pdf_is_none(tmp_path: Path) -> None:
+    (tmp_path / "notes.pdf").write_text("# Lamp\n\nThe lamp burns.\n", encoding="utf-8")
+    with pytest.raises(DocumentError, match="no PDF structure"), open_pdf(tmp_path / "notes.pdf"):
+        pass
+
+
 def test_signs_of_the_font_zapfdingbats_are_read_as_what_they_show(tmp_path: Path) -> None:
     # as a form's marks are: a font without an encoding
     with pymupdf.open() as document:
