@@ -219,7 +219,11 @@ def release(work: Work) -> str:
     # a namespace whose first documents all failed has nothing to publish
     if current(store, namespace) is None and not ledger.live(namespace):
         return ""
-    if not (job.args.get("release", True) or is_behind_ledger(namespace, root)):
+    landed = job.args.get("due", True) or bool(ledger.job_item_counts(job.job_id).get("done"))
+    due = job.args.get("release", True) and landed
+    # a rollback stays, whatever is tried in vain
+    if not (due or is_behind_ledger(namespace, root)):
+        _record_release(work, "nothing changed")
         return ""
     strategy = load_strategy(settings, ledger.namespaces().get(namespace))
     same = None if is_built_anyway(job) else find_equal(namespace, strategy, store, ledger)

@@ -33,7 +33,7 @@ from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.publishing import is_behind_ledger, settle
+from rag_platform.releases.publishing import find_newer, is_behind_ledger, settle
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
@@ -79,13 +79,13 @@ def start_ingest(
             *(item.version_id for item in stale if item.state == "queued"),
             *reception.to_process,
         ]
-        release = bool(version_ids or reception.retired or reception.changed) or _is_unreleased(
-            namespace, workspace
-        )
+        due = bool(reception.retired or reception.changed) or _is_unreleased(namespace, workspace)
+        release = due or bool(version_ids)
         args = {
             "version_ids": version_ids,
             "forced": list(reception.forced),
             "release": release,
+            "due": due,  # even if each of its documents fails
             "retired": list(reception.retired),
             "looked": list(reception.looked),
             **_refused_places(inputs, reception.items, options),
@@ -448,9 +448,11 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     failed = [item for item in items if item.state in _BAD_STATES]
     ignored = [item for item in items if item.decision == "ignored"]
     decisions = Counter(item.decision for item in landed)
+    published = releases.current(root.store, job.namespace)
     data: Json = {
         "job_id": job.job_id,
-        "release_id": releases.current(root.store, job.namespace),
+        "release_id": published,
+        "gone_back": find_newer(job.namespace, published, root.store, root.ledger) is not None,
         "new": decisions["new"],
         "new_versions": decisions["new_version"],
         "continued": decisions["continue"],
@@ -472,6 +474,9 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
             if item.reason and not item.code
         ],
         "failures": [_pick(item, "source_uri", "code", "reason") for item in failed],
+        "still_read": len(
+            root.ledger.live(job.namespace, {item.doc_id for item in failed if item.doc_id})
+        ),
         "ignored_files": [_pick(item, "source_uri", "reason") for item in ignored],
         "warnings": job.result.get("warnings", []),
         "chunks": job.result.get("chunks", 0),
@@ -506,6 +511,8 @@ def _ingest_markdown(data: Json, job: Job) -> str:
             f" {data['embeddings_reused']} reused."
         )
     lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
+    if (still := data["still_read"]) and not data["gone_back"]:
+        lines.append(f"Of {pluralise(still, 'failed file')} the version before is still read.")
     lines += [
         f"- {note['decision'].replace('_', ' ')}: {note['source_uri']}: {note['reason']}"
         for note in data["notes"][:_SHOWN_NOTES]
@@ -522,6 +529,11 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     same = "Nothing changed: release" if unchanged else "Release"
     published = f"{same} {data['release_id']} of library {job.namespace!r} is published."
     lines.append(published if data["release_id"] else "Nothing is published.")
+    if data["gone_back"]:
+        lines.append(
+            "It is an earlier one, which a rollback published: it stays until a document changes or"
+            f" `rag releases forward --namespace {job.namespace}`."
+        )
     return "\n".join(lines)
 
 

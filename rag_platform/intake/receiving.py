@@ -122,11 +122,10 @@ def receive(
         # another machine may process what is recorded
         push_raw(workspace.store, [version.file_sha256 for _, version in records])
         ledger.receive(records)
-        if options.sync:
-            gone += finds.missing(books.documents.values())
+        gone += finds.missing(books.documents.values())
         sources = books.sources | finds.sources
         left = [
-            _leave(document, sources[document.source])
+            _leave(document, sources[document.source], options.sync)
             for document in gone
             if document.status == "active"
         ]
@@ -140,7 +139,7 @@ def receive(
                 *(
                     d.doc_id
                     for d in gone
-                    if d.status == "deleted" or (d.pinned and d.wanted_version)
+                    if options.sync and (d.status == "deleted" or (d.pinned and d.wanted_version))
                 ),
             ],
         )
@@ -209,11 +208,11 @@ def _take_all(
             ):
                 gone.append(document)
             else:
-                taken.append(_Taken(_refusal(file, error)))
+                taken.append(_Taken(_refusal(file, error, document)))
         except (DocumentError, IntegrityError, OSError) as error:
             if full := disk_full(error, workspace.store.home):
                 raise full from error
-            taken.append(_Taken(_refusal(file, error)))
+            taken.append(_Taken(_refusal(file, error, document)))
     return taken, gone
 
 
@@ -294,7 +293,7 @@ def _stays_deleted(source_uri: str, doc_id: str, version_id: str, day: str | Non
     return _Taken(JobItem(source_uri, doc_id, version_id, "ignored", "skipped", "deleted", reason))
 
 
-def _leave(document: Document, source: Source) -> JobItem:
+def _leave(document: Document, source: Source, sync: bool) -> JobItem:
     """Keep or retire a document whose file is gone, as the source asks."""
     live = document.live_version or ""
     kept = "its file is gone"
@@ -302,6 +301,8 @@ def _leave(document: Document, source: Source) -> JobItem:
         kept += f", it is pinned to {live}; `rag docs live {document.doc_id} --unpin` lets go"
     elif source.on_gone == "keep":
         kept += f"; source {source.name!r} keeps such documents"
+    elif not sync:
+        kept += "; --sync retires such documents"
     else:
         return JobItem(
             document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone"
@@ -435,8 +436,9 @@ def _decide(
     return "skip" if complete and (live or known.pinned) else "continue"
 
 
-def _refusal(file: Found, error: Exception) -> JobItem:
+def _refusal(file: Found, error: Exception, document: Document | None) -> JobItem:
     code = getattr(error, "code", "unreadable")
     if code == "unsupported_type" and not file.explicit:
         return JobItem(file.source_uri, "", "", "ignored", "skipped", code, str(error))
-    return JobItem(file.source_uri, "", "", "refused", "failed", code, str(error))
+    doc_id = document.doc_id if document else ""
+    return JobItem(file.source_uri, doc_id, "", "refused", "failed", code, str(error))

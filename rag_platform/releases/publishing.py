@@ -583,9 +583,7 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
         except ReleaseError:
             settle(namespace, store, ledger)
             return _row(namespace, releases.require_current(store, namespace), ledger)
-        kept = {manifest.release_id for manifest in releases.list_heads(store, namespace)}
-        newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
-        newest = next((row for row in newer if row.published_at and row.release_id in kept), None)
+        newest = find_newer(namespace, published, store, ledger)
         if newest is None:
             raise ReleaseError(
                 f"library {namespace!r} has no newer release that was published once; `rag"
@@ -593,6 +591,20 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
                 code="nothing_to_go_forward",
             )
         return roll_back(namespace, newest.release_id, store=store, ledger=ledger)
+
+
+def find_newer(
+    namespace: str, published: str | None, store: Store, ledger: Ledger
+) -> Release | None:
+    """The newest release that was public once and is kept, where it is newer than the published
+    one: somebody went back.
+    """
+    newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
+    once_public = [row for row in newer if row.published_at]
+    if not once_public:
+        return None
+    kept = {manifest.release_id for manifest in releases.list_heads(store, namespace)}
+    return next((row for row in once_public if row.release_id in kept), None)
 
 
 def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:

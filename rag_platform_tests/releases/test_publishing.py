@@ -355,6 +355,22 @@ def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> No
     )
 
 
+def test_an_ingest_says_what_is_read_that_the_folder_no_longer_holds(desk: Any) -> None:
+    first, _ = publish_two(desk)
+    (desk.docs / "gate.md").unlink()
+    (desk.docs / "dock.md").write_bytes(b"\x7fELF\x02\x01\x01\x00" + bytes(range(256)))
+    tried = desk.call("ingest", desk.docs).data
+    assert "Of 1 failed file the version before is still read." in tried["markdown"]
+    assert "kept: docs/gate.md: its file is gone; --sync retires such" in tried["markdown"]
+    assert (tried["kept"], tried["still_read"], tried["gone_back"]) == (1, 1, False)
+    desk.call("releases", "rollback")
+    again = desk.call("ingest", desk.docs).data
+    assert (again["release_id"], again["gone_back"]) == (first, True), "a failure undoes nothing"
+    assert "which a rollback published" in again["markdown"]
+    desk.call("releases", "forward")
+    assert not desk.call("ingest", desk.docs).data["gone_back"]
+
+
 def test_equal_bytes_run_again_are_a_revision_and_no_release(desk: Any) -> None:
     first, second = publish_two(desk)
     for revision in (2, 3):
