@@ -141,7 +141,7 @@ class RapidOcr:
 
     def _engine(self) -> Any:
         if "engine" not in self._held:
-            telemetry.onnxruntime()
+            _let_threads_sleep(telemetry.onnxruntime())
             import rapidocr
 
             models = Path(rapidocr.__file__).parent / "models"
@@ -167,6 +167,19 @@ class RapidOcr:
                 }
             )
         return self._held["engine"]
+
+
+def _let_threads_sleep(onnxruntime: Any) -> None:
+    """Have the sessions of the engine, which takes no such option, wait for work asleep: threads
+    that turn while they wait double the processor time of a page.
+    """
+
+    class Options(onnxruntime.SessionOptions):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_session_config_entry("session.intra_op.allow_spinning", "0")
+
+    onnxruntime.SessionOptions = Options
 
 
 def _level(corners: Any, across: Any) -> Any:
