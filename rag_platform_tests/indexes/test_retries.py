@@ -154,11 +154,11 @@ class Try:
 def moody(shelf: Any, tiny: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A try whose loader is Moody, in child processes that know it."""
     (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "moody_loader.py").write_text(LOADER, encoding="utf-8")
+    (tmp_path / "code" / "moody_reader.py").write_text(LOADER, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
     pool().close()
     loader = ProviderConfig(
-        provider="moody_loader:Moody", options={"folder": str(tmp_path / "journal")}
+        provider="moody_reader:Moody", options={"folder": str(tmp_path / "journal")}
     )
     yield Try(
         shelf, tiny.model_copy(update={"loading": LoadingConfig(loaders=(loader,))}), tmp_path
