@@ -161,6 +161,16 @@ def migrations_read_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_grace() -> Iterator[None]:
+    """Garbage collection in this process waits for no reader; where there may be one, the tests
+    run it in a process of its own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rag_platform.releases.garbage_collection.GRACE_SECONDS", 0)
+        yield
+
+
 @pytest.fixture
 def config_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A config folder of this test, in force: strategy `tiny` is the default."""

@@ -19,7 +19,6 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.downloading import Downloaded
 from rag_platform.ledger.ledger import open_url
-from rag_platform.releases import garbage_collection
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import Collected, collect, exclude_others
@@ -45,8 +44,7 @@ DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
 
 
 @pytest.fixture
-def bench(shelf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(garbage_collection, "GRACE_SECONDS", 0)  # nobody reads here
+def bench(shelf: Any, tmp_path: Path) -> Any:
     return Bench(shelf, tmp_path / "docs")
 
 

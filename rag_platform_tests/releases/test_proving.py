@@ -15,7 +15,6 @@ from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import NotFoundError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ledger.schema import Draft
-from rag_platform.releases import garbage_collection
 from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.proofs.deletion_proof import Proof, prove
@@ -109,8 +108,7 @@ def test_what_models_said_of_chunks_and_pictures(
         assert not collect(shelf.root).removed
 
 
-def test_a_page_and_its_download(shelf: Shelf, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage_collection, "GRACE_SECONDS", 0)
+def test_a_page_and_its_download(shelf: Shelf, site: Any) -> None:
     shelf = Shelf(
         shelf.settings.model_copy(update={"fetching": site.limits}), shelf.store, shelf.ledger
     )
