@@ -6,6 +6,7 @@ quotes are made of the Markdown. docutils knows the lines of blocks only, and is
 
 from __future__ import annotations
 
+import csv
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -34,10 +35,11 @@ _ITEM = re.compile(r"(?P<mark>[-*+•]|\(?(?:\d{1,9}|#|[A-Za-z])[.)])(?:\s+|$)")
 _CELL = re.compile(r"([*+-]\s+)?[*+-](?:\s+|$)")  # of a table that is a list
 _FOOTNOTE = re.compile(r"\.\.\s+(?=\[[^\]\s]+\](?:\s|$))")
 _GRID = re.compile(r"\+(?:[-=]+\+)+$")
+_CORNER = re.compile(r"\+(?=[-=])|(?<=[-=])\+")
 _SIMPLE = re.compile(r"=+(?:\s+=+)+$")
 _CODE = frozenset(
     "code code-block sourcecode parsed-literal doctest testcode testoutput prompt ipython math"
-    " console productionlist csv-table".split()
+    " console productionlist".split()
 )
 _NOT_SHOWN = frozenset(
     "toctree index autosummary raw meta graphviz mermaid uml testsetup testcleanup".split()
@@ -304,7 +306,9 @@ class _Reader:
         elif name in _CODE:
             self._fence(line.start, body, end, said.split()[0] if said else "", out)
         elif name == "list-table":
-            self._read_list(at, body, end, out)
+            self._read_list(self._read_caption(at, said, out), body, end, out)
+        elif name == "csv-table":
+            self._read_csv(self._read_caption(at, said, out), body, end, out)
         else:
             label = ""
             if name in _TITLED or "`" in said:
@@ -315,6 +319,14 @@ class _Reader:
             self._read_body(body, end, out)
 
     # --- tables
+
+    def _read_caption(self, at: int, said: str, out: int) -> int:
+        """Read what a table is called, and give the line where it begins."""
+        if not said:
+            return at
+        label = f"{' ' * out}**{_INLINE.sub(self._say, said)}**\n"
+        self._edit(self._lines[at].start, self._lines[at].end, label)
+        return at + 1
 
     def _read_list(self, at: int, first: int, end: int, out: int) -> None:
         rows: list[_Row] = []
@@ -330,21 +342,65 @@ class _Reader:
         head = any(it.said.startswith(":header-rows:") for it in self._lines[at:first])
         self._write_table(at, end, rows, out, head=head)
 
+    def _read_csv(self, at: int, first: int, end: int, out: int) -> None:
+        """Read rows of values between commas; those of `:header:` come first."""
+        options = {
+            named["name"]: (number, said[named.end() :])
+            for number, said in enumerate((it.said for it in self._lines[at:first]), at)
+            if (named := _FIELD.match(said))
+        }
+        given = options.get("delim", (at, ","))[1].strip('"')
+        between = {"tab": "\t", "space": " ", "": ","}.get(given, given[:1])
+        number, header = options.get("header", (first, ""))
+        lines = [f"{it.said}\n" for it in self._lines[first:end]]
+        rows: list[_Row] = []
+        try:
+            for begin, said in ((number, [header]), (first, lines)):
+                reader = csv.reader(said, delimiter=between, skipinitialspace=True)
+                for cells in reader:
+                    last = begin + reader.line_num - 1
+                    rows += [(last, last, [" ".join(it.split()) for it in cells])] if cells else []
+        except csv.Error:  # a value that never ends
+            self._fence(self._lines[at].start, first, end, "", out)
+            return
+        head = bool(header) or "header-rows" in options
+        self._write_table(at, end, rows, out, head=head)
+
     def _read_grid(self, at: int, end: int, out: int) -> None:
-        edges = [match.start() for match in re.finditer(r"\+", _widen(self._lines[at].said))]
-        rows: list[_Row] = [(at, at, [])]
+        """Read a table that is drawn; a cell of several columns or rows stands in each of them."""
+        lines = [_widen(it.said) for it in self._lines[at:end]]
+        edges = sorted({match.start() for said in lines for match in _CORNER.finditer(said)})
+        drawn: list[tuple[int, int, list[list[str]]]] = []
         head = False
-        for number in range(at + 1, end):
-            said = _widen(self._lines[number].said)
-            if _GRID.match(said):
-                head = head or "=" in said
-                rows.append((number, number, []))
-            elif any(said[edge : edge + 1] != "|" for edge in edges):  # a cell of several
+        for number, said in enumerate(lines, at):
+            if len(said) != len(lines[0]) or said[0] not in "+|" or said[-1] not in "+|":
                 self._fence(self._lines[at].start, at, end, "", out)
                 return
-            else:
-                _grow(rows, number, [said[a + 1 : b].strip() for a, b in pairwise(edges)])
-        self._write_table(at, end, [row for row in rows if row[2]], out, head=head)
+            ruled = [set(said[a : b + 1]) <= set("+-=") for a, b in pairwise(edges)]
+            if all(ruled):
+                head = head or "=" in said
+                drawn.append((number, number, [[] for _ in ruled]))
+                continue
+            first, cells = drawn[-1][0], drawn[-1][2]
+            if any(ruled):  # the others go on below it
+                first = number
+                cells = [[] if rule else cell for rule, cell in zip(ruled, cells, strict=True)]
+                drawn.append((number, number, cells))
+            begin = 0
+            for column, edge in enumerate(edges[1:], 1):
+                if said[edge] not in "|+":
+                    cells[column] = cells[begin]
+                    continue
+                if not ruled[begin]:
+                    cells[begin].append(said[edges[begin] + 1 : edge].strip())
+                begin = column
+            drawn[-1] = first, number, cells
+        rows: list[_Row] = [
+            (first, last, [" ".join(filter(None, cell)) for cell in cells])
+            for first, last, cells in drawn
+            if any(cells)
+        ]
+        self._write_table(at, end, rows, out, head=head)
 
     def _read_simple(self, at: int, last: int, out: int) -> int:
         borders = [at]

@@ -146,6 +146,9 @@ TABLE = "| Port | Use |\n| --- | --- |\n| 80 | plain words |\n| 443 |  |"
         "====  =====\nPort  Use\n====  =====\n80    plain\n      words\n443\n====  =====",
         ".. list-table::\n   :header-rows: 1\n\n   * - Port\n     - Use\n   * - 80\n     - plain\n"
         "       words\n   * - 443",
+        '.. csv-table::\n   :header: Port, Use\n\n   80, "plain\n   words"\n   443',
+        ".. csv-table::\n   :header-rows: 1\n   :delim: ;\n\n   Port;Use\n   80;plain words\n"
+        "   443;",
     ],
 )
 def test_tables_keep_their_rows_and_header(table: str) -> None:
@@ -157,8 +160,15 @@ def test_tables_without_a_header_wide_ones_and_merged_cells() -> None:
     assert read("==  ==\n80  a\n==  ==") == "|  |  |\n| --- | --- |\n| 80 | a |"
     wide = "====  ====\n端口  用途\n====  ====\n80    网页\n====  ===="
     assert read(wide) == "| 端口 | 用途 |\n| --- | --- |\n| 80 | 网页 |"
-    merged = "+---+---+\n| both  |\n+---+---+\n| a | b |\n+---+---+"
-    assert read(merged) == f"```\n{merged}\n```"
+    merged = "+---+---+\n| both  |\n+===+===+\n| a | b |\n|   +---+\n| c | d |\n+---+---+"
+    assert read(merged) == ("| both | both |\n| --- | --- |\n| a c | b |\n| a c | d |")
+    torn = "+---+---+\n| a | b\n+---+---+"
+    assert read(torn) == f"```\n{torn}\n```"
+
+
+def test_a_table_keeps_its_caption() -> None:
+    table = ".. csv-table:: Open `ports`\n\n   80, web"
+    assert read(table) == "**Open `ports`**\n\n|  |  |\n| --- | --- |\n| 80 | web |"
 
 
 @pytest.mark.parametrize(
