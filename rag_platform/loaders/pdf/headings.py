@@ -31,12 +31,19 @@ _PART = re.compile(
     rf"|{_NTH}[章编篇部]|附录\s*[A-Z一二三四\d]?)",
     re.I,
 )
-_CHINESE = (  # each opens a level below the one before it
-    re.compile(f"^{_NTH}[章编篇部回]"),
-    re.compile(f"^{_NTH}[节節]"),
+# of a report to the SEC
+_REPORT_PART, _REPORT_ITEM = (
+    r"^part\s+[IVX]+\b",
+    r"^item\s+\d{1,2}(?:[A-C]|\.\d\d)?\b(?=\W*[^\W\d])",
+)
+_REPORT = re.compile(f"{_REPORT_PART}|{_REPORT_ITEM}", re.I)
+_MARKS = (  # each opens a level below the one before it
+    re.compile(f"^{_NTH}[章编篇部回]|{_REPORT_PART}", re.I),
+    re.compile(f"^{_NTH}[节節]|{_REPORT_ITEM}", re.I),
+    re.compile(f"^{_NTH}[条條](?!.*[，。；]$)", re.DOTALL),
     re.compile(r"^[一二三四五六七八九十]{1,3}\s*[、．.]"),
     re.compile(r"^[（(][一二三四五六七八九十]{1,3}[)）]"),
-    re.compile(r"^\d{1,2}、"),
+    re.compile(r"^\d{1,2}[、．]"),
     re.compile(rf"^[（(]\d{{1,2}}[)）](?=\s*[{HAN}])"),
 )
 _UNNUMBERED = re.compile(  # parts of a paper or book that carry no number where its chapters do
@@ -66,6 +73,7 @@ _CROWD = 4
 _TITLE = 1.25  # of the size of all other headings
 _LEAST_OUTLINED = 5  # headings of an outline that tells all parts of a document
 _SENTENCE_END = tuple(".;,。；，、")
+_MOST_ALONE = 40  # characters of a marked line that may be a heading set like the text
 
 
 class Style(NamedTuple):
@@ -80,6 +88,7 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
     """Place to level, 1 to 6, for each block that is a heading of the document."""
     body = body_size(pages)
     known = _find_outlined(pages, outline)
+    alone = _find_alone(pages) | _find_top(pages)
     found: dict[Place, PageBlock] = {}
     for page in pages:
         crowd: list[Place] = []  # candidates of one style with nothing between them
@@ -87,8 +96,10 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             place = (page.page, position)
             if position and _CLOSING.fullmatch(page.blocks[position - 1].text):
                 continue  # who signs
-            if place in known or (
-                block.kind == "heading" and not is_false_heading(block, body, page.engine)
+            if (
+                place in known
+                or place in alone
+                or (block.kind == "heading" and not is_false_heading(block, body, page.engine))
             ):
                 found[place] = block
             plain = (
@@ -109,9 +120,9 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
     if _is_whole(known, len(pages)):
         found = {place: found[place] for place in set_apart}
     levels = _levels(found, known, _title(pages, found, known), len(pages))
-    for place, block in found.items():  # `Chapter 2`, its title in the next line
-        if _PART.fullmatch(block.text.strip()) and place not in known:
-            levels[place] = levels.get((place[0], place[1] + 1), levels[place])
+    levels.update(
+        {place: levels[below] for place, below in _find_bare(found).items() if place not in known}
+    )
     return levels
 
 
@@ -178,6 +189,44 @@ def _match(wanted: tuple[str, str], found: tuple[str, str], kind: str) -> int:
     return 4 if whole else 3 if rest else 2 * int(longer)
 
 
+# --- marks ---------------------------------------------------------------------------------------
+
+
+def _find_alone(pages: Sequence[PageFacts]) -> set[Place]:
+    """Short lines such as `一、总则` above text, where most lines with such a mark are short:
+    Chinese papers set them like the text. Contents, whose lines end in a number, do not count.
+    """
+    blocks = [
+        ((page.page, at), block.text.strip(), block.lines)
+        for page in pages
+        for at, block in enumerate(page.blocks)
+        if block.kind in ("paragraph", "list", "heading", "table")
+    ]
+    marks = [_mark(text) for _, text, _ in blocks]
+    marked: dict[int, list[tuple[Place, bool]]] = {}
+    for (place, text, lines), mark, below in zip(blocks, marks, [*marks, 0][1:], strict=True):
+        if 0 < mark < len(_MARKS) and not text[-1].isdigit():  # `(1)` opens an entry of a list
+            short = lines == 1 and len(text) <= _MOST_ALONE
+            alone = short and below != mark and not text.endswith((*_SENTENCE_END, "：", ":"))
+            marked.setdefault(mark, []).append((place, alone))
+    return {
+        place
+        for lines in marked.values()
+        if 2 * sum(alone for _, alone in lines) > len(lines)
+        for place, alone in lines
+        if alone
+    }
+
+
+def _find_top(pages: Sequence[PageFacts]) -> set[Place]:
+    """The line above all else on page 1, if far larger than all headings: the layout model takes a
+    title for a page header at times.
+    """
+    largest = max((b.size for page in pages for b in page.blocks if b.kind == "heading"), default=0)
+    top = pages[0].blocks[:1] if pages else ()
+    return {(1, 0) for block in top if block.kind == "header" and block.size > _TITLE * largest > 0}
+
+
 # --- what is none -------------------------------------------------------------------------------
 
 
@@ -218,12 +267,27 @@ def number_depth(text: str) -> int:
     """The depth a heading's number says: 1 for `2 Methods`, 3 for `2.1.4 Setup`, or 0."""
     if _PART.match(text):
         return 1
-    for depth, pattern in enumerate(_CHINESE, start=1):
-        if pattern.match(text):
-            return depth
+    if mark := _mark(text):
+        return mark
     if match := _NUMBER.match(text):
         return (match[1] or match[2] or "1").count(".") + 1
     return 0
+
+
+def _find_bare(found: Mapping[Place, PageBlock]) -> dict[Place, Place]:
+    """The place of each `Chapter 2` alone to that of its title, the heading below it."""
+    return {
+        (page, at): (page, at + 1)
+        for (page, at), block in found.items()
+        if _PART.fullmatch(block.text.strip())
+        and (title := found.get((page, at + 1)))
+        and not number_depth(title.text)
+    }
+
+
+def _mark(text: str) -> int:
+    """The place among _MARKS of the mark that a text begins with, from 1, or 0."""
+    return next((i for i, pattern in enumerate(_MARKS, start=1) if pattern.match(text)), 0)
 
 
 # --- levels -------------------------------------------------------------------------------------
@@ -250,9 +314,10 @@ def _levels(
     if title is not None:
         levels[title] = 1
     styles = _styles(found)
+    bare = _find_bare(found)
     votes: dict[Style, Counter[int]] = {}
     for place, level in levels.items():
-        if place != title:
+        if place != title and (place in known or place not in bare):
             votes.setdefault(styles[place], Counter())[level] += 1
     by_style = {
         style: min(counts, key=lambda level: (-counts[level], level))
@@ -273,7 +338,10 @@ def _levels(
             current += 1
         ranked[style] = min(6, max(1, current))
     given = {place: levels.get(place) or ranked[styles[place]] for place in found}
-    return _keep_below_outline(given, known, title) if _is_whole(outlined, pages) else given
+    if _is_whole(outlined, pages):
+        return _keep_below(given, known, title)
+    parts = {place: given[place] for place, block in found.items() if _REPORT.match(block.text)}
+    return _keep_below(given, parts, title) if len(parts) >= _LEAST_OUTLINED else given
 
 
 def _is_whole(outlined: Mapping[Place, int], pages: int) -> bool:
@@ -281,17 +349,17 @@ def _is_whole(outlined: Mapping[Place, int], pages: int) -> bool:
     return len(outlined) >= _LEAST_OUTLINED and max(outlined)[0] > 2 * pages / 3
 
 
-def _keep_below_outline(
-    levels: Mapping[Place, int], outlined: Mapping[Place, int], title: Place | None
+def _keep_below(
+    levels: Mapping[Place, int], parts: Mapping[Place, int], title: Place | None
 ) -> dict[Place, int]:
-    """The levels, with what the outline leaves out below the part of it that it stands in: a bold
+    """The levels, with headings between the parts below the one that they stand in: a bold
     `3. Separator` in a section opens no chapter.
     """
     kept: dict[Place, int] = {}
     part = 0
     for place, level in sorted(levels.items()):
-        part = outlined.get(place, part)
-        free = place in outlined or place == title
+        part = parts.get(place, part)
+        free = place in parts or place == title
         kept[place] = level if free else min(6, max(level, part + 1))
     return kept
 
@@ -326,6 +394,7 @@ def _capital_words(text: str) -> int:
 def _depths(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> dict[Place, int]:
     """Place to the depth that its number says; steps that begin anew again count as 0."""
     depths = {place: _depth(block.text, found) for place, block in found.items()}
+    depths.update({below: depths[place] for place, below in _find_bare(found).items()})
     single = [
         place
         for place in found
@@ -350,18 +419,11 @@ def _depths(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> dic
 
 def _depth(text: str, found: Mapping[Place, PageBlock]) -> int:
     depth = number_depth(text)
-    chinese = next((i for i, pattern in enumerate(_CHINESE, start=1) if pattern.match(text)), 0)
-    if not chinese:
+    mark = _mark(text)
+    if not mark:
         return depth
-    used = sorted(
-        {
-            i
-            for block in found.values()
-            for i, pattern in enumerate(_CHINESE, start=1)
-            if pattern.match(block.text)
-        }
-    )
-    return used.index(chinese) + 1  # a paper whose highest mark is 一、 starts at level 1 there
+    used = sorted({_mark(block.text) for block in found.values()} - {0})
+    return used.index(mark) + 1  # a paper whose highest mark is 一、 starts at level 1 there
 
 
 def _title(

@@ -18,6 +18,7 @@ _MOST_HEADING_LINES = 3
 _INITIAL = 1.8  # of the size of its paragraph
 _CLAUSE = re.compile(r"第\s?[一二三四五六七八九十百零〇\d]+\s?[条條章节節编編]")
 _ENDS = tuple("。；：！？")
+_ROOM = 3  # of its size, right of a line that ends its paragraph
 _DOUBLE = 1.5  # of their size, between lines with double spacing
 
 
@@ -133,6 +134,12 @@ def _opens_clause(text: str, above: Sequence[Run]) -> bool:
     return _CLAUSE.match(text) is not None and above[-1].text.rstrip().endswith(_ENDS)
 
 
+def _is_short(above: Sequence[Run], right: float) -> bool:
+    """True where the last line of a text in Chinese has room for more: `一、总则` above a text."""
+    last = above[-1]
+    return is_cjk(above[0].text.strip()[0]) and right - last.box[2] > _ROOM * last.size
+
+
 def _line_of(run: Run, runs: Sequence[Run]) -> list[Run]:
     """The run and those beside it; one without height stands beside none."""
     return [
@@ -167,6 +174,7 @@ def _lines(block: Sequence[Run]) -> list[list[Run]]:
 
 def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[Run]]]:
     pieces: list[tuple[str, list[Run]]] = []
+    right = max(run.box[2] for line in lines for run in line)
     style: object = None  # of the last piece; equal styles go on
     for line in lines:
         text = " ".join(run.text.strip() for run in line)
@@ -180,8 +188,10 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
         elif opens_item(text) and not mono:
             label, found = "list-item", object()
         elif pieces and pieces[-1][0] == "list-item" and not mono:
-            pieces[-1][1].extend(line)
-            continue
+            if not _is_short(pieces[-1][1], right):
+                pieces[-1][1].extend(line)
+                continue
+            label, found, style = "text", ("text", mono), None
         elif pieces and _opens_clause(text, pieces[-1][1]):
             label, found, style = "text", ("text", mono), None
         else:

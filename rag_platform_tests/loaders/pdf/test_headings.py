@@ -9,7 +9,7 @@ from rag_platform.loaders.pdf.assembly import PdfInfo
 from rag_platform.loaders.pdf.headings import heading_levels, number_depth
 from rag_platform.loaders.pdf.images import PageImage
 from rag_platform.loaders.pdf.mupdf import PdfLoader
-from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
+from rag_platform.loaders.pdf.pages import PageBlock, PageFacts, page_blocks
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed.runs import Char, Run
 
@@ -46,9 +46,14 @@ def page(*blocks: PageBlock, number: int = 1, engine: str = "raw", images: int =
         ("Chapter 3", 1),
         ("第一章 总则", 1),
         ("第二节 范围", 2),
-        ("三、结论", 3),
-        ("（四）其他", 4),
-        ("1、概述", 5),
+        ("第三条 定义", 3),
+        ("第三条 本办法自公布之日起施行。", 0),
+        ("三、结论", 4),
+        ("（四）其他", 5),
+        ("1、概述", 6),
+        ("PART II", 1),
+        ("Item 1A. Risk Factors.", 2),
+        ("Item 3", 0),
         ("2018 年", 0),
         ("3.5 %", 0),
         ("Methods", 0),
@@ -126,6 +131,46 @@ def test_chinese_marks_rank_by_what_the_document_uses():
         ]
     )
     assert found == {(1, 0): 1, (1, 2): 2, (1, 4): 1}
+
+
+def test_short_lines_with_a_mark_above_text_are_headings_though_set_like_it():
+    first, second, listed = "一、总则", "二、附则", ["1、纸张", "2、墨水", "3、信封"]
+    contents = [heading(f"{name} ...... 3", bold=False, kind="list") for name in (first, second)]
+    parts = [heading(name, bold=False, kind="list") for name in (first, second)]
+    items = [heading(name, bold=False, kind="list") for name in listed]
+    pages = [page(*contents), page(parts[0], BODY, parts[1], *items, BODY, number=2)]
+    assert heading_levels(pages) == {(2, 0): 1, (2, 2): 1}
+
+
+def test_a_part_of_a_line_of_its_own_gives_its_title_the_level_but_not_its_style():
+    parts = [
+        page(
+            heading(f"Part {number}", 14),
+            heading(name, 20),
+            BODY,
+            heading("Aims", 14),
+            BODY,
+            heading("Means", 14),
+            BODY,
+            number=number + 1,
+        )
+        for number, name in ((1, "Rivers"), (2, "Lakes"))
+    ]
+    found = heading_levels([page(heading("Waters", 30), BODY), *parts])
+    assert [found[n, at] for n in (2, 3) for at in (0, 1, 3, 5)] == [2, 2, 3, 3] * 2
+
+
+def test_what_stands_in_an_item_of_a_yearly_report_stands_below_it():
+    names = ["PART I", "Item 1. Business", "Products", "Item 1A. Risk Factors", "Our debts"]
+    more = ["PART II", "Item 5. Market", "Dividends", "Item 9B. Other Information"]
+    blocks = [block for name in (*names, *more) for block in (heading(name), BODY)]
+    assert list(heading_levels([page(*blocks)]).values()) == [1, 2, 3, 2, 3, 1, 2, 3, 2]
+
+
+def test_a_title_that_the_layout_model_takes_for_a_page_header_is_a_heading():
+    top = heading("Middleware", 16, kind="header")
+    pages = [page(top, BODY, heading("USE", 11), BODY, heading("MORE", 11), BODY, engine="layout")]
+    assert heading_levels(pages) == {(1, 0): 1, (1, 2): 2, (1, 4): 2}
 
 
 def test_equal_styles_get_equal_levels_and_a_cover_opens_none():
@@ -408,3 +453,19 @@ def test_a_title_that_the_outline_names_beside_its_chapters_stands_above_them() 
     outline = [(1, "Hierarchy Standard", 1), (1, "Chapter 1. Aims", 2), (1, "Chapter 2. Terms", 2)]
     levels = heading_levels([page(*cover), page(*blocks, number=2)], outline)
     assert levels == {(1, 0): 1, (1, 1): 2, (2, 0): 2, (2, 2): 2}
+
+
+def test_a_text_begins_below_a_chinese_line_with_a_mark_that_has_room_for_more():
+    full = "一、本办法所称的工作人员是指与本单位签订劳动合同的全部人员"
+    runs = [
+        line("二、附则", 0),
+        line("本办法由办公室负责解释，自发布之日起施行，原有的规定同时废止", 12),
+        line(full, 24),
+        line("和其他人员。", 36),
+    ]
+    blocks, _ = page_blocks(1, runs, plain_regions(runs))
+    assert [block.text.split("\n")[0][:8] for block in blocks] == [
+        "二、附则",
+        "本办法由办公室负",
+        "一、本办法所称的",
+    ]
