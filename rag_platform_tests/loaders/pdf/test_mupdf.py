@@ -346,6 +346,7 @@ def test_list_entries_keep_their_numbers_lose_their_bullets_and_stand_under_thei
         "- second",
         "3. third -5 degrees",
     ]
+    assert list_text([[run("✓", 0, 0)]], ["✓"], frozenset()) == "✓"  # of a form, not of a list
 
 
 boxes = st.tuples(*[st.integers(0, 80)] * 2, *[st.integers(1, 60)] * 2).map(

@@ -356,7 +356,11 @@ def _opens_bullet(line: str) -> bool:
 
 
 def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str]) -> str:
-    """List entries, one a line: bullets become `- `, entries further right are indented."""
+    """List entries, one a line: bullets become `- `, entries further right are indented. Marks
+    alone, such as the tick of a form, stay as they are.
+    """
+    if all(line and line in BULLETS for line in lines):
+        return "\n".join(lines)
     entries: list[tuple[float, str, list[str]]] = []  # left edge, marker, lines
     for line, runs in zip(lines, printed, strict=True):
         if _opens_bullet(line):
