@@ -4,7 +4,8 @@ BIN := .venv/bin
 CORE := .venv/.core
 SETUP := .venv/.setup
 
-SUITE := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# three for two processors: for a sixth of its time a process waits for what it started
+SUITE := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: setup lock demo test test-thorough perf test-extras static check conformance inspector bench ui reference docs golden format clean
