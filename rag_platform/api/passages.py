@@ -71,9 +71,11 @@ def _holding_chunk(
             if row is not None and chunk_id not in library.hidden_chunks(lease):
                 yield lease, row
                 return
+    why = "its document may have changed since: ask the question again"
+    if not chunk_id.startswith("chk_"):
+        why = "the id of a passage begins with chk_, as in the links of results"
     raise NotFoundError(
-        f"no published chunk {chunk_id[:80]!r}; its document may have changed since: ask the"
-        " question again",
+        f"no published chunk {chunk_id[:80]!r}; {why}",
         code="unknown_chunk",
     )
 

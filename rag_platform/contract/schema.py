@@ -303,12 +303,9 @@ class ChunkData(TypedDict):
     chunks: list[ChunkPart]
 
 
-class JobData(TypedDict):
-    """A piece of writing work, readable alone in `markdown`; `documents` and `failures` are the
-    first of `count` and `failed`, unchanged documents only where there is nothing else.
-    """
+class JobHead(TypedDict):
+    """A piece of writing work as a list has it."""
 
-    markdown: str
     job_id: str
     kind: str  # ingest | delete | rebuild | ...
     namespace: str
@@ -321,18 +318,26 @@ class JobData(TypedDict):
     seconds: float
     seconds_left: float | None
     created_at: str
-    documents: list[dict[str, str]]  # source_uri, doc_id, version_id, decision, state
-    count: int
-    skipped: int  # unchanged
+    count: int  # of its documents
+    skipped: int  # of these unchanged
     failed: int
+
+
+class JobData(JobHead):
+    """A piece of writing work, readable alone in `markdown`; `documents` and `failures` are the
+    first of `count` and `failed`, unchanged documents only where there is nothing else.
+    """
+
+    markdown: str
+    documents: list[dict[str, str]]  # source_uri, doc_id, version_id, decision, state
     failures: list[dict[str, str]]  # source_uri, code, reason
 
 
 class JobsData(TypedDict):
-    """The newest jobs."""
+    """The newest jobs, without their documents."""
 
     markdown: str
-    jobs: list[JobData]
+    jobs: list[JobHead]
 
 
 class DeletionData(TypedDict):

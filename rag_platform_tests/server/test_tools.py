@@ -568,6 +568,10 @@ def test_a_job_tells_what_it_did_and_counts_what_is_unchanged(shelf: Any, yard: 
     job, said = data_of(again), again.content[0].text
     new = [row["source_uri"] for row in job["documents"] if row["decision"] == "new"]
     assert new == ["root/z.md"] and job["skipped"] == 26
+    listed = call(server, "get_job")
+    assert [set(row) >= {"state", "count"} for row in data_of(listed)["jobs"]] == [True, True]
+    assert "documents" not in data_of(listed)["jobs"][0], "they are of the job itself"
+    assert len(listed.content[0].text.splitlines()) == 2
     assert "- done: root/z.md `z-root-" in said and "26 of them unchanged" in said
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
 from rag_platform import access
 from rag_platform.api import writing
-from rag_platform.contract.schema import JobData, JobsData
+from rag_platform.contract.schema import JobData, JobHead, JobsData
 from rag_platform.errors import unknown_job
 from rag_platform.ir import Document
 from rag_platform.server.library_tools.definition import (
@@ -111,9 +111,13 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
     """One job, or the newest ones."""
     if arguments.job_id is None:
         found = writing.list_jobs(call.settings, access.current().namespaces)
-        lines = "\n\n".join(job["markdown"] for job in found) or "No jobs."
-        data: JobsData = {"markdown": lines, "jobs": found}
-        return Answer(data, structure={"jobs": [_plain(job) for job in found]})
+        rows = [_head(job) for job in found]
+        lines = [
+            " ".join([job["markdown"].splitlines()[0], *job["reason"].splitlines()[:1]])
+            for job in found
+        ]
+        data: JobsData = {"markdown": "\n".join(lines) or "No jobs.", "jobs": rows}
+        return Answer(data, structure={"jobs": rows})
     _require_visible(call, arguments.job_id)
     job = writing.get_job(
         call.settings, arguments.job_id, wait=arguments.wait, on_progress=call.on_progress
@@ -123,6 +127,11 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
 
 def _plain(job: JobData) -> dict[str, Any]:
     return {key: value for key, value in job.items() if key != "markdown"}
+
+
+def _head(job: JobData) -> JobHead:
+    names = JobHead.__annotations__
+    return cast(JobHead, {name: value for name, value in job.items() if name in names})
 
 
 def _require_visible(call: Call, job_id: str) -> None:
