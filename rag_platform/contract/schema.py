@@ -178,7 +178,7 @@ class ListedDocument(TypedDict):
 
 class BriefDocument(TypedDict):
     """A row as an assistant gets it beside the text of the list, without what only people read:
-    title and path stand in the text. Where an earlier group of the page has the document too, ids
+    title and path stand in the text. A document of an earlier group of the page: id and file name
     alone.
     """
 
@@ -264,10 +264,10 @@ class DocumentPart(TypedDict):
     filename: str
     source: str
     source_uri: str
-    tags: NotRequired[list[str]]
+    tags: list[str]
     metadata: dict[str, Any]
     content_type: str
-    updated_at: NotRequired[str]
+    updated_at: str
     asset_ids: list[str]
     format: str  # md | sections | chunks | outline
     md_text: NotRequired[str]
