@@ -1,12 +1,16 @@
 """A library of a million chunks, without the days that a million would take to be ingested.
 
     python bench/scale.py --chunks 1000000 [--of 10000] [--edits 3] [--queries 50] --keep FOLDER
+    [--folder FOLDER --questions FILE ...]
 
 A real library of `--of` chunks is built by bench/query.py, or taken up, and written again many
 times over by the program's own writers: every copy has ids of its own, each of its vectors is moved
 a little and of its texts a tenth of the terms is left out, so that no two chunks score alike. The
 copies have no files and no stage outputs: what is measured is the release of an edit of one real
 document, from vectors to CURRENT, and questions. Not measured is the first build.
+
+The made-up texts have some sixty words, most of them in nearly every chunk; `--folder` grows a
+library of real files instead, asked the questions of JSON lines (`question`).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -63,8 +68,9 @@ def copy_of(name: str, number: int) -> str:
 
 
 def owner_of(name: str, number: int) -> str:
-    """The id of the copy of a document, section or version."""
-    return name.replace("note-", f"copy-{number}-note-", 1) if number else name
+    """The id or address of the copy of a document or version."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}copy-{number}-{last}" if number else name
 
 
 def entry_of(entry: Entry, number: int) -> Entry:
@@ -249,6 +255,24 @@ def copy_rows(rows: Sequence[IndexedRow], times: int) -> Iterator[IndexedRow]:
             )
 
 
+def build_of_files(root: Path, folder: Path) -> libraries.Shelf:
+    """A published library of a copy of the folder under `root`."""
+    shutil.copytree(folder, root / "rest")
+    shelf = libraries.new_shelf(root)
+    shelf.ingest(shelf.receive(root / "rest"))
+    shelf.publish()
+    return shelf
+
+
+def read_questions(files: Sequence[Path], count: int) -> list[str]:
+    """So many questions of the files, drawn by chance; made-up ones where there are no files."""
+    rng = random.Random(3)
+    if not files:
+        return [question(rng) for _ in range(count)]
+    lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line)["question"] for line in rng.sample(lines, min(count, len(lines)))]
+
+
 def measure_edits(root: Path, shelf: libraries.Shelf, edits: int) -> None:
     """Print what the release of an edit of one document takes and writes, and of its removal."""
     path = sorted((root / "rest").rglob("*.md"))[3]
@@ -291,12 +315,10 @@ def private_mb() -> float:
     return sum(int(kb) for kb in re.findall(r"^Private_Dirty:\s+(\d+)", lines, re.M)) / 1024
 
 
-def ask(root: Path, queries: int) -> None:
+def ask(root: Path, texts: Sequence[str]) -> None:
     """Print what questions take in a process of its own."""
     shelf = libraries.new_shelf(root)
     library = Library(shelf.settings, shelf.store, hidden_by_ledger(shelf.store))
-    rng = random.Random(3)
-    texts = [question(rng) for _ in range(queries)]
     began = time.process_time()
     with library.lease(NAMESPACE) as lease:
         lease.release.dense.prepare()
@@ -334,11 +356,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--edits", type=int, default=3)
     parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--keep", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, help="real files, instead of --of")
+    parser.add_argument("--questions", type=Path, nargs="*", default=[])
     options = parser.parse_args(arguments)
     root = options.keep.resolve()
-    shelf = libraries.new_shelf(root) if grown(root) else libraries.build(root, options.of)
-    if not grown(root):
-        grow(shelf, round(options.chunks / options.of))
+    if grown(root):
+        shelf = libraries.new_shelf(root)
+    else:
+        shelf = (
+            build_of_files(root, options.folder)
+            if options.folder
+            else libraries.build(root, options.of)
+        )
+        first = require_current(shelf.store, NAMESPACE)
+        manifest = read_manifest(shelf.store.release_dir(NAMESPACE, first), ())
+        grow(shelf, round(options.chunks / int(manifest.counts["chunks"])))
         (root / RELEASE).touch()
     published = shelf.store.release_dir(NAMESPACE, require_current(shelf.store, NAMESPACE))
     manifest = read_manifest(published, ())
@@ -349,7 +381,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"    {kind:<24}{sum(p.stat().st_size for p in held) / 1e6:10.1f} MB", flush=True)
     measure_edits(root, shelf, options.edits)
     shelf.ledger.close()
-    asking = multiprocessing.get_context("spawn").Process(target=ask, args=(root, options.queries))
+    texts = read_questions(options.questions, options.queries)
+    asking = multiprocessing.get_context("spawn").Process(target=ask, args=(root, texts))
     asking.start()
     asking.join()
 
