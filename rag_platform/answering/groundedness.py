@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rag_platform.answering.constants import MIN_SHARE, MIN_TERMS, SPAN_EXCESS_SCALE
+from rag_platform.answering.constants import MIN_SHARE, MIN_TERMS, NAME_ENDING, SPAN_EXCESS_SCALE
 from rag_platform.ir import Hit
+from rag_platform.text.language import language
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import has_han, is_wide
@@ -22,6 +23,10 @@ from rag_platform.text.sentences import STOPS
 from rag_platform.text.terms import kind_weight, meaning
 
 _JOINT = re.compile(r"[^0-9a-z]+")
+# a capitalised word that begins no sentence, or a letter behind what it tells apart: building A
+_NAME = re.compile(
+    r"(?<!^)(?<![.!?:] )(?<![\w.])[A-Z][A-Za-z][\w'-]*|(?<=[a-z] )[A-HJ-Z](?![\w.'-])"
+)
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)*")
 
 
@@ -149,6 +154,27 @@ def find_span(sentence: str, text: str) -> tuple[int, int] | None:
 def missing_numbers(text: str, source: str) -> list[str]:
     """The numbers of a text that are not in its source, sorted."""
     return sorted(numbers(text) - numbers(source))
+
+
+def find_names(text: str) -> set[str]:
+    """The capitalised words of a text that begin no sentence; none where most words are
+    capitalised, or all nouns as in German.
+    """
+    named = {name.removesuffix("'s") for name in _NAME.findall(text)}
+    many = 2 * len(named) > len(text.split()) > 1
+    return set() if many or language(text) == "de" else named
+
+
+def missing_names(named: Iterable[str], source: str) -> list[str]:
+    """Those of the names that are not in a text, sorted; their endings may differ."""
+    words = source.lower()
+
+    def is_said(name: str) -> bool:
+        if len(name) == 1:
+            return re.search(rf"(?<=[\w|] ){name}(?![\w-])", source) is not None
+        return name.lower()[: max(4, len(name) - NAME_ENDING)] in words
+
+    return sorted(name for name in named if not is_said(name))
 
 
 def merge_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -18,21 +18,16 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from rag_platform.answering.constants import NAME_ENDING, OWN_WORDS_FOUND, READ_HITS
-from rag_platform.answering.groundedness import numbers
+from rag_platform.answering.constants import OWN_WORDS_FOUND, READ_HITS
+from rag_platform.answering.groundedness import find_names, missing_names, numbers
 from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
-from rag_platform.text.language import language
 from rag_platform.text.scripts import is_wide
 
 _STEP = 0.001  # of probabilities, which are told with three digits
 # a date in digits, with its year in front
 _DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
-# a capitalised word that begins no sentence, or a letter behind what it tells apart: building A
-_NAME = re.compile(
-    r"(?<!^)(?<![.!?:] )(?<![\w.])[A-Z][A-Za-z][\w'-]*|(?<=[a-z] )[A-HJ-Z](?![\w.'-])"
-)
 # numbers that texts write as words
 _WRITTEN = {
     "1": re.compile(r"\bone\b|一"),
@@ -97,20 +92,9 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
 
 
 def _names_absent(question: str, text: str) -> float | None:
-    """The share of the question's names that do not stand in the text, None without names; where
-    most words are capitalised, or all nouns as in German, that makes no name.
-    """
-    named = {name.removesuffix("'s") for name in _NAME.findall(question)}
-    if not named or 2 * len(named) > len(question.split()) > 1 or language(question) == "de":
-        return None
-    words = text.lower()
-
-    def is_said(name: str) -> bool:
-        if len(name) == 1:
-            return re.search(rf"(?<=[\w|] ){name}(?![\w-])", text) is not None
-        return name.lower()[: max(4, len(name) - NAME_ENDING)] in words
-
-    return sum(not is_said(name) for name in named) / len(named)
+    """The share of the question's names that do not stand in the text, None without names."""
+    named = find_names(question)
+    return len(missing_names(named, text)) / len(named) if named else None
 
 
 def _numbers_absent(question: str, text: str) -> float | None:

@@ -20,8 +20,10 @@ from rag_platform.answering.constants import CLEAR_SHARE
 from rag_platform.answering.engine import answer as ask
 from rag_platform.answering.groundedness import (
     can_compare,
+    find_names,
     find_span,
     is_quoted,
+    missing_names,
     support,
     support_by,
 )
@@ -38,14 +40,15 @@ from rag_platform.retrieval.hydration import hit_of
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.text.plurals import pluralise
+from rag_platform.text.scripts import is_wide
 
 MAX_SOURCES = 30
 MAX_SENTENCES = 40  # of an answer; each one without a source is searched for
 _SEARCHED = 5  # hits of a sentence that cites nothing
 _NEAREST_CHARS = 160  # shown of a passage beside a sentence that it bears out
 _LIMITS = (
-    "Words and their places, numbers, negations and opposites were compared, not meanings: compare"
-    " a sentence that does not stand there word for word with its passage yourself."
+    "Words and their places, names, numbers, negations and opposites were compared, not meanings:"
+    " compare a sentence that does not stand there word for word with its passage yourself."
 )
 
 State = Literal["current", "changed", "gone"]
@@ -257,7 +260,11 @@ def _find_difference(sentence: str, sources: Sequence[_Source]) -> str:
     quoted = any(is_quoted(sentence, hit.chunk_text) for hit in hits)
     if hits and not quoted and not can_compare(sentence, text):
         return "it is in another language than the cited text, and no number or identifier tells"
-    return find_difference(sentence, hits)
+    if (different := find_difference(sentence, hits)) or quoted or is_wide(text):
+        return different
+    around = "\n".join(f"{hit.doc_title}\n{hit.section_path}\n{hit.source_uri}" for hit in hits)
+    lacking = missing_names(find_names(sentence), f"{text}\n{around}") if hits else []
+    return f"names that the cited text does not hold: {', '.join(lacking[:5])}" if lacking else ""
 
 
 def _tell_how(part: SentencePart, cited: Sequence[Hit]) -> None:

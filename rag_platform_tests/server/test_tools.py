@@ -199,6 +199,14 @@ def test_a_changed_source_is_told_from_an_invented_one(shelf: Any, tmp_path: Pat
     [row] = data_of(said)["sentences"]
     assert (row["state"], row["compared"], row["share"]) == ("proven", "words", 1.0)
     assert "\n  nearest: The gate closes at 23:45.\n\nWords and" in said.content[0].text
+    placed = "# Office\n\nThe office of the Heron project is in **Lisbon**, Rua Augusta 12.\n"
+    path.write_text(placed, encoding="utf-8")
+    shelf.ingest(path)
+    for town, state in (("Lisbon", "proven"), ("Madrid", "unsupported")):
+        said = f"The office of the Heron project is in {town}."
+        [row] = data_of(call(serve(shelf), "verify", answer=said))["sentences"]
+        assert row["state"] == state, row
+    assert row["reason"] == "names that the cited text does not hold: Madrid"
     foreign = data_of(call(serve(shelf), "verify", answer="大门每天晚上关闭。"))["sentences"]
     assert foreign[0]["state"] == "unsupported"
     wrong = call(serve(shelf), "verify", answer="It closes. [2]", sources=[uri])
