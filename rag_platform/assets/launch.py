@@ -260,9 +260,9 @@ def run_release(work: Work) -> str:
         said = f"release {newest.release_id} was not published: {newest.reason}"
         if newest.reason.startswith(f"{QUALITY_GATE}: "):  # it alone can be overridden
             said += (
-                "\nthe release before it is still read; mend the documents, drop an expectation"
-                " that no longer holds (`rag expect remove CASE`), or publish all the same (`rag"
-                f" releases publish {newest.release_id} --namespace {namespace} --override REASON`)"
+                "\nmend the documents, drop an expectation that no longer holds (`rag expect remove"
+                f" CASE`), or publish all the same (`rag releases publish {newest.release_id}"
+                f" --namespace {namespace} --override REASON`); until then nothing newer is read"
             )
         return said
     return f"the release run failed; the previous release stays published. {_last_error(result)}"
