@@ -266,8 +266,8 @@ def published_release(
             release_id = newest_candidate(namespace, ledger)
             publish_candidate(namespace, release_id, workspace)
             manifest = read_head(store.release_dir(namespace, release_id))
-            made = {row.release_id: row.sequence for row in ledger.releases(namespace)}
-            PartitionKeys(context.instance).follow(namespace, ledger, made.get(before or "") or 0)
+            since = ledger.release_sequence(namespace, before or "") or 0
+            PartitionKeys(context.instance).follow(namespace, ledger, since)
         tell = Progress(ledger, record.job.job_id)
         if own := "run_id" in record.job.args:  # the job is the record of this run
             tell("release", 1, 1, "published")

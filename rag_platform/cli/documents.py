@@ -184,7 +184,11 @@ def docs_diff(
     from rag_platform.releases.version_history import difference
 
     document = _find_document(context, namespace, doc)
-    return difference(document, before, after, **_parts(context, document))
+    bound = context.ledger.namespaces().get(document.namespace)
+    strategy = load_strategy(context.settings, bound)
+    return difference(
+        document, before, after, strategy=strategy, store=context.store, ledger=context.ledger
+    )
 
 
 @docs.command("live")
@@ -338,8 +342,3 @@ def _find_document(context: Context, namespace: str | None, doc: str) -> Documen
     from rag_platform.documents.lookup import find_document
 
     return find_document(context.ledger, context.namespace(namespace), doc)
-
-
-def _parts(context: Context, document: Document) -> dict[str, Any]:
-    strategy = load_strategy(context.settings, context.ledger.namespaces().get(document.namespace))
-    return {"strategy": strategy, "store": context.store, "ledger": context.ledger}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rag_platform.config.gates import GateConfig
-from rag_platform.evaluation.cases import Dataset
+from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.evaluators import UNPROVED
 from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.labels import LabelReader
@@ -246,7 +246,7 @@ class _Judging:
             one, other = before[case.case_id], after[case.case_id]
             if not _was_right(one):
                 continue
-            cause = self._cause(one, other, old.read(case).chunks)
+            cause = self._cause(case, one, other, old)
             if cause == _OUTRANKED and not new.read(case).is_whole:
                 cause = "its passage is there, but cut into pieces"
             if cause:
@@ -263,9 +263,11 @@ class _Judging:
                 )
         return found
 
-    def _cause(self, before: CaseResult, after: CaseResult, expected: Collection[str]) -> str:
+    def _cause(
+        self, case: EvalCase, before: CaseResult, after: CaseResult, old: LabelReader
+    ) -> str:
         """Why a question that was right is not any more; empty where it is, or where its label is
-        stale because its document was edited. `expected` are the chunks of the published release.
+        stale because its document was edited. `old` reads the labels in the published release.
         """
         if after.error:
             return f"the question failed: {after.error}"
@@ -273,7 +275,7 @@ class _Judging:
             reason = str(after.stale[0]["reason"])
             if reason == "document_gone":
                 return "its document is gone"
-            replaced = self._find_replaced(expected)
+            replaced = self._find_replaced(old.read(case).chunks)
             return f"the text of document {replaced} was replaced" if replaced else ""
         metric = "retrieval.hit_rate@10"
         if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):

@@ -868,6 +868,11 @@ class Ledger(DocumentList, Servers):
             Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC"
         )
 
+    def release_sequence(self, namespace: str, release_id: str) -> int | None:
+        """The number of the change that a release was made after; None where nobody knows."""
+        rows = self.releases(namespace)
+        return next((row.sequence for row in rows if row.release_id == release_id), None)
+
 
 def _bound_ranges(job_id: str) -> tuple[str, str]:
     """Before and after the ids of a job's ranges; `/` comes next after the dot."""

@@ -312,7 +312,7 @@ class _Reader:
         else:
             label = ""
             if name in _TITLED or "`" in said:
-                label = f"**{_INLINE.sub(self._say, said)}**" if said else ""
+                label = self._bold(said) if said else ""
             elif said and name not in _AROUND:
                 label = f"{'#' * min(self._level + 1, _MAX_LEVEL)} `{said}`"
             self._edit(line.start, self._lines[told - 1].end, " " * out + label)
@@ -324,9 +324,12 @@ class _Reader:
         """Read what a table is called, and give the line where it begins."""
         if not said:
             return at
-        label = f"{' ' * out}**{_INLINE.sub(self._say, said)}**\n"
+        label = f"{' ' * out}{self._bold(said)}\n"
         self._edit(self._lines[at].start, self._lines[at].end, label)
         return at + 1
+
+    def _bold(self, said: str) -> str:
+        return f"**{_INLINE.sub(self._say, said)}**"
 
     def _read_list(self, at: int, first: int, end: int, out: int) -> None:
         rows: list[_Row] = []

@@ -325,8 +325,8 @@ def _read_left(
             return None
     elif releases.why_full(store, namespace, strategy, parent):
         return None
-    made = {row.release_id: row.sequence for row in ledger.releases(namespace)}
-    return strategy, made.get(parent), Live(left, deleted, purged=purged)
+    made = ledger.release_sequence(namespace, parent)
+    return strategy, made, Live(left, deleted, purged=purged)
 
 
 def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> bool:
@@ -351,8 +351,7 @@ def _find_touched(
     """The documents that a release may not hold as they are; None where nobody knows, because a
     restored ledger or one of an earlier program does not say when it was made.
     """
-    rows = ledger.releases(namespace)
-    made = next((row.sequence for row in rows if row.release_id == release_id), None)
+    made = ledger.release_sequence(namespace, release_id)
     if made is None:
         return None
     return ledger.find_touched(namespace, made) | catalog.owners_with("failed_embed")

@@ -302,7 +302,8 @@ def _levels(
     # they stand below a title that the outline does not name
     shift = int(title is not None and list(outlined.values()).count(1) > 1)
     known = {place: min(6, level + shift) for place, level in outlined.items()}
-    depths = _depths(found, known)
+    bare = _find_bare(found)
+    depths = _depths(found, known, bare)
     offsets = Counter(level - depths[place] for place, level in known.items() if depths[place])
     offset = (
         min(offsets, key=lambda item: (-offsets[item], item)) if offsets else int(title is not None)
@@ -314,7 +315,6 @@ def _levels(
     if title is not None:
         levels[title] = 1
     styles = _styles(found)
-    bare = _find_bare(found)
     votes: dict[Style, Counter[int]] = {}
     for place, level in levels.items():
         if place != title and (place in known or place not in bare):
@@ -391,10 +391,17 @@ def _capital_words(text: str) -> int:
     return len(words) if all(word.isupper() for word in words) else 0
 
 
-def _depths(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> dict[Place, int]:
+def _depths(
+    found: Mapping[Place, PageBlock], known: Mapping[Place, int], bare: Mapping[Place, Place]
+) -> dict[Place, int]:
     """Place to the depth that its number says; steps that begin anew again count as 0."""
-    depths = {place: _depth(block.text, found) for place, block in found.items()}
-    depths.update({below: depths[place] for place, below in _find_bare(found).items()})
+    marks = {place: _mark(block.text) for place, block in found.items()}
+    used = sorted({*marks.values()} - {0})
+    depths = {  # a paper whose highest mark is 一、 starts at level 1 there
+        place: used.index(mark) + 1 if (mark := marks[place]) else number_depth(block.text)
+        for place, block in found.items()
+    }
+    depths.update({below: depths[place] for place, below in bare.items()})
     single = [
         place
         for place in found
@@ -415,15 +422,6 @@ def _depths(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> dic
             }
         )
     return depths
-
-
-def _depth(text: str, found: Mapping[Place, PageBlock]) -> int:
-    depth = number_depth(text)
-    mark = _mark(text)
-    if not mark:
-        return depth
-    used = sorted({_mark(block.text) for block in found.values()} - {0})
-    return used.index(mark) + 1  # a paper whose highest mark is 一、 starts at level 1 there
 
 
 def _title(
