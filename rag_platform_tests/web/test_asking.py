@@ -122,9 +122,11 @@ def listening(site: Site) -> Iterator[str]:
     thread.start()
     while not server.started:
         time.sleep(0.02)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:  # a thread left running would keep the process from ending
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,8 @@ def test_a_long_source_is_shown_where_it_is_cited(chromium: Any, tmp_path: Path)
         page = chromium.new_page(viewport={"width": 1280, "height": 500})
         page.goto(url + "/?q=When+does+the+winch+brake+engage")
         page.locator(".sources a.mark").first.press("Enter")
-        page.locator("#panel mark").first.wait_for(timeout=10_000)
-        focused = page.evaluate("document.activeElement.id")
+        # the page moves the focus and scrolls once the panel's new content has settled
+        page.locator("#panel:focus mark").first.wait_for(timeout=10_000)
         inside = """(box) => {
           const outer = box.getBoundingClientRect();
           const inner = box.querySelector("mark").getBoundingClientRect();
@@ -59,7 +59,7 @@ def test_a_long_source_is_shown_where_it_is_cited(chromium: Any, tmp_path: Path)
         shown = [page.locator(box).first.evaluate(inside) for box in (".passage", "#panel")]
         page.close()
     next(shelves, None)
-    assert shown == [[True, True]] * 2 and focused == "panel"
+    assert shown == [[True, True]] * 2
 
 
 # words without hyphen or slash that stand on more than one line
