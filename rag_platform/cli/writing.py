@@ -65,6 +65,12 @@ _LONG_SECONDS = 15.0
     help=("Retire documents whose file or page is gone; without inputs, sync all known sources."),
 )
 @click.option(
+    "--yes",
+    "retire_all",
+    is_flag=True,
+    help="Let the sync retire all documents of a folder that holds no file to read any more.",
+)
+@click.option(
     "--on-gone",
     type=click.Choice(["retire", "keep"]),
     help="What syncs of this source do with documents whose file is gone.",

@@ -10,7 +10,7 @@ import hashlib
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from rag_platform.errors import (
     IntegrityError,
     disk_full,
 )
-from rag_platform.intake.discovery import Found, Input, SourceOptions, find
+from rag_platform.intake.discovery import Finds, Found, Input, SourceOptions, find
 from rag_platform.intake.downloading import download, is_url
 from rag_platform.intake.loading import choose, require_allowed_size, sniff
 from rag_platform.ir import Document, Json, Version
@@ -32,11 +32,13 @@ from rag_platform.ledger.schema import JobItem, Source, now
 from rag_platform.loaders.decoding import codec_of
 from rag_platform.storage.blobs import push_raw
 from rag_platform.storage.store import sha256_file
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import Workspace
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096
 _GONE = (404, 410)  # what a server answers for a page that is no more
+_UNREAD = ("ignored", "unsupported_type")  # files of a folder that are left alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class ReceiveOptions(SourceOptions):
     metadata: Json = field(default_factory=dict)
     policy: str = "skip"  # skip | new_version
     sync: bool = False
+    # whether a sync may retire all documents below a folder that holds nothing to read any more
+    retire_all: bool = False
 
 
 def receive(
@@ -81,9 +85,10 @@ def receive(
 
     A string that is a URL is fetched under settings.fetching. With options.sync, documents whose
     file is gone from the folders, or whose page answers 404 or 410, are retired, unless their
-    source keeps them or they are pinned. A document that a user deleted comes back only when its
-    file is named. A file that cannot be received becomes a `refused` item with the reason; the
-    others go on.
+    source keeps them or they are pinned. A folder without any file to read, as a drive that is not
+    mounted leaves it, is `refused` unless options.retire_all. A document that a user deleted comes
+    back only when its file is named. A file that cannot be received becomes a `refused` item with
+    the reason; the others go on.
 
     Raises InputError for a bad namespace, policy, source name or strategy, before anything is
     stored; BusyError while garbage is collected.
@@ -122,8 +127,10 @@ def receive(
         # another machine may process what is recorded
         push_raw(workspace.store, [version.file_sha256 for _, version in records])
         ledger.receive(records)
-        gone += finds.missing(books.documents.values())
         sources = books.sources | finds.sources
+        if options.sync and not options.retire_all:
+            _keep_emptied(finds, taken, books, sources)
+        gone += finds.missing(books.documents.values())
         left = [
             _leave(document, sources[document.source], options.sync)
             for document in gone
@@ -308,6 +315,32 @@ def _leave(document: Document, source: Source, sync: bool) -> JobItem:
             document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone"
         )
     return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", kept)
+
+
+def _keep_emptied(
+    finds: Finds, taken: Sequence[_Taken], books: _Books, sources: Mapping[str, Source]
+) -> None:
+    """Refuse the folders that hold no file to read, where documents came from before: the drive may
+    be away, or a pattern fits no file.
+    """
+    read = [one.item.source_uri for one in taken if one.item.code not in _UNREAD]
+    for place in finds.looked:
+        going = [
+            document
+            for document in finds.missing(books.documents.values())
+            if document.source_uri.startswith(place)
+            and document.status == "active"
+            and document.live_version
+            and _leave(document, sources[document.source], sync=True).decision == "retired"
+        ]
+        if going and not any(uri.startswith(place) for uri in read):
+            finds.unseen.append(place)
+            reason = (
+                "the folder holds no file to read any more; to retire what came from it"
+                f" ({pluralise(len(going), 'document')}, e.g. {going[0].source_uri}), repeat the"
+                " sync with --yes"
+            )
+            finds.refuse(place, "emptied", reason)
 
 
 def check_namespace(namespace: str) -> None:

@@ -98,7 +98,7 @@ class Receptions(RuleBasedStateMachine):
             Workspace(
                 strategy=STRATEGY, settings=self.settings, store=self.store, ledger=self.ledger
             ),
-            ReceiveOptions(sync=sync),
+            ReceiveOptions(sync=sync, retire_all=True),
         )
 
     def version(self, name: str, text: str) -> str:

@@ -238,11 +238,29 @@ def test_sync_retires_what_is_gone_below_the_given_folder_only(library: Library)
     library.complete(library.receive())
     gone.unlink()
     kept.unlink()
-    reception = library.receive(library.folder / "sub", sync=True)
+    reception = library.receive(library.folder / "sub", sync=True, retire_all=True)
     assert [library.ledger.document("lib", doc_id).source_uri for doc_id in reception.retired] == [
         "docs/sub/gone.md"
     ]
     assert library.receive().retired == ()
+
+
+def test_a_sync_of_a_folder_without_a_file_to_read_retires_only_what_is_said(
+    library: Library,
+) -> None:
+    """As a drive that is not mounted leaves it: with a file of another kind, or none."""
+    for name in ("a.md", "b.md"):
+        library.write(name, f"# {name}")
+    library.complete(library.receive())
+    for name in ("a.md", "b.md"):
+        (library.folder / name).unlink()
+    library.write("mount-here.xyz", b"\x00")
+    reception = library.receive(sync=True)
+    [refused] = [item for item in reception.items if item.decision == "refused"]
+    assert (refused.source_uri, refused.code, reception.retired) == ("docs/", "emptied", ())
+    assert "2 documents, e.g. docs/a.md" in refused.reason
+    assert len(library.receive(sync=True, retire_all=True).retired) == 2
+    assert decisions(library.receive(sync=True)) == {"docs/mount-here.xyz": "ignored"}
 
 
 def test_new_tags_alone_ask_for_a_release(library: Library) -> None:
