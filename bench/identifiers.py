@@ -36,7 +36,7 @@ from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.retrieval.library import Library
@@ -256,7 +256,7 @@ def built(
     manifest, checks = build_candidate("bench", workspace)
     assert all(check.passed for check in checks), checks
     publish_candidate("bench", manifest.release_id, workspace)
-    library = Library(settings, store, hidden=hidden_by_ledger(store))
+    library = Library(settings, store, ledger=LedgerView(store))
     try:
         yield library
     finally:

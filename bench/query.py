@@ -48,7 +48,7 @@ from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.observability import tracing
 from rag_platform.protocols import Vectors
@@ -226,7 +226,7 @@ def ask(
             counts["dense"], DIM, counts.get("ann_recall"), shelf.strategy.retrieval
         )
     )
-    library = Library(shelf.settings, shelf.store, hidden_by_ledger(shelf.store))
+    library = Library(shelf.settings, shelf.store, LedgerView(shelf.store))
     vectors = [library.query_vector(shelf.strategy.embedding, text)[0] for text in texts]
     if release.dense is not None:
         release.dense.prepare()

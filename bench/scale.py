@@ -43,7 +43,7 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
 from rag_platform.indexes.document_names import write_names
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.schema import Release
 from rag_platform.providers.tantivy import IndexedRow, Tantivy
 from rag_platform.providers.term_analysis import Analysis
@@ -318,7 +318,7 @@ def private_mb() -> float:
 def ask(root: Path, texts: Sequence[str]) -> None:
     """Print what questions take in a process of its own."""
     shelf = libraries.new_shelf(root)
-    library = Library(shelf.settings, shelf.store, hidden_by_ledger(shelf.store))
+    library = Library(shelf.settings, shelf.store, LedgerView(shelf.store))
     began = time.process_time()
     with library.lease(NAMESPACE) as lease:
         lease.release.dense.prepare()

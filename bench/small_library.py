@@ -25,7 +25,7 @@ from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.ingestion.batches import ingest_versions, stale_versions
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import changed_files
@@ -154,7 +154,7 @@ class Place:
 
     def library(self) -> Library:
         """A new read side."""
-        return Library(self.settings, self.store, hidden_by_ledger(self.store))
+        return Library(self.settings, self.store, LedgerView(self.store))
 
     # --- the work of a job -----------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Place:
             inputs or (self.docs,),
             NAMESPACE,
             self.workspace,
-            ReceiveOptions(sync=not inputs),
+            ReceiveOptions(sync=not inputs, retire_all=True),
         )
 
     def ingest(self, reception: Reception) -> None:

@@ -5,7 +5,7 @@ not how a release comes about.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, LexicalRow, Version
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.registry import build
 from rag_platform.releases.manifest import Manifest, embedder_info, write_manifest
 from rag_platform.retrieval.library import Library
@@ -185,3 +186,16 @@ def vary(config_folder: Path) -> Callable[..., str]:
         return name
 
     return write
+
+
+class Hiding(LedgerView):
+    """A view without a ledger, by which documents are hidden as long as they are in `names`."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+
+    def hidden(self, namespace: str, since: int) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
+        return {}

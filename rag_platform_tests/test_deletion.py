@@ -19,7 +19,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.assets.collecting import PartitionKeys
 from rag_platform.errors import IntegrityError
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.retrieval.library import Library
 
 pytestmark = pytest.mark.e2e
@@ -224,7 +224,7 @@ def test_a_question_with_the_bare_file_name_goes_from_the_logs(desk: Any) -> Non
 def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
     desk.publish()
-    library = Library(desk.settings, desk.store, hidden_by_ledger(desk.store))
+    library = Library(desk.settings, desk.store, LedgerView(desk.store))
     assert answer(library, QueryRequest("dock", mode="sparse")).hits
     desk.call("docs", "delete", "gate.md", "--yes")
     desk.call("releases", "rollback")  # to the release that holds it

@@ -14,7 +14,7 @@ import pytest
 from rag_platform.answering.engine import answer
 from rag_platform.errors import LedgerError
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform_tests.postgres_server import PostgresServer
@@ -41,7 +41,7 @@ def found(library: Library, question: str) -> set[str]:
 def test_a_library_lives_on_a_shared_ledger(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
     assert desk.call("ingest", desk.docs, "--strategy", "tiny").exit_code == 0
-    library = Library(desk.settings, desk.store, hidden_by_ledger(desk.store))
+    library = Library(desk.settings, desk.store, LedgerView(desk.store))
     assert found(library, "When does the gate open?") == {"gate.md"}
     assert desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes").exit_code == 0
     assert found(library, "When does the gate open?") == set()
@@ -67,7 +67,7 @@ def test_without_its_database_a_data_root_shows_nothing(
 ) -> None:
     desk.write(gate=GATE, dock=DOCK)
     desk.publish()
-    library = Library(desk.settings, desk.store, hidden_by_ledger(desk.store))
+    library = Library(desk.settings, desk.store, LedgerView(desk.store))
     assert found(library, "How many trucks?") == {"dock.md"}
     postgres.stop()
     try:
@@ -96,7 +96,7 @@ def test_a_deletion_hides_on_another_machine_with_a_copy(desk: Any, tmp_path: Pa
     desk.publish()
     copy = shutil.copytree(desk.store.home, tmp_path / "elsewhere")
     settings = desk.settings.model_copy(update={"home": copy})
-    library = Library(settings, Store.of(settings), hidden_by_ledger(Store.of(settings)))
+    library = Library(settings, Store.of(settings), LedgerView(Store.of(settings)))
     assert found(library, "When does the gate open?") == {"gate.md"}
     assert desk.call("docs", "delete", "gate.md", "--yes").exit_code == 0
     assert found(library, "When does the gate open?") == set()

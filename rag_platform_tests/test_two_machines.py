@@ -21,7 +21,7 @@ from rag_platform.errors import IntegrityError, LedgerError, ProviderError, Rele
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.servers import server_id
 from rag_platform.releases import bucket_collection, servers, transfer
@@ -508,7 +508,7 @@ def test_status_says_that_the_ledger_is_away(
     here, _ = machines
     here.ingest(write(tmp_path / "docs", gate=GATE))
     away = Store(here.store.home, "postgresql://rag@127.0.0.1:1/rag", here.store.remote)
-    library = Library(here.settings, away, hidden_by_ledger(away))
+    library = Library(here.settings, away, LedgerView(away))
     data = status(library)
     require_known(library, "default")
     with pytest.raises(LedgerError, match="cannot be reached"):

@@ -146,6 +146,12 @@ def test_a_document_whose_newest_version_failed_says_so(desk: Any) -> None:
     desk.publish()
     (desk.docs / "dock.md").write_bytes(b"")
     assert desk.call("ingest", desk.docs, "--sync").exit_code in (1, 3)
+    asked = ("query", "How many trucks does the dock hold?", "--mode", "sparse")
+    (warning,) = desk.call(*asked).envelope["warnings"]
+    assert warning.startswith(
+        "docs/dock.md: the newest version could not be read, and the one before is cited:"
+        " [empty_file]"
+    )
     (document,) = desk.call("docs", "list").data["groups"][0]["documents"]
     assert (document["status"], document["chunks"]) == ("active", 1) and document[
         "problem"
@@ -156,6 +162,7 @@ def test_a_document_whose_newest_version_failed_says_so(desk: Any) -> None:
     (desk.docs / "dock.md").write_text(DOCK.replace("12", "14"), encoding="utf-8")
     desk.call("ingest", desk.docs, "--sync")
     assert desk.call("docs", "list").data["groups"][0]["documents"][0]["problem"] == ""
+    assert desk.call(*asked).envelope["warnings"] == []
 
 
 @pytest.mark.integration

@@ -138,6 +138,7 @@ def _answer(q: Question) -> QueryResult:
         if q.request.answer:
             context = _build_context(q, found, hits)
             answer = _generate(q, found, hits, context, deadline, sure)
+            _tell_failed_updates(q, answer)
         else:
             state = states.decide(sure, phrased=bool(found[0].query.rewrites))
             answer = Answer(confidence=sure, state="closest" if state == "answered" else state)
@@ -409,6 +410,23 @@ def _generate(
             },
         )
         return answer
+
+
+def _tell_failed_updates(q: Question, answer: Answer) -> None:
+    """Warn of each cited document whose newest version could not be read."""
+    cited: dict[str, set[str]] = {}
+    for citation in answer.citations:
+        cited.setdefault(citation.namespace, set()).add(citation.doc_id)
+    if q.library.ledger is None:
+        return
+    with q.attempt("failed_updates", "whether a cited file is newer could not be looked up (%s)"):
+        for namespace, doc_ids in cited.items():
+            failed = q.library.ledger.failed_updates(namespace, doc_ids)
+            q.warnings += [
+                f"{source_uri}: the newest version could not be read, and the one before is cited:"
+                f" {reason}"
+                for source_uri, reason in failed.items()
+            ]
 
 
 def _response_key(q: Question, found: list[Found]) -> Hashable | None:

@@ -70,10 +70,10 @@ class Context:
     @cached_property
     def library(self) -> Any:
         """The published releases."""
-        from rag_platform.ledger.hiding import hidden_by_ledger
+        from rag_platform.ledger.hiding import LedgerView
         from rag_platform.retrieval.library import Library
 
-        hidden = hidden_by_ledger(self.store, self.opened)
+        hidden = LedgerView(self.store, self.opened)
         return self.opened.enter_context(closing(Library(self.settings, self.store, hidden)))
 
     def places(self) -> dict[str, str]:

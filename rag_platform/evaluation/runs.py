@@ -24,7 +24,7 @@ from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge, Met
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore, summarise
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import QueryRequest, QueryResult
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.observability import tracing
 from rag_platform.processes.processors import usable_processors
 from rag_platform.query import filters
@@ -64,7 +64,7 @@ def open_library(settings: Settings, store: Store) -> Iterator[Library]:
     settings = settings.model_copy(update={"caches": caches})
     with (
         ExitStack() as opened,
-        closing(Library(settings, store, hidden_by_ledger(store, opened))) as library,
+        closing(Library(settings, store, LedgerView(store, opened))) as library,
     ):
         yield library
 

@@ -65,13 +65,20 @@ FROM (SELECT count({counted}) AS total FROM places) AS totals
 ORDER BY page.place = '', page.place, source_uri
 """
 # newest versions that failed, unless the source has another one by now
-_FAILED = f"""
+_FAILED_NEWEST = f"""
 SELECT n.doc_id, d.source_uri, '[' || n.code || '] ' || n.reason AS problem
 FROM versions n CROSS JOIN documents d
 WHERE d.namespace = n.namespace AND d.doc_id = n.doc_id
     AND n.namespace = :namespace AND n.status IN ('failed', 'dead')
-    AND n.rowid = {_NEWEST.format(column="rowid")} AND {_STATUS} NOT IN ('retired', 'deleted')
+    AND n.rowid = {_NEWEST.format(column="rowid")}
     AND (d.wanted_version IS NULL OR d.wanted_version = n.version_id)
+"""
+_FAILED = f"{_FAILED_NEWEST} AND {_STATUS} NOT IN ('retired', 'deleted')"
+# those of a version that is live but for another config are not updates
+_FAILED_UPDATES = f"""
+{_FAILED_NEWEST} AND n.doc_id IN (SELECT value FROM json_each(:doc_ids))
+    AND d.pinned = 0 AND n.version_id != d.live_version
+ORDER BY d.source_uri
 """
 _ROWS = f"""
 SELECT d.doc_id, d.filename, d.title, {_TAGS}, d.source, d.source_uri, {_VERSION}, {_STATUS},
@@ -235,6 +242,14 @@ class DocumentList(Database):
         found = db.execute(self._sql(_PROBLEMS), {**values, **bound}).fetchall()
         problems = sorted([*refused.items(), *((uri, problem) for uri, problem, _ in found)])
         return len(refused) + (found[0][2] if found else 0), problems[:limit]
+
+    def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
+        """source_uri to the reason of those documents whose newest version failed, so that the one
+        before is live.
+        """
+        values = {"namespace": namespace, "doc_ids": json.dumps(sorted(doc_ids))}
+        found = self._db().execute(_FAILED_UPDATES, values).fetchall()
+        return {source_uri: problem for _, source_uri, problem in found}
 
     def _find_refused(self, namespace: str) -> dict[str, str]:
         """source_uri and reason of the files that the newest look at their place could not receive.

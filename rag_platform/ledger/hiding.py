@@ -1,8 +1,10 @@
-"""What readers must no longer show, even where a release still holds it."""
+"""What readers of a release are told by the ledger: what they must no longer show, even where the
+release still holds it, and what it should hold by now.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from contextlib import ExitStack
 
 from rag_platform.errors import IntegrityError
@@ -10,26 +12,32 @@ from rag_platform.ledger.ledger import Ledger, open_ledger, require
 from rag_platform.storage.store import Store
 
 
-def hidden_by_ledger(
-    store: Store, until: ExitStack | None = None
-) -> Callable[[str, int], frozenset[str]]:
-    """A function that tells a Library which doc_ids and version_ids are hidden by tombstones; what
-    it opens is closed with `until`.
+class LedgerView:
+    """What a Library asks of the ledger; what it opens is closed with `until`.
 
-    It raises IntegrityError `no_ledger` when the ledger is missing or older than the release, and
-    LedgerError `ledger_unreachable`: in both cases nobody knows what was deleted.
+    Its methods raise IntegrityError `no_ledger` when the ledger is missing, and LedgerError
+    `ledger_unreachable`: in both cases nobody knows what was deleted.
     """
-    # kept open: opening costs more than asking, and every query asks
-    opened: list[tuple[tuple[int, int], Ledger]] = []
 
-    def hidden(namespace: str, since: int) -> frozenset[str]:
-        require(store)
-        file = store.ledger_file()
-        if not opened or opened[-1][0] != file:  # it was put back from a backup
-            opened.append((file, open_ledger(store)))
-            if until is not None:
-                until.callback(opened[-1][1].close)
-        ledger = opened[-1][1]
+    def __init__(self, store: Store, until: ExitStack | None = None) -> None:
+        self._store, self._until = store, until
+        # kept open: opening costs more than asking, and every query asks
+        self._opened: list[tuple[tuple[int, int], Ledger]] = []
+
+    def _ledger(self) -> Ledger:
+        require(self._store)
+        file = self._store.ledger_file()
+        if not self._opened or self._opened[-1][0] != file:  # it was put back from a backup
+            self._opened.append((file, open_ledger(self._store)))
+            if self._until is not None:
+                self._until.callback(self._opened[-1][1].close)
+        return self._opened[-1][1]
+
+    def hidden(self, namespace: str, since: int) -> frozenset[str]:
+        """The doc_ids and version_ids that were deleted after a release of the deletion sequence
+        `since` was built. Raises IntegrityError `no_ledger` for a ledger older than the release.
+        """
+        ledger = self._ledger()
         if (last := ledger.deletion_sequence(namespace)) < since:
             raise IntegrityError(
                 f"the ledger knows of {last} deletions in library {namespace!r}, the release of"
@@ -42,4 +50,6 @@ def hidden_by_ledger(
             stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=since)
         )
 
-    return hidden
+    def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
+        """source_uri to the reason of those documents whose newest version failed."""
+        return self._ledger().failed_updates(namespace, doc_ids)

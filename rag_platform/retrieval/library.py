@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ from rag_platform.config.settings import (
 from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError, unknown_namespace
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Load
@@ -60,8 +61,6 @@ _log = logging.getLogger(__name__)
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
 _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm")
-
-Hidden = Callable[[str, int], frozenset[str]]
 
 
 @dataclass(eq=False)
@@ -108,11 +107,10 @@ class Lease:
 class Library:
     """Reads every namespace under one data root; safe for any number of threads.
 
-    `hidden(namespace, since)` gives the doc_ids and version_ids that were deleted after a release
-    of that deletion sequence was built.
+    Without `ledger` nothing is hidden, and no document is behind its file.
     """
 
-    def __init__(self, settings: Settings, store: Store, hidden: Hidden | None = None) -> None:
+    def __init__(self, settings: Settings, store: Store, ledger: LedgerView | None = None) -> None:
         self.settings = settings
         self.store = store
         traffic.use(settings.traffic, store)
@@ -120,7 +118,7 @@ class Library:
         self.load = Load(settings.load)
         self.retrievals: Cache[Any] = Cache(settings.caches.retrievals, settings.caches.seconds)
         self.responses: Cache[Any] = Cache(settings.caches.responses, settings.caches.seconds)
-        self._hidden = hidden
+        self.ledger = ledger
         self._lock = threading.Lock()
         self._opening: dict[tuple[str, str], threading.Lock] = {}
         self._current: dict[str, tuple[tuple[int, int, int], str]] = {}
@@ -458,8 +456,8 @@ class Library:
         that a deletion acts at once.
         """
         return (
-            self._hidden(lease.namespace, lease.release.manifest.deletions)
-            if self._hidden is not None
+            self.ledger.hidden(lease.namespace, lease.release.manifest.deletions)
+            if self.ledger is not None
             else frozenset()
         )
 

@@ -8,7 +8,7 @@ import threading
 
 from rag_platform.config.settings import Settings, require_usable
 from rag_platform.errors import ConfigError
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import bound_namespaces
 from rag_platform.observability import otlp
 from rag_platform.observability.logs import setup_logging
@@ -34,7 +34,7 @@ def open_library(settings: Settings, *, preloaded: threading.Event | None = None
     strategies and what the caller does next. Raises ConfigError for a strategy that cannot be used.
     """
     store = Store.of(settings)
-    library = Library(settings, store, hidden_by_ledger(store))
+    library = Library(settings, store, LedgerView(store))
     if preloaded is not None:
         import_embedder(library)
         preload(library, preloaded)

@@ -29,7 +29,7 @@ from rag_platform.api.query_data import fit_query, public
 from rag_platform.config.settings import Settings
 from rag_platform.errors import RagError
 from rag_platform.ir import Json, QueryRequest
-from rag_platform.ledger.hiding import hidden_by_ledger
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.observability import faults, otlp, tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.processes import limits
@@ -277,7 +277,7 @@ def _prepare(start: tuple[Settings, str]) -> Callable[[_Task | None], object]:
     store = Store.of(settings)
     setup_logging(store.logs_dir)
     otlp.setup(settings.observability.otlp)
-    library = Library(settings, store, hidden_by_ledger(store))
+    library = Library(settings, store, LedgerView(store))
 
     def run(task: _Task | None) -> object:
         if task is None:

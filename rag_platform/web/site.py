@@ -24,9 +24,9 @@ class Site:
         """The published releases."""
         if self._library is not None:
             return self._library
-        from rag_platform.ledger.hiding import hidden_by_ledger
+        from rag_platform.ledger.hiding import LedgerView
 
-        return Library(self.settings, self.store, hidden_by_ledger(self.store))
+        return Library(self.settings, self.store, LedgerView(self.store))
 
     def close(self) -> None:
         """Close the releases, unless somebody else opened them."""

@@ -24,6 +24,7 @@ from rag_platform.providers.tantivy import Tantivy
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, said
+from rag_platform_tests.published import Hiding
 
 HERE = __name__
 GUIDE = [
@@ -718,7 +719,7 @@ def test_a_new_release_is_seen_by_the_next_query(publish: Any, library: Library)
 
 def test_hidden_documents_are_never_shown(guide: Any, settings: Settings, store: Store) -> None:
     hidden: set[str] = set()
-    library = Library(settings, store, hidden=lambda namespace, since: frozenset(hidden))
+    library = Library(settings, store, Hiding(hidden))
     assert answer(library, QueryRequest("maximum upload size")).hits[0].doc_id == "guide"
     hidden.add("guide")
     result = answer(library, QueryRequest("maximum upload size", filters={"lang": "en"}))

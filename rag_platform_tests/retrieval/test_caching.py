@@ -14,6 +14,7 @@ from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, said
+from rag_platform_tests.published import Hiding
 
 GUIDE = [
     ("Limits", "The maximum upload size is 50 MB."),
@@ -137,7 +138,7 @@ def test_a_publication_and_a_deletion_are_seen_at_once(
     publish: Any, settings: Settings, store: Store
 ) -> None:
     hidden: set[str] = set()
-    library = Library(settings, store, hidden=lambda namespace, since: frozenset(hidden))
+    library = Library(settings, store, Hiding(hidden))
     publish({"guide": GUIDE, "other": [("S", "An upload of any size.")]}, release_id="r1")
     request = QueryRequest("maximum upload size")
     assert {hit.doc_id for hit in answer(library, request).hits} == {"guide", "other"}
