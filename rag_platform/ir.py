@@ -233,6 +233,11 @@ class Edit:
 PREAMBLE = "__preamble__"  # section_path of what stands before the first heading
 
 
+def format_section(section_path: str) -> str:
+    """The headings above a text, for people; nothing before the first heading."""
+    return "" if section_path == PREAMBLE else section_path
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A structural unit of the normalised text; one too short for chunks of its own is `joined_to`

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rag_platform.answering.citations import escape_marks, make_citation, shorten
 from rag_platform.answering.constants import SNIPPET_CHARS
 from rag_platform.answering.quote_places import narrow
-from rag_platform.contract.markdown_views import format_section, hit_text
-from rag_platform.ir import Citation, Hit
+from rag_platform.contract.markdown_views import hit_text
+from rag_platform.ir import Citation, Hit, format_section
 
 # By kind, in English and in Chinese.
 _STATEMENTS = {

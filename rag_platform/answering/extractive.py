@@ -31,8 +31,7 @@ from rag_platform.answering.quotable import (
     render_run,
 )
 from rag_platform.answering.quote_places import JOINT, find_path
-from rag_platform.contract.markdown_views import format_section
-from rag_platform.ir import Hit, QueryIR
+from rag_platform.ir import Hit, QueryIR, format_section
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
 from rag_platform.text.markdown_blocks import cells

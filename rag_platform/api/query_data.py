@@ -18,7 +18,6 @@ from rag_platform.contract.markdown_views import (
     asset_uri,
     chunk_uri,
     format_edited,
-    format_section,
     hit_text,
     list_pictures,
     snippet,
@@ -32,7 +31,7 @@ from rag_platform.contract.schema import (
     ResultPart,
 )
 from rag_platform.errors import InputError
-from rag_platform.ir import Citation, Hit, QueryResult
+from rag_platform.ir import Citation, Hit, QueryResult, format_section
 from rag_platform.messages import translate, translate_filled
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise

@@ -16,7 +16,6 @@ from rag_platform.answering.quote_places import JOINT, find_path
 from rag_platform.api.documents import get_document
 from rag_platform.config import prompts
 from rag_platform.config.query import SummaryConfig
-from rag_platform.contract.markdown_views import format_section
 from rag_platform.contract.schema import SummaryData
 from rag_platform.errors import (
     CancelledError,
@@ -25,7 +24,7 @@ from rag_platform.errors import (
     NotFoundError,
     ProviderError,
 )
-from rag_platform.ir import Json
+from rag_platform.ir import Json, format_section
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline

@@ -22,7 +22,7 @@ from rag_platform.contract.schema import (
     StatusData,
 )
 from rag_platform.contract.traces import TraceRow, TraceStats
-from rag_platform.ir import PREAMBLE, Hit
+from rag_platform.ir import Hit, format_section
 from rag_platform.messages import translate_filled
 from rag_platform.observability import faults
 from rag_platform.text.pipe_tables import format_table
@@ -36,11 +36,6 @@ _QUESTION_CHARS = 60  # of a trace in a list
 def quote_of(citation: Mapping[str, Any]) -> dict[str, Any]:
     """The citation with the section and the lines of what it quotes."""
     return {**citation, **citation.get("quote", {})}
-
-
-def format_section(section_path: str) -> str:
-    """The headings above a text, for people; nothing before the first heading."""
-    return "" if section_path == PREAMBLE else section_path
 
 
 def format_edited(edited_from: Sequence[str]) -> str:

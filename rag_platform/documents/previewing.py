@@ -17,7 +17,7 @@ from rag_platform.documents.drift import ChunkQuality, chunk_quality
 from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.errors import InputError
 from rag_platform.intake import loading
-from rag_platform.ir import Chunk, Json, MediaLink, ParseSummary, Section, Version
+from rag_platform.ir import Chunk, Json, MediaLink, ParseSummary, Section, Version, format_section
 from rag_platform.messages import translate, translate_filled
 from rag_platform.storage.store import Store
 
@@ -173,7 +173,8 @@ def readable(found: Preview, chunks: int | None = None, language: str = "en") ->
         held = chunks_of[section.joined_to or section.section_id]
         if section.joined_to:
             held = [it for it in held if it.norm_start < end and start < it.norm_end]
-        lines.append(f"  {f'{start}-{end}':>15}  {len(held):>3}  {section.section_path}")
+        name = format_section(section.section_path) or say("(beginning)")
+        lines.append(f"  {f'{start}-{end}':>15}  {len(held):>3}  {name}")
     lines += ["", say("CHUNKS")]
     for chunk in found.chunks[:chunks]:
         ends = (f"        {line}" for line in _ends(chunk.chunk_text))

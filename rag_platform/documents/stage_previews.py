@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rag_platform.intake.isolation import extract_images
-from rag_platform.ir import PREAMBLE, Json
+from rag_platform.ir import Json, format_section
 from rag_platform.media.store import PDF_ENGINES, page_target
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _media(work: VersionBuild) -> Json:
 def _sections(work: VersionBuild) -> Json:
     rows = [
         {
-            "section": _section(section.section_path),
+            "section": _cut(format_section(section.section_path)),
             "level": section.heading_level,
             "characters": section.norm_end - section.norm_start,
         }
@@ -84,7 +84,7 @@ def _chunks(work: VersionBuild) -> Json:
     rows = [
         {
             "chunk": chunk.chunk_index,
-            "section": _section(chunk.section_path),
+            "section": _cut(format_section(chunk.section_path)),
             "page": chunk.page_start or "",
             "line": chunk.line_start or "",
             "tokens": chunk.token_count,
@@ -105,10 +105,6 @@ def _views(work: VersionBuild) -> Json:
 
 def _table(records: Sequence[Any], rows: list[Json]) -> Json:
     return {"row_count": len(records), "rows": rows}
-
-
-def _section(section_path: str) -> str:
-    return "" if section_path == PREAMBLE else _cut(section_path)
 
 
 def _cut(text: str, chars: int = CELL_CHARS) -> str:

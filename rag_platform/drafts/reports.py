@@ -14,7 +14,7 @@ from rag_platform.documents.versions import views_of
 from rag_platform.drafts.lifecycle import Drafts, Opened
 from rag_platform.drafts.operations import Edited, Piece, apply
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.ir import Chunk, Json
+from rag_platform.ir import Chunk, Json, format_section
 from rag_platform.ledger.schema import Job
 from rag_platform.normalisation.edits import canonical
 from rag_platform.processes import jobs
@@ -173,7 +173,9 @@ def chunk_line(row: Json, *, whole: bool = False) -> str:
     marks = [name for name in ("edited", "disabled", "parent") if row[name]]
     place = f" [{', '.join(marks)}]" if marks else ""
     text = " ".join(row["text"].split())
-    return f"{row['chunk_id']}{place} {row['section_path']}: {text if whole else _short(text)}"
+    section = format_section(row["section_path"])
+    head = " ".join(filter(None, [f"{row['chunk_id']}{place}", section]))
+    return f"{head}: {text if whole else _short(text)}"
 
 
 def _piece(piece: Piece) -> Json:

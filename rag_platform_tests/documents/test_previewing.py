@@ -65,6 +65,14 @@ def test_a_preview_shows_parts_places_and_warnings(
     json.dumps(data)
 
 
+def test_what_stands_before_the_first_heading_is_called_the_beginning(
+    tmp_path: Path, settings: Settings, tiny: Strategy
+) -> None:
+    (tmp_path / "notes.md").write_text("Words.\n\n# Pumps\n\nAt 40 bar.\n", encoding="utf-8")
+    shown = preview_data(preview(tmp_path / "notes.md", tiny, settings))["markdown"]
+    assert "__preamble__" not in shown and "  (beginning)\n" in shown
+
+
 def test_the_command_leaves_the_data_root_as_it_was(tmp_path: Path, home: Path) -> None:
     (tmp_path / "guide.md").write_text(GUIDE, encoding="utf-8")
     (home / "kept").write_text("x")

@@ -9,8 +9,7 @@ import click
 
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, namespace_option
-from rag_platform.contract.markdown_views import format_section
-from rag_platform.ir import Json
+from rag_platform.ir import Json, format_section
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
 
