@@ -113,7 +113,7 @@ class MarkdownHeadings:
     include_heading: bool = True
     doc_preamble_mode: Literal["separate", "merge_into_first", "drop"] = "separate"
     min_section_chars: int = 200
-    max_section_chars: int = 6000
+    max_section_chars: int = 20_000
 
     NAME: ClassVar[str] = "markdown_headings"
     VERSION: ClassVar[str] = "3"

@@ -33,7 +33,7 @@ def serve(shelf: Any, *, allow: tuple[str, ...] = EVERYTHING, roots: tuple[Path,
     """A server over the shelf that allows this."""
     own = shelf.settings.server.model_copy(update={"allow": allow, "ingest_roots": roots})
     settings = shelf.settings.model_copy(update={"server": own})
-    library = type(shelf.library())(settings, shelf.store, shelf.library()._hidden)
+    library = type(shelf.library())(settings, shelf.store, shelf.library().ledger)
     return build_server(settings, library)
 
 
