@@ -44,7 +44,8 @@ from rag_platform.workspace import DataRoot
 _CANCELED = dg.DagsterRunStatus.CANCELED
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, _CANCELED]
 _RUNS_LOOKED_AT = 50
-_RUN_KEY = "dagster/run_key"  # Dagster's tag of a run that a sensor asked for under a key
+# Dagster's tags of a run that a sensor asked for: its key, and the sensor
+_RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
 
 ingest_job = dg.define_asset_job(
     "ingest",
@@ -286,7 +287,8 @@ def _unfinished_requests(
     waiting = busy(instance, root.ledger, list(names)) if any(left.values()) else set()
     found: list[dg.RunRequest] = []
     for name in sorted(name for name in names if left[name] and name not in waiting):
-        last = dg.RunsFilter(job_name=ingest_job.name, tags={NAMESPACE_TAG: name})
+        own = {NAMESPACE_TAG: name, _SENSOR: inbox.name}
+        last = dg.RunsFilter(job_name=ingest_job.name, tags=own)
         if [run.status for run in instance.get_runs(last, limit=1)] == [_CANCELED]:
             continue
         for request in _ingest_requests(instance, left[name], name):

@@ -17,6 +17,7 @@ from rag_platform.assets.collecting import run_collection
 from rag_platform.assets.dagster_private import place_runs
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import (
+    NAMESPACE_TAG,
     RANGE_END,
     RANGE_START,
     contiguous,
@@ -343,9 +344,13 @@ def _execute(
     StorageError when the disk is full.
     """
     quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
+    tags = {**tags, jobs.JOB_TAG: work.job.job_id}
+    # the run of `work` around this one has it; twice, it would count twice against `ranges_at_once`
+    if "launcher" not in work.job.process:
+        tags[NAMESPACE_TAG] = work.namespace
     result = job_definition(job_name).execute_in_process(
         instance=work.instance,
-        tags={**tags, jobs.JOB_TAG: work.job.job_id},
+        tags=tags,
         partition_key=partition_key,
         run_config=quiet,
         raise_on_error=False,

@@ -684,6 +684,11 @@ def test_what_somebody_cancelled_waits_until_its_folder_changes(
     (request,) = tick().run_requests
     with running(instance, "ingest", **request.tags) as run:
         instance.report_run_canceled(run)
+    desk.write(aside=DOCK)
+    # a run of the command line is one of the library's, and brings back nothing that was cancelled
+    desk.call("ingest", desk.docs, "--namespace", "yard")
+    found = instance.get_runs(dg.RunsFilter(tags={"rag/namespace": "yard"}))
+    assert [run.job_name for run in found] == ["release", "ingest", "ingest"]
     assert "nothing changed" in tick().skip_message
     put(desk, dock=DOCK)
     assert len(covered(instance, tick().run_requests)) == 2

@@ -304,6 +304,9 @@ def test_a_job_in_ranges_comes_to_one_release(
         assert sorted(runs) == sorted(
             [("work", "SUCCESS")] * 3 + [("ingest", "SUCCESS")] * 3 + [("release", "SUCCESS")]
         )
+        # the tag that `ranges_at_once` counts
+        tagged = opened.get_runs(dg.RunsFilter(tags={"rag/namespace": "default"}))
+        assert [run.job_name for run in tagged] == ["work"] * 3
     assert submitting.call("verify", "--all").exit_code == 0
     retried = submitting.call("jobs", "retry", f"{job.job_id}.2")  # a part of what is done
     assert retried.error["code"] == "nothing_to_retry" and job.job_id in retried.error["message"]
