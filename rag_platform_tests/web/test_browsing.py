@@ -463,6 +463,30 @@ def test_releases_are_compared_rolled_back_forward_and_pinned(
     )
 
 
+def test_the_published_release_is_compared_with_what_waits(
+    desk: TestClient, shelf: Shelf, tmp_path: Path
+) -> None:
+    (first,) = (row.release_id for row in shelf.ledger.releases("default"))
+    made: list[str] = []
+    for name in ("two", "three"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nIt says {name}.", encoding="utf-8")
+        made.append(shelf.ingest(tmp_path / f"{name}.md"))
+    for release_id in made:  # as if the gate had held both back
+        shelf.ledger.update_release("default", release_id, state="rejected", published_at="")
+    pointer = shelf.store.current_path("default")
+    pointer.write_text(first, encoding="utf-8")
+
+    def chosen() -> list[str]:
+        return re.findall(r"<option selected>([^<]+)", desk.get("/releases").text)
+
+    assert chosen() == [first, made[1]]  # before, after
+    # once it is published all the same, the one that readers had before it is the other
+    published_at = shelf.ledger.releases("default")[-1].published_at
+    shelf.ledger.update_release("default", made[1], state="published", published_at=published_at)
+    pointer.write_text(made[1], encoding="utf-8")
+    assert chosen() == [first, made[1]]
+
+
 def test_readers_may_not_change_anything(desk: TestClient, shelf: Shelf) -> None:
     doc_id = doc_id_of(desk)
     secret = Tokens(shelf.store).create("reader", scope="read")[1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from rag_platform.api.upkeep import releases
+from rag_platform.contract.upkeep_shapes import ReleaseRow
 from rag_platform.errors import NotFoundError
 from rag_platform.web.dependencies import MayAdminister, PageNamespace, SiteOf
 from rag_platform.web.rendering import link, render
@@ -22,7 +24,27 @@ _ReleaseId = Annotated[str | None, Form(pattern=RELEASE_ID)]
 def show(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
     """The releases of a library."""
     data = releases.list_releases(site.library, namespace)
-    return render(request, "browsing/releases.html", namespace=namespace, data=data)
+    kept = [row for row in data["releases"] if row["kept"]]
+    chosen = _worth_comparing(kept)
+    return render(
+        request,
+        "browsing/releases.html",
+        namespace=namespace,
+        data=data,
+        kept=kept,
+        chosen=chosen,
+    )
+
+
+def _worth_comparing(kept: Sequence[ReleaseRow]) -> list[str]:
+    """Of releases, newest first, the two that are compared by default, the later first: the newest
+    where it was never published, the published one, and the last that was published besides.
+    """
+    waiting = [row for row in kept[:1] if not row["published_at"]]
+    published = [row for row in kept if row["state"] == "published"]
+    earlier = [row for row in kept if row["published_at"]]
+    found = [*waiting, *published, *earlier, *kept]
+    return list(dict.fromkeys(row["release_id"] for row in found))[:2]
 
 
 @router.get("/releases/diff")
