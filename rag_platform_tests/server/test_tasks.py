@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -152,6 +153,25 @@ def test_a_task_is_cancelled(shelf: Any) -> None:
         assert (shown.status, shown.result) == ("cancelled", None)
 
     talk(serve(shelf), [SpeaksTasks()], said)
+
+
+def test_the_newest_open_job_is_waited_for(shelf: Any) -> None:
+    ledger = shelf.ledger
+    job_id = ledger.add_job("ingest", "default", {}).job_id
+    newest = ledger.add_job("gc", "default", {}).job_id
+    ledger.update_job(newest, state="done")
+    ending = threading.Timer(1.0, ledger.update_job, (job_id,), {"state": "done"})
+
+    async def said(client: Client) -> Any:
+        ending.start()
+        return data_of(await client.call_tool("library_get_job", {"wait": 30}))
+
+    shown = talk(serve(shelf), [], said)
+    ending.join()
+    assert [(job["job_id"], job["state"]) for job in shown["jobs"]] == [
+        (newest, "done"),
+        (job_id, "done"),
+    ]
 
 
 def test_what_no_task_is_stays_a_result(read_only_shelf: Any) -> None:

@@ -108,9 +108,14 @@ def _show(call: Call, job: JobData) -> Answer:
 
 
 def get_job(call: Call, arguments: GetJobArguments) -> Answer:
-    """One job, or the newest ones."""
+    """One job, or the newest ones, the newest open one of which is waited for."""
     if arguments.job_id is None:
-        found = writing.list_jobs(call.settings, access.current().namespaces)
+        visible = access.current().namespaces
+        found = writing.list_jobs(call.settings, visible)
+        going = [job for job in found if job["state"] not in writing.FINAL_STATES]
+        if arguments.wait and going:
+            _wait_for(call, going[0], arguments.wait)
+            found = writing.list_jobs(call.settings, visible)
         rows = [_head(job) for job in found]
         lines = [
             " ".join([job["markdown"].splitlines()[0], *job["reason"].splitlines()[:1]])
