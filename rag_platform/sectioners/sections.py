@@ -199,8 +199,8 @@ class MarkdownHeadings:
                 heading
                 for heading in named
                 if heading[1] == level
-                and (after := bisect.bisect_right(bounds, heading[0])) < len(bounds)
-                and bounds[after] - bounds[after - 1] > self.max_section_chars
+                and bounds[after := bisect.bisect_right(bounds, heading[0])] - bounds[after - 1]
+                > self.max_section_chars
             ]
             opening.sort()
         return opening
