@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -45,9 +44,7 @@ class AstMarkdown:
 
     def _headings(self) -> MarkdownHeadings:
         return MarkdownHeadings(
-            max_section_level=self.max_section_level,
-            min_section_chars=self.min_section_chars,
-            max_section_chars=sys.maxsize,
+            max_section_level=self.max_section_level, min_section_chars=self.min_section_chars
         )
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:

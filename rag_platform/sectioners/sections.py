@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 import re
 from collections.abc import Sequence
@@ -88,9 +87,7 @@ class WholeDoc:
 
 @dataclass(frozen=True)
 class MarkdownHeadings:
-    """A section per heading up to `max_section_level`. Deeper headings stay inside, but divide a
-    section of more than `max_section_chars`, one level after the other: a note of an annual report
-    stands below its part and its item.
+    """A section per heading up to `max_section_level`; deeper headings stay inside.
 
     A heading without words opens none. Text before the first heading is `__preamble__`: its own
     section, part of the first one, or dropped (`doc_preamble_mode`). Short sections, under
@@ -113,10 +110,9 @@ class MarkdownHeadings:
     include_heading: bool = True
     doc_preamble_mode: Literal["separate", "merge_into_first", "drop"] = "separate"
     min_section_chars: int = 200
-    max_section_chars: int = 20_000
 
     NAME: ClassVar[str] = "markdown_headings"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         if self.doc_preamble_mode not in ("separate", "merge_into_first", "drop"):
@@ -124,20 +120,15 @@ class MarkdownHeadings:
                 f"doc_preamble_mode is {self.doc_preamble_mode!r}; it must be separate,"
                 " merge_into_first or drop"
             )
-        if not (
-            1 <= self.max_section_level <= 6
-            and 0 <= self.min_section_chars < self.max_section_chars
-        ):
+        if not 1 <= self.max_section_level <= 6 or self.min_section_chars < 0:
             raise ConfigError(
                 f"max_section_level {self.max_section_level} must be 1 to 6, min_section_chars"
-                f" {self.min_section_chars} 0 or more and below max_section_chars"
-                f" {self.max_section_chars}"
+                f" {self.min_section_chars} >= 0"
             )
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """Sections covering the text in order; blank ones are left out."""
         opened = self._open_sections(text, headings, doc_id)
-        starts = {section.norm_start for section in opened}
         first = opened[0].norm_start if opened else len(text)
         if text[:first].strip():
             if opened and self.doc_preamble_mode == "merge_into_first":
@@ -146,6 +137,11 @@ class MarkdownHeadings:
                 opened.insert(0, Section(section_id(doc_id, PREAMBLE, 0), PREAMBLE, 0, 0, 0, first))
         merged = self._merge(text, opened)
         if not self.include_heading:
+            starts = {
+                offset
+                for offset, level, title in headings
+                if level <= self.max_section_level and title
+            }
             merged = [
                 (
                     replace(section, norm_start=heading_end(text, section.norm_start))
@@ -163,7 +159,11 @@ class MarkdownHeadings:
 
     def _open_sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """One section per heading, nothing merged."""
-        opening = self._find_opening(headings, len(text))
+        opening = [
+            heading
+            for heading in headings
+            if heading[1] <= self.max_section_level and heading[2].strip()
+        ]
         stack: list[tuple[int, str]] = []
         counts: dict[str, int] = {}
         found: list[Section] = []
@@ -188,22 +188,6 @@ class MarkdownHeadings:
                 )
             )
         return found
-
-    def _find_opening(self, headings: Sequence[Heading], end: int) -> list[Heading]:
-        """The headings that open sections of a text of `end` characters, in order."""
-        named = [heading for heading in headings if heading[2].strip()]
-        opening = [heading for heading in named if heading[1] <= self.max_section_level]
-        for level in range(self.max_section_level + 1, 7):
-            bounds = [0, *(offset for offset, *_ in opening), end]
-            opening += [
-                heading
-                for heading in named
-                if heading[1] == level
-                and bounds[after := bisect.bisect_right(bounds, heading[0])] - bounds[after - 1]
-                > self.max_section_chars
-            ]
-            opening.sort()
-        return opening
 
     def _merge(self, text: str, opened: Sequence[Section]) -> list[Section]:
         if self.min_section_chars == 0:

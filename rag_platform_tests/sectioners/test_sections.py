@@ -50,28 +50,6 @@ def test_h1_and_h2_open_sections_and_h3_does_not() -> None:
     ]
 
 
-def test_deeper_headings_divide_a_long_section_one_level_after_the_other() -> None:
-    short = "### Leases\n\nnone\n\n"
-    notes = f"### Notes\n\n#### Debt\n\n{LONG}\n\n#### Tax\n\n{LONG}\n\n"
-    text = f"# Part II\n\n## Item 7\n\n{short}## Item 8\n\n### Balance\n\nsum\n\n{notes}## Item 9\n"
-    assert [path for path, _ in cut(text, max_section_chars=400)] == [
-        "Part II",
-        "Part II / Item 7",
-        "Part II / Item 8",
-        "Part II / Item 8 / Balance",
-        "Part II / Item 8 / Notes",
-        "Part II / Item 8 / Notes / Debt",
-        "Part II / Item 8 / Notes / Tax",
-        "Part II / Item 9",
-    ]
-    assert [path for path, _ in cut(text, max_section_chars=700)] == [
-        "Part II",
-        "Part II / Item 7",
-        "Part II / Item 8",
-        "Part II / Item 9",
-    ]
-
-
 def test_levels_that_skip_and_a_deeper_limit() -> None:
     text = "### Start\n\na\n\n# One\n\nb\n\n### Three\n\nc\n\n## Two\n\nd\n"
     assert [path for path, _ in cut(text)] == ["__preamble__", "One", "One / Two"]

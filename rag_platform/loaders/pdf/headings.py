@@ -31,15 +31,9 @@ _PART = re.compile(
     rf"|{_NTH}[章编篇部]|附录\s*[A-Z一二三四\d]?)",
     re.I,
 )
-# of a report to the SEC
-_REPORT_PART, _REPORT_ITEM = (
-    r"^part\s+[IVX]+\b",
-    r"^item\s+\d{1,2}(?:[A-C]|\.\d\d)?\b(?=\W*[^\W\d])",
-)
-_REPORT = re.compile(f"{_REPORT_PART}|{_REPORT_ITEM}", re.I)
 _MARKS = (  # each opens a level below the one before it
-    re.compile(f"^{_NTH}[章编篇部回]|{_REPORT_PART}", re.I),
-    re.compile(f"^{_NTH}[节節]|{_REPORT_ITEM}", re.I),
+    re.compile(f"^{_NTH}[章编篇部回]"),
+    re.compile(f"^{_NTH}[节節]"),
     re.compile(f"^{_NTH}[条條](?!.*[，。；]$)", re.DOTALL),
     re.compile(r"^[一二三四五六七八九十]{1,3}\s*[、．.]"),
     re.compile(r"^[（(][一二三四五六七八九十]{1,3}[)）]"),
@@ -338,10 +332,7 @@ def _levels(
             current += 1
         ranked[style] = min(6, max(1, current))
     given = {place: levels.get(place) or ranked[styles[place]] for place in found}
-    if _is_whole(outlined, pages):
-        return _keep_below(given, known, title)
-    parts = {place: given[place] for place, block in found.items() if _REPORT.match(block.text)}
-    return _keep_below(given, parts, title) if len(parts) >= _LEAST_OUTLINED else given
+    return _keep_below(given, known, title) if _is_whole(outlined, pages) else given
 
 
 def _is_whole(outlined: Mapping[Place, int], pages: int) -> bool:

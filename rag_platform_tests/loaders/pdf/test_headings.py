@@ -51,9 +51,6 @@ def page(*blocks: PageBlock, number: int = 1, engine: str = "raw", images: int =
         ("三、结论", 4),
         ("（四）其他", 5),
         ("1、概述", 6),
-        ("PART II", 1),
-        ("Item 1A. Risk Factors.", 2),
-        ("Item 3", 0),
         ("2018 年", 0),
         ("3.5 %", 0),
         ("Methods", 0),
@@ -158,13 +155,6 @@ def test_a_part_of_a_line_of_its_own_gives_its_title_the_level_but_not_its_style
     ]
     found = heading_levels([page(heading("Waters", 30), BODY), *parts])
     assert [found[n, at] for n in (2, 3) for at in (0, 1, 3, 5)] == [2, 2, 3, 3] * 2
-
-
-def test_what_stands_in_an_item_of_a_yearly_report_stands_below_it():
-    names = ["PART I", "Item 1. Business", "Products", "Item 1A. Risk Factors", "Our debts"]
-    more = ["PART II", "Item 5. Market", "Dividends", "Item 9B. Other Information"]
-    blocks = [block for name in (*names, *more) for block in (heading(name), BODY)]
-    assert list(heading_levels([page(*blocks)]).values()) == [1, 2, 3, 2, 3, 1, 2, 3, 2]
 
 
 def test_a_title_that_the_layout_model_takes_for_a_page_header_is_a_heading():
