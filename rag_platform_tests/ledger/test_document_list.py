@@ -112,6 +112,8 @@ def test_a_failed_newest_version_is_a_problem_of_a_live_document(ledger: Ledger)
         "default.a@1",
         "[broken] it is torn",
     )
+    told = ledger.failed_updates("default", {"a", "b"})
+    assert told == {ledger.document("default", "a").source_uri: "[broken] it is torn"}
 
 
 def test_a_file_that_was_refused_is_a_problem_until_a_newer_look(ledger: Ledger) -> None:
