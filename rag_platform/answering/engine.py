@@ -414,11 +414,11 @@ def _generate(
 
 def _tell_failed_updates(q: Question, answer: Answer) -> None:
     """Warn of each cited document whose newest version could not be read."""
+    if q.library.ledger is None:
+        return
     cited: dict[str, set[str]] = {}
     for citation in answer.citations:
         cited.setdefault(citation.namespace, set()).add(citation.doc_id)
-    if q.library.ledger is None:
-        return
     with q.attempt("failed_updates", "whether a cited file is newer could not be looked up (%s)"):
         for namespace, doc_ids in cited.items():
             failed = q.library.ledger.failed_updates(namespace, doc_ids)

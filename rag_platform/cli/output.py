@@ -73,8 +73,8 @@ class Context:
         from rag_platform.ledger.hiding import LedgerView
         from rag_platform.retrieval.library import Library
 
-        hidden = LedgerView(self.store, self.opened)
-        return self.opened.enter_context(closing(Library(self.settings, self.store, hidden)))
+        ledger = LedgerView(self.store, self.opened)
+        return self.opened.enter_context(closing(Library(self.settings, self.store, ledger)))
 
     def places(self) -> dict[str, str]:
         """Where data and ledger lie, and the config that is in force."""

@@ -325,6 +325,8 @@ def _keep_emptied(
     """
     read = [one.item.source_uri for one in taken if one.item.code not in _UNREAD]
     for place in finds.looked:
+        if any(uri.startswith(place) for uri in read):
+            continue
         going = [
             document
             for document in finds.missing(books.documents.values())
@@ -333,7 +335,7 @@ def _keep_emptied(
             and document.live_version
             and _leave(document, sources[document.source], sync=True).decision == "retired"
         ]
-        if going and not any(uri.startswith(place) for uri in read):
+        if going:
             finds.unseen.append(place)
             reason = (
                 "the folder holds no file to read any more; to retire what came from it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 import uvicorn
 
-from rag_platform.config.settings import Settings
 from rag_platform.ledger.schema import Job
 from rag_platform.web.app import create_app
 from rag_platform.web.site import Site
@@ -47,14 +47,19 @@ def run_beside(job: Job, *_: Any) -> Any:
 
 
 @contextmanager
-def served(settings: Settings) -> Iterator[str]:
+def served(site: Site) -> Iterator[str]:
     """The address at which a thread answers with the pages."""
-    config = uvicorn.Config(create_app(Site(settings)), port=0, log_config=None)
+    config = uvicorn.Config(
+        create_app(site), port=0, log_config=None, loop="asyncio", ws="none", timeout_keep_alive=1
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         assert thread.is_alive()
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+        time.sleep(0.02)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:  # a thread left running would keep the process from ending
+        server.should_exit = True
+        thread.join()

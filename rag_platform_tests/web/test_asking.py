@@ -9,14 +9,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pymupdf
 import pytest
-import uvicorn
 from openpyxl import Workbook
 from PIL import Image
 from starlette.testclient import TestClient
@@ -35,6 +33,7 @@ from rag_platform.web.site import Site
 from rag_platform.web.waiting import follow
 from rag_platform_tests.chat_server import chat_server, streamed
 from rag_platform_tests.conftest import TINY, Shelf, write_config
+from rag_platform_tests.web.conftest import served
 
 QUICK = TINY.replace(
     "    - provider: pdf\n", "    - provider: pdf\n      options: {profile: fast}\n"
@@ -109,24 +108,6 @@ def browse(shelf: Shelf) -> TestClient:
     """A browser before the pages of a library."""
     app = create_app(Site(shelf.settings))
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
-
-
-@contextmanager
-def listening(site: Site) -> Iterator[str]:
-    """The address of a server of the pages, in a thread."""
-    config = uvicorn.Config(
-        create_app(site), port=0, log_config=None, loop="asyncio", ws="none", timeout_keep_alive=1
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:  # a thread left running would keep the process from ending
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +276,7 @@ def test_a_question_whose_asker_goes_away_ends(
     with chat_server(hang) as server:
         let_a_model_answer(config_folder, server.url)
         site = Site(ports.settings)
-        with listening(site) as url:
+        with served(site) as url:
             host, _, port = url.removeprefix("http://").partition(":")
             connection = http.client.HTTPConnection(host, int(port))
             connection.request("GET", f"{path}?q=gateway+port")

@@ -112,9 +112,11 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
     if arguments.job_id is None:
         visible = access.current().namespaces
         found = writing.list_jobs(call.settings, visible)
-        going = [job for job in found if job["state"] not in writing.FINAL_STATES]
-        if arguments.wait and going:
-            _wait_for(call, going[0], arguments.wait)
+        going = (job["job_id"] for job in found if job["state"] not in writing.FINAL_STATES)
+        if arguments.wait and (job_id := next(going, None)):
+            writing.get_job(
+                call.settings, job_id, wait=arguments.wait, on_progress=call.on_progress
+            )
             found = writing.list_jobs(call.settings, visible)
         rows = [_head(job) for job in found]
         lines = [
