@@ -11,10 +11,16 @@ from statistics import median
 from typing import Any
 
 from rag_platform.ir import Box
+from rag_platform.loaders.pdf.parallel_fields import box_of, find_parallel_fields
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import text_flags
-from rag_platform.loaders.pdf.printed.lines import line_text, opens_item, visual_lines
+from rag_platform.loaders.pdf.printed.lines import (
+    field_label,
+    line_text,
+    opens_item,
+    visual_lines,
+)
 from rag_platform.loaders.pdf.printed.runs import Run, area, contains, round_out, union, usual_size
 from rag_platform.loaders.pdf.printed.textpages import TextPage
 from rag_platform.loaders.pdf.regions import (
@@ -110,16 +116,47 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     apart = set(map(id, across))
     runs = [run for run in runs if id(run) not in apart]
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
-    found = split_columns(found, runs)
+    fields = {
+        Region(round_out(box_of(columns)), "text"): split_texts(
+            [Region(round_out(box_of([column])), "text") for column in columns], runs
+        )
+        for columns in find_parallel_fields(runs)
+        if not any(r.label == "table" and _overlap(r.bbox, box_of(columns)) > 0 for r in found)
+    }
+    whole = runs
+    runs = [
+        run
+        for run in runs
+        if not run.horizontal or not any(contains(region.bbox, run.box) for region in fields)
+    ]
+    found = split_columns(cut_clear(found, list(fields), runs), runs)
     found = split_texts(fit_to_text(complete_regions(found, runs), runs), runs)
     ordered = [
-        region
-        for part in read_columns(found, runs, leftwards=leftwards)
-        for region in order_regions(page, blocks, part, leftwards=leftwards)
+        part
+        for band in read_columns([*found, *fields], whole, leftwards=leftwards)
+        for region in order_regions(page, blocks, band, leftwards=leftwards)
+        for part in fields.get(region, [region])
     ]
-    return keep_sentences_whole(ordered, runs) + [
+    return keep_sentences_whole(ordered, whole) + [
         Region(round_out(run.box), "text") for run in across
     ]
+
+
+def cut_clear(
+    regions: Sequence[Region], others: Sequence[Region], runs: Sequence[Run]
+) -> list[Region]:
+    """The regions; those of text that overlap others are cut to the runs they hold and go without
+    any.
+    """
+    found = []
+    for region in regions:
+        if region.label == "picture" or not any(
+            _overlap(region.bbox, other.bbox) > 0 for other in others
+        ):
+            found.append(region)
+        elif held := [run.box for run in runs if contains(region.bbox, run.box)]:
+            found.append(replace(region, bbox=round_out(union(held))))
+    return found
 
 
 def fit_to_text(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
@@ -386,8 +423,8 @@ def _overlap(one: Box, other: Box) -> float:
 
 def split_texts(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
     """The regions; where the print shows that a text begins anew, it is a region of its own: below
-    a line in much larger print, which is a heading, as on slides, and, in text, at a wider gap or
-    the mark of an entry.
+    a line in much larger print, which is a heading, as on slides, and, in text, at a wider gap, the
+    mark of an entry, or a label with a colon below another or a line with room for more.
     """
     found: list[Region] = []
     for region, owned in zip(
@@ -428,12 +465,13 @@ def _beginnings(lines: Sequence[Sequence[Run]], region: Region) -> list[int]:
     found = []
     for at, gap in enumerate(gaps, 1):
         above, line = lines[at - 1 : at + 1]
-        text, size = line_text(line), above[0].size
+        text, before, size = line_text(line), line_text(above), above[0].size
+        short = boxes[at - 1][2] < full
         anew = (
-            (line_text(above).endswith(_ENDS) or boxes[at - 1][2] < full)
+            (before.endswith(_ENDS) or short)
             and not text[:1].islower()
             and (gap > usual + _WIDER * size or opens_item(text))
-        )
+        ) or (field_label(text) and not line[0].mono and (short or field_label(before)))
         heads = _is_larger(above, line) and (region.label != "table" or at == 1)
         if gap > -size / 4 and (heads or (region.label == "text" and anew)):
             found.append(at)

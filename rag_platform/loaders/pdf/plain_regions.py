@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from rag_platform.loaders.pdf.parallel_fields import box_of, find_parallel_fields
 from rag_platform.loaders.pdf.printed import bidi
-from rag_platform.loaders.pdf.printed.lines import is_cjk, opens_item
-from rag_platform.loaders.pdf.printed.runs import Run, round_out, union
+from rag_platform.loaders.pdf.printed.lines import field_label, is_cjk, opens_item
+from rag_platform.loaders.pdf.printed.runs import Run, contains, round_out, union
 from rag_platform.loaders.pdf.regions import LONG_LINE_EMS, Region, find_across, find_line_numbers
 
 _MOST_HEADING_LINES = 3
@@ -42,6 +43,8 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
             Region(round_out(union([run.box for run in tier])), "text")
             for tier in bidi.group_tiers(runs)
         ]
+    for columns in find_parallel_fields(runs):
+        runs = _order_columns(columns, runs)
     weights: Counter[float] = Counter()
     for run in runs:
         weights[round(run.size)] += len(run.chars)
@@ -53,6 +56,18 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
     return [
         Region(round_out(union([run.box for run in group])), label)
         for label, group in _join_pieces(_join_initials(pieces))
+    ]
+
+
+def _order_columns(columns: Sequence[Sequence[Run]], runs: Sequence[Run]) -> list[Run]:
+    """The runs of a page, those in the rectangle of columns column by column, a block each."""
+    box = box_of(columns)
+    inside = [run.horizontal and contains(box, run.box) for run in runs]
+    at, block = inside.index(True), max(run.block for run in runs) + 1
+    return [
+        *runs[:at],
+        *(run._replace(block=block + k) for k, column in enumerate(columns) for run in column),
+        *(run for run, within in zip(runs[at:], inside[at:], strict=True) if not within),
     ]
 
 
@@ -125,7 +140,8 @@ def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
     word = "" if is_cjk(text[0]) else text.split(maxsplit=1)[0]
     room = max(1.5 * size, (len(word) + 0.5) * (here[2] - here[0]) / len(text))
     full = right - box[2] < room and box[2] - box[0] > LONG_LINE_EMS * size
-    anew = opens_item(text) or _opens_clause(text, above)
+    fields = field_label(text) and field_label(" ".join(run.text.strip() for run in last))
+    anew = opens_item(text) or _opens_clause(text, above) or fields
     return below_it and aligned and full and not anew
 
 
@@ -176,6 +192,9 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
     pieces: list[tuple[str, list[Run]]] = []
     right = max(run.box[2] for line in lines for run in line)
     style: object = None  # of the last piece; equal styles go on
+    above, room = "", 0.0  # of the line before
+    # of a table
+    rows = any(len(line) > 1 and not re.search(r"[^\W\d_]", line[-1].text) for line in lines)
     for line in lines:
         text = " ".join(run.text.strip() for run in line)
         size = max(run.size for run in line)
@@ -187,6 +206,10 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
             found: object = (label, round(size), bold)
         elif opens_item(text) and not mono:
             label, found = "list-item", object()
+        elif (
+            field_label(text) and not (mono or rows) and (field_label(above) or room > _ROOM * size)
+        ):
+            label, found, style = "text", ("text", mono), None
         elif pieces and pieces[-1][0] == "list-item" and not mono:
             if not _is_short(pieces[-1][1], right):
                 pieces[-1][1].extend(line)
@@ -200,7 +223,7 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
             pieces[-1][1].extend(line)
         else:
             pieces.append((label, list(line)))
-        style = found
+        style, above, room = found, text, right - line[-1].box[2]
     return [
         ("text" if label == "section-header" and _is_body(group) else label, group)
         for label, group in pieces

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from rag_platform.loaders.pdf.layout import (
+    cut_clear,
     drop_backgrounds,
     fit_to_text,
     keep_sentences_whole,
@@ -284,4 +285,18 @@ def test_a_region_around_others_is_cut_to_the_text_that_they_leave_it():
     assert [region.bbox for region in fit_to_text(inner, runs)] == [
         (10, 80, 40, 90),
         *(region.bbox for region in inner[1:]),
+    ]
+
+
+def test_texts_are_cut_clear_of_others_and_pictures_are_not():
+    runs = [run("signed in June", 10, 0, 10)]
+    regions = [
+        Region((0, 0, 300, 60), "text"),
+        Region((0, 30, 90, 60), "text"),
+        Region((50, 30, 90, 60), "picture"),
+        Region((0, 70, 90, 80), "text"),
+    ]
+    assert cut_clear(regions, [Region((0, 30, 300, 60), "text")], runs) == [
+        Region((10, 0, 80, 10), "text"),
+        *regions[2:],
     ]

@@ -1,0 +1,108 @@
+"""Signature blocks: fields of several parties side by side, which repeat their labels in every
+column and are read column by column.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+
+from rag_platform.ir import Box
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.lines import field_label, visual_lines
+from rag_platform.loaders.pdf.printed.runs import Run, union
+from rag_platform.text.scripts import letters
+
+_GAP = 1.5  # of the size of the letters, between what stands in two columns
+_ROWS = 3  # from one row of equal labels to the next
+
+
+def find_parallel_fields(runs: Sequence[Run]) -> list[list[list[Run]]]:
+    """The columns, from the left, of each place where at least two rows repeat a label in every
+    column, one of them with a colon; [] on a page written from right to left.
+    """
+    if bidi.is_leftwards(runs):
+        return []
+    rows = [
+        [piece for run in line for piece in _split_at_gaps(run)]
+        for line in visual_lines([run for run in runs if run.horizontal])
+    ]
+    found: list[list[list[Run]]] = []
+    start = 0
+    while start < len(rows):
+        lefts = _repeated_lefts(rows[start])
+        repeats = _find_repeats(rows, start, lefts)
+        start += 1
+        if len(repeats) < 2 or not any(field_label(rows[at][0].text) for at in repeats):
+            continue
+        first, last = repeats[0], repeats[-1]
+        while first and _is_beside(rows[first - 1], lefts):
+            first -= 1
+        while last + 1 < len(rows) and _is_beside(rows[last + 1], lefts):
+            last += 1
+        columns: list[list[Run]] = [[] for _ in lefts]
+        for run in chain(*rows[first : last + 1]):
+            columns[_column(run, lefts)].append(run)
+        found.append(columns)
+        start = last + 1
+    return found
+
+
+def box_of(columns: Sequence[Sequence[Run]]) -> Box:
+    """The rectangle around columns."""
+    return union([run.box for column in columns for run in column])
+
+
+def _split_at_gaps(run: Run) -> Iterator[Run]:
+    """The run; in pieces where it was moved on by typed spaces."""
+    start = 0
+    for blank, group in groupby(range(len(run.chars)), lambda at: run.chars[at].text.isspace()):
+        places = list(group)
+        if not blank or not start < places[0] < places[-1] + 1 < len(run.chars):
+            continue
+        if run.chars[places[-1] + 1].x0 - run.chars[places[0] - 1].x1 > _GAP * run.size:
+            yield run._replace(chars=run.chars[start : places[0]])
+            start = places[-1] + 1
+    yield run._replace(chars=run.chars[start:]) if start else run
+
+
+def _label(run: Run) -> str:
+    text = run.text.strip()
+    return field_label(text) or (text if letters(text) else "")
+
+
+def _repeated_lefts(row: Sequence[Run]) -> list[float]:
+    """Where the label that a row begins with stands, if it stands there again; else nothing."""
+    first, *others = map(_label, row)
+    return [run.box[0] for run in row if _label(run) == first] if first in others and first else []
+
+
+def _find_repeats(rows: Sequence[Sequence[Run]], at: int, lefts: Sequence[float]) -> list[int]:
+    """The rows from one on that repeat a label in every column, each near the one before."""
+    found = [at] if lefts else []
+    for row in range(at + 1, len(rows)):
+        if not found or row - found[-1] > _ROWS or not _fits(rows[row], lefts):
+            break
+        again = [_column(run, lefts) for run in rows[row] if _label(run) == _label(rows[row][0])]
+        if _label(rows[row][0]) and again == list(range(len(lefts))):
+            found.append(row)
+    return found
+
+
+def _column(run: Run, lefts: Sequence[float]) -> int:
+    return bisect_right(lefts, run.box[0] + _GAP * run.size) - 1
+
+
+def _fits(row: Sequence[Run], lefts: Sequence[float]) -> bool:
+    """True where no piece of a row reaches from one column into the next."""
+    return all(
+        (column := _column(run, lefts)) >= 0
+        and (column + 1 == len(lefts) or run.box[2] + run.size / 2 < lefts[column + 1])
+        for run in row
+    )
+
+
+def _is_beside(row: Sequence[Run], lefts: Sequence[float]) -> bool:
+    """True for a row with something in several columns."""
+    return _fits(row, lefts) and len({_column(run, lefts) for run in row}) > 1
