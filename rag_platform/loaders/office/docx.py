@@ -73,7 +73,7 @@ class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
 
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "8"
+    VERSION: ClassVar[str] = "9"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -301,7 +301,7 @@ class _Story:
         label = writer.labels.get(element) if not self.kind else None
         pieces = writer.reader.paragraph(element)
         if not (level or self.kind or depth) and self._names_what_follows(element, pieces):
-            level = min(writer.styled + 1, 6) if writer.parts else 1
+            level = min(writer.styled + 1 + (label.level if label else 0), 6) if writer.parts else 1
         if level:
             text, images = join_pieces(pieces, flat=True)
         elif label is not None:
@@ -345,11 +345,12 @@ class _Story:
     def _names_what_follows(self, element: Element, pieces: Sequence[Piece]) -> bool:
         """True for a bold line that is a heading to those who read it, whatever its style."""
         below, label = element.getnext(), self.writer.labels.get(element)
+        item = self.writer.labels.get(below)
         text = "".join(piece if isinstance(piece, str) else "\n" for piece in pieces).strip()
         return (
             below is not None
             and name_of(below) in ("p", "tbl")
-            and (label is None or (bool(label.text) and below not in self.writer.labels))
+            and (label is None or (bool(label.text) and (not item or item.level > label.level)))
             and _HEADS.fullmatch(text) is not None
             and self.writer.styles.is_bold(element)
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rag_platform.loaders.numerals import HAN_DIGITS, number_text
-from rag_platform.loaders.office.ooxml import Element, W, attribute, is_on
+from rag_platform.loaders.office.ooxml import DELETED, Element, W, attribute, is_on
 
 HEADING = re.compile(
     r"(?:heading|标题|標題|見出し|제목|überschrift|titre|título|titolo|заголовок)\s*(\d)",
@@ -30,10 +30,12 @@ NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)
 class Style:
     """A paragraph style as far as structure depends on it."""
 
+    style_id: str
     name: str
     based_on: str = ""
     outline: int | None = None  # 0 to 8 are heading levels, 9 is body text
-    number: tuple[str, int] | None = None  # numId and level
+    number: str | None = None  # numId
+    level: str | None = None  # of that list
 
 
 @dataclass(frozen=True)
@@ -128,13 +130,13 @@ def read_styles(root: Element) -> Styles:
             continue
         style_id = str(item.get(W + "styleId", ""))
         outline = attribute(item, "pPr/outlineLvl")
-        number = attribute(item, "pPr/numPr/numId")
-        level = attribute(item, "pPr/numPr/ilvl") or "0"
         by_id[style_id] = Style(
+            style_id,
             attribute(item, "name") or style_id,
             attribute(item, "basedOn") or "",
             int(outline) if outline and outline.isdecimal() else None,
-            (number, int(level) if level.isdecimal() else 0) if number else None,
+            attribute(item, "pPr/numPr/numId"),
+            attribute(item, "pPr/numPr/ilvl"),
         )
         if item.get(W + "default") in ("1", "true"):
             default = style_id
@@ -178,6 +180,8 @@ class _Level:
     text: str = ""
     start: int = 1
     legal: bool = False  # numbers of all levels in digits, as in 1.1 below "Article I"
+    style_id: str = ""  # of the paragraphs that are of this level unless they say another
+    restart: int | None = None  # the deepest level, from 1, that makes it begin anew; 0: none does
 
 
 @dataclass(slots=True)
@@ -186,6 +190,7 @@ class _List:
 
     levels: dict[int, _Level] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
+    link: str | None = None  # the style whose list it is
 
 
 @dataclass(slots=True)
@@ -204,11 +209,13 @@ def labels(
     lists, numberings = _definitions(numbering)
     found: dict[Element, Label] = {}
     for paragraph in paragraphs:
-        reference = _reference(paragraph, styles)
-        if reference is None or reference[0] not in numberings:
+        if any(paragraph.find(f"{W}pPr/{W}rPr/{W}{name}") is not None for name in DELETED):
+            continue  # without a mark of its own it is part of the next paragraph
+        number = numberings.get(_number_id(paragraph, styles))
+        if number is None:
             continue
-        number, level = numberings[reference[0]], min(reference[1], 8)
         counted = lists.setdefault(number.list_id, _List())
+        level = _find_level(paragraph, styles, {**counted.levels, **number.levels})
         if not number.used:
             number.used = True
             for reset in number.starts:
@@ -218,23 +225,34 @@ def labels(
     return found
 
 
-def _reference(paragraph: Element, styles: Styles) -> tuple[str, int] | None:
-    """(numId, level) of a paragraph, its own or its style's; None without a number."""
-    own, level = attribute(paragraph, "pPr/numPr/numId"), attribute(paragraph, "pPr/numPr/ilvl")
-    at = int(level) if level and level.isdecimal() else None
-    if own is None:
-        styled = next((style.number for style in styles.chain(paragraph) if style.number), None)
-        if styled is None:
-            return None
-        own, at = styled[0], at if at is not None else styled[1]
-    return None if own == "0" else (own, at or 0)
+def _number_id(paragraph: Element, styles: Styles) -> str:
+    """The numId of a paragraph, its own or its style's; "" without one."""
+    told = [attribute(paragraph, "pPr/numPr/numId")]
+    told += [style.number for style in styles.chain(paragraph)]
+    return next(filter(None, told), "")
+
+
+def _find_level(paragraph: Element, styles: Styles, levels: Mapping[int, _Level]) -> int:
+    """The level of a numbered paragraph: its own, its style's, or the one made for its style."""
+    chain = list(styles.chain(paragraph))
+    told = [attribute(paragraph, "pPr/numPr/ilvl"), *(style.level for style in chain)]
+    if level := next((item for item in told if item and item.isdecimal()), None):
+        return min(int(level), 8)
+    made = {level.style_id: at for at, level in levels.items()}
+    return next((made[style.style_id] for style in chain if style.style_id in made), 0)
 
 
 def _definitions(root: Element) -> tuple[dict[str, _List], dict[str, _Numbering]]:
     lists: dict[str, _List] = {}
     numberings: dict[str, _Numbering] = {}
+    styled: dict[str | None, _List] = {}
     for item in root.iter(W + "abstractNum") if root is not None else ():
-        lists[str(item.get(W + "abstractNumId"))] = _List(dict(_levels(item)))
+        link, name = attribute(item, "numStyleLink"), str(item.get(W + "abstractNumId"))
+        lists[name] = _List(dict(_levels(item)), link=link)
+        styled[attribute(item, "styleLink")] = lists[name]
+    lists = {
+        name: styled.get(item.link, item) if item.link else item for name, item in lists.items()
+    }
     for item in root.iter(W + "num") if root is not None else ():
         number = _Numbering(attribute(item, "abstractNumId") or "")
         for override in item.iter(W + "lvlOverride"):
@@ -251,6 +269,7 @@ def _levels(item: Element) -> Iterator[tuple[int, _Level]]:
     for level in item.iter(W + "lvl"):
         start = attribute(level, "start") or "1"
         number = str(level.get(W + "ilvl", "0"))
+        restart = attribute(level, "lvlRestart")
         yield (
             int(number) if number.isdecimal() else 0,
             _Level(
@@ -258,6 +277,8 @@ def _levels(item: Element) -> Iterator[tuple[int, _Level]]:
                 attribute(level, "lvlText") or "",
                 int(start) if start.isdecimal() else 1,
                 is_on(level, "isLgl"),
+                attribute(level, "pStyle") or "",
+                int(restart) if restart and restart.isdecimal() else None,
             ),
         )
 
@@ -270,7 +291,9 @@ def _label(number: _Numbering, counted: _List, level: int) -> Label:
     first = number.starts.get(level, here.start)
     counted.counts[level] = counted.counts.get(level, first - 1) + 1
     for deeper in [at for at in counted.counts if at > level]:
-        del counted.counts[deeper]
+        restart = form(deeper).restart
+        if restart is None or level < restart:
+            del counted.counts[deeper]
     if here.form in ("bullet", "none"):
         return Label("" if here.form == "bullet" else re.sub(r"%\d", "", here.text).strip(), level)
 

@@ -57,6 +57,13 @@ w:val="&#xF0B7;"/></w:lvl></w:abstractNum>
 <w:abstractNum w:abstractNumId="3"><w:lvl w:ilvl="0"><w:numFmt w:val="upperRoman"/><w:lvlText \
 w:val="Article %1."/></w:lvl><w:lvl w:ilvl="1"><w:isLgl/><w:lvlText w:val="%1.%2"/></w:lvl>\
 <w:lvl w:ilvl="2"><w:isLgl w:val="0"/><w:lvlText w:val="%1.%2.%3"/></w:lvl></w:abstractNum>
+<w:abstractNum w:abstractNumId="4"><w:styleLink w:val="legal"/>
+<w:lvl w:ilvl="0"><w:lvlText w:val="PART %1"/></w:lvl>
+<w:lvl w:ilvl="1"><w:lvlRestart w:val="0"/><w:pStyle w:val="article"/><w:lvlText \
+w:val="%2."/></w:lvl>
+<w:lvl w:ilvl="2"><w:numFmt w:val="lowerLetter"/><w:lvlText w:val="(%3)"/></w:lvl></w:abstractNum>
+<w:abstractNum w:abstractNumId="5"><w:numStyleLink w:val="legal"/></w:abstractNum>
+<w:num w:numId="6"><w:abstractNumId w:val="5"/></w:num>
 <w:num w:numId="5"><w:abstractNumId w:val="3"/></w:num>
 <w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num><w:num w:numId="2"><w:abstractNumId \
 w:val="1"/></w:num>
@@ -189,6 +196,29 @@ def test_a_legal_level_prints_all_its_numbers_in_digits(tmp_path):
     facts = loaded(written(tmp_path, body + p("Dues", "1", number="5", level=2)))
     headings = [line.lstrip("# ") for line in facts.text.splitlines() if line.startswith("#")]
     assert headings == ["Article I. Parts", "1.1 Fees", "I.1.1 Dues"]
+
+
+def test_styles_tell_lists_and_levels_and_articles_are_counted_through_all_parts(tmp_path):
+    styles = """
+<w:style w:styleId="article"><w:name w:val="Article"/><w:pPr><w:numPr><w:numId w:val="6"/>\
+</w:numPr></w:pPr></w:style>
+<w:style w:styleId="item"><w:name w:val="Item"/><w:basedOn w:val="article"/><w:pPr><w:numPr>\
+<w:ilvl w:val="2"/></w:numPr></w:pPr></w:style>
+"""
+    gone = p("gone", "article").replace("</w:pPr>", "<w:rPr><w:del/></w:rPr></w:pPr>")
+    gone = gone.replace("<w:r>", "<w:del><w:r>").replace("</w:r>", "</w:r></w:del>")
+    body = p("x", number="6") + p("a", "article") + p("b", "item") + p("c", "item") + gone
+    body += p("y", number="6") + p("d", "article") + p("e", "item")
+    facts = loaded(written(tmp_path, body, styles=STYLES + styles))
+    assert [line.strip(" -") for line in facts.text.splitlines()] == [
+        "PART 1 x",
+        "1. a",
+        "(a) b",
+        "(b) c",
+        "PART 2 y",
+        "2. d",
+        "(a) e",
+    ]
 
 
 def test_tables_spell_out_merged_cells_and_prove_each_row(tmp_path):
@@ -659,4 +689,23 @@ def test_a_line_in_bold_type_is_a_heading_where_no_style_says_so(tmp_path: Path)
         "## Delivery",
         "In May.",
         "The end\n",
+    ]
+
+
+def test_a_numbered_line_in_bold_type_is_the_heading_of_the_clauses_below_it(
+    tmp_path: Path,
+) -> None:
+    def b(text: str, level: int = 0) -> str:
+        return p(f"<w:r><w:rPr><w:b/></w:rPr><w:t>{text}</w:t></w:r>", number="5", level=level)
+
+    body = b("Fees") + p("Rent is due.", number="5", level=1) + b("Late fees", 1)
+    body += p("Two per cent.", number="5", level=2) + b("Term") + b("Years")
+    assert loaded(written(tmp_path, p("x") + body + p("y"))).text.split("\n\n") == [
+        "x",
+        "## Article I. Fees",
+        "    - 1.1 Rent is due.",
+        "### 1.2 Late fees",
+        "        - I.2.1 Two per cent.\n- Article II. Term",
+        "## Article III. Years",
+        "y\n",
     ]
