@@ -38,7 +38,7 @@ class EpubLoader(ZipLoader):
     """Reads books without copy protection."""
 
     NAME: ClassVar[str] = "epub"
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -60,7 +60,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "12"
+    VERSION: ClassVar[str] = "13"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rag_platform.loaders.markup.html_styles import hidden_by, reason_of
+from rag_platform.loaders.markup.html_styles import hidden_by, reason_of, without_display
 from rag_platform.loaders.parts import Image, longest_ticks
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _TEXTLESS = _TICKED | set("hidden password submit button reset image file range 
 _UNREAD = {"button": "control", "svg": "drawing"}  # of SKIPPED what a reader sees
 SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
 LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
+_OPENED = {"dd", "div", "p", "section"}  # behind the title of an accordion; a list is a menu
 _OPENERS = {"accordion", "collapsible"}  # classes of buttons with a title, as tutorials write them
 MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
 CODE = {"code", "kbd", "samp", "tt"}
@@ -125,26 +126,37 @@ def _is_title(element: _Element) -> bool:
     """
     if element.tag != "button":
         return False
-    heading = next(element.iterancestors(*HEADINGS, "dt"), None)
-    if heading is not None and _own_words(heading) == _own_words(element):
-        return True
     opens = not _OPENERS.isdisjoint(element.get("class", "").lower().split())
-    return opens or bool(opened_by(element))
+    return opens or _titled(element) is not element or bool(opened_by(element))
 
 
-def opened_by(button: _Element) -> list[str]:
-    """The ids of what a button says that it opens and closes; none of a menu."""
-    if button.get("aria-expanded") is None or button.get("aria-haspopup"):
+def _titled(button: _Element) -> _Element:
+    """The heading or term of which a button is all, else the button itself."""
+    heading = next(button.iterancestors(*HEADINGS, "dt"), None)
+    return button if heading is None or _own_words(heading) != _own_words(button) else heading
+
+
+def opened_by(button: _Element) -> list[_Element]:
+    """What a button opens and closes: the elements that it names, else that behind its title; none
+    of a menu.
+    """
+    title = _titled(button)
+    says = button.get("aria-expanded") is not None
+    if button.get("aria-haspopup") or not (says or title is not button):
         return []
-    return str(button.get("aria-controls", "")).split()
+    names = str(button.get("aria-controls", "")).split()
+    below = title.getnext()
+    if says and names:
+        return [item for name in names for item in button.xpath("id($name)", name=name)]
+    return [below] if below is not None and below.tag in _OPENED else []
 
 
 def show_what_opens(root: _Element) -> None:
     """Show what is hidden only until the button with its title is pressed, as `details` are."""
-    names = {name for button in root.iter("button") for name in opened_by(button)}
-    for element in root.iter() if names else ():
-        if element.get("id") in names:
-            element.attrib.pop("hidden", None)
+    for element in [item for button in root.iter("button") for item in opened_by(button)]:
+        element.attrib.pop("hidden", None)
+        if style := element.get("style"):
+            element.set("style", without_display(style))
 
 
 def _own_words(element: _Element) -> str:

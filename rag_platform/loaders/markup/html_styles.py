@@ -43,6 +43,11 @@ def hidden_by(style: str) -> str:
     return next((name for name, value in told.items() if _hides(name, value)), "")
 
 
+def without_display(style: str) -> str:
+    """The inline style without what says whether its element is displayed."""
+    return _DECLARATION.sub(lambda found: "" if found[1].lower() == "display" else found[0], style)
+
+
 def reason_of(name: str) -> str:
     """Why text is not seen that this property hides."""
     return _REASONS[name]

@@ -51,7 +51,7 @@ class MailLoader:
     """Reads one mail: subject, addresses, date and text; attachments are named, not read."""
 
     NAME: ClassVar[str] = "eml"
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -87,7 +87,7 @@ class MhtmlLoader:
     """Reads a page that a browser saved with its images in one file."""
 
     NAME: ClassVar[str] = "mhtml"
-    VERSION: ClassVar[str] = "10"
+    VERSION: ClassVar[str] = "11"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -154,6 +154,13 @@ def body(tmp_path: Path, content: str) -> str:
             "<button aria-expanded=false aria-controls=m aria-haspopup=menu>File</button>",
             "Returns\n\n30 days.\n\n**Post**\n\nPaid.\n\nWarranty\n\n2 years.",
         ),
+        (
+            "<style>.a{display:none}</style><h3><button>Fees?</button></h3><div class=a>Two.</div>"
+            "<button aria-expanded=false>Term?</button><p hidden>A year.</p>"
+            "<button aria-expanded=false aria-controls=z>Due?</button><div class=a id=z>May.</div>"
+            "<h3>Plain</h3><div class=a>no</div><button>Buy</button><p hidden>no</p>",
+            "### Fees?\n\nTwo.\n\nTerm?\n\nA year.\n\nDue?\n\nMay.\n\n### Plain",
+        ),
         ("<span><div>in</div>out</span>", "in\n\nout"),
         (
             "<p># no heading</p><p>```</p><p>a &lt;b&gt; &amp; ![x](y)</p>",
