@@ -30,7 +30,8 @@ _STEP = re.compile(r"([a-z]+?)(?:\[([\d-]+)\]|=([\d-]+)|(\d+))?")
 _JOINT = re.compile(r"( to |, )(?=[a-z]+\d*[=/])")  # not inside the name of a sheet
 _PART = re.compile(r"part=([^;]*)(?:;|$)")  # of a book, mail or saved page
 _XPATH = re.compile(r"xpath=[^;]*(?:;nodes=[\d-]+)?")
-_UNSAID = ("body", "shape", "head")  # where every paragraph stands, and what nobody can count
+# where every paragraph stands, and what nobody can count
+_UNSAID = ("body", "shape", "head", "note")
 
 
 def format_place(

@@ -70,13 +70,18 @@ class Group:
     rows: tuple[int, int]
     head: tuple[int, ...] = ()
     lines: tuple[int, int] | None = None
+    column: int = 0  # of a note on a cell, from 1
 
     def locator(self, sheet: str) -> str:
-        """`sheet=Q1;rows=3-9;head=1`, without the sheet where the file has none."""
+        """`sheet=Q1;rows=3-9;head=1`, without the sheet where the file has none; for a note
+        `sheet=Q1;rows=3;note=2`.
+        """
         parts = [f"sheet={escape_locator(sheet)}"] if sheet else []
         parts.append(f"rows={_range(self.rows)}")
         if self.head:
             parts.append(f"head={_range((self.head[0], self.head[-1]))}")
+        if self.column:
+            parts.append(f"note={self.column}")
         return ";".join(parts)
 
 

@@ -29,12 +29,14 @@ from rag_platform.loaders.office.number_formats import (
     format_number,
     format_partial_date,
 )
-from rag_platform.loaders.office.ooxml import Package, copy_parts, open_plain
+from rag_platform.loaders.office.ooxml import A, Package, copy_parts, open_plain
 from rag_platform.loaders.office.sheet_tables import (
+    Group,
     Row,
     Size,
     find_problem,
     group_rows,
+    one_line,
     sheet_parts,
 )
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
@@ -223,7 +225,7 @@ class XlsxLoader(ZipLoader):
     hidden_sheets: bool = False
 
     NAME: ClassVar[str] = "xlsx"
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -244,7 +246,9 @@ class XlsxLoader(ZipLoader):
         size = Size(self.group_chars, self.group_tokens)
         shown = [sheet for sheet in book.sheets if self.hidden_sheets or not sheet.hidden]
         pieces = [
-            (sheet.name, found) for sheet in shown if (found := list(group_rows(sheet.rows, size)))
+            (sheet.name, found)
+            for sheet in shown
+            if (found := [*group_rows(sheet.rows, size), *sheet.notes])
         ]
         joined = join_parts(sheet_parts(pieces), "no visible sheet holds a cell; nothing to index")
         hidden = [sheet.name for sheet in book.sheets if sheet.hidden]
@@ -268,10 +272,9 @@ class XlsxLoader(ZipLoader):
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose cells do not say what its lines say."""
         self.require(path, ".xlsx")
-        sheets = {
-            sheet.name: {row.number: row for row in sheet.rows}
-            for sheet in read_workbook(path, self.max_cells).sheets
-        }
+        read = read_workbook(path, self.max_cells).sheets
+        sheets = {sheet.name: {row.number: row for row in sheet.rows} for sheet in read}
+        notes = {(note.locator(sheet.name), note.text) for sheet in read for note in sheet.notes}
         bad: dict[int, str] = {}
         for block in blocks:
             name = sheet_of(block.locator)
@@ -280,12 +283,14 @@ class XlsxLoader(ZipLoader):
             elif block.kind == "heading":
                 if text[block.start : block.end] != f"# {' '.join(name.split())}":
                     bad[block.ordinal] = f"the heading is not the name of sheet {name!r}"
+            elif ";note=" in block.locator:
+                if (block.locator, text[block.start : block.end]) not in notes:
+                    bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
             elif reason := find_problem(text, block, sheets[name]):
                 bad[block.ordinal] = reason
         return bad
 
 
-_TEXT = re.compile(rb"<(?:\w+:)?t(?:\s[^>]*)?>\s*[^<\s]")  # of a drawing
 _ESCAPED = re.compile(r"_x(00[01][0-9A-Fa-f])_")
 MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384  # the format's own
 Place = tuple[int, int]  # row and column, from 1
@@ -293,12 +298,13 @@ Place = tuple[int, int]  # row and column, from 1
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One sheet: its rows in order, merged cells spelled out."""
+    """One sheet: its rows in order, merged cells spelled out; comments and text boxes as notes."""
 
     name: str
     hidden: bool
     rows: tuple[Row, ...]
     warnings: tuple[str, ...] = ()
+    notes: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +357,9 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
                     told: tuple[str, ...] = (said,) if extras.formulas else ()
                     if extras.hidden:
                         told += (f"hidden {' and '.join(sorted(extras.hidden))} were read too",)
-                    sheets.append(Sheet(sheet.title, sheet.sheet_state != "visible", rows, told))
+                    notes = tuple(_find_notes(package, sheet._worksheet_path.lstrip("/"), rows))
+                    hidden = sheet.sheet_state != "visible"
+                    sheets.append(Sheet(sheet.title, hidden, rows, told, notes))
                 metadata = _metadata(book.properties)
                 unread = tuple(_find_unread(package))
         except DocumentError:
@@ -426,13 +434,9 @@ def _metadata(properties: Any) -> Json:
 def _find_unread(package: Package) -> Iterator[str]:
     """A warning for each kind of part that holds content and is not read."""
     names = package.archive.namelist()
-    drawings = (name for name in names if re.fullmatch(r"xl/drawings/drawing\d*\.xml", name))
-    if count := sum(_TEXT.search(package.archive.read(name)) is not None for name in drawings):
-        yield f"sheets with text boxes that were not read: {count}"
     for pattern, said in (
         (r"xl/charts/chart\d*\.xml", "charts"),
         (r"xl/media/.+", "pictures"),
-        (r"xl/(threadedC|c)omments/?.*\.xml", "files of cell comments"),
         (r"xl/pivotTables/pivotTable\d*\.xml", "definitions of pivot tables"),
     ):
         if count := sum(re.fullmatch(pattern, name) is not None for name in names):
@@ -440,6 +444,40 @@ def _find_unread(package: Package) -> Iterator[str]:
 
 
 # --- beside the values --------------------------------------------------------------------------
+
+
+def _find_notes(package: Package, part: str, rows: Sequence[Row]) -> Iterator[Group]:
+    """The comments of a sheet, behind the cell that each is on, and its text boxes."""
+    roots: dict[str, list[Any]] = {"comments": [], "threadedComment": [], "drawing": []}
+    for relation in package.relations(part).values():
+        if relation.kind in roots and (root := package.root(relation.target)) is not None:
+            roots[relation.kind].append(root)
+    cells = {row.number: row.cells for row in rows}
+    threads = [item for root in roots["threadedComment"] for item in root]
+    threaded = {
+        item.get("ref") for item in threads
+    }  # each stands in a comment for older Excel, too
+    plain = [item for root in roots["comments"] for item in root.iter("{*}comment")]
+    found: list[tuple[Place, str]] = []
+    for item in [item for item in plain if item.get("ref") not in threaded] + threads:
+        ref = item.get("ref", "")
+        words = " ".join("".join(item.itertext()).split())
+        if words and (place := _place(ref)):
+            row = cells.get(place[0], ())
+            label = next(filter(None, row), "")
+            said = ", ".join(dict.fromkeys(filter(None, (label, *row[place[1] - 1 : place[1]]))))
+            found.append(
+                (place, f"{ref} ({one_line(said)}): {words}" if said else f"{ref}: {words}")
+            )
+    for anchor in (item for root in roots["drawing"] for item in root.iterfind("{*}*[{*}from]")):
+        lines = ("".join(line.itertext(f"{A}t")) for line in anchor.iter(f"{A}p"))
+        if words := " ".join(" ".join(lines).split()):
+            row_, column = (
+                int(anchor.findtext(f"{{*}}from/{{*}}{name}")) for name in ("row", "col")
+            )
+            found.append(((row_ + 1, column + 1), words))
+    for (number, column), words in sorted(found, key=lambda item: item[0]):
+        yield Group("paragraph", words, (number, number), column=column)
 
 
 def _read_extras(sheet: Any, package: Package) -> _Extras:

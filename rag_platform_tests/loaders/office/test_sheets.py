@@ -11,8 +11,10 @@ import openpyxl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from openpyxl.comments import Comment
 
 from rag_platform.errors import DocumentError
+from rag_platform.loaders.office.ooxml import A
 from rag_platform.loaders.office.sheet_tables import (
     Row,
     Size,
@@ -282,26 +284,50 @@ def test_merged_cells_links_formulas_and_hidden_sheets(tmp_path):
     assert "# secret" in XlsxLoader(hidden_sheets=True).load(tmp_path / "a.xlsx", "a.xlsx").text
 
 
-def test_text_boxes_and_hidden_rows_and_columns_are_told(tmp_path):
-    made = openpyxl.Workbook()
-    for line in (["name", "pay"], ["Ann", 12], ["Bob", 14]):
-        made.active.append(line)
+def test_hidden_rows_and_columns_are_told(tmp_path):
+    made = openpyxl.load_workbook(book(tmp_path, S=[["name", "pay"], ["Ann", 12], ["Bob", 14]]))
     made.active.row_dimensions[2].hidden = True
     made.active.column_dimensions["B"].hidden = True
     made.save(tmp_path / "a.xlsx")
-    with zipfile.ZipFile(tmp_path / "a.xlsx", "a") as package:
-        for number, text in ((1, "  "), (2, "Paid monthly")):
-            package.writestr(
-                f"xl/drawings/drawing{number}.xml",
-                '<d xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><a:p><a:r>'
-                f"<a:t>{text}</a:t></a:r></a:p></d>",
-            )
     facts = XlsxLoader().load(tmp_path / "a.xlsx", "a.xlsx")
     assert "| Ann | 12 |" in facts.text
-    assert facts.summary.warnings == (
-        "sheet 'Sheet': hidden columns and rows were read too",
-        "sheets with text boxes that were not read: 1",
+    assert facts.summary.warnings == ("sheet 'S': hidden columns and rows were read too",)
+
+
+def test_comments_and_text_boxes_stand_behind_the_rows_of_their_sheet(tmp_path):
+    made = openpyxl.load_workbook(book(tmp_path, S=[["name", "pay"], ["Ann", 12], ["Bob", 14]]))
+    for place, said in (("B3", "with\nbonus"), ("A2", "[Threaded comment]"), ("D9", "later")):
+        made.active[place].comment = Comment(said, "Eve")
+    made.save(tmp_path / "a.xlsx")
+    related, ns = (
+        b'<Relationship Id="%s" Type="x/%s" Target="../drawings/%s.xml"/>',
+        b"xmlns:a='%s'",
     )
+    path = rewritten(
+        tmp_path / "a.xlsx",
+        tmp_path / "b.xlsx",
+        b"</Relationships>",
+        related % (b"t", b"threadedComment", b"t")
+        + related % (b"d", b"drawing", b"d")
+        + b"</Relationships>",
+    )
+    box = b"<x><from><col>0</col><row>4</row></from><a:p><a:r><a:t>%s</a:t></a:r></a:p></x>"
+    with zipfile.ZipFile(path, "a") as package:
+        package.writestr("xl/drawings/t.xml", '<t><c ref="A2"><text>on leave</text></c></t>')
+        drawn = box % b"Paid monthly." + box % b" "
+        package.writestr("xl/drawings/d.xml", b"<d %s>%s</d>" % (ns % A[1:-1].encode(), drawn))
+    facts = XlsxLoader().load(path, "b.xlsx")
+    assert facts.summary.warnings == ()
+    assert facts.text.split("\n\n")[2:] == [
+        "A2 (Ann): on leave",
+        "B3 (Bob, 14): with bonus",
+        "Paid monthly.",
+        "D9: later\n",
+    ]
+    assert facts.blocks[3].locator == "sheet=S;rows=3;note=2"
+    assert XlsxLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    other = facts.text.replace("14): with", "14): sans")
+    assert list(XlsxLoader().verify_blocks(path, other, facts.blocks)) == [3]
 
 
 def test_a_lying_dimension_loses_no_row(tmp_path):
