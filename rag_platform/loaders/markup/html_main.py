@@ -107,7 +107,16 @@ def _choose_main(page: Page, marked: Sequence[int]) -> _Element | None:
 def _find_apart(page: Page, main: _Element) -> set[int]:
     """Numbers of the pieces that are navigation, or that the page names as surroundings."""
     around = {main, *main.iterancestors()}
-    named = {item for item in page.root.iter("*") if item not in around and _is_surrounding(item)}
+    flows = {
+        piece.element.getparent()
+        for piece, own in zip(page.pieces, page.letters, strict=True)
+        if piece.kind == "paragraph" and _count_prose(piece, len(own)) >= MIN_MARK
+    }
+    named = {
+        item
+        for item in page.root.iter("*")
+        if item not in around and _is_surrounding(item, item.getparent() in flows)
+    }
     return {
         number
         for number, piece in enumerate(page.pieces)
@@ -170,12 +179,17 @@ def _is_peer(element: _Element, other: _Element) -> bool:
     )
 
 
-def _is_surrounding(element: _Element) -> bool:
-    """True where the id, class or role of an element says that it surrounds the content."""
+def _is_surrounding(element: _Element, among_text: bool) -> bool:
+    """True where the id, class or role of an element says that it surrounds the content; a sidebar
+    among paragraphs is one of a book.
+    """
     if element.tag == "article":
         return False
     words = _NAME_WORD.findall(" ".join(element.get(name, "") for name in ("id", "class", "role")))
-    return not _SURROUNDINGS.isdisjoint(word.lower() for word in words)
+    return any(
+        word in _SURROUNDINGS and not (among_text and word == "sidebar")
+        for word in map(str.lower, words)
+    )
 
 
 def begins_title(piece: Piece, title: str) -> bool:

@@ -42,7 +42,7 @@ class NotebookLoader:
     """Reads notebooks of version 3 and 4; nothing in them is run."""
 
     NAME: ClassVar[str] = "ipynb"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -441,6 +441,12 @@ ACID = "<p>Use citric acid, thirty grams a litre, and let it stand overnight in 
             " class=right><h3>Open</h3><p>Daily from nine until five in May.</p></div></div>",
             "masts Open Daily",
         ),
+        # a sidebar of a book, among its paragraphs
+        (
+            f"<div class=section><h1>Storm</h1>{STORM}{REST}<div class=sidebar><p>Masts are of"
+            " spruce.</p></div></div>",
+            "harbour spruce",
+        ),
         # a list of comments of one make, each short
         (
             f"<div class=post>{STORM}{REST}</div><div class=post>I saw it from the pier.</div>"
