@@ -102,9 +102,11 @@ _OFFICE = (".docx", ".xlsx", ".pptx", ".epub")  # what an archive may be found t
 _CONVERSIONS = {".doc": "docx", ".odt": "docx", ".rtf": "docx", ".xls": "xlsx", ".ods": "xlsx"}
 _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".7z", ".rar")
 _REMEDIES = {
-    ".xlsb": "save it as .xlsx",
-    ".ppt": "save it as PDF",
-    ".odp": "save it as PDF",
+    **dict.fromkeys((".xlsb", ".et"), "save it as .xlsx"),
+    **dict.fromkeys((".ppt", ".odp", ".dps"), "save it as PDF"),
+    ".wps": "save it as .docx",
+    ".msg": "save it as .eml",
+    ".mbox": "save its mails as .eml files",
     **dict.fromkeys(_ARCHIVES, "unpack it and ingest the folder"),
     **{
         suffix: f"save it as .{kind} (LibreOffice: `soffice --headless --convert-to {kind} FILE`)"

@@ -93,6 +93,8 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy):
     [
         ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "soffice"),
         ("deck.ppt", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "save it as PDF"),
+        ("合同.wps", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "save it as .docx"),
+        ("inbox.mbox", b"From ann Tue Mar  5 09:30:00 2024\n", "save its mails as .eml files"),
         ("photo.png", b"\x89PNG\r\n\x1a\n", "image/png"),
     ],
 )
