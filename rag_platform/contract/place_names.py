@@ -82,8 +82,8 @@ def _format_step(step: str, language: str) -> str | None:
     """A step in words, empty where they say nothing; None for one that is not known."""
     if step.startswith("sheet="):
         return translate("sheet {name}", language, name=unquote(step.removeprefix("sheet=")))
-    if step == "notes":
-        return translate("notes", language)
+    if step in ("notes", "comments"):
+        return translate(step, language)
     if step.startswith("header="):  # of a mail
         return translate("mail header", language)
     match = _STEP.fullmatch(step)

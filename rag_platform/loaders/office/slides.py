@@ -3,7 +3,7 @@ order of its shapes.
 
 Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them, with
 `5.2` for the second that has the id 5), `slide=3` for the heading of a slide without a title, and
-`slide=3;notes`. The proof reads the XML of the slide without python-pptx.
+`slide=3;notes` or `slide=3;comments`. The proof reads the XML of the slide without python-pptx.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
 
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -208,6 +208,11 @@ class _Reading:
                 "\n".join(f"> {line.strip()}" for line in lines),
                 f"slide={number};notes",
             )
+        for relation in slide.part.rels.values():
+            if relation.reltype.endswith("/comments"):
+                said = read_comments(parse_part(relation.target_part.blob))
+                text = "\n".join(f"> {line}" for line in said)
+                yield from [Part("paragraph", text, f"slide={number};comments")] if text else []
 
     def _shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
         if (title is not None and shape._element is title._element) or _is_unseen(shape._element):
@@ -264,6 +269,16 @@ class _Reading:
             return
         texts = [f"\\{words}" if _LINE_SPECIAL.match(words) else words for _, _, words in lines]
         yield Part("footer" if kind in _FURNITURE else "paragraph", "\n\n".join(texts), place)
+
+
+def read_comments(root: Any) -> list[str]:
+    """The words of each comment on a slide, then of its answers, a line each; PowerPoint 365 writes
+    them in another form.
+    """
+    paths = ("{*}text", "{*}txBody", "{*}replyLst/{*}reply/{*}txBody")
+    bodies = [body for item in root.iter("{*}cm") for path in paths for body in item.iterfind(path)]
+    lines = (" ".join("".join(line.itertext()) for line in list(body) or [body]) for body in bodies)
+    return [words for line in lines if (words := " ".join(line.split()))]
 
 
 def _open_alternatives(slide: Any) -> None:
@@ -403,10 +418,13 @@ class _Source:
         """The text that the XML holds at a locator, with the numbers of lists where `numbered`;
         None where nothing is.
         """
-        match = re.fullmatch(r"slide=(\d+)(?:;shape=(\d+(?:\.\d+)?)|;(notes))?", locator)
+        match = re.fullmatch(r"slide=(\d+)(?:;shape=(\d+(?:\.\d+)?)|;(notes|comments))?", locator)
         if match is None or not 1 <= int(match[1]) <= len(self._slides):
             return None
         slide = self._slides[int(match[1]) - 1]
+        if match[3] == "comments":
+            comments = self._package.root(self._package.related_part(slide, "comments"))
+            return None if comments is None else " ".join(read_comments(comments))
         if match[3]:
             notes = self._package.root(self._package.related_part(slide, "notesSlide"))
             for item in notes.iter(f"{P}sp") if notes is not None else ():

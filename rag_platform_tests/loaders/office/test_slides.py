@@ -13,8 +13,11 @@ import pptx
 import pytest
 from pptx.chart.data import CategoryChartData, XyChartData
 from pptx.enum.chart import XL_CHART_TYPE
+from pptx.opc.package import Part
+from pptx.opc.packuri import PackURI
 from pptx.util import Inches
 
+from rag_platform.contract.place_names import format_locator
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.office.slides import SlidesLoader
 from rag_platform_tests.conftest import PICTURE
@@ -93,6 +96,31 @@ def test_slides_read_as_markdown(show: Path) -> None:
     ) == ("Budget 预算", 2, "Ann")
     assert facts.summary.warnings == ("hidden slides were read too: 2",)
     assert SlidesLoader().verify_blocks(show, facts.text, facts.blocks) == {}
+
+
+OLD = '<m xmlns="a"><cm><text>Ask Bo.</text></cm><cm><text/></cm><cm><text>Why?</text></cm></m>'
+NEW = (
+    '<m xmlns="b" xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><cm><replyLst>'
+    "<reply><txBody><a:p><a:r><a:t>Because.</a:t></a:r></a:p></txBody></reply></replyLst><txBody>"
+    "<a:p><a:r><a:t>Why</a:t></a:r></a:p><a:p><a:r><a:t>so?</a:t></a:r></a:p></txBody></cm></m>"
+)
+
+
+@pytest.mark.parametrize(
+    ("xml", "said"), [(OLD, "> Ask Bo.\n> Why?\n"), (NEW, "> Why so?\n> Because.\n")]
+)
+def test_the_comments_on_a_slide_stand_behind_it(tmp_path: Path, xml: str, said: str) -> None:
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[5])
+    slide.shapes.title.text = "Plan"
+    name, package = PackURI("/ppt/comments/comment1.xml"), slide.part.package
+    slide.part.relate_to(Part(name, "x/y", package, xml.encode()), "x/comments")
+    made.save(str(tmp_path / "a.pptx"))
+    facts = SlidesLoader().load(tmp_path / "a.pptx", "a.pptx")
+    assert facts.text == f"# Plan\n\n{said}"
+    assert facts.blocks[-1].locator == "slide=1;comments"
+    assert format_locator("slide=1;comments") == "slide 1, comments"
+    assert SlidesLoader().verify_blocks(tmp_path / "a.pptx", facts.text, facts.blocks) == {}
 
 
 def test_shapes_that_are_switched_off_are_left_out(tmp_path: Path) -> None:
