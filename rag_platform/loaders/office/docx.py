@@ -446,7 +446,7 @@ class _Story:
             filled = [cell for cell in cells if join_pieces(cell)[0]]
             for number, cell in enumerate(filled):
                 found += [" " if number == 0 else ", ", *cell[1:]]
-            found += ["; "] if filled else []
+            found += [";"] if filled else []
         return found[:-1] if found else found
 
     def _notes(self) -> None:

@@ -223,7 +223,7 @@ def test_styles_tell_lists_and_levels_and_articles_are_counted_through_all_parts
 
 def test_tables_spell_out_merged_cells_and_prove_each_row(tmp_path):
     span, start, below = '<w:gridSpan w:val="2"/>', '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
-    inner = f"<w:tbl><w:tr>{tc('x')}{tc('y')}</w:tr></w:tbl>"
+    inner = f"<w:tbl><w:tr>{tc('x')}{tc('y')}</w:tr><w:tr>{tc('v')}</w:tr></w:tbl>"
     rows = (
         [tc("Name"), tc("Sizes", span)],
         [tc("a|b", start), tc("1"), tc(inner + p("z"))],
@@ -235,7 +235,7 @@ def test_tables_spell_out_merged_cells_and_prove_each_row(tmp_path):
     assert facts.text.splitlines()[2:6] == [
         "| Name | Sizes | Sizes |",
         "| --- | --- | --- |",
-        "| a\\|b | 1 | x, y z |",
+        "| a\\|b | 1 | x, y; v z |",
         "| a\\|b | 1. n | 3 |",
     ]
     assert [block.locator for block in facts.blocks] == [
