@@ -40,10 +40,14 @@ MAX_PARTS = 2_000
 MAX_DEPTH = 8  # mails in one another
 TEXT = "text/plain"
 REPORT = "message/delivery-status"
-READ = (TEXT, "text/html", "text/rfc822-headers", REPORT)
+CALENDAR = "text/calendar"
+READ = (TEXT, "text/html", "text/rfc822-headers", REPORT, CALENDAR)
 ADDRESS = re.compile(r"(?:https?|mailto):\S+")
 ENCODED_WORDS = re.compile(r"(?:=\?[^?\s]+\?[BbQq]\?[^?]*\?=\s*)*=\?[^?\s]+\?[BbQq]\?[^?]*\?=")
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
+_PROPERTY = re.compile(r"^([\w-]+)((?:;(?:\"[^\"]*\"|[^\":\n])*)?):(.*)$", re.MULTILINE)
+_TOLD = {"DTSTART": "Start", "DTEND": "End", "RRULE": "Repeats", "LOCATION": "Location"}
+_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 
 
 @dataclass(frozen=True)
@@ -235,9 +239,33 @@ def body_text(part: Message) -> str:
     if not isinstance(raw, bytes) or not raw.strip():
         return ""
     try:
-        return re.sub(r"\r\n?", "\n", decode(raw, _declared_charset(part)).text)
+        text = re.sub(r"\r\n?", "\n", decode(raw, _declared_charset(part)).text)
     except DocumentError:
         return ""
+    return _read_events(text) if part.get_content_type() == CALENDAR else text
+
+
+def _read_events(calendar: str) -> str:
+    """When and where the meetings of a calendar are, then their descriptions (RFC 5545)."""
+    places, described = [], []
+    for event in re.sub(r"\n[ \t]", "", calendar).split("BEGIN:VEVENT\n")[1:]:
+        own = re.split(r"^(?:BEGIN|END):", event, maxsplit=1, flags=re.MULTILINE)[0]
+        found = {name: (options, said) for name, options, said in _PROPERTY.findall(own)}
+        for name, label in _TOLD.items():
+            if value := _read_value(*found.get(name, ("", ""))):
+                places.append(f"{label}: {' '.join(value.split())}")
+        described.append(_read_value(*found.get("DESCRIPTION", ("", ""))))
+    return "\n\n".join(filter(None, ["\n".join(places), *described]))
+
+
+def _read_value(options: str, said: str) -> str:
+    """The value of a property in words, times with their zone."""
+    if match := _TIME.fullmatch(said):
+        year, month, day, hour, minute, universal = match.groups()
+        zone = re.search(r'TZID="?([^";]+)', options, re.IGNORECASE)
+        told = f" {hour}:{minute}" if hour else ""
+        return f"{year}-{month}-{day}{told}{' UTC' if universal else f' {zone[1]}' if zone else ''}"
+    return re.sub(r"\\(.)", lambda found: found[1].replace("n", "\n").replace("N", "\n"), said)
 
 
 def _page(part: Message) -> Page:
@@ -353,6 +381,10 @@ class _Reading:
         place = f"part={number}"
         if part.get_content_type() != "text/html":
             text = body_text(part)
+            if part.get_content_type() == CALENDAR and self.bodies:
+                text, _, described = text.partition("\n\n")  # the mail itself describes it
+                if described:
+                    self.hidden.append(HiddenText(0, "alternative", " ".join(described.split())))
             at = 0
             for end, after in [
                 *(match.span() for match in BLANK_LINES.finditer(text)),

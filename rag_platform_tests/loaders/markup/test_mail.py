@@ -176,14 +176,50 @@ def test_of_alternatives_the_one_that_says_less_is_left_out_and_what_only_it_say
     message["Subject"] = "S"
     message.set_content(plain)
     message.add_alternative(page, subtype="html")
-    message.add_alternative("BEGIN:VCALENDAR\n", subtype="calendar")
     path = written(tmp_path, message)
     facts = MailLoader().load(path, "a.eml")
     assert facts.text.startswith(f"# S\n\n{text}")
     assert facts.summary.hidden == tuple(HiddenText(0, "alternative", item) for item in left_out)
-    assert facts.summary.warnings == (
-        "the attachment text/calendar was not read; save it as a file and ingest that",
-    )
+    assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+CALENDAR = """BEGIN:VCALENDAR
+BEGIN:VTIMEZONE
+DTSTART:16010101T020000
+END:VTIMEZONE
+BEGIN:VEVENT
+DESCRIPTION:Please join.\\n\\nBring
+  figures.
+LOCATION:Room Aspen\\, floor 2
+DTSTART;TZID="W. Europe":20240307T150000
+DTEND:20240307T150000Z
+RRULE:FREQ=WEEKLY
+BEGIN:VALARM
+DESCRIPTION:REMINDER
+END:VALARM
+END:VEVENT
+END:VCALENDAR
+"""
+MEETING = (
+    "Start: 2024-03-07 15:00 W. Europe\nEnd: 2024-03-07 15:00 UTC\nRepeats: FREQ=WEEKLY\n"
+    "Location: Room Aspen, floor 2\n"
+)
+DESCRIBED = "\nPlease join.\n\nBring figures.\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"), [("Join us.", f"Join us.\n\n{MEETING}"), ("", MEETING + DESCRIBED)]
+)
+def test_an_invitation_says_when_and_where(tmp_path: Path, said: str, text: str) -> None:
+    message = EmailMessage()
+    message["Subject"] = "S"
+    message.set_content(said)
+    message.add_alternative(CALENDAR, subtype="calendar")
+    path = written(tmp_path, message)
+    facts = MailLoader().load(path, "a.eml")
+    assert facts.text == f"# S\n\n{text}"
+    left_out = (HiddenText(0, "alternative", "Please join. Bring figures."),) if said else ()
+    assert (facts.summary.hidden, facts.summary.warnings) == (left_out, ())
     assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
