@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rag_platform.loaders.markup.html_styles import hidden_by, reason_of, without_display
+from rag_platform.loaders.markup.html_styles import hidden_by, reason_of, without_property
 from rag_platform.loaders.parts import Image, longest_ticks
 
 if TYPE_CHECKING:
@@ -152,11 +152,27 @@ def opened_by(button: _Element) -> list[_Element]:
 
 
 def show_what_opens(root: _Element) -> None:
-    """Show what is hidden only until the button with its title is pressed, as `details` are."""
+    """Show what is hidden only until the button with its title is pressed, as `details` are, or
+    until a script has run: what is invisible and holds most of the page, as articles of WeChat.
+    """
     for element in [item for button in root.iter("button") for item in opened_by(button)]:
         element.attrib.pop("hidden", None)
         if style := element.get("style"):
-            element.set("style", without_display(style))
+            element.set("style", without_property(style, "display"))
+    half = _count_letters(root) / 2
+    left = [root] if root.find(".//script") is not None else []
+    while left:
+        element = left.pop()
+        style = element.get("style")
+        if not style or hidden_by(style) != "visibility":
+            left.extend(element)
+        elif _count_letters(element) > half:
+            element.set("style", without_property(style, "visibility"))
+
+
+def _count_letters(element: _Element) -> int:
+    texts = element.xpath(".//text()[not(parent::script or parent::style)]")
+    return sum(len(word) for text in texts for word in text.split())
 
 
 def _own_words(element: _Element) -> str:

@@ -43,9 +43,9 @@ def hidden_by(style: str) -> str:
     return next((name for name, value in told.items() if _hides(name, value)), "")
 
 
-def without_display(style: str) -> str:
-    """The inline style without what says whether its element is displayed."""
-    return _DECLARATION.sub(lambda found: "" if found[1].lower() == "display" else found[0], style)
+def without_property(style: str, name: str) -> str:
+    """The inline style without a property that can hide its element."""
+    return _DECLARATION.sub(lambda found: "" if found[1].lower() == name else found[0], style)
 
 
 def reason_of(name: str) -> str:

@@ -265,6 +265,21 @@ def test_pictures_keep_their_address_as_written(tmp_path: Path) -> None:
 # --- what is left out ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("inside", "script", "said"),
+    [
+        ("x" * 9, "<script>no();no();</script>", "x" * 9),
+        ("x" * 8, "<script>no();no();</script>", ""),
+        ("x" * 9, "<style>b {}</style>", ""),
+    ],
+)
+def test_an_invisible_element_that_holds_most_of_a_page_waits_for_a_script(
+    tmp_path: Path, inside: str, script: str, said: str
+) -> None:
+    page = f"<div style='visibility: hidden; opacity: 0'><p>{inside}</p></div><p>a b c d 1234</p>"
+    assert body(tmp_path, page + script) == f"{said}\n\na b c d 1234".strip()
+
+
 def test_what_a_reader_does_not_see_is_left_out(tmp_path: Path) -> None:
     facts = load(
         tmp_path,
