@@ -75,7 +75,7 @@ class Cache(Generic[V]):
             return _figures(self._size, len(self._entries), self._hits, self._misses)
 
 
-def together(figures: Sequence[Json]) -> Json:
+def sum_figures(figures: Sequence[Json]) -> Json:
     """The figures of the same cache in several processes, as those of one."""
     return _figures(
         *(sum(each[name] for each in figures) for name in ("size", "entries", "hits", "misses"))

@@ -1,4 +1,4 @@
-"""What of an answer clients of the server get as fields, beside its text."""
+"""The structured part of an answer that clients of the server get beside its text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PASSAGE_KEYS = (
     *("doc_id", "section_path", "page_range", "line_range", "locator", "text", "spans"),
     *("quote", "edited_from", "namespace"),
 )
-# tokens of what stands around an answer: trace_id, warnings, braces, the cursor
+# tokens of the envelope around an answer: trace_id, warnings, braces, the cursor
 ENVELOPE_TOKENS = 280
-_BRIEF_RESULTS = 5  # that a client gets in brief: what the answer cites, then the best
+_BRIEF_RESULTS = 5  # with detail `brief`: the cited hits, then the best others
 
 
 def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
-    """What of an answer stands beside its text, each thing once; in brief each result names its
-    source itself.
+    """The structured data of an answer without repetitions; with detail `brief` each result has its
+    source_uri itself instead of a table of documents.
     """
     cited = {citation["chunk_id"] for citation in data["citations"]}
     documents: dict[str, FoundDocument] = {}
@@ -59,7 +59,7 @@ def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
         found.pop("release_id", None)
     found["results"] = results
     if brief:
-        for key in ("effective_mode", "release_id"):  # the text has them
+        for key in ("effective_mode", "release_id"):  # in the text
             found.pop(key, None)
     else:
         found["documents"] = documents
@@ -70,7 +70,7 @@ def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
 def abridge(
     result: QueryResult, numbered: Mapping[str, Citation], cited_chars: int, other_chars: int
 ) -> tuple[QueryResult, dict[str, Citation]]:
-    """The first results, those that the answer cites in any case, with snippets for texts."""
+    """The first results, including all that the answer cites, with their texts cut to snippets."""
     cited = {citation.chunk_id for citation in result.citations}
     others = [hit.chunk_id for hit in result.hits if hit.chunk_id not in cited]
     kept = cited | set(others[: max(0, _BRIEF_RESULTS - len(cited))])
@@ -91,7 +91,7 @@ def abridge(
 
 
 def _without_headings(text: str, max_chars: int) -> str:
-    """A snippet of a text from its first line that is no heading on: its place names these."""
+    """A snippet that starts at the first line that is not a heading; section paths show those."""
     lines = [line for line in text.splitlines() if line.strip()]
     first = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
     return snippet("\n".join(lines[first:]), max_chars)

@@ -1,4 +1,4 @@
-"""Questions of pages and `/api`, asked as their addresses say."""
+"""Answers and compares questions for the web pages and `/api`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from rag_platform.retrieval.constants import MAX_TOP_K
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
 
-# a page shows whole passages; only a great many of them are cut
+# a page shows whole passages, unless there are very many
 _PAGE_TOKENS = 200_000
 _MAX_CHARS = 4000
-_NONE = 10**6  # the rank of what is missing
+_UNRANKED = 10**6  # the rank of a chunk that is not in a list
 _Name = Annotated[str, Field(max_length=63)]
 _Words = Annotated[str, Field(max_length=MAX_SEARCH_CHARS)]
 _Short = Annotated[str, Field(max_length=200)]
 
 
 class Options(BaseModel):
-    """A question and how it is asked, but for its free filters."""
+    """A question and its options, except the free filters."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -61,18 +61,20 @@ class Options(BaseModel):
 
 
 class Question(Options):
-    """A question with its free filters as an object."""
+    """A question with its free filters as a JSON object."""
 
     filters: dict[str, Any] = Field(default={}, description="Filters by field.")
 
 
 class QuestionAddress(Options):
-    """A question as an address holds it: its free filters are JSON."""
+    """A question in a URL's query string, with its free filters as JSON text."""
 
     filters: str = Field(default="", max_length=4000, description="Filters by field, as JSON.")
 
     def question(self) -> Question:
-        """The question. Raises InputError `invalid_filter` for filters that are no JSON object."""
+        """The parsed question. Raises InputError `invalid_filter` unless the filters are a JSON
+        object.
+        """
         try:
             found = json.loads(self.filters.strip() or "{}")
         except (ValueError, RecursionError):
@@ -93,15 +95,15 @@ def ask(
     on_text: Callable[[str], None] | None = None,
     cancelled: threading.Event | None = None,
 ) -> AskedData:
-    """The answer to a question. Raises what `answering.engine.answer` raises, and ProviderError
-    where nothing could be searched.
+    """The answer to a question. Raises what `answering.engine.answer` raises, and ProviderError if
+    no search was possible.
     """
-    # imported with the first question: the pages show themselves without what answers need
+    # imported with the first question, so that the server starts fast
     from rag_platform.answering.engine import answer
-    from rag_platform.api.query_data import fit_query, public
+    from rag_platform.api.query_data import fit_query, redact_paths
 
     request = query_request(library, question)
-    result = public(answer(library, request, on_text=on_text, cancelled=cancelled))
+    result = redact_paths(answer(library, request, on_text=on_text, cancelled=cancelled))
     found, warnings = fit_query(result, max_tokens=_PAGE_TOKENS)
     data: Any = dict(found)
     if (failed := data.pop("failure", None)) is not None:
@@ -118,8 +120,8 @@ def compare(
     right: str,
     cancelled: threading.Event | None = None,
 ) -> ComparedData:
-    """A question asked in two ways, each `strategy:NAME`, `release:ID or date`, or empty for the
-    question as it is. Raises InputError, and what `ask` raises.
+    """A question asked in two ways. Each is `strategy:NAME`, `release:ID` (or a date), or empty for
+    the question unchanged. Raises InputError, and what `ask` raises.
     """
     from rag_platform.answering.citations import strip_marks
 
@@ -155,11 +157,11 @@ def rank_both(before: Sequence[str], after: Sequence[str]) -> list[RankedRow]:
         {"chunk_id": chunk_id, "before": left.get(chunk_id), "after": right.get(chunk_id)}
         for chunk_id in dict.fromkeys([*after, *before])
     ]
-    return sorted(rows, key=lambda row: min(row["before"] or _NONE, row["after"] or _NONE))
+    return sorted(rows, key=lambda row: min(row["before"] or _UNRANKED, row["after"] or _UNRANKED))
 
 
 def _change_question(question: Question, change: str) -> Question:
-    """The question asked in another way. Raises InputError `bad_way`."""
+    """The question with another strategy or release. Raises InputError `bad_way`."""
     kind, _, value = change.partition(":")
     if not change:
         return question
@@ -171,7 +173,7 @@ def _change_question(question: Question, change: str) -> Question:
 
 
 def query_request(library: Library, question: Question) -> QueryRequest:
-    """The question as the engine takes it. Raises InputError, NotFoundError."""
+    """The engine's request for a question. Raises InputError, NotFoundError."""
     names = choose_namespaces(library, question.namespace)
     release_id = None
     if question.release:
@@ -199,7 +201,7 @@ def query_request(library: Library, question: Question) -> QueryRequest:
 
 
 def _filters(question: Question) -> Json:
-    """The free filters and those that have a field of their own: all must hold."""
+    """The free filters combined with those that have a field of their own; all must match."""
     dates = {
         operator: day.isoformat()
         for operator, day in (("$gte", question.since), ("$lte", question.until))

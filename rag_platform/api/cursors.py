@@ -1,4 +1,4 @@
-"""Cursors: where the next page begins, as a text that callers hand back unchanged."""
+"""Pagination cursors: opaque strings that callers pass back unchanged to get the next page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rag_platform.errors import InputError
 
 
 def make_cursor(*values: Any) -> str:
-    """The cursor that holds these JSON values."""
+    """The cursor that encodes these JSON values."""
     return base64.urlsafe_b64encode(json.dumps(values, ensure_ascii=False).encode()).decode()
 
 

@@ -1,5 +1,5 @@
-"""The forms in which a document can be read: its text, its sections, its chunks, its outline, each
-cut to a budget of text.
+"""The formats in which a document can be read (text, sections, chunks, outline), each cut to a text
+budget.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from rag_platform.text.tokens import estimate_tokens
 if TYPE_CHECKING:
     from rag_platform.normalisation.edits import Normalised
 
-_FRAME_TOKENS = 300  # what ids, names and braces around the text cost
-_ROW_TOKENS = 80  # the same for one section or chunk, its path apart
+_FRAME_TOKENS = 300  # of the ids, names and braces around the text
+_ROW_TOKENS = 80  # the same for one section or chunk, without its path
 
 
-class Found(NamedTuple):
-    """A document of a release with its live version and the images it shows."""
+class PublishedDocument(NamedTuple):
+    """A document of a release with its live version and the ids of its images."""
 
     document: Document
     version: Version
@@ -45,8 +45,8 @@ class Found(NamedTuple):
 class Window(NamedTuple):
     """Which part of a document is shown, and how much of it.
 
-    `row` counts sections or chunks, `offset` characters inside that row, or of the whole text in
-    the form `md`. `pages` and `lines` are bounds, both included, for chunks alone.
+    `row` is the index of the first section or chunk, `offset` that of the first character in it (in
+    the whole text for format `md`). `pages` and `lines` are inclusive ranges, for chunks only.
     """
 
     max_chars: int | None = None
@@ -57,16 +57,18 @@ class Window(NamedTuple):
     lines: tuple[int, int] | None = None
 
 
-class Shown(NamedTuple):
-    """A part of a document, its Markdown, and the (row, offset) where the next part begins."""
+class RenderedPart(NamedTuple):
+    """A part of a document, its Markdown, and the (row, offset) of the next part, if any."""
 
     part: DocumentPart
     markdown: str
     next: tuple[int, int] | None = None
 
 
-def _markdown_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
-    """The facts with the recorded `asset://` edits, and no other."""
+def _markdown_form(
+    lease: Lease, store: Store, found: PublishedDocument, window: Window
+) -> RenderedPart:
+    """The extracted text with only the recorded `asset://` edits applied."""
     text = _read_facts(lease, store, found.version, "asset").text
     tokens = window.max_tokens
     # the text is both in `markdown` and in `md_text`
@@ -75,11 +77,11 @@ def _markdown_form(lease: Lease, store: Store, found: Found, window: Window) -> 
     end = window.offset + len(shown)
     part = _part(found, "md", len(text), len(shown), end < len(text))
     part["md_text"] = shown
-    return Shown(part, shown, (0, end) if end < len(text) else None)
+    return RenderedPart(part, shown, (0, end) if end < len(text) else None)
 
 
 def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") -> Normalised:
-    """The facts of a version with its recorded edits, or with those of one rule."""
+    """The extracted text of a version with its recorded edits applied, or only those of `rule`."""
     from rag_platform.documents.stored_facts import load_facts
     from rag_platform.normalisation.edits import apply_edits
 
@@ -90,26 +92,30 @@ def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") ->
     return apply_edits(facts.text, [edit for edit in edits if rule in ("", edit.rule)])
 
 
-def _outline_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
-    return _sections(lease, found, None, window, _Allowance(None, window.max_tokens))
+def _outline_form(
+    lease: Lease, store: Store, found: PublishedDocument, window: Window
+) -> RenderedPart:
+    return _sections(lease, found, None, window, _TextBudget(None, window.max_tokens))
 
 
-def _sections_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
+def _sections_form(
+    lease: Lease, store: Store, found: PublishedDocument, window: Window
+) -> RenderedPart:
     text = _read_facts(lease, store, found.version).text
-    return _sections(lease, found, text, window, _Allowance.of(window))
+    return _sections(lease, found, text, window, _TextBudget.of(window))
 
 
 def _sections(
-    lease: Lease, found: Found, text: str | None, window: Window, left: _Allowance
-) -> Shown:
-    """The sections in order, each with its slice of the normalised `text`, or an outline."""
+    lease: Lease, found: PublishedDocument, text: str | None, window: Window, left: _TextBudget
+) -> RenderedPart:
+    """The sections in order, each with its slice of the normalised `text`; an outline without."""
     reader = lease.release.catalog
     sections = reader.sections(found.document.doc_id)
     counts = reader.section_counts(found.version.version_id)
     rows: list[SectionPart] = []
     following, offset = None, window.offset
     for number, section in enumerate(sections[window.row :], window.row):
-        if not left.opens(_ROW_TOKENS + 2 * estimate_tokens(section.section_path)) and rows:
+        if not left.charge_row(_ROW_TOKENS + 2 * estimate_tokens(section.section_path)) and rows:
             following = (number, 0)
             break
         row = section_part(section, counts)
@@ -125,10 +131,12 @@ def _sections(
     form, shown = ("outline", total) if text is None else ("sections", left.shown)
     part = _part(found, form, total, shown, following is not None)
     part["sections"] = rows
-    return Shown(part, part_markdown(part), following)
+    return RenderedPart(part, part_markdown(part), following)
 
 
-def _chunks_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
+def _chunks_form(
+    lease: Lease, store: Store, found: PublishedDocument, window: Window
+) -> RenderedPart:
     every = lease.release.catalog.chunks_of_version(found.version.version_id)
     chunks = [
         chunk
@@ -138,13 +146,13 @@ def _chunks_form(lease: Lease, store: Store, found: Found, window: Window) -> Sh
     ]
     if not chunks and (window.pages or window.lines):
         raise _empty_range(every, window)
-    left = _Allowance.of(window)
+    left = _TextBudget.of(window)
     rows: list[ChunkPart] = []
     following, offset = None, window.offset
     for number, chunk in enumerate(chunks[window.row :], window.row):
         text = chunk.chunk_text[offset:]
-        opens = left.opens(_ROW_TOKENS + estimate_tokens(chunk.section_path))
-        if rows and not (opens and left.holds(text)):
+        has_room = left.charge_row(_ROW_TOKENS + estimate_tokens(chunk.section_path))
+        if rows and not (has_room and left.fits(text)):
             following = (number, 0)
             break
         rows.append(chunk_part(chunk, left.take(text)))
@@ -155,34 +163,35 @@ def _chunks_form(lease: Lease, store: Store, found: Found, window: Window) -> Sh
     total = sum(len(chunk.chunk_text) for chunk in chunks)
     part = _part(found, "chunks", total, left.shown, following is not None)
     part["chunks"] = rows
-    return Shown(part, part_markdown(part), following)
+    return RenderedPart(part, part_markdown(part), following)
 
 
 def _empty_range(chunks: Sequence[Chunk], window: Window) -> InputError:
-    """The error for pages or lines on which no chunk is, with those that there are."""
+    """The error for a range of pages or lines without chunks, with the ranges that have some."""
     ranges = {"pages": window.pages, "lines": window.lines}
-    asked = [f"{name} {it[0]}-{it[1]}" for name, it in ranges.items() if it]
-    there = []
+    requested = [f"{name} {it[0]}-{it[1]}" for name, it in ranges.items() if it]
+    available = []
     for name, numbers in (
         ("pages", [n for it in chunks for n in (it.page_start, it.page_end) if n is not None]),
         ("lines", [n for it in chunks for n in (it.line_start, it.line_end) if n is not None]),
     ):
-        there.append(f"{name} {min(numbers)}-{max(numbers)}" if numbers else f"no {name}")
+        available.append(f"{name} {min(numbers)}-{max(numbers)}" if numbers else f"no {name}")
     return InputError(
-        f"no passage is on {' and '.join(asked)}; those of the document have {', '.join(there)}",
+        f"no passage is on {' and '.join(requested)}; those of the document have"
+        f" {', '.join(available)}",
         code="bad_range",
     )
 
 
 def _touches(bounds: tuple[int, int] | None, first: int | None, last: int | None) -> bool:
-    """True where a span of pages or lines meets the bounds, or there are none."""
+    """True if a span of pages or lines overlaps the bounds, or there are no bounds."""
     if bounds is None:
         return True
     return first is not None and first <= bounds[1] and (last or first) >= bounds[0]
 
 
-def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
-    """The text of a document that is in none of the chunks made of it, from what is stored."""
+def dropped_data(lease: Lease, store: Store, found: PublishedDocument) -> DroppedData:
+    """The text of a document that is in none of its chunks."""
     from rag_platform.documents.kept_text import find_dropped, word_counts
     from rag_platform.documents.stored_facts import load_facts
 
@@ -218,7 +227,7 @@ def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
     return data
 
 
-Form = Callable[[Lease, Store, Found, Window], Shown]
+Form = Callable[[Lease, Store, PublishedDocument, Window], RenderedPart]
 FORMS: dict[str, Form] = {
     "md": _markdown_form,
     "sections": _sections_form,
@@ -228,7 +237,7 @@ FORMS: dict[str, Form] = {
 
 
 def cut_notice(part: DocumentPart, max_chars: int | None) -> str:
-    """What a cut says of itself, for a warning."""
+    """The warning that only a part is shown."""
     if part["format"] == "outline":
         return "not all sections are shown; next_cursor continues"
     bound = "the result budget" if max_chars is None else f"max_chars {max_chars}"
@@ -239,7 +248,7 @@ def cut_notice(part: DocumentPart, max_chars: int | None) -> str:
 
 
 def section_part(section: Section, counts: Mapping[str, int]) -> SectionPart:
-    """The public form of a section without its text; `counts` are chunks by section_id."""
+    """The public form of a section without its text; `counts` are chunk counts by section_id."""
     return {
         "section_id": section.section_id,
         "section_path": section.section_path,
@@ -250,7 +259,7 @@ def section_part(section: Section, counts: Mapping[str, int]) -> SectionPart:
 
 
 def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
-    """The public form of a chunk, with as much of its text as given."""
+    """The public form of a chunk, with `text` as its text."""
     part: ChunkPart = {
         "chunk_id": chunk.chunk_id,
         "chunk_index": chunk.chunk_index,
@@ -269,7 +278,9 @@ def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
     return part
 
 
-def _part(found: Found, form: str, total: int, shown: int, truncated: bool) -> DocumentPart:
+def _part(
+    found: PublishedDocument, form: str, total: int, shown: int, truncated: bool
+) -> DocumentPart:
     document, version = found.document, found.version
     return {
         "doc_id": document.doc_id,
@@ -290,10 +301,8 @@ def _part(found: Found, form: str, total: int, shown: int, truncated: bool) -> D
     }
 
 
-class _Allowance:
-    """Text is taken until the characters or the tokens are used up; with `max_chars` tokens do not
-    count.
-    """
+class _TextBudget:
+    """How much text may still be shown, in characters if `max_chars` is given, else in tokens."""
 
     def __init__(self, max_chars: int | None, max_tokens: int | None) -> None:
         bounded = max_chars is None and max_tokens is not None
@@ -302,22 +311,22 @@ class _Allowance:
         self.shown = 0
 
     @classmethod
-    def of(cls, window: Window) -> _Allowance:
-        """That of texts which stand in `markdown` and in a row."""
+    def of(cls, window: Window) -> _TextBudget:
+        """The budget of a format whose texts are returned twice, in `markdown` and in a row."""
         tokens = window.max_tokens
         return cls(window.max_chars, None if tokens is None else tokens // 2)
 
-    def opens(self, tokens: int) -> bool:
-        """True when another row may begin, whose frame costs `tokens`."""
+    def charge_row(self, tokens: int) -> bool:
+        """Deduct the frame of another row; True if any text of the row still fits."""
         self._tokens -= tokens
         return self._tokens > 0 and self._chars > 0
 
-    def holds(self, text: str) -> bool:
-        """True when the text would not be cut."""
+    def fits(self, text: str) -> bool:
+        """True if the text would not be cut."""
         return estimate_tokens(text) <= self._tokens and len(text) <= self._chars
 
     def take(self, text: str) -> str:
-        """The beginning of the text that still fits."""
+        """The beginning of the text that still fits, which is deducted."""
         part = _cut(text, self._chars, self._tokens)
         self.shown += len(part)
         self._chars -= len(part)
@@ -326,8 +335,8 @@ class _Allowance:
 
 
 def _cut(text: str, max_chars: float | None, max_tokens: float | None) -> str:
-    """The beginning of the text within `max_chars`, else within `max_tokens`, ended at a line end
-    where there is one late enough.
+    """The beginning of the text within `max_chars`, else within `max_tokens`, cut at a line end if
+    there is one in its second half.
     """
     end = len(text)
     if max_chars is not None and max_chars < inf:

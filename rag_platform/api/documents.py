@@ -1,5 +1,5 @@
-"""Lists the documents of a namespace and reads one of them, for server, command line and pages;
-nothing here searches or writes.
+"""Lists the documents of a namespace and reads one of them, for the server, the command line and
+the web pages. Read-only, without search.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from rag_platform.api.cursors import make_cursor, read_cursor
-from rag_platform.api.document_views import FORMS, Found, Shown, Window, cut_notice, dropped_data
+from rag_platform.api.document_views import (
+    FORMS,
+    PublishedDocument,
+    RenderedPart,
+    Window,
+    cut_notice,
+    dropped_data,
+)
 from rag_platform.contract.markdown_views import document_line, documents_markdown
 from rag_platform.contract.schema import (
     BriefDocument,
@@ -57,15 +64,15 @@ def list_documents(
     include_deleted: bool = False,
     max_tokens: int | None = None,
 ) -> DocumentsData:
-    """One page of a namespace's documents by group and source_uri; a document with two tags is in
-    two groups.
+    """One page of a namespace's documents, ordered by group and source_uri; a document with two
+    tags is in two groups.
 
-    The keys of `filter` are FILTER_KEYS. A key takes a value, or a list of which one must match.
-    `words` takes a text, of which every word must be in title, file name or source_uri; `since` and
-    `until` take dates of the last change, both included. A page has at most `limit` rows, fewer
-    where it would exceed `max_tokens`; `next_cursor` continues there, even if documents came or
-    went meanwhile. Retired and deleted documents are listed only with `include_deleted` or a status
-    filter that names them. Raises InputError, or NotFoundError `unknown_namespace`.
+    The keys of `filter` are FILTER_KEYS; a value may be a list, any item of which may match. Every
+    word of `words` must occur in title, file name or source_uri; `since` and `until` are inclusive
+    dates of the last change. A page has at most `limit` rows, fewer where it would exceed
+    `max_tokens`; `next_cursor` stays valid while documents are added and removed. Retired and
+    deleted documents are listed only with `include_deleted` or a status filter that names them.
+    Raises InputError, or NotFoundError `unknown_namespace`.
     """
     grouping: dict[str | None, GroupBy | None] = {name: name for name in GROUPINGS} | {None: None}
     if group_by not in grouping:
@@ -77,7 +84,7 @@ def list_documents(
         raise InputError(f"limit {limit} is not within 1-{MAX_LIMIT}", code="bad_limit")
     wanted = _parse_filter(filter or {}, include_deleted)
     after = None if cursor is None else _read_place(cursor, group_by)
-    with opened_ledger(library, namespace) as (ledger, published):
+    with open_with_published(library, namespace) as (ledger, published):
         found = ledger.document_page(
             namespace,
             wanted,
@@ -87,7 +94,7 @@ def list_documents(
             limit=limit + 1,  # one more tells whether a page follows
         )
     rows = [(place, _list_document(place.document, published)) for place in found.places[:limit]]
-    shown = rows if max_tokens is None else _within(rows, group_by, max_tokens)
+    shown = rows if max_tokens is None else _fit_rows(rows, group_by, max_tokens)
     groups: list[DocumentGroup] = []
     for place, listed in shown:
         if not groups or groups[-1]["key"] != place.group:
@@ -109,24 +116,24 @@ def list_documents(
 
 
 def brief(data: DocumentsData) -> BriefDocumentsData:
-    """The page with brief rows; one that stands in an earlier group too only says which it is."""
-    told: set[str] = set()
+    """The page with brief rows; a document listed in an earlier group too has only its names."""
+    seen: set[str] = set()
     groups = [
         BriefGroup(
             key=group["key"],
             count=group["count"],
-            documents=[_brief(it, told) for it in group["documents"]],
+            documents=[_brief(it, seen) for it in group["documents"]],
         )
         for group in data["groups"]
     ]
     return {**data, "groups": groups}
 
 
-def _brief(listed: ListedDocument, told: set[str]) -> BriefDocument:
+def _brief(listed: ListedDocument, seen: set[str]) -> BriefDocument:
     row: BriefDocument = {"doc_id": listed["doc_id"], "filename": listed["filename"]}
-    if listed["doc_id"] in told:
+    if listed["doc_id"] in seen:
         return row
-    told.add(listed["doc_id"])
+    seen.add(listed["doc_id"])
     row |= {
         "updated_at": listed["updated_at"][:10],
         "tags": listed["tags"],
@@ -137,8 +144,8 @@ def _brief(listed: ListedDocument, told: set[str]) -> BriefDocument:
     return row
 
 
-def _parse_filter(given: Mapping[str, Any], gone: bool) -> Wanted:
-    """Which documents are listed. Raises InputError."""
+def _parse_filter(given: Mapping[str, Any], include_deleted: bool) -> Wanted:
+    """The validated filter. Raises InputError."""
     wanted: dict[str, Any] = {}
     for key, value in given.items():
         if key not in FILTER_KEYS:
@@ -158,7 +165,7 @@ def _parse_filter(given: Mapping[str, Any], gone: bool) -> Wanted:
         raise InputError(
             f"unknown status {unknown[0]!r}; known: {', '.join(STATUSES)}", code="bad_filter"
         )
-    return Wanted(**wanted, gone=gone)
+    return Wanted(**wanted, gone=include_deleted)
 
 
 def _parse_text(key: str, value: Any) -> str:
@@ -174,7 +181,7 @@ def _parse_text(key: str, value: Any) -> str:
 
 
 def _read_place(cursor: str, group_by: str | None) -> tuple[str, str]:
-    """The (group, source_uri) behind which a page begins. Raises InputError `bad_cursor`."""
+    """The (group, source_uri) of the last row before the page. Raises InputError `bad_cursor`."""
     grouping, group, source_uri = read_cursor(cursor, (object, str, str))
     if grouping != group_by:
         raise InputError(
@@ -184,14 +191,14 @@ def _read_place(cursor: str, group_by: str | None) -> tuple[str, str]:
     return group, source_uri
 
 
-def _within(
+def _fit_rows(
     rows: Sequence[tuple[Place, ListedDocument]], grouping: str | None, max_tokens: int
 ) -> Sequence[tuple[Place, ListedDocument]]:
-    """The first rows, at least one, that the tokens allow as text and as brief rows."""
+    """The first rows, at least one, whose text and brief form fit in `max_tokens` together."""
     left = max_tokens - 200
-    told: set[str] = set()
+    seen: set[str] = set()
     for n, (_, listed) in enumerate(rows):
-        left -= estimate_tokens(json.dumps(_brief(listed, told), ensure_ascii=False))
+        left -= estimate_tokens(json.dumps(_brief(listed, seen), ensure_ascii=False))
         left -= estimate_tokens(document_line(listed, grouping))
         if left < 0 and n:
             return rows[:n]
@@ -215,11 +222,14 @@ def _list_document(row: DocumentRow, published: Mapping[str, int]) -> ListedDocu
 
 
 @contextmanager
-def opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Mapping[str, int]]]:
-    """The ledger, and chunks by version_id of the published release, none before the first one.
+def open_with_published(
+    library: Library, namespace: str
+) -> Iterator[tuple[Ledger, Mapping[str, int]]]:
+    """(the ledger, chunk counts of the published release by version_id); no counts before the first
+    release.
 
-    Raises NotFoundError `unknown_namespace`, and IntegrityError for a data root with releases and
-    without a ledger.
+    Raises NotFoundError `unknown_namespace`, and IntegrityError where a data root has releases but
+    no ledger.
     """
     library.require_visible(namespace)
     published: Mapping[str, int] | None = None
@@ -233,8 +243,8 @@ def opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Ma
 
 
 class DocumentStates(NamedTuple):
-    """The documents of a namespace by status, how many wait for a release, how many have a newest
-    version that failed, and source_uri and reason of the first failures.
+    """The documents of a namespace: counts by status, how many wait for a release, how many have a
+    newest version that failed, and (source_uri, reason) of the first failures.
     """
 
     counts: Mapping[str, int]
@@ -244,8 +254,7 @@ class DocumentStates(NamedTuple):
 
 
 def document_states(library: Library, namespace: str, limit: int) -> DocumentStates:
-    """The states of a namespace's documents, with at most `limit` problems."""
-    with opened_ledger(library, namespace) as (ledger, published):
+    with open_with_published(library, namespace) as (ledger, published):
         counts = ledger.count_documents(namespace, published)
         waiting = ledger.count_waiting(namespace, published)
         return DocumentStates(
@@ -257,8 +266,8 @@ def document_states(library: Library, namespace: str, limit: int) -> DocumentSta
 
 
 class Selection(NamedTuple):
-    """Which part of a document is read: what follows a cursor, or chunks by pages or lines, whose
-    bounds are both included.
+    """Which part of a document is read: what follows a cursor, or the chunks in an inclusive range
+    of pages or lines.
     """
 
     cursor: str | None = None
@@ -280,14 +289,14 @@ def get_document(
     max_tokens: int | None = None,
     selection: Selection = _WHOLE,
 ) -> DocumentData:
-    """A document of the published release, or a version that a kept release holds: its text, its
-    sections or chunks, or its outline.
+    """Text, sections, chunks or outline of a document: of its published version, or of
+    `version_id`, which may be in any kept release.
 
-    `md` is the facts' text with the recorded `asset://` targets. At most `max_chars` characters of
-    text are shown; without it the text is cut where the data would exceed `max_tokens`.
-    `warnings`, `truncated` and `total_chars` tell of a cut, `next_cursor` continues there. Raises
-    NotFoundError for an unknown document (naming similar ones), a deleted one (saying when), and a
-    version that no release holds (naming the live one); IntegrityError when its files are lost.
+    `md` is the extracted text with the recorded `asset://` targets. The text is cut to `max_chars`
+    characters, or without that to what fits in `max_tokens`; then `warnings`, `truncated` and
+    `total_chars` describe the cut, and `next_cursor` continues there. Raises NotFoundError for an
+    unknown document (with similar ids), a deleted one (with the date), and a version in no kept
+    release (with the live one); IntegrityError when its files are lost.
     """
     if format not in FORMS:
         raise InputError(
@@ -301,12 +310,12 @@ def get_document(
             f"pages and lines select chunks: ask with format chunks, not {format}", code="bad_range"
         )
 
-    def read(lease: Lease, found: Found) -> Shown:
-        row, offset = _begin(selection.cursor, found, format)
+    def read(lease: Lease, found: PublishedDocument) -> RenderedPart:
+        row, offset = _read_start(selection.cursor, found, format)
         window = Window(max_chars, max_tokens, row, offset, selection.pages, selection.lines)
         return FORMS[format](lease, library.store, found, window)
 
-    part, markdown, following = _read(library, namespace, doc_id, version_id, read)
+    part, markdown, following = _read_leased(library, namespace, doc_id, version_id, read)
     data: DocumentData = {"markdown": markdown, "document": part}
     if following:
         data["next_cursor"] = make_cursor(part["version_id"], format, *following)
@@ -314,9 +323,9 @@ def get_document(
     return data
 
 
-def _begin(cursor: str | None, found: Found, format: str) -> tuple[int, int]:
-    """The (row, offset) at which a page begins. Raises InputError `bad_cursor` for a cursor of
-    another version or form.
+def _read_start(cursor: str | None, found: PublishedDocument, format: str) -> tuple[int, int]:
+    """The (row, offset) at which the page begins. Raises InputError `bad_cursor` for a cursor of
+    another version or format.
     """
     if cursor is None:
         return 0, 0
@@ -333,25 +342,25 @@ def _begin(cursor: str | None, found: Found, format: str) -> tuple[int, int]:
 def list_dropped(
     library: Library, namespace: str, doc_id: str, *, version_id: str | None = None
 ) -> DroppedData:
-    """The text of a document that is in no chunk, with its place and reason, and how much a second
-    reader found. Raises what `get_document` raises.
+    """The text of a document that is in no chunk, each part with its place and reason, and how much
+    of it a second loader found too. Raises what `get_document` raises.
     """
 
-    def read(lease: Lease, found: Found) -> DroppedData:
+    def read(lease: Lease, found: PublishedDocument) -> DroppedData:
         return dropped_data(lease, library.store, found)
 
-    return _read(library, namespace, doc_id, version_id, read)
+    return _read_leased(library, namespace, doc_id, version_id, read)
 
 
-def _read(
+def _read_leased(
     library: Library,
     namespace: str,
     doc_id: str,
     version_id: str | None,
-    read: Callable[[Lease, Found], ReadT],
+    read: Callable[[Lease, PublishedDocument], ReadT],
 ) -> ReadT:
-    """What `read` returns, of the newest release where another one replaced it and removed its data
-    meanwhile.
+    """The result of `read` on a leased release; where a newer release has replaced it and its files
+    were removed meanwhile, the read is repeated on the newer one.
     """
     release_id = _older_release(library, namespace, version_id)
     while True:
@@ -371,7 +380,9 @@ def _read(
 
 
 def _older_release(library: Library, namespace: str, version_id: str | None) -> str | None:
-    """The newest kept release that holds a version which is not live; None where none does."""
+    """The newest kept release that has the version; None where the published one has it, or none
+    has.
+    """
     if version_id is None:
         return None
     current = library.current(namespace)
@@ -385,7 +396,7 @@ def _older_release(library: Library, namespace: str, version_id: str | None) -> 
 
 def _find(
     library: Library, lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str]
-) -> Found:
+) -> PublishedDocument:
     reader = lease.release.catalog
     document = reader.document(doc_id)
     if document is None or document.doc_id in hidden or document.live_version in hidden:
@@ -395,7 +406,7 @@ def _find(
                 code="document_deleted",
                 deleted_at=deleted,
             )
-        if reason := _why_unread(library.store, lease.namespace, doc_id):
+        if reason := _failure_reason(library.store, lease.namespace, doc_id):
             raise NotFoundError(
                 f"document {doc_id!r} is in no release, because its file failed: {reason}",
                 code="not_published",
@@ -416,20 +427,20 @@ def _find(
             release_id=lease.release_id,
         )
     assets = dict.fromkeys(link.asset_id for link in reader.media(doc_id) if link.asset_id)
-    return Found(document, version, list(assets))
+    return PublishedDocument(document, version, list(assets))
 
 
 def _deletion_date(store: Store, namespace: str, doc_id: str) -> str:
-    """When a document, or its live version, was deleted; empty when it was not."""
+    """When a document or its live version was last deleted; empty if never."""
     if not store.has_ledger():
         return ""
     with closing(open_ledger(store)) as ledger:
-        stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == doc_id]
-    return stones[-1].created_at if stones else ""
+        dates = [it.created_at for it in ledger.tombstones(namespace) if it.doc_id == doc_id]
+    return dates[-1] if dates else ""
 
 
-def _why_unread(store: Store, namespace: str, doc_id: str) -> str:
-    """`[code] reason` of a document's newest version where that failed; else empty."""
+def _failure_reason(store: Store, namespace: str, doc_id: str) -> str:
+    """`[code] reason` if a document's newest version failed; else empty."""
     if not store.has_ledger():
         return ""
     with closing(open_ledger(store)) as ledger:
@@ -439,7 +450,7 @@ def _why_unread(store: Store, namespace: str, doc_id: str) -> str:
 
 
 def unknown_document(library: Library, doc_id: str, namespaces: Sequence[str]) -> NotFoundError:
-    """The error of a document that none of the namespaces has, with the near ones of all."""
+    """The error for a doc_id that none of the namespaces has, with similar ids from all of them."""
     known: list[Document] = []
     for namespace in namespaces:
         with library.lease(namespace) as lease:

@@ -1,5 +1,5 @@
-"""The envelope of every call, the exit code of a command, and what may leave the machine: pure
-functions that server, pages and command line share.
+"""The result envelope, exit codes and the removal of paths, as pure functions that server, pages
+and command line share.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from rag_platform.storage.records import to_json
 
 DONE, NOTHING_DONE, USAGE, PARTLY_DONE = 0, 1, 2, 3
 
-# An absolute path outside of a URL or a relative path; only its last name leaves the machine.
+# An absolute path, outside of a URL or a relative path.
 _PATH = re.compile(
     r"(?<![\w/:.~-])(?:[A-Za-z]:[\\/]|~?/)(?:[^\s'\"/\\:*?<>|]+[\\/])+([^\s'\"/\\:*?<>|]*)"
 )
 
 
 def envelope(data: Mapping[str, Any], trace_id: str = "", warnings: Sequence[str] = ()) -> Json:
-    """The envelope (`contract.schema.Envelope`) of a call, each warning once; that of a failed call
-    where the data has a `failure`.
+    """The envelope (`contract.schema.Envelope`) of a call, with duplicate warnings removed; a
+    failed one if the data has a `failure`.
     """
     shown = to_json(dict(data))
     failed = shown.pop("failure", None)
@@ -43,11 +43,11 @@ def failure(
     warnings: Sequence[str] = (),
     data: Json | None = None,
 ) -> Json:
-    """The envelope of a call that failed: code, message and details of a RagError, `internal_error`
-    for anything else; `data` is what the call found nevertheless.
+    """The envelope of a failed call: code, message and details of a RagError, `internal_error` for
+    any other exception; `data` is what the call found nevertheless.
 
     `details.kind` is `usage` for a wrong argument, `not_found` for a name that does not exist, else
-    `failed`. Absolute paths are cut to their last name unless `local`, as for the command line.
+    `failed`. Absolute paths are cut to their last name, except with `local` (the command line).
     """
     if isinstance(error, RagError):
         code, message, details = error.code, error.message, to_json(error.details)
@@ -70,8 +70,8 @@ def failure(
 
 
 def exit_code(outcome: Mapping[str, Any]) -> int:
-    """The exit code of a command: DONE, NOTHING_DONE, USAGE (a wrong argument), or PARTLY_DONE
-    where some documents failed.
+    """The exit code of a command: DONE, NOTHING_DONE, USAGE (a wrong argument) or PARTLY_DONE (some
+    documents failed).
     """
     if not outcome["ok"]:
         error = outcome["error"]
@@ -81,7 +81,7 @@ def exit_code(outcome: Mapping[str, Any]) -> int:
     nothing = achieved and not sum(achieved)
     if data.get("failed"):
         return NOTHING_DONE if nothing and not data.get("published") else PARTLY_DONE
-    # no file, or none that could be taken
+    # no file, or none that could be ingested
     nothing = nothing and not data.get("retired") and not data.get("kept")
     return NOTHING_DONE if nothing and (data.get("ignored") or data.get("empty")) else DONE
 

@@ -1,4 +1,4 @@
-"""Why the hits of a question stand in their order, as its trace tells it."""
+"""Explains the ranking of a question's hits from its trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
 
 LEGS = ("sparse", "dense", "fusion", "rerank")
-_MOST_ROWS = 60
+_MAX_ROWS = 60
 
 
 def read_question_trace(library: Library, trace_id: str) -> Json:
@@ -36,8 +36,8 @@ def read_question_trace(library: Library, trace_id: str) -> Json:
 
 
 def explain_order(library: Library, trace_id: str) -> OrderData:
-    """The places of each hit, and of the best candidates that are none, by stage. Raises as
-    `read_question_trace`.
+    """The rank in each stage of every hit, and of the best candidates that did not become hits.
+    Raises what `read_question_trace` raises.
     """
     trace = read_question_trace(library, trace_id)
     attrs = trace.get("attrs", {})
@@ -45,7 +45,7 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
     final = [str(chunk_id) for chunk_id in attrs.get("ranked_chunk_ids") or ()]
     others = _others(places, final)
     namespace, release_id = str(trace.get("namespace") or ""), str(attrs.get("release_id") or "")
-    ids = [*final, *others][:_MOST_ROWS]
+    ids = [*final, *others][:_MAX_ROWS]
     releases = attrs.get("releases") or {namespace: release_id}
     named, notes = read_rows(library, releases, ids)
     rows: list[OrderRow] = []
@@ -73,8 +73,8 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
 
 
 def _read_legs(events: Sequence[Json]) -> dict[str, dict[str, LegPlace]]:
-    """Place by chunk_id, by retriever. Of a retriever that ran for several phrasings the best place
-    counts, of a repeated fusion the last one.
+    """Stage to chunk_id to place: the best place of a retriever that ran for several phrasings, the
+    last one of a repeated fusion.
     """
     places: dict[str, dict[str, LegPlace]] = {leg: {} for leg in LEGS}
     for event in events:
@@ -92,7 +92,7 @@ def _read_legs(events: Sequence[Json]) -> dict[str, dict[str, LegPlace]]:
 
 
 def _rank(items: Any) -> dict[str, LegPlace]:
-    """chunk_id to place of a list of ids, or of objects with a score."""
+    """chunk_id to place in a list of ids or of candidates with a score."""
     found: dict[str, LegPlace] = {}
     for rank, item in enumerate(items or (), 1):
         if isinstance(item, Mapping):
@@ -106,7 +106,7 @@ def _rank(items: Any) -> dict[str, LegPlace]:
 
 
 def _others(places: Mapping[str, Mapping[str, LegPlace]], final: Sequence[str]) -> list[str]:
-    """The candidates that are no hit, in the order of the latest stage that had them."""
+    """The candidates that are not hits, in the order of the latest stage that ranked them."""
     rest: dict[str, None] = {}
     for leg in reversed(LEGS):
         by_rank = sorted(places[leg].items(), key=lambda item: item[1]["rank"])
@@ -117,8 +117,8 @@ def _others(places: Mapping[str, Mapping[str, LegPlace]], final: Sequence[str]) 
 def read_rows(
     library: Library, releases: Mapping[str, str], chunk_ids: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ChunkRow]], list[str]]:
-    """(library and row of each chunk that can still be shown, what to say of the others), from one
-    release of each library.
+    """(chunk_id to namespace and row, notes on releases that cannot be read); `releases` has one
+    release_id per namespace, and hidden chunks are left out.
     """
     found: dict[str, tuple[str, ChunkRow]] = {}
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""One library at a glance: what does the work, what it holds, and how it does."""
+"""The overview page of one library: its components, contents and health."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.store import directory_bytes
 
 DAYS = 7  # over which health is measured
-_DISK_SECONDS = 300  # for so long a size is remembered
-# module to the part of a strategy that configures it
+_DISK_SECONDS = 300  # how long a measured size is cached
+# module to the key of a strategy that configures it
 _PARTS = {
     "loader": "loading",
     "sectioner": "sectioner",
@@ -49,8 +49,8 @@ _SHOWN_PROBLEMS = 20
 def get_overview(
     library: Library, namespace: str, evaluation: Mapping[str, Provider] | None = None
 ) -> OverviewData:
-    """The overview of a namespace; `evaluation` is what measures its answers. Raises NotFoundError
-    for one that is not there, or that the caller may not see.
+    """The overview of a namespace; `evaluation` are the providers that evaluate its answers. Raises
+    NotFoundError for one that does not exist or that the caller may not see.
     """
     require_known(library, namespace)
     installation = status(library)
@@ -61,7 +61,7 @@ def get_overview(
         library.store, TraceFilter(namespace=namespace, since=since, published=True)
     )
     strategy, problem = _strategy(library, namespace)
-    # one that has a problem says so already
+    # a namespace with a problem is already among the installation's problems
     known = [] if row is not None and row["problem"] else [problem] * bool(problem)
     return {
         "namespace": namespace,
@@ -89,7 +89,7 @@ def get_overview(
 
 
 def _strategy(library: Library, namespace: str) -> tuple[Strategy | None, str]:
-    """(the strategy that questions are asked by, why there is none)."""
+    """(the strategy of queries or None, then why there is none)."""
     try:
         if library.store.current_path(namespace).is_file():
             with library.lease(namespace) as lease:
@@ -104,7 +104,7 @@ def _components(
 ) -> list[ComponentPart]:
     try:
         snapshot = providers_snapshot(strategy, evaluation)
-    except RagError:  # a package is missing, as the stage that needs it says
+    except RagError:  # a package is missing; the stage that needs it reports that
         return []
     config = strategy.model_dump(mode="json")
     return [
@@ -124,18 +124,18 @@ def _options(part: object) -> Json:
 
 
 def _totals(library: Library, namespace: str) -> list[TotalPart]:
-    """What the published release holds, and what of it came in within a day."""
+    """Documents, chunks and images of the published release, in total and from the last day."""
     total = new = (0, 0, 0)
     if library.store.current_path(namespace).is_file():
         day_ago = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
         try:
             with library.lease(namespace) as lease:
                 catalog, counts = lease.release.catalog, lease.release.manifest.counts
-                came = catalog.versions_since(day_ago)
+                recent = catalog.versions_since(day_ago)
                 total = counts["documents"], counts["chunks"], catalog.count_images()
-                chunks = catalog.chunk_counts(came) if came else {}
-                new = len(came), sum(chunks.values()), catalog.count_images(day_ago)
-        except RagError:  # among the problems
+                chunks = catalog.chunk_counts(recent) if recent else {}
+                new = len(recent), sum(chunks.values()), catalog.count_images(day_ago)
+        except RagError:  # shown among the problems
             pass
     return [
         {"name": name, "total": total[place], "last_24h": new[place]}
@@ -144,7 +144,7 @@ def _totals(library: Library, namespace: str) -> list[TotalPart]:
 
 
 def disk_use(home: Path) -> DiskData:
-    """How large the data root is, part by part; figures may be some minutes old."""
+    """The size of the data root in total and by part; figures may be five minutes old."""
     parts = _measure(home, int(time.monotonic() // _DISK_SECONDS))
     return {
         "total": sum(part["bytes"] for part in parts),

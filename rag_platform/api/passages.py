@@ -1,5 +1,5 @@
-"""Reads single chunks and images of the published releases by their ids, which are unique over all
-namespaces; what was deleted is not found.
+"""Reads single chunks and images of the published releases by their ids, which are unique across
+namespaces; deleted ones are not found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rag_platform.storage.store import Store
 MAX_NEIGHBOURS = 10
 MAX_ASSETS = 20
 Variant = Literal["thumb", "raw"]
-# of all images of one call: what a client takes in one message
+# of all images of one call: the most that clients accept in one message
 MAX_BYTES = 5 * 1024 * 1024
 
 
@@ -33,15 +33,15 @@ MAX_BYTES = 5 * 1024 * 1024
 def get_chunk(
     library: Library, chunk_id: str, *, before: int = 0, after: int = 0, names: Sequence[str] = ()
 ) -> ChunkData:
-    """A published chunk with those around it in its document, in reading order; `names` are the
-    namespaces looked in, empty for all.
+    """A published chunk with `before` and `after` chunks around it, in reading order; `names` are
+    the namespaces to look in, by default all.
 
     Raises NotFoundError `unknown_chunk`, InputError `bad_limit`.
     """
     for name, number in (("before", before), ("after", after)):
         if not 0 <= number <= MAX_NEIGHBOURS:
             raise InputError(f"{name} {number} is not within 0-{MAX_NEIGHBOURS}", code="bad_limit")
-    with _holding_chunk(library, chunk_id, names) as (lease, row):
+    with _lease_chunk(library, chunk_id, names) as (lease, row):
         chunks = lease.release.catalog.neighbours(chunk_id, before, after)
         hidden = library.hidden_chunks(lease)
         parts = [chunk_part(it, it.chunk_text) for it in chunks if it.chunk_id not in hidden]
@@ -61,10 +61,10 @@ def get_chunk(
 
 
 @contextmanager
-def _holding_chunk(
+def _lease_chunk(
     library: Library, chunk_id: str, names: Sequence[str]
 ) -> Iterator[tuple[Lease, ChunkRow]]:
-    """The published release that shows a chunk, and its row. Raises NotFoundError."""
+    """The published release that has the chunk, and the chunk's row. Raises NotFoundError."""
     for namespace in names or library.namespaces():
         with library.lease(namespace) as lease:
             row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
@@ -80,9 +80,9 @@ def _holding_chunk(
     )
 
 
-def holding_namespace(library: Library, doc_id: str, names: Sequence[str] = ()) -> str | None:
-    """The first of the namespaces, by default of all that are published, whose release has a
-    document, else the first that took one in which failed or was deleted; None where none has.
+def find_document_namespace(library: Library, doc_id: str, names: Sequence[str] = ()) -> str | None:
+    """The first of the namespaces (by default all published ones) whose release has the document,
+    else the first in whose ledger it is, failed or deleted; None if there is none.
     """
     names = names or library.namespaces()
     for namespace in names:
@@ -100,12 +100,12 @@ def holding_namespace(library: Library, doc_id: str, names: Sequence[str] = ()) 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image that a client can show."""
+    """An image in a format that clients can show."""
 
     asset_id: str
     mime: str
     path: Path
-    width: int  # of the image, not of what is shown in its place
+    width: int  # of the original, also for a thumbnail
     height: int
 
 
@@ -117,11 +117,11 @@ def query_assets(
     max_bytes: int = MAX_BYTES,
     names: Sequence[str] = (),
 ) -> tuple[AssetsData, list[Picture]]:
-    """The images of published documents, in the order asked for, as long as `max_bytes` allow; what
-    is not there or no longer fits is `missing`, with the reason.
+    """The images in the given order, up to `max_bytes` in total; those that are not in a published
+    document or do not fit are listed in `missing`, with the reason.
 
-    `thumb` is a small WebP, `raw` the image as it was received, or for a format that clients cannot
-    show its PNG or WebP. Raises InputError `too_many_assets`.
+    `thumb` is a small WebP, `raw` the image as received, or its PNG or WebP if clients cannot show
+    that format. Raises InputError `too_many_assets`.
     """
     ids = list(dict.fromkeys(asset_id.removeprefix("asset://") for asset_id in asset_ids))
     if not 1 <= len(ids) <= MAX_ASSETS:
@@ -179,20 +179,20 @@ def read_asset(library: Library, asset_id: str) -> Picture:
 def _published_assets(
     library: Library, asset_ids: Sequence[str], names: Sequence[str]
 ) -> dict[str, list[str]]:
-    """asset_id to the documents that show it, without deleted ones."""
+    """asset_id to the ids of the documents that show it, without deleted ones."""
     found: dict[str, list[str]] = {}
     for namespace in names or library.namespaces():
         with library.lease(namespace) as lease:
             hidden = library.hidden_names(lease)
             for asset_id, version_id, doc_id in lease.release.catalog.asset_documents(asset_ids):
                 if hidden.isdisjoint((version_id, doc_id)):
-                    _bring_picture(lease, library.store, asset_id, version_id)
+                    _fetch_picture(lease, library.store, asset_id, version_id)
                     found.setdefault(asset_id, []).append(doc_id)
     return found
 
 
-def _bring_picture(lease: Lease, store: Store, asset_id: str, version_id: str) -> None:
-    """Fetch a picture that another machine stored, with the version that shows it."""
+def _fetch_picture(lease: Lease, store: Store, asset_id: str, version_id: str) -> None:
+    """Fetch an image from the bucket, with the version that it belongs to, if it is not here."""
     if store.remote is None or (store.media_dir(asset_id) / "meta.json").is_file():
         return
     if (version := lease.release.catalog.version(version_id)) is not None:
@@ -200,7 +200,7 @@ def _bring_picture(lease: Lease, store: Store, asset_id: str, version_id: str) -
 
 
 def _picture(library: Library, asset_id: str, variant: Variant) -> Picture | None:
-    """The file of a stored image; None for one that no client can show."""
+    """The file of a stored image; None if it has no variant that clients can show."""
     from rag_platform.media.store import display_path, read_meta  # read images, with all they need
 
     folder = library.store.media_dir(asset_id)

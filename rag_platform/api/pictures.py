@@ -1,8 +1,7 @@
-"""Pictures for readers: drawn pages and redrawn images, so no byte of an uploaded file reaches a
-browser.
+"""Draws pages and redraws images, so that no byte of an uploaded file reaches a browser.
 
-A child process draws them. They are kept beside their source, where a deletion removes them; one
-that is drawn during a deletion is removed at once.
+A child process draws the pictures. They are cached beside their source, where a deletion removes
+them; one drawn during a deletion is removed at once.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from rag_platform.storage.store import atomic_path
 
 _DPI = 120
 _PAGE_PIXELS = 3_000_000
-_MAX_PIXELS = 50_000_000  # of an image that is drawn anew
-_MOST_KEPT = 200  # pages of one version; the oldest go first
+_MAX_PIXELS = 50_000_000  # of an image to be redrawn
+_MAX_KEPT = 200  # pages of one version; the oldest go first
 
 
 def page_picture(
@@ -46,20 +45,20 @@ def page_picture(
         bring_version(library.store, version, lease.release.manifest.profiles)
         raw_path = library.store.raw_path(version.file_sha256)
         path = library.store.page_picture(version, page)
-        picture = _keep(
+        picture = _load_or_draw(
             path,
             lambda: _draw(library, raw_path, version.loader, page),
             lambda: not _is_hidden(library, lease, version.doc_id, version_id),
         )
-        _forget_oldest(path.parent)
+        _drop_oldest(path.parent)
         return picture
 
 
-def _forget_oldest(folder: Path) -> None:
-    """Leave at most _MOST_KEPT pictures in a folder."""
-    with suppress(OSError):  # somebody else removes some, or nothing can be written
+def _drop_oldest(folder: Path) -> None:
+    """Delete the oldest pictures of a folder beyond _MAX_KEPT."""
+    with suppress(OSError):  # removed meanwhile, or the disk is not writable
         kept = sorted(folder.glob("*.image"), key=lambda path: path.stat().st_mtime)
-        for path in kept[:-_MOST_KEPT]:
+        for path in kept[:-_MAX_KEPT]:
             path.unlink(missing_ok=True)
 
 
@@ -87,8 +86,8 @@ def _draw(library: Library, raw_path: Path, loader: str, page: int) -> bytes:
 
 
 def image_picture(library: Library, asset_id: str) -> bytes:
-    """An image of a published document, drawn anew as PNG or WebP. Raises NotFoundError,
-    DocumentError `not_drawn`.
+    """An image of a published document, redrawn as PNG or WebP. Raises NotFoundError, DocumentError
+    `not_drawn`.
     """
     shown = read_asset(library, asset_id)
 
@@ -98,7 +97,7 @@ def image_picture(library: Library, asset_id: str) -> bytes:
             return True
         return False
 
-    return _keep(
+    return _load_or_draw(
         library.store.media_dir(asset_id) / "redrawn.image",
         lambda: _redraw(library, shown.path),
         is_shown,
@@ -120,14 +119,14 @@ def _redraw(library: Library, path: Path) -> bytes:
 
 
 def media_type(picture: bytes) -> str:
-    """The type of a picture that was drawn here."""
+    """The MIME type of a picture drawn by this module."""
     if picture.startswith(b"\x89PNG"):
         return "image/png"
     return "image/jpeg" if picture.startswith(b"\xff\xd8") else "image/webp"
 
 
-def _keep(path: Path, draw: Callable[[], bytes], is_shown: Callable[[], bool]) -> bytes:
-    """The kept picture, drawn where there is none; none is kept where nothing can be written."""
+def _load_or_draw(path: Path, draw: Callable[[], bytes], is_shown: Callable[[], bool]) -> bytes:
+    """The cached picture, else a new one, which is cached if the disk is writable."""
     if path.is_file():
         return path.read_bytes()
     picture = draw()

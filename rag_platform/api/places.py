@@ -1,5 +1,5 @@
-"""Where a cited chunk stands in its document: rectangles on pages, lines, rows of a sheet, images;
-and what stands around it.
+"""Locates a cited chunk in its document (rectangles on pages, lines, rows of a sheet, images) with
+the text around it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Span = tuple[int, int]
 MAX_SPANS = 50
 _AROUND_LINES = 15
 _AROUND_ROWS = 8
-_MOST_LINES = 400  # of text, or rows of a sheet
-_LINE_CHARS = 2000  # of a longer line only what stands near the passage is shown
+_MAX_LINES = 400  # of text, or rows of a sheet
+_LINE_CHARS = 2000  # a longer line is cut to the part around the passage
 _ENGINES = ("pymupdf", "pdfium")
 _ROWS = re.compile(r"(?:sheet=(?P<sheet>[^;]*);)?rows=(?P<first>\d+)(?:-(?P<last>\d+))?")
 
 
-class Held(NamedTuple):
-    """A chunk in the release that is read for it."""
+class LeasedChunk(NamedTuple):
+    """A chunk with the lease of the release that it is read from."""
 
     lease: Lease
     row: ChunkRow
@@ -60,11 +60,11 @@ class Held(NamedTuple):
 
 
 @contextmanager
-def holding(
+def lease_chunk(
     library: Library, chunk_id: str, namespace: str | None = None, release_id: str | None = None
-) -> Iterator[Held]:
-    """A chunk in a release: the named one, else the published one, else the newest that is kept and
-    has it. Raises NotFoundError `unknown_chunk`.
+) -> Iterator[LeasedChunk]:
+    """A chunk of the given release, else of the published one, else of the newest kept one that has
+    it. Raises NotFoundError `unknown_chunk`.
     """
     library_names = [namespace] if namespace else library.namespaces()
     for name in library_names:
@@ -73,7 +73,7 @@ def holding(
             with library.lease(name, release) as lease:
                 row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
                 if row is not None and chunk_id not in library.hidden_chunks(lease):
-                    yield Held(lease, row, state)
+                    yield LeasedChunk(lease, row, state)
                     return
     raise NotFoundError(
         f"no chunk {chunk_id[:80]!r}: its document was deleted, or no release that is kept holds"
@@ -98,9 +98,11 @@ def _releases(
 def read_source(
     library: Library, chunk_id: str, namespace: str | None = None, release_id: str | None = None
 ) -> SourceData:
-    """A chunk with its document, the history of that, and its images. Raises NotFoundError."""
-    with holding(library, chunk_id, namespace, release_id) as held:
-        chunk, lease = held.row.chunk, held.lease
+    """A chunk with its document, the document's versions, and the chunk's images. Raises
+    NotFoundError.
+    """
+    with lease_chunk(library, chunk_id, namespace, release_id) as leased:
+        chunk, lease = leased.row.chunk, leased.lease
         document = lease.release.catalog.document(chunk.doc_id)
         texts = {
             text.asset_id: text for text in lease.release.catalog.media_texts(chunk.version_id)
@@ -119,13 +121,13 @@ def read_source(
             "chunk": chunk_part(chunk, chunk.chunk_text),
             "namespace": lease.namespace,
             "release_id": lease.release_id,
-            "state": held.state,
+            "state": leased.state,
             "doc_id": chunk.doc_id,
             "version_id": chunk.version_id,
-            "title": held.row.doc_title,
-            "filename": held.row.filename,
-            "source_uri": held.row.source_uri,
-            "content_type": held.row.content_type,
+            "title": leased.row.doc_title,
+            "filename": leased.row.filename,
+            "source_uri": leased.row.source_uri,
+            "content_type": leased.row.content_type,
             "tags": list(document.tags) if document else [],
             "history": _history(library, lease.namespace, chunk.doc_id),
             "images": images,
@@ -161,32 +163,32 @@ def find_place(
     spans: Sequence[Span] = (),
     page: int | None = None,
 ) -> PlaceData:
-    """Where a chunk stands, and in it the spans [start, end) of its text, by default all of it.
+    """The place of a chunk, and in it of the spans [start, end) of its text, by default all of it.
 
-    For formats with pages: on each of its pages, or on the one named. Raises NotFoundError,
+    For formats with pages: on each page of the chunk, or only on `page`. Raises NotFoundError,
     InputError `bad_span` and `bad_page`.
     """
-    with holding(library, chunk_id, namespace, release_id) as held:
-        return _Place(library, held, spans, page).data()
+    with lease_chunk(library, chunk_id, namespace, release_id) as leased:
+        return _PlaceLookup(library, leased, spans, page).data()
 
 
-class _Place:
-    """One look-up."""
+class _PlaceLookup:
+    """Finds the place of one chunk; all spans are offsets into the extracted text."""
 
     def __init__(
-        self, library: Library, held: Held, spans: Sequence[Span], page: int | None
+        self, library: Library, leased: LeasedChunk, spans: Sequence[Span], page: int | None
     ) -> None:
-        self.library, self.chunk, self.version = library, held.row.chunk, held.version
-        self.catalog = held.lease.release.catalog
+        self.library, self.chunk, self.version = library, leased.row.chunk, leased.version
+        self.catalog = leased.lease.release.catalog
         self.facts, normalised = _read_texts(
-            library.store, self.version, held.lease.release.manifest.profiles
+            library.store, self.version, leased.lease.release.manifest.profiles
         )
-        self.inside = (self.chunk.fact_start, self.chunk.fact_end)
+        self.chunk_span = (self.chunk.fact_start, self.chunk.fact_end)
         self.cited = _to_facts(self.chunk, normalised, spans)
         self.page = page
 
     def data(self) -> PlaceData:
-        """The place in the form that the format has."""
+        """The place, in the form that suits the file format."""
         data: PlaceData = {
             "chunk_id": self.chunk.chunk_id,
             "version_id": self.version.version_id,
@@ -237,7 +239,7 @@ class _Place:
             number,
             self.facts.text,
             blocks,
-            [self.inside, *self.cited],
+            [self.chunk_span, *self.cited],
             self.library.settings.limits,
         )
         inside, cited = found.boxes[0], [box for group in found.boxes[1:] for box in group]
@@ -246,7 +248,7 @@ class _Place:
             for link in self.catalog.media(self.chunk.doc_id)
             if link.page == number and link.asset_id in self.chunk.asset_ids and link.bbox
         ]
-        if not self.chunk.chunk_text:  # its picture, or the page where that is the picture
+        if not self.chunk.chunk_text:  # an image: its box, or the whole page if that is the image
             own = number == self.chunk.page_start
             cited = pictures or ([(0.0, 0.0, found.width, found.height)] if own else [])
         return {
@@ -260,19 +262,19 @@ class _Place:
     def _lines(self) -> list[PlaceLine]:
         text = self.facts.text
         starts = [0, *(match.end() for match in re.finditer("\n", text))]
-        # the text is that of the file, line by line
+        # byte offsets: the text has the lines of the file
         numbered = any(block.byte_start is not None for block in self.facts.blocks)
-        first = bisect_right(starts, self.inside[0]) - 1
-        last = bisect_right(starts, max(self.inside[0], self.inside[1] - 1)) - 1
+        first = bisect_right(starts, self.chunk_span[0]) - 1
+        last = bisect_right(starts, max(self.chunk_span[0], self.chunk_span[1] - 1)) - 1
         found: list[PlaceLine] = []
         window = range(max(0, first - _AROUND_LINES), min(len(starts), last + _AROUND_LINES + 1))
-        for index in window[:_MOST_LINES]:
+        for index in window[:_MAX_LINES]:
             begin = starts[index]
             end = starts[index + 1] - 1 if index + 1 < len(starts) else len(text)
             shown, cited = self._cut(begin, end)
             line: PlaceLine = {
                 "text": shown,
-                "inside": begin < self.inside[1] and self.inside[0] < max(end, begin + 1),
+                "inside": begin < self.chunk_span[1] and self.chunk_span[0] < max(end, begin + 1),
                 "cited": cited,
             }
             if numbered:
@@ -281,27 +283,27 @@ class _Place:
         return found
 
     def _cut(self, begin: int, end: int) -> tuple[str, list[list[int]]]:
-        """Text and cited spans of a line, or of the part of a long one that shows the passage."""
+        """(text, cited spans) of a line; a long one is cut to the part around the passage."""
         here = [
             (max(start, begin), min(stop, end))
             for start, stop in self.cited
             if start < end and begin < stop
         ]
         if end - begin > _LINE_CHARS:
-            near = here[0][0] if here else max(begin, min(self.inside[0], end))
+            near = here[0][0] if here else max(begin, min(self.chunk_span[0], end))
             begin = max(begin, near - _LINE_CHARS // 4)
             end = min(end, begin + _LINE_CHARS)
         cited = [[start - begin, min(stop, end) - begin] for start, stop in here if start < end]
         return self.facts.text[begin:end], cited
 
     def _tables(self) -> Iterator[PlaceTable]:
-        """The rows of each sheet that the chunk stands in, and some around them."""
+        """Per sheet that the chunk touches: its rows and some around them."""
         touched: dict[str, list[PlaceRow]] = {}
         heads: dict[str, list[str]] = {}
         sheets = {
             _sheet(block)
             for block in self.facts.blocks
-            if block.start < self.inside[1] and self.inside[0] < block.end
+            if block.start < self.chunk_span[1] and self.chunk_span[0] < block.end
         }
         for block in self.facts.blocks:
             if (sheet := _sheet(block)) in sheets and _ROWS.match(block.locator):
@@ -311,11 +313,11 @@ class _Place:
         for sheet, rows in touched.items():
             at = [number for number, row in enumerate(rows) if row["inside"]] or [0]
             first, last = max(0, at[0] - _AROUND_ROWS), at[-1] + _AROUND_ROWS + 1
-            shown = rows[first : min(last, first + _MOST_LINES)]
+            shown = rows[first : min(last, first + _MAX_LINES)]
             yield {"sheet": unquote(sheet), "head": heads.get(sheet, []), "rows": shown}
 
     def _rows(self, block: Block) -> tuple[list[str], list[PlaceRow]]:
-        """(cells of the header, the rows) of a block of a sheet."""
+        """(header cells, rows) of a sheet's block."""
         from rag_platform.text.markdown_blocks import DELIMITER
         from rag_platform.text.pipe_tables import parse_row
 
@@ -334,7 +336,7 @@ class _Place:
             row: PlaceRow = {
                 "number": number,
                 "cells": parse_row(line) if is_table else [line],
-                "inside": start < self.inside[1] and self.inside[0] < end,
+                "inside": start < self.chunk_span[1] and self.chunk_span[0] < end,
                 "cited": any(start < stop and begin < end for begin, stop in self.cited),
             }
             rows.append(row)
@@ -342,7 +344,7 @@ class _Place:
 
 
 def is_drawn(version: Version) -> bool:
-    """True for a format whose pages can be drawn."""
+    """True for a file format whose pages can be drawn."""
     from rag_platform.registry import traits
 
     return traits("loader", version.loader).engine in _ENGINES
@@ -354,8 +356,8 @@ def _sheet(block: Block) -> str:
 
 
 def _to_facts(chunk: Chunk, normalised: Normalised, spans: Sequence[Span]) -> list[Span]:
-    """The spans of a chunk's text in the facts; the whole chunk without any, and where its text was
-    edited by hand.
+    """Spans of a chunk's text as offsets into the extracted text; the whole chunk if there are none
+    or its text was edited by hand.
     """
     if not spans or chunk.edited_from:
         return [(chunk.fact_start, chunk.fact_end)]
@@ -381,7 +383,7 @@ _texts: Cache[tuple[Facts, Normalised]] = Cache(4)
 def _read_texts(
     store: Store, version: Version, profiles: Mapping[str, str]
 ) -> tuple[Facts, Normalised]:
-    """The facts of a version and their normalised form; the latest are remembered."""
+    """The extracted text of a version and its normalised form; the latest are cached."""
     from rag_platform.documents.stored_facts import load_facts
     from rag_platform.ir import Edit
     from rag_platform.normalisation.edits import apply_edits

@@ -1,5 +1,5 @@
-"""Checks citations and answers against the library: whether the raw bytes of the file prove each
-cited chunk, and whether the citations support each sentence of an answer.
+"""Checks citations and answers: whether the raw bytes of its file prove each cited chunk, and
+whether the cited chunks support each sentence of an answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rag_platform.answering.groundedness import (
 )
 from rag_platform.answering.misplacements import find_difference
 from rag_platform.api.envelopes import without_paths
-from rag_platform.api.places import holding
+from rag_platform.api.places import lease_chunk
 from rag_platform.api.query_data import source_line
 from rag_platform.contract.schema import ProofData, SentencePart, SourcePart
 from rag_platform.contract.source_shapes import Comparison, ProvedData
@@ -43,9 +43,9 @@ from rag_platform.text.plurals import pluralise
 from rag_platform.text.scripts import is_wide
 
 MAX_SOURCES = 30
-MAX_SENTENCES = 40  # of an answer; each one without a source is searched for
-_SEARCHED = 5  # hits of a sentence that cites nothing
-_NEAREST_CHARS = 160  # shown of a passage beside a sentence that it bears out
+MAX_SENTENCES = 40  # of an answer; a sentence without a source costs a search
+_SEARCHED = 5  # hits considered for a sentence that cites nothing
+_NEAREST_CHARS = 160  # of the passage shown with a sentence that it supports
 _LIMITS = (
     "Words and their places, names, numbers, negations and opposites were compared, not meanings:"
     " compare a sentence that does not stand there word for word with its passage yourself."
@@ -55,9 +55,9 @@ State = Literal["current", "changed", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """A cited chunk: of the published release, of an older one, or of none; `reason` says why it
-    is not proved.
+class _CitedChunk:
+    """A cited chunk of the published release, of an older one, or of none; `reason` says why it is
+    not proved.
     """
 
     chunk_id: str
@@ -69,13 +69,13 @@ class _Source:
 def verify_answer(
     library: Library, answer: str = "", sources: Sequence[str] = (), names: Sequence[str] = ()
 ) -> ProofData:
-    """Proof of the chunks that `sources` name, and the state of each sentence of an answer whose
-    mark [n] means sources[n-1].
+    """The proof of each chunk id in `sources`, and the state of each sentence of `answer`, whose
+    mark [n] cites sources[n-1].
 
     A sentence is `proven`, `changed` (supported by a version that is no longer live) or
-    `unsupported`; one without a mark is compared with all sources, without any with what the
-    library finds for it. Raises InputError for too much or nothing to check, or for a mark without
-    a source, NotFoundError where nothing is published that could be searched.
+    `unsupported`. One without a mark is compared with all sources, or if there are none with what a
+    search finds for it. Raises InputError for too much or nothing to check or a mark without a
+    source, NotFoundError if nothing is published to search.
     """
     ids = [source.removeprefix("chunk://") for source in sources]
     if not ids and not answer.strip():
@@ -112,15 +112,15 @@ def verify_answer(
 
 
 def prove_chunk(library: Library, chunk_id: str, namespace: str | None = None) -> ProvedData:
-    """The proof of one chunk, made now from the bytes of its file. Raises NotFoundError."""
+    """The proof of one chunk from the bytes of its file. Raises NotFoundError."""
     from rag_platform.releases.proofs.verification import verify_release
 
     began = time.monotonic()
-    with holding(library, chunk_id, namespace) as held:
-        chunk, version, space = held.row.chunk, held.version, held.lease.namespace
+    with lease_chunk(library, chunk_id, namespace) as leased:
+        chunk, version, space = leased.row.chunk, leased.version, leased.lease.namespace
         data: ProvedData = {
             "chunk_id": chunk_id,
-            "state": held.state,
+            "state": leased.state,
             "proved": False,
             "edited": bool(chunk.edited_from),
             "reason": "",
@@ -128,10 +128,10 @@ def prove_chunk(library: Library, chunk_id: str, namespace: str | None = None) -
             "size": version.size,
             "compared": [],
             "warnings": [],
-            "release_id": held.lease.release_id,
+            "release_id": leased.lease.release_id,
             "seconds": 0.0,
         }
-        if held.state == "changed":
+        if leased.state == "changed":
             live = _live_version(library, space, chunk.doc_id)
             now = f"version {live} is live now" if live else "no version of it is live now"
             data["reason"] = f"it is of version {version.version_id}, {now}; only what is published"
@@ -149,7 +149,7 @@ def prove_chunk(library: Library, chunk_id: str, namespace: str | None = None) -
 
 
 def _compare(chunk: Chunk, version: Version, *, alone: bool) -> Iterator[Comparison]:
-    """What a proof of the chunk compares."""
+    """The comparisons that the proof of the chunk consists of."""
     from rag_platform.intake import second_readers
     from rag_platform.registry import traits
 
@@ -173,7 +173,7 @@ def _compare(chunk: Chunk, version: Version, *, alone: bool) -> Iterator[Compari
         yield {"what": "origins", "detail": ", ".join(chunk.edited_from)}
 
 
-def _find_source(library: Library, chunk_id: str, names: Sequence[str]) -> _Source:
+def _find_source(library: Library, chunk_id: str, names: Sequence[str]) -> _CitedChunk:
     from rag_platform.releases.proofs.verification import verify_release
 
     namespaces = tuple(names) or tuple(library.namespaces())
@@ -183,22 +183,24 @@ def _find_source(library: Library, chunk_id: str, names: Sequence[str]) -> _Sour
                 library.store, namespace, chunk_id=chunk_id, limits=library.settings.limits
             )
             reason = proof.failures[0].reason if proof.failures else ""
-            return _Source(chunk_id, "current", hit, str(without_paths(reason)))
+            return _CitedChunk(chunk_id, "current", hit, str(without_paths(reason)))
     for namespace in namespaces:
         for manifest in list_heads(library.store, namespace):
             hit = _hit(library, chunk_id, namespace, manifest.release_id)
             if hit is not None:
                 live = _live_version(library, namespace, hit.doc_id)
                 now = f"; version {live} is live now" if live else ""
-                return _Source(chunk_id, "changed", hit, f"it is of version {hit.version_id}{now}")
+                return _CitedChunk(
+                    chunk_id, "changed", hit, f"it is of version {hit.version_id}{now}"
+                )
     nothing = Hit(0, chunk_id, 0.0, "", "", "", "", "", "", "", 0, "")
-    return _Source(chunk_id, "gone", nothing, "no release holds it: deleted, or never there")
+    return _CitedChunk(chunk_id, "gone", nothing, "no release holds it: deleted, or never there")
 
 
 def _hit(
     library: Library, chunk_id: str, namespace: str, release_id: str | None = None
 ) -> Hit | None:
-    """The chunk of one release as a hit; None where that does not show it."""
+    """The chunk as a hit; None if the release has no such chunk or hides it."""
     with library.lease(namespace, release_id) as lease:
         row = lease.release.catalog.hit_rows([chunk_id]).get(chunk_id)
         if row is None or chunk_id in library.hidden_chunks(lease):
@@ -213,9 +215,8 @@ def _live_version(library: Library, namespace: str, doc_id: str) -> str:
 
 
 def _judge(
-    library: Library, claim: ClaimCheck, sources: Sequence[_Source], names: Sequence[str]
+    library: Library, claim: ClaimCheck, sources: Sequence[_CitedChunk], names: Sequence[str]
 ) -> SentencePart:
-    """The state of one sentence."""
     part: SentencePart = {"sentence": claim.sentence, "state": "unsupported", "sources": []}
     cited = [sources[number - 1] for number in claim.marks]
     reason = claim.reason or _find_difference(claim.sentence, cited)
@@ -224,7 +225,7 @@ def _judge(
         if not sources:
             own = _search(library, claim.sentence, names)
             reason = "no passage of the library clearly bears it out"
-        # a passage that says otherwise counts only where no other one bears the sentence out
+        # a contradicting passage counts only if no other one supports the sentence
         found = [(_find_difference(claim.sentence, [it]), it) for it in own]
         if found:
             reason, source = min(found, key=lambda item: bool(item[0]))
@@ -241,20 +242,20 @@ def _judge(
         part["state"] = "proven"
         if changed := [source for source in cited if source.state == "changed"]:
             part["state"], part["reason"] = "changed", changed[0].reason
-        _tell_how(part, [source.hit for source in cited])
+        _add_evidence(part, [source.hit for source in cited])
     return part
 
 
 def _is_clear(sentence: str, hit: Hit) -> bool:
-    """True for a passage on which a sentence rests clearly enough to become its source: of one in
-    another language only numbers and identifiers can be compared, which do not tell that.
+    """True if a passage supports a sentence clearly enough to become its source. A passage in
+    another language never does: only its numbers and identifiers can be compared.
     """
-    held = support(sentence, [hit])
-    return held.enough and held.words_count and held.share >= CLEAR_SHARE
+    overlap = support(sentence, [hit])
+    return overlap.enough and overlap.words_count and overlap.share >= CLEAR_SHARE
 
 
-def _find_difference(sentence: str, sources: Sequence[_Source]) -> str:
-    """Why passages that have the words of a sentence do not bear it out; empty where they may."""
+def _find_difference(sentence: str, sources: Sequence[_CitedChunk]) -> str:
+    """Why passages do not support a sentence although they have its words; empty if they may."""
     hits = [source.hit for source in sources]
     text = "\n".join(hit.chunk_text for hit in hits)
     quoted = any(is_quoted(sentence, hit.chunk_text) for hit in hits)
@@ -267,16 +268,16 @@ def _find_difference(sentence: str, sources: Sequence[_Source]) -> str:
     return f"names that the cited text does not hold: {', '.join(lacking[:5])}" if lacking else ""
 
 
-def _tell_how(part: SentencePart, cited: Sequence[Hit]) -> None:
-    """Put into the part by what the passages bear it out."""
+def _add_evidence(part: SentencePart, cited: Sequence[Hit]) -> None:
+    """Record in the part what supports the sentence: its text, its words or its numbers."""
     sentence = part["sentence"]
     if any(is_quoted(sentence, hit.chunk_text) for hit in cited):
         part["compared"] = "text"
         return
-    held = support(sentence, cited)
-    part["compared"] = "words" if held.words_count else "numbers"
-    if held.words_count:
-        part["share"] = round(held.share, 2)
+    overlap = support(sentence, cited)
+    part["compared"] = "words" if overlap.words_count else "numbers"
+    if overlap.words_count:
+        part["share"] = round(overlap.share, 2)
         text = max((hit.chunk_text for hit in cited), key=lambda it: support_by(sentence, it).share)
         if span := find_span(sentence, text):
             nearest = " ".join(text[slice(*span)].split())
@@ -284,9 +285,9 @@ def _tell_how(part: SentencePart, cited: Sequence[Hit]) -> None:
             part["nearest"] = f"{nearest[:_NEAREST_CHARS]}…" if long else nearest
 
 
-def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_Source]:
-    """The published chunks that bear a sentence out, each proved; the best one that does not say
-    otherwise. Raises NotFoundError where nothing is published.
+def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_CitedChunk]:
+    """The best published chunk that supports a sentence, with its proof, if possible one that does
+    not contradict it; empty if there is none. Raises NotFoundError if nothing is published.
     """
     spaces = choose_namespaces(library, names)
     request = QueryRequest(
@@ -299,13 +300,13 @@ def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_Sour
     )
     hits = ask(library, request).hits
     enough = [hit for hit in hits if _is_clear(sentence, hit)]
-    enough.sort(key=lambda hit: bool(_find_difference(sentence, [_Source("", "current", hit)])))
+    enough.sort(key=lambda hit: bool(_find_difference(sentence, [_CitedChunk("", "current", hit)])))
     return [
         _find_source(library, hit.chunk_id, (hit.namespace or spaces[0],)) for hit in enough[:1]
     ]
 
 
-def _source_part(number: int, source: _Source) -> SourcePart:
+def _source_part(number: int, source: _CitedChunk) -> SourcePart:
     part: SourcePart = {
         "id": number,
         "chunk_id": source.chunk_id,
@@ -319,7 +320,7 @@ def _source_part(number: int, source: _Source) -> SourcePart:
     return part
 
 
-def _markdown(data: ProofData, found: Sequence[_Source]) -> str:
+def _markdown(data: ProofData, found: Sequence[_CitedChunk]) -> str:
     """A verdict, then every sentence with its state, then every source with its proof."""
     lines: list[str] = []
     if data["sentences"]:
@@ -331,7 +332,8 @@ def _markdown(data: ProofData, found: Sequence[_Source]) -> str:
         counted = ", ".join(f"{n} {named.get(state, state)}" for state, n in counts.items())
         lines = [f"{pluralise(len(data['sentences']), 'sentence')} checked: {counted}.", ""]
         lines += [
-            f"- **{named.get(row['state'], row['state'])}**{_how(row)}: {row['sentence']}"
+            f"- **{named.get(row['state'], row['state'])}**{_format_evidence(row)}:"
+            f" {row['sentence']}"
             + (f" — {row['reason']}" if "reason" in row else "")
             + (f"\n  nearest: {row['nearest']}" if "nearest" in row else "")
             for row in data["sentences"]
@@ -350,8 +352,8 @@ def _markdown(data: ProofData, found: Sequence[_Source]) -> str:
     return "\n".join(lines).strip()
 
 
-def _how(row: SentencePart) -> str:
-    """By what a sentence is proven, behind its state."""
+def _format_evidence(row: SentencePart) -> str:
+    """What supports the sentence, as a suffix of its state."""
     if row.get("compared") == "words":
         return f" by {row.get('share', 0):.0%} of its words"
     names = {"text": " word for word", "numbers": " by numbers and identifiers alone"}

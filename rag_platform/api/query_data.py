@@ -41,23 +41,23 @@ DETAILS = ("full", "brief")
 
 
 class _Sizes(NamedTuple):
-    """Characters of a chunk in the passage of `markdown`, in a citation's text and in a snippet; no
-    passages with 0.
+    """How many characters of a chunk are shown: as the passage in `markdown` (0: no passages), as a
+    citation's text, and as a snippet.
     """
 
     passage: int
     text: int
     snippet: int
-    found: int = 0  # of a passage that is not cited, where that is less; 0: no less
+    uncited: int = 0  # `text` of a hit that is not cited; 0: the same
 
-    def of(self, cited: bool) -> int:
-        """Characters of a cited passage, or of another one."""
-        return self.text if cited or not self.found else self.found
+    def text_length(self, cited: bool) -> int:
+        """Characters of the text of a cited hit, or of another one."""
+        return self.text if cited or not self.uncited else self.uncited
 
-    def shown_length(self, citation: Citation, cited: bool) -> int:
-        """Characters of a citation's text: up to the end of its quote, unless texts are short."""
+    def citation_length(self, citation: Citation, cited: bool) -> int:
+        """Characters of a citation's text; its whole quote is shown, unless the budget is small."""
         quoted = citation.spans[-1][1] if citation.spans and self.text >= _LEAST_QUOTED else 0
-        return max(self.of(cited), quoted)
+        return max(self.text_length(cited), quoted)
 
 
 class _Unsearched(QueryData):
@@ -68,7 +68,7 @@ class _Unsearched(QueryData):
 
 WHOLE = 10**9  # characters or tokens: nothing is cut
 _LEAST_QUOTED = 300  # characters; a budget that leaves less has no room for whole quotes
-# Tried in this order until the data fits its budget; the passages, which people read, shrink last.
+# Tried in this order until the data fits its budget; passages, which people read, shrink last.
 _FULL = (
     _Sizes(WHOLE, WHOLE, 320),
     _Sizes(WHOLE, 480, 200),
@@ -81,11 +81,11 @@ _FULL = (
     _Sizes(160, 80, 60),
 )
 _BRIEF = (_Sizes(0, 160, 160), _Sizes(0, 80, 80))
-# the same for a client, whose structure holds the passages of the text and no others
+# The same for `linked` results, whose structured data repeats the passages of the text.
 _LINKED = {
     "full": tuple(
-        _Sizes(size, size, size, found)
-        for size, found in (
+        _Sizes(size, size, size, uncited)
+        for size, uncited in (
             (WHOLE, WHOLE),
             (1600, 1000),
             (1200, 700),
@@ -102,14 +102,12 @@ _LINKED = {
 }
 
 
-def public(result: QueryResult) -> QueryResult:
-    """The result as it may leave the machine: absolute paths in its warnings and errors are cut to
-    their last name.
-    """
+def redact_paths(result: QueryResult) -> QueryResult:
+    """The result with absolute paths in its warnings and errors cut to their last name."""
     if not result.warnings:
         return result
     changes: dict[str, Any] = {"warnings": tuple(without_paths(result.warnings))}
-    if (error := result.flags.get("error")) is not None:  # then the answer says no more than that
+    if (error := result.flags.get("error")) is not None:  # then the answer is only that error
         changes |= {
             "answer_markdown": without_paths(result.answer_markdown),
             "flags": {**result.flags, "error": without_paths(error)},
@@ -120,14 +118,14 @@ def public(result: QueryResult) -> QueryResult:
 def fit_query(
     result: QueryResult, detail: str = "full", max_tokens: int = 8000, *, linked: bool = False
 ) -> tuple[QueryData, list[str]]:
-    """(data, warnings) of a query, the engine's warnings and those of cuts to fit `max_tokens`;
-    `markdown` has them as notes.
+    """(data, warnings) of a query within `max_tokens`; the warnings are the engine's and those
+    about cuts, and `markdown` has them as notes.
 
     `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a
-    citation: those of the answer keep their number, the others follow. Texts are cut to a verbatim
-    beginning of their chunk; the last results are left out only where that does not suffice. With
-    `linked`, for clients of the server, `markdown` has the link, score and words of each source,
-    and the budget counts it with the `answer_data` beside it.
+    citation: those of the answer keep their number, the others are numbered after them. To fit,
+    texts are cut to a verbatim beginning of their chunk; only if that is not enough, the last
+    results are left out. With `linked`, for clients of the server, `markdown` has link, score and
+    text of each source, and the budget covers `markdown` and its `answer_data` together.
     """
     if detail not in DETAILS:
         raise InputError(
@@ -136,7 +134,7 @@ def fit_query(
     numbered = _number_citations(result)
     levels = _LINKED[detail] if linked else _FULL if detail == "full" else _BRIEF
     if linked and detail == "brief":
-        result, numbered = abridge(result, numbered, levels[0].text, levels[0].found)
+        result, numbered = abridge(result, numbered, levels[0].text, levels[0].uncited)
     everything = len(result.hits)
     longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
 
@@ -180,7 +178,7 @@ def fit_query(
 
 
 def _number_citations(result: QueryResult) -> dict[str, Citation]:
-    """A citation for every hit by chunk_id: those of the answer, then the others, numbered on."""
+    """chunk_id to citation for every hit; hits that the answer does not cite are numbered last."""
     known = {citation.chunk_id: citation for citation in result.citations}
     number = max((citation.id for citation in result.citations), default=0)
     others = [hit for hit in result.hits if hit.chunk_id not in known]
@@ -200,7 +198,7 @@ def _query_data(
     cited = {citation.chunk_id for citation in result.citations}
     parts = {
         chunk_id: citation_part(
-            citation, sizes.shown_length(citation, chunk_id in cited), named=several
+            citation, sizes.citation_length(citation, chunk_id in cited), named=several
         )
         for chunk_id, citation in numbered.items()
     }
@@ -300,8 +298,8 @@ def _quote_part(citation: Citation) -> QuotePart:
 
 
 def source_line(citation: Citation, language: str = "en") -> str:
-    """`file, heading, page or lines` of what the answer rests on, and whether the text was edited,
-    for a list of sources.
+    """`file, heading, page or lines` of the quoted or cited text, and whether it was edited, as one
+    entry of a list of sources.
     """
     pages = citation.quote_pages or citation.page_range
     lines = citation.quote_lines or citation.line_range
@@ -319,10 +317,10 @@ def _query_markdown(
     notes: Sequence[str],
     linked: bool = False,
 ) -> str:
-    """The answer, its sources, what else was found and how: all that a client of text needs.
+    """The answer, its sources, the other hits and the search mode: everything that a text-only
+    client needs.
 
-    Marks [n] are those of the answer's citations; passages that were only found have a plain number
-    (n), so that no mark points at nothing.
+    The answer's citations are marked [n]; other hits are numbered (n), as nothing refers to them.
     """
     say = partial(translate, language=result.language)
     refusal = "No passage of this library answers the question."
@@ -337,7 +335,7 @@ def _query_markdown(
         parts += [f"**{say(SOURCES)}**", listed(marked, sizes)]
     if lists_uncited:
         marked = [(f"({c.id})", c) for c in uncited]
-        also = sizes._replace(passage=sizes.of(False)) if sizes.passage else sizes
+        also = sizes._replace(passage=sizes.text_length(False)) if sizes.passage else sizes
         heading = ALSO_FOUND if parts else SOURCES
         parts += [f"**{say(heading)}**", listed(marked, also)]
     if linked and (sources := [*result.citations, *uncited]):
@@ -382,14 +380,14 @@ def _list_sources(
 
 
 def _link(place: str, citation: Citation) -> str:
-    """The source as a link that the server reads, with its score."""
+    """The source as a link to its chunk's resource, with its score."""
     place = place.replace("[", "(").replace("]", ")")
     return f"[{place}]({chunk_uri(citation.chunk_id)}) {citation.score:.2f}"
 
 
 def _quote(citation: Citation, max_chars: int) -> str:
-    """The beginning of the passage; where that would end before what the answer quotes, the part
-    from the quote on, or from its line where there is room for both.
+    """The beginning of the passage as a Markdown quote; if that would cut off what the answer
+    quotes, the part from the quoted line on, or from the quote itself if its line is too long.
     """
     shown, spans = citation.text, citation.spans
     if spans and spans[-1][1] > max_chars:

@@ -12,21 +12,21 @@ _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ][\d:]+(\.\d+)?(Z|\+00:00)?)?)?)?", re
 
 
 def find_release(library: Library, namespace: str, text: str, *, before: bool = False) -> str:
-    """The release_id with that name, the published one for `latest` or `current`, or the newest
-    release at that date.
+    """The kept release that `text` names: a release_id, `latest` or `current` for the published
+    one, or an ISO date for the newest release at that date.
 
-    A date is ISO: a year, month, day or UTC time, and its end counts; with `before` its beginning
-    does, and the oldest release where it is of that day. Raises NotFoundError `unknown_release`
-    naming the releases that are kept, and that of a namespace without a release.
+    A date is a year, month, day or UTC time, and means its end; with `before` its beginning, or the
+    oldest release if that is of the same period. Raises NotFoundError: `unknown_release` with the
+    kept releases, and that of a namespace without a release.
     """
     published = library.current(namespace)
     kept = [manifest for manifest in list_heads(library.store, namespace) if not manifest.failures]
     if _DATE.fullmatch(text.strip()):
-        asked = text.strip().replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
+        date = text.strip().replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
         kept_then = (
-            [m for m in kept if m.created_at < asked or m is kept[-1]]
-            if before and kept and kept[-1].created_at[: len(asked)] <= asked
-            else [m for m in kept if m.created_at[: len(asked)] <= asked]
+            [m for m in kept if m.created_at < date or m is kept[-1]]
+            if before and kept and kept[-1].created_at[: len(date)] <= date
+            else [m for m in kept if m.created_at[: len(date)] <= date]
         )
         if kept_then:
             return kept_then[0].release_id

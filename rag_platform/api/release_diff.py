@@ -1,4 +1,4 @@
-"""Compares two releases of a namespace: documents, chunks, and the hits of the latest questions."""
+"""Compares two releases of a namespace: documents, chunks, and hits of the latest questions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from rag_platform.text.plurals import pluralise
 
 TOP_K = 10
 _SHOWN = 20
-_NOT_ASKED = {"namespace", "namespaces", "top_k", "release_id", "answer"}
-_REQUEST_FIELDS = frozenset(field.name for field in dataclasses.fields(QueryRequest)) - _NOT_ASKED
+_OVERRIDDEN = {"namespace", "namespaces", "top_k", "release_id", "answer"}
+_REQUEST_FIELDS = frozenset(field.name for field in dataclasses.fields(QueryRequest)) - _OVERRIDDEN
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentChange:
-    """How one document differs, with its chunks compared by id."""
+    """How one document differs; its chunks are compared by id."""
 
     doc_id: str
     source_uri: str
     change: str  # added | removed | changed
-    before: str  # version_id, empty where the document is not in the release
+    before: str  # version_id, empty if the document is not in the release
     after: str
     chunks_added: int
     chunks_removed: int
@@ -38,7 +38,7 @@ class DocumentChange:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A chunk among the hits of a question; ranks count from 1, None where it is not among them."""
+    """A chunk's ranks among the hits of a question, from 1; None if it is not a hit."""
 
     chunk_id: str
     source_uri: str
@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class QueryChange:
-    """How the first hits of one question differ; `problem` says why they could not be compared."""
+    """How the first hits of one question differ, or in `problem` why they cannot be compared."""
 
     text: str
     entered: tuple[Place, ...] = ()
@@ -59,7 +59,7 @@ class QueryChange:
 
     @property
     def same(self) -> bool:
-        """True when both releases give the same chunks in the same order."""
+        """True if both releases give the same chunks in the same order."""
         return not (self.entered or self.left or self.moved or self.problem)
 
 
@@ -75,10 +75,10 @@ class ReleaseDiff:
     hidden: int
     chunks: Mapping[str, int]  # added, removed, kept
     queries: tuple[QueryChange, ...]
-    wordless: int  # traces of questions without their words
+    wordless: int  # questions left out because their traces do not store the text
 
     def data(self) -> Json:
-        """The difference as data, with `markdown`."""
+        """The difference as JSON data, with `markdown`."""
         queries = [{**to_json(query), "same": query.same} for query in self.queries]
         return {"markdown": _markdown(self), **to_json(self), "queries": queries}
 
@@ -93,9 +93,8 @@ def compare(
 ) -> ReleaseDiff:
     """The difference between two kept releases, by default the published one and its parent.
 
-    At most `queries` of the latest questions are asked of both. Raises NotFoundError for a release
-    that is not kept, ReleaseError `no_parent` or `parent_dropped` when there is none to compare
-    with.
+    At most `queries` of the latest questions are run on both. Raises NotFoundError for a release
+    that is not kept, ReleaseError `no_parent` or `parent_dropped`.
     """
     after = after or library.current(namespace)
     if before is None:
@@ -133,7 +132,9 @@ def compare(
 def _documents(
     library: Library, old: Lease, new: Lease
 ) -> tuple[tuple[DocumentChange, ...], int, int, int]:
-    """(documents that differ, how many do not, how many are hidden, chunks of the unchanged)."""
+    """(changed documents, number of unchanged ones, number of hidden ones, chunks of the unchanged
+    ones).
+    """
     hidden = library.hidden_names(old) | library.hidden_names(new)
     left, right = (lease.release.catalog.live_versions() for lease in (old, new))
     made_old, made_new = (
@@ -143,7 +144,7 @@ def _documents(
     changes: list[DocumentChange] = []
     unchanged = gone = kept = 0
     for doc_id in sorted(left.keys() | right.keys()):
-        (before, uri), (after, newer_uri) = left.get(doc_id, _NONE), right.get(doc_id, _NONE)
+        (before, uri), (after, newer_uri) = left.get(doc_id, _ABSENT), right.get(doc_id, _ABSENT)
         if not hidden.isdisjoint((doc_id, before, after)):
             gone += 1
             continue
@@ -160,11 +161,11 @@ def _documents(
     return tuple(changes), unchanged, gone, kept
 
 
-_NONE = ("", "")  # version_id and source_uri of what a release does not hold
+_ABSENT = ("", "")  # version_id and source_uri of a document that is not in the release
 
 
 def _same_outputs(one: Manifest, other: Manifest, version_id: str) -> bool:
-    """True where both releases were made from the same stored outputs of a version."""
+    """True if both releases were built from the same stored outputs of a version."""
     known = one.outputs.get(version_id)
     return (
         known is not None
@@ -210,7 +211,7 @@ def _query(
 
 
 def _places(one: Sequence[Hit], other: Sequence[Hit]) -> list[Place]:
-    """Every chunk of both lists with its ranks, in the new order, then the old."""
+    """Every chunk of both lists with its ranks: those of the new list in order, then the others."""
     ranks, now = {hit.chunk_id: hit.rank for hit in one}, {hit.chunk_id: hit.rank for hit in other}
     hits = {hit.chunk_id: hit for hit in (*other, *one)}
     return [

@@ -11,7 +11,7 @@ from typing import cast
 from rag_platform import access
 from rag_platform.api.documents import document_states
 from rag_platform.api.envelopes import without_paths
-from rag_platform.caching import together
+from rag_platform.caching import sum_figures
 from rag_platform.config.gates import find_unknown_gates
 from rag_platform.config.settings import Settings, strategy_names
 from rag_platform.contract.markdown_views import collections_markdown, status_markdown
@@ -46,14 +46,14 @@ _SHOWN_FAILURES = 5
 
 
 def status(library: Library, others: Sequence[Json] = (), *, serving: bool = True) -> StatusData:
-    """What every namespace publishes, and how this installation is set up.
+    """The state of every visible namespace and of the installation.
 
     `others` are the `cache_figures` of the server's other processes, which are added to those of
-    the library. Caches and running questions are only shown of a program that is `serving`.
+    this one. Caches and running questions are included only for a server (`serving`).
     """
     caller = access.current()
     caches: Json = {
-        name: together([own, *(other[name] for other in others)])
+        name: sum_figures([own, *(other[name] for other in others)])
         for name, own in library.cache_figures().items()
     }
     problem = why_no_ledger(library.store)
@@ -72,9 +72,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         },
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [
-            row
-            for row in (_namespace_status(library, name) for name in names)
-            if _holds_anything(row)
+            row for row in (_namespace_status(library, name) for name in names) if _is_in_use(row)
         ],
     }
     data["jobs"] = [] if problem else _jobs(library, names)
@@ -109,7 +107,9 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
 def _gate_problems(
     library: Library, rows: Sequence[NamespaceStatus], names: Sequence[str]
 ) -> Iterator[str]:
-    """Published releases that no gate judged, and gates that judge nothing."""
+    """Warnings about published releases without a gate's verdict, or failing it, and about gates
+    for unknown namespaces.
+    """
     try:
         for row in rows:
             if row["release_id"] and not row["problem"]:
@@ -127,12 +127,12 @@ def _gate_problems(
                     )
         if access.current().namespaces is None:
             yield from find_unknown_gates(names)
-    except ConfigError as error:  # of a file that was edited while a server runs
+    except ConfigError as error:  # gates.yaml was edited while the server runs
         yield error.message
 
 
 def why_no_ledger(store: Store) -> str:
-    """Why the ledger cannot be asked, empty when it can or there is none yet."""
+    """Why the ledger cannot be opened; empty if it can or there is none yet."""
     if not store.has_ledger():
         return ""
     try:
@@ -143,7 +143,7 @@ def why_no_ledger(store: Store) -> str:
 
 
 def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[ServerStatus]:
-    """What the ledger knows of the servers, `own` being the one that says it."""
+    """The servers recorded in the ledger; `own` is the id of this one."""
     waiting = Counter(server.server_id for _, server in ledger.find_unacknowledged())
     return [
         {
@@ -159,8 +159,8 @@ def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[Serv
     ]
 
 
-def _behind(namespace: str, library: Library) -> int:
-    """How many releases were published after the one that is read here."""
+def _count_behind(namespace: str, library: Library) -> int:
+    """How many releases were published after the one that this server reads."""
     with closing(open_ledger(library.store)) as ledger:
         rows, published = ledger.releases(namespace), ledger.read_published(namespace)
     read = current(library.store, namespace)
@@ -171,7 +171,7 @@ def _behind(namespace: str, library: Library) -> int:
 
 
 def list_collections(library: Library) -> CollectionsData:
-    """The published libraries, and which of them a question without a name asks."""
+    """The published libraries, and those that a question without a namespace searches."""
     data: CollectionsData = {
         "markdown": "",
         "default": list(choose_namespaces(library)),
@@ -200,7 +200,7 @@ def _collection(library: Library, namespace: str) -> CollectionPart:
 
 
 def _jobs(library: Library, names: Sequence[str]) -> list[JobStatus]:
-    """The jobs that are open, and the newest of each namespace."""
+    """The open jobs, and the newest one of each namespace."""
     if not library.store.has_ledger():
         return []
     with closing(open_ledger(library.store)) as ledger:
@@ -227,13 +227,13 @@ def _jobs(library: Library, names: Sequence[str]) -> list[JobStatus]:
 
 
 def _verdict(reason: str) -> str:
-    """The first line of a job's reason, and where the report behind it stands."""
+    """The first line of a job's reason, with a hint if a report follows it."""
     first, _, report = reason.partition("\n")
     return f"{first} (the report is with the job)" if report else first
 
 
-def _holds_anything(row: NamespaceStatus) -> bool:
-    """False for a library of which nothing was ever published and no document is left."""
+def _is_in_use(row: NamespaceStatus) -> bool:
+    """False for a library without releases, documents and problems."""
     return bool(row["release_id"] or row["pending"] or row["failed"] or row["problem"])
 
 
@@ -269,7 +269,7 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
             found["strategy"] = manifest.strategy
             found["strategy_config_id"] = manifest.strategy_config_id
             if library.store.remote is not None:
-                found["behind"] = _behind(namespace, library)
+                found["behind"] = _count_behind(namespace, library)
             found["encoding"], embedder = manifest.encoding, manifest.embedder
             found["embedder"] = f"{embedder.embedder_id} {embedder.version}" if embedder else "none"
     # one namespace that cannot be opened must not hide the state of the others

@@ -1,5 +1,5 @@
-"""Summaries of a document: by a language model where one is configured, else its most central
-sentences, verbatim.
+"""Summarises a document: by a language model if one is configured, else extractively, by its most
+central sentences.
 """
 
 from __future__ import annotations
@@ -50,15 +50,13 @@ _FORMS = {
 }
 _MAX_TOKENS = {"short": 300, "bullet": 600, "detailed": 2000}
 _NOTE_TOKENS = 500
-_TABLES = {"short": 1, "bullet": 3, "detailed": 8}  # shown of a document without sentences
+_MAX_TABLES = {"short": 1, "bullet": 3, "detailed": 8}  # of a document without sentences
 _ROWS_SHOWN = 3
-_PER_SECTION = 2  # sentences of a section in the style detailed
+_PER_SECTION = 2  # sentences per section in style `detailed`
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A section to be summarised."""
-
     section_path: str
     text: str
 
@@ -84,11 +82,11 @@ def summarise(
     *,
     title: str = "",
 ) -> Summary:
-    """The summary of a document's sections: by the model where there is one and `config.method`
-    allows it, else of quoted sentences.
+    """The summary of a document's sections: by the model if there is one and `config.method` allows
+    it, else extractive.
 
-    Where the model fails, sentences stand in and a warning says so. Raises ConfigError where the
-    method is `llm`: `no_model` without a model, and what is wrong with its prompts.
+    If the model fails, the summary is extractive and has a warning. Raises ConfigError only for
+    method `llm`: `no_model` without a model, and errors in its prompts.
     """
     if config.method == "llm" and llm is None:
         raise ConfigError(
@@ -113,9 +111,9 @@ def summarise(
 
 
 class _Attempt(faults.Attempt):
-    """Work of a language model: where it fails, `warning` says that quotes stand in for it.
+    """Work of a language model: if it fails, `warning` says that the summary is extractive instead.
 
-    Cancellation leaves the block, and wrong configuration where `method: llm` asks for the model.
+    A CancelledError passes through, and with `method: llm` a ConfigError.
     """
 
     warning = ""
@@ -145,8 +143,8 @@ def summarize_document(
 ) -> SummaryData:
     """The summary of a document of the published release, in the form of the public contract.
 
-    The model is by default that of the strategy's `summary`; a warning says where it cannot be
-    built, unless `method: llm` asks for it. Raises InputError `unknown_style`, and what
+    The model is by default that of the strategy's `summary`. If it cannot be built, a warning says
+    so, or with `method: llm` a ConfigError is raised. Raises InputError `unknown_style`, and what
     `get_document` raises.
     """
     known = {name: name for name in STYLES}
@@ -232,10 +230,10 @@ def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Su
 
 
 def _quote_tables(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
-    """The first rows of the first tables of a document without sentences, below their headers."""
+    """The header and first rows of the first tables, for a document without sentences."""
     shown: list[str] = []
     named: dict[str, None] = {}
-    most = _TABLES[style]
+    most = _MAX_TABLES[style]
     for part in parts:
         rows = [unit for unit in units(part.text) if unit.kind == "row" and unit.header]
         for header, found in groupby(rows, key=lambda unit: unit.header):
@@ -266,8 +264,8 @@ def _write(
     warnings: tuple[str, ...],
     budget: Budget,
 ) -> Summary:
-    """Notes on groups of sections until they fit one call, then the summary; a short document is
-    summarised at once.
+    """The model's summary: groups of sections are condensed to notes until all fit in one call (a
+    short document does at once), which writes the summary.
     """
     note = prompts.load("summary/section", ("title", "text"))
     merge = prompts.load("summary/merge", ("title", "form", "notes"))
@@ -308,7 +306,7 @@ def _write(
 
 
 def _groups(notes: Sequence[str], budget: int) -> Iterator[str]:
-    """Neighbouring notes joined within the budget; a longer one is cut at line ends."""
+    """Consecutive notes joined up to the budget; a note above the budget is split at line ends."""
     group: list[str] = []
     size = 0
     for note in (piece for whole in notes for piece in _pieces(whole, budget)):
@@ -341,7 +339,9 @@ def _ask_all(
     parallel: int,
     budget: Budget,
 ) -> list[str]:
-    """The model's answers in order, `parallel` calls at a time, before the budget's deadline."""
+    """The model's answers in order; `parallel` calls run at a time, within the budget's
+    deadline.
+    """
 
     def call(messages: tuple[Message, ...]) -> Callable[[], Completion]:
         return lambda: budget.ask(lambda: llm.generate(messages, max_tokens=max_tokens))
@@ -362,6 +362,6 @@ def _ask_all(
 
 
 def _usage(budget: Budget) -> Json:
-    """What the calls used; `cost` is None without prices."""
+    """Tokens and cost of the calls; `cost` is None without prices."""
     usage = budget.usage()
     return {"cost": None, **usage} if usage else {}

@@ -1,4 +1,4 @@
-"""One trace as pages show it: bars, rankings side by side, and parts of what is long."""
+"""One trace as the web pages show it: stages as bars, rankings, and events, all cut to size."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ STAGES_PER_PAGE = 100
 EVENTS_PER_PAGE = 50
 _RANKING_FIELDS = ("candidates", "ranked", "before", "after")
 _RANKED_ROWS = 50
-_RANKINGS = 24  # of one trace that are shown
+_RANKINGS = 24  # shown of one trace
 _SNIPPET_CHARS = 240
 _MODEL_CALLS = 200
 _LOGS = 200
 _ANSWERING = ("stage.context_build", "stage.generate", "stage.format_response")
-_EXT = "ext."
-# what is longer is cut, so that no page holds a whole document
+_EXT_PREFIX = "ext."
+# limits that keep whole documents off a page
 TEXT_CHARS = 2000
 LIST_ITEMS = 100
 DEPTH = 8
@@ -46,13 +46,14 @@ PAYLOAD_CHARS = 20_000
 def get_trace_detail(
     library: Library, trace_id: str, *, kind: str = "", skip: int = 0, skip_stages: int = 0
 ) -> TraceDetail:
-    """One trace; events of one kind or all, failures first and else by time, after so many.
+    """One trace with a page of its events (of one kind or all, failures first, then by time) from
+    `skip` on, and a page of its stages from `skip_stages` on.
 
-    Raises NotFoundError, InputError for what is no id or the beginning of several.
+    Raises NotFoundError, InputError for a malformed id and for an ambiguous prefix of one.
     """
     found = find_trace(library.store, trace_id)
     trace = found["trace"]
-    total_ms = _length(trace)
+    total_ms = _duration_ms(trace)
     in_span = Counter(event["span_id"] for event in trace["events"])
     spans = trace["spans"]
     events = order_events(trace["events"], trace["spans"], kind)
@@ -113,7 +114,7 @@ def get_trace_detail(
 
 
 def cut(value: Any, items: int = LIST_ITEMS, depth: int = DEPTH) -> Any:
-    """JSON data whose texts, lists and nesting are cut, with what was left out said in their place;
+    """JSON data with long texts, long lists and deep nesting cut, each cut marked in place;
     absolute paths are cut to their last name.
     """
     if isinstance(value, str):
@@ -136,8 +137,8 @@ def cut(value: Any, items: int = LIST_ITEMS, depth: int = DEPTH) -> Any:
 
 
 def cut_event(event: EventPart) -> EventPart:
-    """The event with a payload that fits on a page: of one that is still too long, the beginning of
-    its text.
+    """The event with its payload cut; one that is still too long is replaced by the beginning of
+    its JSON.
     """
     payload = cut(event["payload"])
     text = json.dumps(payload, ensure_ascii=False)
@@ -149,24 +150,24 @@ def cut_event(event: EventPart) -> EventPart:
 def order_events(
     events: Sequence[EventPart], spans: Sequence[SpanPart], kind: str = ""
 ) -> list[EventPart]:
-    """The events of a kind, or all: those of failed stages and failures first, each by time."""
+    """The events of a kind, or all: failures and events of failed stages first, then by time."""
     failed = {span["span_id"] for span in spans if span["status"] == "error"}
 
-    def place(event: EventPart) -> tuple[bool, float, str]:
-        tells_failure = event["kind"].endswith(("error", "_failed", "fallback"))
+    def sort_key(event: EventPart) -> tuple[bool, float, str]:
+        is_failure = event["kind"].endswith(("error", "_failed", "fallback"))
         return (
-            not (tells_failure or event["span_id"] in failed),
+            not (is_failure or event["span_id"] in failed),
             event["ts_ms"],
             event["event_id"],
         )
 
-    return sorted((event for event in events if not kind or event["kind"] == kind), key=place)
+    return sorted((event for event in events if not kind or event["kind"] == kind), key=sort_key)
 
 
 # --- stages -------------------------------------------------------------------------------------
 
 
-def _length(trace: TraceEnvelope) -> float:
+def _duration_ms(trace: TraceEnvelope) -> float:
     known = trace["aggregates"].get("latency_ms") or 0.0
     return max([float(known), *(span["end_ms"] for span in trace["spans"])]) or 1.0
 
@@ -185,18 +186,18 @@ def _stage(span: SpanPart, total_ms: float, events: int) -> StagePart:
 
 
 def _split_ext(attrs: Json) -> tuple[Json, Json]:
-    """(facts of every trace, those that only a provider knows: provider to name to fact)."""
-    known = {name: value for name, value in attrs.items() if not name.startswith(_EXT)}
+    """(common attributes, attributes `ext.PROVIDER.NAME` as provider to name to value)."""
+    known = {name: value for name, value in attrs.items() if not name.startswith(_EXT_PREFIX)}
     ext: Json = {}
     for name, value in attrs.items():
-        if name.startswith(_EXT):
-            provider, _, fact = name.removeprefix(_EXT).rpartition(".")
+        if name.startswith(_EXT_PREFIX):
+            provider, _, fact = name.removeprefix(_EXT_PREFIX).rpartition(".")
             ext.setdefault(provider, {})[fact] = value
     return known, ext
 
 
 def _row(trace: TraceEnvelope, attrs: Json) -> TraceRow:
-    """What lists say of a trace."""
+    """The row that lists of traces have for it."""
     aggregates = trace["aggregates"]
     row = {
         **trace_facts({**trace, "attrs": attrs}),
@@ -230,7 +231,7 @@ def _is_replayable(trace: TraceEnvelope) -> bool:
 
 
 def _rankings(library: Library, trace: TraceEnvelope) -> list[RankingPart]:
-    """Every list of chunks that an event holds, whatever its kind."""
+    """Every ranked list of chunks in the payload of any event."""
     lists = list(_ranked_lists(trace["events"]))[:_RANKINGS]
     ids = {str(item["chunk_id"]) for *_, items in lists for item in items[:_RANKED_ROWS]}
     rows = _read_rows(library, trace, ids)
@@ -286,7 +287,7 @@ def _candidate(
 
 
 def _read_rows(library: Library, trace: TraceEnvelope, ids: set[str]) -> dict[str, ChunkRow]:
-    """The chunks as the release that was asked holds them, without what was deleted since."""
+    """The chunks as in the release that was searched, without those deleted since."""
     release_id, namespace = trace["attrs"].get("release_id"), trace["namespace"]
     if not (ids and release_id and namespace):
         return {}
@@ -294,5 +295,5 @@ def _read_rows(library: Library, trace: TraceEnvelope, ids: set[str]) -> dict[st
         with library.lease(namespace, str(release_id)) as lease:
             shown = ids - library.hidden_chunks(lease)
             return lease.release.catalog.rows(sorted(shown))
-    except RagError:  # the release is no longer kept, or cannot be opened
+    except RagError:  # the release was dropped, or cannot be opened
         return {}

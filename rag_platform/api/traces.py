@@ -1,7 +1,7 @@
-"""Traces for callers: pages of them, one with all related ones, and figures over many.
+"""Lists traces, reads one with its related ones, and computes statistics.
 
-Traces of a namespace that the caller may not see are left out. Traces without a namespace are left
-out for callers who may see only some.
+Callers get only traces of namespaces that they may see; those without a namespace only if they may
+see all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EVERY = TraceFilter()
 def list_traces(
     store: Store, where: TraceFilter = _EVERY, *, limit: int = 20, cursor: str | None = None
 ) -> TracesData:
-    """A page of the traces that are meant, newest first. Raises InputError `bad_cursor`."""
+    """A page of the traces that match, newest first. Raises InputError `bad_cursor`."""
     after = None
     if cursor is not None:
         started_at, trace_id = read_cursor(cursor, (str, str))
@@ -48,21 +48,21 @@ def list_traces(
 
 
 def get_trace(store: Store, trace_id: str) -> TraceData:
-    """A whole trace with those it belongs to, also as text; the first digits of its id suffice.
+    """A trace with its related ones and as text; a unique prefix of its id suffices.
 
-    Raises NotFoundError, InputError for what is no id or the beginning of several.
+    Raises NotFoundError, InputError for a malformed id and for an ambiguous prefix.
     """
     found = find_trace(store, trace_id)
     return {"markdown": trace_reader.waterfall(dict(found["trace"])), **found}
 
 
 def find_trace(store: Store, trace_id: str) -> TraceParts:
-    """The same without the text, which takes as long again for a long trace."""
+    """The same without the text, which doubles the time for a long trace."""
     envelope = trace_reader.show(store.logs_dir, trace_id)
     visible = _visible(_EVERY).visible
     request = envelope["attrs"].get("request") or {}
-    asked = {envelope["namespace"], *(request.get("namespaces") or ())}
-    if visible is not None and not asked <= visible:
+    namespaces = {envelope["namespace"], *(request.get("namespaces") or ())}
+    if visible is not None and not namespaces <= visible:
         raise trace_reader.unknown_trace(trace_id)
     related = queries.list_related(store.logs_dir, envelope, visible)
     return {
@@ -74,7 +74,7 @@ def find_trace(store: Store, trace_id: str) -> TraceParts:
 
 
 def trace_stats(store: Store, where: TraceFilter = _EVERY) -> TraceStats:
-    """Figures over the traces that are meant, and the counts of the last 24 hours."""
+    """Statistics of the traces that match, and the counts of the last 24 hours."""
     measured: Mapping[str, Any] = figures.measure(store.logs_dir, _visible(where))
     stats = cast(
         TraceStats,

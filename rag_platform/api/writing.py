@@ -1,4 +1,6 @@
-"""Writing on behalf of an assistant, within what the settings allow: jobs in child processes."""
+"""Ingests, deletes and follows jobs on behalf of an assistant, within what the settings allow; the
+work runs in child processes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,6 @@ from rag_platform.processes import jobs
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
-# what a server does not need that only reads would make it start slower
 if TYPE_CHECKING:
     from rag_platform.intake.discovery import Input
     from rag_platform.intake.receiving import ReceiveOptions
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 FINAL_STATES = jobs.FINAL_STATES
 MAX_WAIT_SECONDS = 600.0
 _POLL_SECONDS = 0.2
-_LISTED = 20  # documents and failures of a job that are shown
+_MAX_LISTED = 20  # documents, and failures, shown of a job
 _BAD_STATES = ("failed", "dead")
-_UNSEEN = ("Cc", "Cf", "Cs")
-_MAX_NAME_BYTES = 200  # file systems take 255; what tells equal names apart is added
+_INVISIBLE = ("Cc", "Cf", "Cs")  # Unicode categories
+_MAX_NAME_BYTES = 200  # file systems take 255; a suffix that makes names unique may be added
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ OnProgress = Callable[[float, float, str], None]  # done, total, message
 
 @contextmanager
 def open_root(settings: Settings) -> Iterator[DataRoot]:
-    """The data root, its ledger closed afterwards."""
+    """The data root; its ledger is closed on exit."""
     root = DataRoot.open(settings)
     try:
         yield root
@@ -56,10 +57,10 @@ def open_root(settings: Settings) -> Iterator[DataRoot]:
 
 
 def allowed_path(given: str, roots: Sequence[Path], home: Path) -> Path:
-    """The file or folder, all links followed, which must lie in one of the roots, not be hidden
-    there, and be none of the data root's.
+    """The resolved path of a file or folder inside one of the roots; hidden ones and those of the
+    data root are refused.
 
-    Raises InputError `path_not_allowed`, alike for what is outside and what is not there.
+    Raises InputError `path_not_allowed`, with the same text for a path outside and a missing one.
     """
     if not roots:
         raise InputError(
@@ -70,7 +71,7 @@ def allowed_path(given: str, roots: Sequence[Path], home: Path) -> Path:
     allowed = [root.expanduser().resolve() for root in roots]
     for root in allowed:
         try:
-            # a relative path is one inside a root, which its own name may begin
+            # a relative path is relative to a root, and may begin with the root's own name
             path = (root / Path(given).expanduser()).resolve()
             if not path.exists():
                 path = (root.parent / given).resolve(strict=True)
@@ -93,8 +94,8 @@ def ingest(
     options: ReceiveOptions,
     wait: float = 0.0,
 ) -> JobData:
-    """The job that ingests files, folders, URLs or contents, as it is at its start, which comes
-    after that of another job if that ends within `wait` seconds. Raises what `start_ingest` raises.
+    """Start a job that ingests files, folders, URLs or contents; while another job is running, its
+    end is awaited for at most `wait` seconds. Raises what `start_ingest` raises.
     """
     from rag_platform.ingestion.job_start import start_ingest
     from rag_platform.intake.receiving import check_namespace
@@ -107,9 +108,9 @@ def ingest(
 
 
 def owned_path(given: str, home: Path) -> Path:
-    """The file or folder that whoever owns the data root names; any but the data root's own.
-
-    Raises InputError `missing_path`, `path_not_allowed`.
+    """The resolved path of a file or folder named by the owner of the data root; any path is
+    allowed that does not overlap the data root. Raises InputError `missing_path`,
+    `path_not_allowed`.
     """
     from rag_platform.intake.discovery import why_missing
 
@@ -126,11 +127,11 @@ def owned_path(given: str, home: Path) -> Path:
     return path
 
 
-def input_of(
+def parse_input(
     path: str | None, url: str | None, content: str | None, filename: str | None, settings: Settings
 ) -> Input:
-    """The one input that a call names. Raises InputError for none or several, for a path that is
-    not allowed and for content without a file name.
+    """The input of a call, which must give exactly one of path, url and content. Raises InputError,
+    also for a path that is not allowed and for content without a file name.
     """
     from rag_platform.intake.discovery import Content
     from rag_platform.intake.downloading import is_url
@@ -152,11 +153,11 @@ def input_of(
 
 def file_name(given: str) -> str:
     """The last part of a file name given by a client, without invisible characters (control
-    characters, marks of writing direction). Raises InputError `bad_filename` for a name without a
-    suffix.
+    characters, marks of writing direction). Raises InputError `bad_filename` for a name that is too
+    long or has no suffix.
     """
-    seen = "".join(char for char in given if unicodedata.category(char) not in _UNSEEN)
-    name = Path(seen.replace("\\", "/")).name
+    visible = "".join(char for char in given if unicodedata.category(char) not in _INVISIBLE)
+    name = Path(visible.replace("\\", "/")).name
     if not Path(name).suffix or len(name.encode()) > _MAX_NAME_BYTES:
         raise InputError(
             f"filename {given[:80]!r}: content needs one with a suffix, e.g. notes.md, of at most"
@@ -179,10 +180,11 @@ def delete(
     confirm: str | None = None,
     on_done: Callable[[Document], None] = lambda document: None,
 ) -> DeletionData:
-    """What a deletion would take, with the `confirm` that carries it out; with that, the deletion.
+    """The plan of a deletion with the code that confirms it; called with that code as `confirm`,
+    start the deletion.
 
-    The code belongs to this plan: after any change of the document another one is needed. `on_done`
-    is called, from another thread, once a whole document is gone. Raises InputError
+    The code is valid for this plan only: any change of the document requires a new one. `on_done`
+    is called from another thread once a whole document is deleted. Raises InputError
     `wrong_confirmation`, and what `plan_delete` raises.
     """
     from rag_platform.releases.deletion import plan_delete, start_delete
@@ -222,9 +224,7 @@ def delete(
 def get_job(
     settings: Settings, job_id: str, *, wait: float = 0.0, on_progress: OnProgress | None = None
 ) -> JobData:
-    """A job as it is now, or after at most `wait` seconds, once it has ended. Raises
-    NotFoundError.
-    """
+    """A job once it has ended, or its state after `wait` seconds. Raises NotFoundError."""
     until = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
     with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
@@ -241,7 +241,7 @@ def get_job(
 def list_jobs(
     settings: Settings, namespaces: Collection[str] | None = None, limit: int = 10
 ) -> list[JobData]:
-    """The newest jobs of the namespaces, by default of all."""
+    """The newest jobs of the namespaces (None: all)."""
     with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
         names = (None,) if namespaces is None else namespaces
@@ -251,7 +251,9 @@ def list_jobs(
 
 
 def cancel_job(settings: Settings, job_id: str) -> JobData:
-    """The job, stopped: what it has done stays done. Raises NotFoundError `nothing_to_cancel`."""
+    """Stop a job; documents that it has finished stay ingested. Raises NotFoundError
+    `nothing_to_cancel`.
+    """
     with open_root(settings) as root:
         jobs.cancel(job_id, root.ledger, settings.jobs)
         return job_data(job_id, root)
@@ -263,8 +265,8 @@ def watch(
     settings: Settings,
     on_done: Callable[[], None] | None = None,
 ) -> None:
-    """Wait in a thread of its own for the end of a job's process, which is then recorded; after a
-    job that is done `on_done` is called.
+    """Start a thread that waits for a job's process, records the end, and calls `on_done` if the
+    job succeeded.
     """
     if process is None:
         return
@@ -285,7 +287,7 @@ def watch(
 
 
 def job_data(job_id: str, root: DataRoot) -> JobData:
-    """A job as clients see it: no paths, no processes."""
+    """A job as clients see it, without absolute paths and process ids."""
     job = root.ledger.job(job_id)
     items = jobs.items_as_told(root.ledger.job_items(job_id), job)
     summary = jobs.summary(job)
@@ -305,13 +307,13 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
         "seconds": round(summary["seconds"], 1),
         "seconds_left": summary["seconds_left"],
         "created_at": job.created_at,
-        "documents": [_item(item) for item in (changed or items)[:_LISTED]],
+        "documents": [_item(item) for item in (changed or items)[:_MAX_LISTED]],
         "count": len(items),
         "skipped": len(items) - len(changed),
         "failed": len(failed),
         "failures": [
             {"source_uri": item.source_uri, "code": item.code, "reason": item.reason}
-            for item in failed[:_LISTED]
+            for item in failed[:_MAX_LISTED]
         ],
     }
     data["markdown"] = _markdown(data)
@@ -339,7 +341,7 @@ def _markdown(data: JobData) -> str:
     if data["reason"]:
         lines.append(f"[{data['code']}] {data['reason']}" if data["code"] else data["reason"])
     for it in data["documents"]:
-        if it["state"] not in _BAD_STATES:  # they follow, with their reasons
+        if it["state"] not in _BAD_STATES:  # failures are listed below, with their reasons
             name = f"`{it['doc_id']}`" if it["doc_id"] else f"({it['decision']})"
             lines.append(f"- {it['state']}: {it['source_uri']} {name}")
     if (more := data["count"] - len(data["documents"])) > 0:

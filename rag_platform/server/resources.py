@@ -86,7 +86,7 @@ def document_text(library: Library, doc_id: str) -> str:
     """The text of a document of any namespace; ids are unique over all of them. Raises
     NotFoundError.
     """
-    namespace = passages.holding_namespace(library, doc_id)
+    namespace = passages.find_document_namespace(library, doc_id)
     if namespace is None:
         raise NotFoundError(f"no published document {doc_id[:80]!r}", code="unknown_document")
     return documents.get_document(library, namespace, doc_id)["markdown"]
@@ -176,7 +176,7 @@ def may_hear(library: Library, uri: str) -> bool:
     if access.current().namespaces is None:
         return True
     scheme, _, doc_id = uri.partition("://")
-    return scheme == "doc" and passages.holding_namespace(library, doc_id) is not None
+    return scheme == "doc" and passages.find_document_namespace(library, doc_id) is not None
 
 
 class ResourceRequests:

@@ -25,7 +25,7 @@ from typing import Any
 
 from rag_platform import access
 from rag_platform.answering.engine import answer
-from rag_platform.api.query_data import fit_query, public
+from rag_platform.api.query_data import fit_query, redact_paths
 from rag_platform.config.settings import Settings
 from rag_platform.errors import RagError
 from rag_platform.ir import Json, QueryRequest
@@ -254,7 +254,7 @@ def respond(library: Library, request: QueryRequest, detail: str) -> Answer:
     """The answer to a question within the server's result budget. Raises what `engine.answer`
     raises.
     """
-    result = public(answer(library, request))
+    result = redact_paths(answer(library, request))
     if request.skip:
         result = replace(result, hits=result.hits[request.skip :])
     budget = library.settings.server.query_tokens

@@ -220,7 +220,9 @@ def test_a_document_whose_data_is_collected_while_it_is_read(
     real = document_views.FORMS["md"]
     updates = ["06:00", ""]
 
-    def crossing(lease: Lease, store: Store, found: document_views.Found, *limits: Any) -> Any:
+    def crossing(
+        lease: Lease, store: Store, found: document_views.PublishedDocument, *limits: Any
+    ) -> Any:
         if update := updates.pop(0):
             note.write_text(f"# Gate\n\nThe gate opens at {update}.\n", encoding="utf-8")
             shelf.ingest(note)

@@ -1,4 +1,4 @@
-"""One document and one chunk with everything that is known of them, for pages."""
+"""Full details of one document and one chunk, for the web pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import chunk_part, section_part
-from rag_platform.api.documents import opened_ledger
+from rag_platform.api.documents import open_with_published
 from rag_platform.api.envelopes import without_paths
 from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings, load_strategy
@@ -31,16 +31,16 @@ MAX_CHUNKS = 200
 
 
 def describe_document(library: Library, namespace: str, doc_id: str) -> DocumentDetail:
-    """A document with its versions and the outline of what is published. Raises NotFoundError."""
+    """A document with its versions and the outline of its published one. Raises NotFoundError."""
     from rag_platform.releases.version_history import history
 
-    with opened_ledger(library, namespace) as (ledger, published):
+    with open_with_published(library, namespace) as (ledger, published):
         document = ledger.document(namespace, doc_id)
         row = ledger.document_row(namespace, doc_id, published)
-        told = history(document, store=library.store, ledger=ledger)
+        recorded = history(document, store=library.store, ledger=ledger)
         live = ledger.version(document.live_version) if document.live_version else None
     shown = with_file_metadata(document, live) if live else document
-    rows = cast(list[VersionRow], without_paths(told["versions"]))
+    rows = cast(list[VersionRow], without_paths(recorded["versions"]))
     data: DocumentDetail = {
         "namespace": namespace,
         "doc_id": document.doc_id,
@@ -80,8 +80,8 @@ def describe_document(library: Library, namespace: str, doc_id: str) -> Document
 def compare_versions(
     settings: Settings, namespace: str, doc_id: str, before: str | None, after: str | None
 ) -> VersionDiff:
-    """Sections and chunks that differ between two versions of a document, by default the live one
-    and the one before. Raises NotFoundError, see `version_history.difference`.
+    """The sections and chunks that differ between two versions of a document, by default the live
+    one and its predecessor. Raises NotFoundError, see `version_history.difference`.
     """
     from rag_platform.releases.version_history import difference
 
@@ -95,7 +95,7 @@ def compare_versions(
 
 
 def _require_published(library: Library, lease: Lease, doc_id: str) -> tuple[Document, Version]:
-    """The document and version that a release shows. Raises NotFoundError."""
+    """The document and its version in a release. Raises NotFoundError."""
     catalog, hidden = lease.release.catalog, library.hidden_names(lease)
     document = catalog.document(doc_id)
     version = catalog.version(document.live_version or "") if document else None
@@ -201,7 +201,7 @@ def describe_chunk(library: Library, namespace: str, chunk_id: str) -> ChunkDeta
 
 
 def _view(lease: Lease, store: Store, version: Version, chunk_id: str) -> View | None:
-    """What the retrievers read of a chunk; None where the file of it was collected."""
+    """The chunk's texts for the retrievers; None if their file was garbage collected."""
     manifest = lease.release.manifest
     path = store.version_path(version, "views", manifest.profiles["views"], version.edition)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Drafts of a document's chunks as pages read and change them; publishing starts a job."""
+"""Reads and changes drafts of a document's chunks, for the web pages; publishing starts a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def _drafts(settings: Settings, namespace: str) -> Iterator[Drafts]:
 
 
 def list_drafts(settings: Settings, namespace: str) -> DraftsData:
-    """The drafts of a namespace."""
     from rag_platform.drafts.reports import list_data
 
     with open_root(settings) as root:
@@ -48,8 +47,8 @@ def show_draft(
     cursor: str | None = None,
     chunk_id: str = "",
 ) -> DraftData:
-    """The draft of a document with a page of its chunks, or of a document without one; the page
-    begins at `chunk_id` where that is named. Raises NotFoundError, ReleaseError `stale_versions`.
+    """The draft of a document (an empty one if there is none) with a page of its chunks, which
+    begins at `chunk_id` if that is given. Raises NotFoundError, ReleaseError `stale_versions`.
     """
     from rag_platform.drafts.reports import show_data
 
@@ -71,7 +70,7 @@ def show_draft(
 
 
 def preview_draft(settings: Settings, namespace: str, doc_id: str) -> DraftPreview:
-    """What publishing the draft would change."""
+    """The changes that publishing the draft would make."""
     from rag_platform.drafts.reports import preview_data
 
     with _drafts(settings, namespace) as drafts:
@@ -104,12 +103,14 @@ def undo(settings: Settings, namespace: str, doc_id: str) -> DraftData:
 
 
 def discard(settings: Settings, namespace: str, doc_id: str) -> DraftData:
-    """The draft as it was published. Raises InputError."""
+    """The draft reset to the published chunks. Raises InputError."""
     return change_draft(settings, namespace, doc_id, lambda drafts: drafts.discard(doc_id))
 
 
 def rebase(settings: Settings, namespace: str, doc_id: str) -> DraftData:
-    """The draft over the live version; what does not apply becomes conflicts. Raises InputError."""
+    """The draft rebased on the live version; operations that do not apply become conflicts. Raises
+    InputError.
+    """
     return change_draft(settings, namespace, doc_id, lambda drafts: drafts.rebase(doc_id))
 
 
@@ -124,7 +125,7 @@ def publish(
 
 
 def revert(settings: Settings, namespace: str, doc_id: str) -> JobData:
-    """The job that publishes a document as it was cut. Raises InputError."""
+    """The job that publishes a document's chunks without any edits. Raises InputError."""
     with _drafts(settings, namespace) as drafts:
         job, process = drafts.start_revert(doc_id)
         watch(job, process, settings)

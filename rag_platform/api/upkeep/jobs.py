@@ -1,4 +1,4 @@
-"""Jobs in pages, one job with its documents, and retries."""
+"""Lists, shows, cancels and retries jobs, for the web pages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def show_job(
 
 
 def require_job(root: DataRoot, job_id: str) -> Job:
-    """A job that the caller may see. Raises NotFoundError, alike for others."""
+    """A job that the caller may see. Raises the same NotFoundError for a hidden as for a missing
+    one.
+    """
     job = root.ledger.job(job_id)
     caller = access.current()
     if caller.namespaces is not None and not caller.may_see(job.namespace):
@@ -92,7 +94,7 @@ def require_job(root: DataRoot, job_id: str) -> Job:
 
 
 def cancel_job(settings: Settings, job_id: str) -> JobData:
-    """The job, stopped. Raises NotFoundError."""
+    """Stop a job. Raises NotFoundError."""
     with open_root(settings) as root:
         require_job(root, job_id)
         jobs.cancel(job_id, root.ledger, settings.jobs)
@@ -100,8 +102,8 @@ def cancel_job(settings: Settings, job_id: str) -> JobData:
 
 
 def retry_job(settings: Settings, job_id: str, source_uri: str | None = None) -> JobData:
-    """The job that does what another one left undone, or one document of it. Raises NotFoundError
-    `nothing_to_retry`, BusyError.
+    """Start a job that repeats the unfinished documents of another, or only `source_uri`. Raises
+    NotFoundError `nothing_to_retry`, BusyError.
     """
     from rag_platform.ingestion.job_start import start_retry
 
@@ -142,7 +144,9 @@ def _row(job: Job, ledger: Ledger, settings: Settings) -> JobRow:
 
 
 def _run_url(job: Job, run_id: str, dagster_url: str) -> str:
-    """The job's run in the Dagster UI, or the runs that it launched; empty without an address."""
+    """The Dagster UI's address of the job's run, or of the runs that it launched; empty if no
+    address is configured.
+    """
     if not dagster_url:
         return ""
     base = dagster_url.rstrip("/")

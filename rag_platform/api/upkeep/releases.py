@@ -1,4 +1,4 @@
-"""Releases as pages read and change them: which one readers see, what each changed, which stay."""
+"""Lists, compares, publishes and pins releases, for the web pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
 from rag_platform.workspace import DataRoot
 
-_NOT_FROM_HERE = "Dagster's partitions and events: `rag gc --prove` looks into them"
+_UNCHECKED_PARTITIONS = "Dagster's partitions and events: `rag gc --prove` looks into them"
 
 
 def list_releases(library: Library, namespace: str) -> ReleasesData:
@@ -70,36 +70,35 @@ def _read_releases(settings: Settings, namespace: str) -> ReleasesData:
 def diff_releases(
     library: Library, namespace: str, before: str | None, after: str | None, queries: int
 ) -> ReleaseDiffData:
-    """What differs between two kept releases, see `release_diff.compare`."""
     found = compare(library, namespace, before, after, queries=queries)
     return cast(ReleaseDiffData, found.data())
 
 
 def roll_back(settings: Settings, namespace: str, release_id: str | None = None) -> ReleasesData:
-    """The releases after an earlier one was published again. Raises RagError."""
+    """Publish an earlier release again and list the releases. Raises RagError."""
     from rag_platform.releases import publishing
 
     def change(root: DataRoot) -> object:
         return publishing.roll_back(namespace, release_id, store=root.store, ledger=root.ledger)
 
-    return _after(settings, namespace, change)
+    return _apply(settings, namespace, change)
 
 
 def go_forward(settings: Settings, namespace: str) -> ReleasesData:
-    """The releases after the newest one was published again. Raises ReleaseError."""
+    """Publish the newest release again and list the releases. Raises ReleaseError."""
     from rag_platform.releases import publishing
 
     def change(root: DataRoot) -> object:
         return publishing.go_forward(namespace, store=root.store, ledger=root.ledger)
 
-    return _after(settings, namespace, change)
+    return _apply(settings, namespace, change)
 
 
 def publish_rejected(
     settings: Settings, namespace: str, release_id: str, reason: str
 ) -> ReleasesData:
-    """The releases after one was published that the quality gate had rejected; the reason is
-    recorded. Raises InputError without one, ReleaseError.
+    """Publish a release that the quality gate rejected, record the reason, and list the releases.
+    Raises InputError without a reason, ReleaseError.
     """
     from rag_platform.releases import publishing
 
@@ -109,11 +108,11 @@ def publish_rejected(
     def change(root: DataRoot) -> object:
         return publishing.publish_candidate(namespace, release_id, root, override=reason.strip())
 
-    return _after(settings, namespace, change)
+    return _apply(settings, namespace, change)
 
 
 def pin(settings: Settings, namespace: str, release_id: str, pinned: bool) -> ReleasesData:
-    """The releases after one was pinned, or left to retention again. Raises NotFoundError."""
+    """Pin a release, or unpin it, and list the releases. Raises NotFoundError."""
     from rag_platform.releases import publishing
 
     def change(root: DataRoot) -> object:
@@ -121,10 +120,10 @@ def pin(settings: Settings, namespace: str, release_id: str, pinned: bool) -> Re
             namespace, release_id, pinned, store=root.store, ledger=root.ledger
         )
 
-    return _after(settings, namespace, change)
+    return _apply(settings, namespace, change)
 
 
-def _after(
+def _apply(
     settings: Settings, namespace: str, change: Callable[[DataRoot], object]
 ) -> ReleasesData:
     with open_root(settings) as root:
@@ -133,9 +132,11 @@ def _after(
 
 
 def prove_deletion(settings: Settings, namespace: str, doc_id: str) -> DeletionProof:
-    """What is left of a document where a server may look. Raises NotFoundError."""
+    """What is left of a deleted document in the places that a server can read. Raises
+    NotFoundError.
+    """
     from rag_platform.releases.proofs.deletion_proof import prove
 
     with open_root(settings) as root:
-        found = prove(namespace, doc_id, root, partitions=_NOT_FROM_HERE)
+        found = prove(namespace, doc_id, root, partitions=_UNCHECKED_PARTITIONS)
     return cast(DeletionProof, without_paths(found.data()))

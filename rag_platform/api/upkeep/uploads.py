@@ -1,5 +1,5 @@
-"""Files that a browser hands over: they wait in the spool under an id, are looked at, and are
-ingested from there. Collecting garbage removes those that nobody ingests.
+"""Files uploaded by a browser: they wait in the spool under an id, can be previewed, and are
+ingested from there. Garbage collection removes those that nobody ingests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from rag_platform import access
 from rag_platform.api.envelopes import without_paths
-from rag_platform.api.writing import allowed_path, file_name, ingest, input_of, owned_path
+from rag_platform.api.writing import allowed_path, file_name, ingest, owned_path, parse_input
 from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import PreviewData, UploadData
@@ -28,10 +28,10 @@ MAX_PREVIEW_CHUNKS = 20
 
 
 def keep_upload(settings: Settings, files: Sequence[tuple[str, BinaryIO]]) -> UploadData:
-    """The files, each (name as the client gives it, its bytes), under a new id.
+    """Store the files, each (client's name, open file), under a new id.
 
     Raises InputError for no files, for more or larger ones than the settings allow, for names
-    without a suffix, and for two of one name.
+    without a suffix, and for duplicate names.
     """
     limits, http = settings.limits, settings.server.http
     if not 1 <= len(files) <= http.max_upload_files:
@@ -68,7 +68,7 @@ def keep_upload(settings: Settings, files: Sequence[tuple[str, BinaryIO]]) -> Up
 
 
 def _copy(source: BinaryIO, target: Path, most: int) -> int | None:
-    """How many bytes were copied; None where there were more than `most`."""
+    """The number of bytes copied; None if there are more than `most`."""
     size = 0
     with open(target, "xb") as opened:
         while block := source.read(_BLOCK):
@@ -103,8 +103,8 @@ def preview_upload(
     strategy: str | None = None,
     cancelled: threading.Event | None = None,
 ) -> PreviewData:
-    """What ingesting one of the files would give, with its first chunks; `cancelled`, once set,
-    ends it after the page that is being read. Raises NotFoundError, CancelledError, and what
+    """What ingesting one of the files would give, with its first chunks. Setting `cancelled` ends
+    it after the current page. Raises NotFoundError, CancelledError, and what
     `documents.previewing.preview` raises.
     """
     path = next((it for it in _files(settings, upload_id) if it.name == name), None)
@@ -116,8 +116,8 @@ def preview_upload(
 def preview_path(
     settings: Settings, namespace: str, given: str, strategy: str | None = None
 ) -> PreviewData:
-    """The same for a file on the machine of the server. Raises InputError."""
-    return _preview(settings, namespace, _path(given, settings), strategy)
+    """The same for a file on the server's machine. Raises InputError."""
+    return _preview(settings, namespace, _check_path(given, settings), strategy)
 
 
 def _preview(
@@ -168,8 +168,8 @@ def _bound_strategy(settings: Settings, namespace: str) -> str | None:
 def ingest_upload(
     settings: Settings, namespace: str, upload_id: str, tags: Sequence[str] = ()
 ) -> JobData:
-    """The job that ingests the files of an upload, which are received before this returns. Raises
-    NotFoundError, BusyError.
+    """Start a job that ingests the files of an upload, which are received before this returns.
+    Raises NotFoundError, BusyError.
     """
     from rag_platform.intake.discovery import Content
     from rag_platform.intake.receiving import ReceiveOptions
@@ -188,18 +188,22 @@ def ingest_place(
     url: str | None = None,
     tags: Sequence[str] = (),
 ) -> JobData:
-    """The job that ingests a file or folder of the server's machine, or an address.
+    """Start a job that ingests a file or folder of the server's machine, or a URL.
 
-    Whoever owns the data root can read its machine's files anyway, and may name any of them; a
-    token's bearer names what lies in `server.ingest_roots`. Raises InputError, BusyError.
+    The owner of the data root may name any path, as they can read the machine's files anyway; the
+    holder of a token only paths in `server.ingest_roots`. Raises InputError, BusyError.
     """
     from rag_platform.intake.receiving import ReceiveOptions
 
-    given = _path(path, settings) if path and not url else input_of(path, url, None, None, settings)
+    given = (
+        _check_path(path, settings)
+        if path and not url
+        else parse_input(path, url, None, None, settings)
+    )
     return ingest(settings, [given], namespace, ReceiveOptions(tags=tuple(tags)))
 
 
-def _path(given: str, settings: Settings) -> Path:
+def _check_path(given: str, settings: Settings) -> Path:
     if access.current() == access.OWNER:
         return owned_path(given, settings.home)
     return allowed_path(given, settings.server.ingest_roots, settings.home)

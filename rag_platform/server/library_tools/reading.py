@@ -178,7 +178,7 @@ def _bounds(name: str, text: str | None) -> tuple[int, int] | None:
 
 def _holding(call: Call, doc_id: str, names: list[str] | None) -> str:
     """The namespace that has a document: doc_ids are unique over all. Raises NotFoundError."""
-    if found := passages.holding_namespace(call.library, doc_id, names or ()):
+    if found := passages.find_document_namespace(call.library, doc_id, names or ()):
         return found
     looked_in = names or call.library.namespaces() or [call.namespace()]
     raise documents.unknown_document(call.library, doc_id, looked_in)

@@ -30,14 +30,14 @@ class ShowSourceArguments(Arguments):
 
 def show_source(call: Call, arguments: ShowSourceArguments) -> Answer:
     """A page on which the passage stands, and where. Raises what `page_picture` raises."""
-    from rag_platform.api.places import find_place, holding
+    from rag_platform.api.places import find_place, lease_chunk
 
     chunk_id = arguments.chunk_id.removeprefix("chunk://")
     place = find_place(call.library, chunk_id, spans=arguments.spans or (), page=arguments.page)
     nowhere: PlacePage = {"page": 1, "width": 1.0, "height": 1.0, "boxes": [], "cited": []}
     page = next((it for it in place["pages"] if it["cited"]), (place["pages"] or [nowhere])[0])
-    with holding(call.library, chunk_id) as held:
-        namespace, release_id = held.version.namespace, held.lease.release_id
+    with lease_chunk(call.library, chunk_id) as leased:
+        namespace, release_id = leased.version.namespace, leased.lease.release_id
     version_id, number = place["version_id"], page["page"]
     picture = pictures.page_picture(call.library, namespace, version_id, number, release_id)
     image = ImageContent(

@@ -82,7 +82,7 @@ def ingest(call: Call, arguments: IngestArguments) -> Answer:
     default = access.current().default_namespace(call.settings.default_namespace)
     namespace = arguments.collection or default
     call.library.require_visible(namespace)
-    given = writing.input_of(
+    given = writing.parse_input(
         arguments.path, arguments.url, arguments.content, arguments.filename, call.settings
     )
     options = ReceiveOptions(tags=tuple(arguments.tags or ()), metadata=arguments.metadata or {})

@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 from rag_platform.api.asking import Question, QuestionAddress, ask, compare
 from rag_platform.api.envelopes import failure
 from rag_platform.api.orders import explain_order
-from rag_platform.api.places import holding
+from rag_platform.api.places import lease_chunk
 from rag_platform.contract.source_shapes import (
     AskedData,
     ComparedData,
@@ -109,11 +109,11 @@ def pin(site: Site, expected: Expected) -> PinnedData:
         site.library.current(expected.namespace)
         case = expectation(expected.q, refuse=True)
     else:
-        with holding(site.library, expected.chunk_id, expected.namespace) as held:
-            chunk = held.row.chunk
+        with lease_chunk(site.library, expected.chunk_id, expected.namespace) as leased:
+            chunk = leased.row.chunk
             spans = read_spans([expected.span] if expected.span else [])
             text = chunk.chunk_text[slice(*spans[0])] if spans else ""
-            case = expectation(expected.q, file=held.row.source_uri, text=text.strip())
+            case = expectation(expected.q, file=leased.row.source_uri, text=text.strip())
     new = add_expectation(site.store, expected.namespace, case)
     return {"case_id": case.case_id, "query": case.query, "new": new}
 
