@@ -25,7 +25,7 @@ from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import is_built_anyway, run_of_job
 from rag_platform.assets.signals import canaries_evaluation
 from rag_platform.config.settings import load_settings
-from rag_platform.evaluation.gating import apply_gates, why_unasked
+from rag_platform.evaluation.gating import apply_gates, why_not_judged
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
@@ -145,7 +145,7 @@ def candidate(
         )
     unasked = None
     if not manifest.is_judged:
-        why = why_unasked(manifest, store)
+        why = why_not_judged(manifest, store)
         unasked = CheckResult(QUALITY_GATE, not why, why or "the library has no gate")
         results.append(unasked)
     for result in results:

@@ -1,4 +1,4 @@
-"""What is kept of how each case went, and the proof of what its answer cites."""
+"""The stored artifacts of a case result, and the proof of its citations."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rag_platform.text.scripts import is_wide
 
 
 def artifacts_data(result: QueryResult, made: Artifacts, top_k: int) -> Json:
-    """Evidence of how a result came about: ids and figures, no words of any document, so that no
-    deletion has to look here. An answer is told by its hash, warnings are in the trace.
+    """How a result came about, as ids and figures without document text, so that deletions need not
+    touch it: of an answer only its hash, of warnings (which are in the trace) their number.
     """
     return {
         "retrieved": _rank(result.hits, top_k),
@@ -50,36 +50,36 @@ def _rank(found: Sequence[Candidate] | Sequence[Hit], top_k: int) -> list[Json]:
 
 
 def case_groups(case: EvalCase) -> dict[str, list[str]]:
-    """What a case is counted under: its tags, the script of its question, and the endings of the
-    files that it expects.
+    """The groups of a case: its tags, the script of its question, and the suffixes of the expected
+    files.
     """
     files = (
         *case.expected_files,
         *(expected.file for expected in case.expected_text),
         *case.relevance_doc,
     )
-    endings = {PurePosixPath(name).suffix.lower().lstrip(".") for name in files}
+    suffixes = {PurePosixPath(name).suffix.lower().lstrip(".") for name in files}
     return {
         "tag": list(case.tags),
         "language": ["zh" if is_wide(case.query) else "en"],
-        "file_type": sorted(endings - {""}),
+        "file_type": sorted(suffixes - {""}),
     }
 
 
 class CitationProof:
-    """Proves cited chunks as `rag verify` does, each once in a run."""
+    """Proves cited chunks as `rag verify` does, each once per run."""
 
     def __init__(self, library: Library, lease: Lease) -> None:
         self._library, self._lease = library, lease
         self._manifest = lease.release.manifest
         self._strategy = Strategy.model_validate(self._manifest.strategy_config)
-        self._texts: dict[str, str] = {}  # of the chunks that are proved
-        self._known: set[str] = set()
+        self._texts: dict[str, str] = {}  # of proved chunks
+        self._checked: set[str] = set()
 
     def find_proved(self, citations: Iterable[Citation]) -> frozenset[str]:
-        """The cited chunks that the stored bytes prove, and whose citation shows that text."""
+        """The cited chunks that the stored bytes prove and whose citation has the same text."""
         cited = list(citations)
-        self._prove({citation.chunk_id for citation in cited} - self._known)
+        self._prove({citation.chunk_id for citation in cited} - self._checked)
         return frozenset(
             citation.chunk_id
             for citation in cited
@@ -88,7 +88,7 @@ class CitationProof:
         )
 
     def _prove(self, chunk_ids: set[str]) -> None:
-        self._known |= chunk_ids
+        self._checked |= chunk_ids
         by_version: dict[str, list[Chunk]] = defaultdict(list)
         for chunk in self._lease.release.catalog.chunks(chunk_ids).values():
             by_version[chunk.version_id].append(chunk)
@@ -111,6 +111,6 @@ class CitationProof:
                 self._library.settings.limits,
                 self._strategy,
             )
-        except (RagError, OSError, ValueError):  # what is stored is damaged: nothing is proved
+        except (RagError, OSError, ValueError):  # stored files are damaged: nothing is proved
             return {chunk.chunk_id for chunk in chunks}
         return {failure.chunk_id for failure in failures}

@@ -1,4 +1,4 @@
-"""What an evaluation asks, and what it expects: cases, and datasets of them."""
+"""Evaluation cases (a question with its expectations) and datasets of them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ K_VALUES = (1, 3, 5, 10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedText:
-    """Words that a retrieved chunk must hold, verbatim but for white space and Markdown marks."""
+    """Text that a retrieved chunk must contain, verbatim except for white space and Markdown."""
 
     text: str
-    file: str = ""  # end of the document's source_uri; any document without it
-    section: str = ""  # a heading of the section's path
+    file: str = ""  # end of the document's source_uri; empty: any document
+    section: str = ""  # part of the section's path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalCase:
     """A question with at least one expectation.
 
-    Texts and files survive another way of cutting; `expected_chunk_ids` hold for one. `match`
-    says whether each expected text is needed or any of them will do. `relevance_doc` and
-    `relevance_chunk` grade documents (by file or doc_id) and chunks; 0 is a known miss.
+    Expected texts and files stay valid when chunking changes; `expected_chunk_ids` do not. `match`:
+    whether all expected texts are required, or any. `relevance_doc` and `relevance_chunk` grade
+    documents (by file or doc_id) and chunks; 0 is known to be irrelevant.
     """
 
     case_id: str
@@ -42,10 +42,10 @@ class EvalCase:
     expected_citations: tuple[ExpectedText, ...] = ()
     expected_chunk_ids: tuple[str, ...] = ()
     expected_files: tuple[str, ...] = ()
-    expected_tags: tuple[str, ...] = ()  # of each, some document that has it
+    expected_tags: tuple[str, ...] = ()  # for each, any document with that tag
     expected_text: tuple[ExpectedText, ...] = ()
     match: Literal["any", "all"] = "all"
-    should_refuse: bool | None = None  # None: nothing is expected of it
+    should_refuse: bool | None = None  # None: no expectation
     relevance_doc: Mapping[str, int] = field(default_factory=dict)
     relevance_chunk: Mapping[str, int] = field(default_factory=dict)
     context_chunks: tuple[str, ...] = ()  # chunk ids that `generation_only` answers from
@@ -53,23 +53,23 @@ class EvalCase:
 
     @property
     def unit(self) -> Unit:
-        """What is ranked: chunks where one is expected, else documents."""
+        """What is ranked: chunks if any are expected, else documents."""
         return "chunk" if self._chunks else "document"
 
     @property
     def expected_documents(self) -> tuple[str, ...]:
-        """The files whose words the case may hold."""
+        """The files that the case may quote."""
         files = (item.file for item in (*self.expected_text, *self.expected_citations))
         return tuple(dict.fromkeys(name for name in (*files, *self.expected_files) if name))
 
     @property
     def is_ranked(self) -> bool:
-        """True where something is expected to be found."""
+        """True if the case expects any hits."""
         return bool(self._chunks or self.expected_files or self.expected_tags or self.relevance_doc)
 
     @property
     def expects_something(self) -> bool:
-        """False for a case that nothing could fail."""
+        """False for a case that cannot fail."""
         return (
             self.is_ranked
             or bool(self.expected_answer or self.expected_citations)
@@ -83,7 +83,7 @@ class EvalCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppliedDocument:
-    """A document that a dataset brings along: its file's name and text, or a file to copy."""
+    """A document that comes with a dataset: its file name and text, or a file to copy."""
 
     name: str
     text: str = ""
@@ -92,8 +92,8 @@ class SuppliedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Cases in a fixed order. `load_documents`, if there is one, yields the documents that the
-    cases are about; they become a namespace of the dataset's own.
+    """Cases in a fixed order. `load_documents`, if set, yields the documents that the cases are
+    about, which are published in a namespace of their own.
     """
 
     dataset_id: str
@@ -103,7 +103,7 @@ class Dataset:
     load_documents: Callable[[], Iterator[SuppliedDocument]] | None = field(
         default=None, repr=False, compare=False
     )
-    # chunk profile that expected_chunk_ids were made under; empty: not recorded
+    # chunk profile that expected_chunk_ids refer to; empty: not recorded
     chunk_profile: str = ""
 
     def __post_init__(self) -> None:
@@ -118,12 +118,12 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any case, not with the order of its fields."""
+        """Hash of the cases, independent of the order of their fields."""
         return fingerprint([case_data(case) for case in self.cases])
 
 
 def case_data(case: EvalCase) -> Json:
-    """The case as JSON, without fields that say nothing."""
+    """The case as JSON, without empty and default fields."""
     found: Json = {}
     for item in fields(case):
         value = getattr(case, item.name)
@@ -145,7 +145,7 @@ def case_data(case: EvalCase) -> Json:
 
 
 def read_case(line: str, where: str) -> EvalCase:
-    """The case of a line of JSON. Raises what `parse_case` raises, also where it is no JSON."""
+    """The case of a JSON line. Raises what `parse_case` raises, also for invalid JSON."""
     try:
         data = json.loads(line)
     except ValueError as error:
@@ -154,8 +154,8 @@ def read_case(line: str, where: str) -> EvalCase:
 
 
 def parse_case(data: object, where: str) -> EvalCase:
-    """The case that a JSON or YAML object says. Raises InputError `invalid_dataset` that begins
-    with `where` for an unknown or missing field, a wrong type and a case that expects nothing.
+    """The case of a JSON or YAML object. Raises InputError `invalid_dataset`, its message beginning
+    with `where`, for an unknown or missing field, a wrong type and a case that expects nothing.
     """
     if not isinstance(data, Mapping):
         raise _invalid_error(where, f"a case is an object, not {type(data).__name__}")
@@ -229,7 +229,7 @@ def _expected_texts(value: object, where: str) -> tuple[ExpectedText, ...]:
 def _scope(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _invalid_error(where, f"a filter is wanted, such as {{tags: api}}, not {value!r}")
-    # read when a case has one: releases without gates need no filters
+    # imported late: releases without gates need no filters
     from rag_platform.indexes.catalog import FILTERABLE
     from rag_platform.query import filters
 

@@ -1,5 +1,5 @@
-"""Two runs of one dataset beside each other: differences of means, and the cases that flipped; and
-a metric over many runs.
+"""Compares two runs of one dataset (differences of means, flipped cases), and follows a metric over
+many runs.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.metrics import Interval, bootstrap, in_order
+from rag_platform.evaluation.metrics import Interval, bootstrap, sort_metrics
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 
-_FLIP = 0.5  # a metric crosses it where a case was right and is wrong, or the other way
-_MOST_RUNS = 10_000
+_FLIP_AT = 0.5  # a case flips when its metric crosses this value
+_MAX_RUNS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Flip:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`differences` by metric: the later run minus the earlier, over the cases that both measured;
-    `worse` and `better` are its flips by the metrics asked for.
+    `worse` and `better` are the flipped cases.
     """
 
     before: EvalRun
@@ -52,7 +52,9 @@ def compare_runs(
     *,
     flips: Iterable[str] = ("retrieval.hit_rate@3", "refusal.right", "answer.evidence"),
 ) -> Comparison:
-    """The comparison. Raises InputError `other_dataset` for runs of two datasets."""
+    """Compare two runs; `flips` are the metrics by which cases flip. Raises InputError
+    `other_dataset` for runs of different datasets.
+    """
     if before.dataset_fingerprint != after.dataset_fingerprint:
         raise InputError(
             f"{before.run_id} asked {before.dataset_id} {before.dataset_fingerprint},"
@@ -70,7 +72,7 @@ def compare_runs(
             totals[metric] = totals.get(metric, 0.0) + one.metrics[metric]
         changed += _flips(one, other, flips)
     changed.sort(key=lambda flip: (flip.metric, flip.case_id))
-    differences = {name: bootstrap(values[name]) for name in in_order(values)}
+    differences = {name: bootstrap(values[name]) for name in sort_metrics(values)}
     earlier = {name: totals[name] / len(values[name]) for name in differences}
     return Comparison(
         before,
@@ -86,7 +88,7 @@ def compare_runs(
 def _pairs(
     before: Iterator[CaseResult], after: Iterator[CaseResult]
 ) -> Iterator[tuple[CaseResult, CaseResult]]:
-    """The results of the same case in two runs of one dataset, both in its order."""
+    """Merge two runs of one dataset, both in its order, into pairs of results of the same case."""
     one, other = next(before, None), next(after, None)
     while one is not None and other is not None:
         if one.position == other.position:
@@ -100,8 +102,8 @@ def _pairs(
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """A metric in one run; `change` is that since the run before of the same dataset and strategy,
-    None of the first.
+    """A metric in one run; `change` is the difference to the previous run of the same dataset,
+    strategy and mode, None for the first.
     """
 
     run_id: str
@@ -119,11 +121,11 @@ class TrendPoint:
 def eval_trends(
     store: ResultStore, metric: str, *, days: float, dataset_id: str = "", namespace: str = ""
 ) -> list[TrendPoint]:
-    """A metric over the runs of the last days, oldest first; runs of other cases, under one name,
-    begin anew. Raises NotFoundError `unknown_metric` naming what those runs measured.
+    """A metric over the runs of the last days, oldest first; a dataset whose cases changed starts
+    without a previous run. Raises NotFoundError `unknown_metric` with the measured ones.
     """
     since = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
-    runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_MOST_RUNS, since=since)
+    runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_MAX_RUNS, since=since)
     found: list[TrendPoint] = []
     last: dict[tuple[str, ...], float] = {}
     for run in reversed(runs):
@@ -160,7 +162,7 @@ def _flips(one: CaseResult, other: CaseResult, metrics: Iterable[str]) -> list[F
     for metric in metrics:
         if metric in one.metrics and metric in other.metrics:
             before, after = one.metrics[metric], other.metrics[metric]
-            if (before >= _FLIP) != (after >= _FLIP):
+            if (before >= _FLIP_AT) != (after >= _FLIP_AT):
                 found.append(
                     Flip(
                         one.case_id, one.query, metric, before, after, one.trace_id, other.trace_id

@@ -1,4 +1,4 @@
-"""What a run measures by, under one name: its metric sets and the judge that they ask."""
+"""Evaluators: named choices of metric sets and a judge."""
 
 from __future__ import annotations
 
@@ -10,51 +10,50 @@ from rag_platform.errors import InputError
 
 Mode = Literal["retrieval_only", "generation_only", "end_to_end"]
 MODES: tuple[Mode, ...] = ("retrieval_only", "generation_only", "end_to_end")
-UNPROVED = ("retrieval", "answers")  # what costs next to nothing beside the questions
+CHEAP_METRIC_SETS = ("retrieval", "answers")  # without proofs and judges
 _SETS: Mapping[Mode, tuple[str, ...]] = {
     "retrieval_only": ("retrieval",),
     "generation_only": ("answers", "citations"),
-    "end_to_end": (*UNPROVED, "citations"),
+    "end_to_end": (*CHEAP_METRIC_SETS, "citations"),
 }
 
 
 class Evaluator(Protocol):
-    """Chooses what a run measures; registry kind `evaluator`."""
+    """Chooses the metric sets of a run; registry kind `evaluator`."""
 
     VERSION: ClassVar[str]
 
     @property
     def judge(self) -> str | None:
-        """The judge that its metric sets ask, None where none of them needs an opinion."""
+        """The judge that its metric sets use; None if they need none."""
         ...
 
     def metric_sets(self, mode: Mode) -> tuple[str, ...]:
-        """The metric sets of a run in this mode. Raises InputError where it cannot measure that."""
+        """The metric sets of a run in this mode. Raises InputError for an unsuitable mode."""
         ...
 
 
 @dataclass(frozen=True)
 class Basic:
-    """All that can be measured without an opinion."""
+    """Everything that can be measured without a judge."""
 
     VERSION: ClassVar[str] = "1"
     judge: ClassVar[None] = None
 
     def metric_sets(self, mode: Mode) -> tuple[str, ...]:
-        """Retrieval, answers and citations, as far as the mode makes them."""
         return _SETS[mode]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What `basic` measures, and the scores that a judge gives the answers."""
+    """What `basic` measures, and a judge's scores of the answers."""
 
     VERSION: ClassVar[str] = "1"
     SETS: ClassVar[tuple[str, ...]] = ("judged",)
     judge: str = "rules"
 
     def metric_sets(self, mode: Mode) -> tuple[str, ...]:
-        """Those of `basic`, then those that ask the judge."""
+        """Those of `basic`, then those that use the judge."""
         if mode == "retrieval_only":
             raise InputError(
                 "a judge scores answers, and `retrieval_only` makes none; take --mode end_to_end",

@@ -1,7 +1,7 @@
-"""Expectations: what users pinned of a library, as a developer pins behaviour by a unit test.
+"""Expectations: cases that users pin for a library, as developers pin behaviour by unit tests.
 
-One file of cases a namespace, `expectations/<namespace>.jsonl` under the data root, written anew
-and replaced with every change.
+They are stored per namespace in `expectations/<namespace>.jsonl` under the data root; every change
+rewrites the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rag_platform.storage.store import Store, write_text
 if TYPE_CHECKING:
     from rag_platform.evaluation.results import CaseResult
 
-TOP = 3  # what is expected must be among so many hits
+TOP = 3  # the expected hit must be among that many
 VERSION = "1"
 
 
@@ -45,8 +45,8 @@ class Outcome:
 def expectation(
     query: str, *, file: str = "", section: str = "", text: str = "", refuse: bool = False
 ) -> EvalCase:
-    """The case that says so; equal ones have one case_id. Raises InputError `usage` where nothing,
-    or both a passage and a refusal, is expected, and `empty_query`.
+    """The case for an expectation; its case_id is a hash of it. Raises InputError `usage` if
+    nothing, or both a passage and a refusal, is expected, and `empty_query`.
     """
     if not query.strip():
         raise InputError("the question is empty; give at least one word", code="empty_query")
@@ -67,7 +67,7 @@ def expectation(
 
 
 def read_expectations(store: Store, namespace: str) -> Dataset:
-    """The expectations of a namespace, in the order they were made; none without a file."""
+    """The expectations of a namespace, in the order they were added."""
     path = _path(store, namespace)
     lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
     cases = tuple(
@@ -81,8 +81,8 @@ def read_expectations(store: Store, namespace: str) -> Dataset:
 
 
 def add_expectation(store: Store, namespace: str, case: EvalCase) -> bool:
-    """Pin a case; False where it was pinned already. Raises NotFoundError `unknown_document` where
-    the published release holds no such document: it would hold every release back.
+    """Pin a case; False if it is pinned already. Raises NotFoundError `unknown_document` if the
+    published release has no such document, as the case would block every release.
     """
     cases = read_expectations(store, namespace).cases
     if any(known.case_id == case.case_id for known in cases):
@@ -109,7 +109,7 @@ def _require_document(store: Store, namespace: str, case: EvalCase) -> None:
 
 
 def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
-    """The case that is no longer expected. Raises NotFoundError `unknown_expectation`."""
+    """Remove and return a case. Raises NotFoundError `unknown_expectation`."""
     cases = read_expectations(store, namespace).cases
     found = [case for case in cases if case.case_id == case_id]
     if not found:
@@ -122,9 +122,7 @@ def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
 
 
 def drop_for_document(store: Store, namespace: str, source_uri: str) -> list[EvalCase]:
-    """Expect nothing more of a document that is deleted: the cases that named it alone, which hold
-    words of it, are gone afterwards.
-    """
+    """Remove and return the cases that name only this deleted document, as they may quote it."""
     cases = read_expectations(store, namespace).cases
     dropped = [case for case in cases if _is_about(case, source_uri)]
     if dropped:
@@ -138,8 +136,8 @@ def _is_about(case: EvalCase, source_uri: str) -> bool:
 
 
 def judge(result: CaseResult) -> Outcome:
-    """Whether the result of a case meets it: what is expected is among the first hits, a refusal
-    is one. A stale label is not met: what was pinned is not there.
+    """Whether a result meets its case: the expected hit is among the first TOP, or a refusal was
+    expected and given. A case with a stale label is not met.
     """
     hit = result.metrics.get(f"retrieval.hit_rate@{TOP}")
     if result.error:
@@ -155,7 +153,7 @@ def judge(result: CaseResult) -> Outcome:
     return Outcome(result.case_id, result.query, not reason, reason, result.trace_id)
 
 
-# a release alone does not tell whether they were there before
+# the release does not tell whether they were there before
 _MISSING = {
     "document_gone": "no such document is there",
     "text_gone": "the text is not there",

@@ -1,7 +1,7 @@
-"""Gates: whether a candidate may be published, judged by what it answers.
+"""Quality gates: whether a candidate release may be published, judged by its answers.
 
-A candidate is asked the gate's questions before anybody sees it, and compared with the published
-release question by question. What was lost is named with its cause.
+Before a candidate is published it answers the gate's questions, and is compared with the published
+release question by question. Every regression is reported with its cause.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from rag_platform.config.gates import GateConfig
 from rag_platform.evaluation.cases import Dataset, EvalCase
-from rag_platform.evaluation.evaluators import UNPROVED
+from rag_platform.evaluation.evaluators import CHEAP_METRIC_SETS
 from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.metrics import mean, paired_bootstrap
@@ -27,19 +27,20 @@ from rag_platform.retrieval.library import Lease, Library
 from rag_platform.text.plurals import pluralise
 
 _COMPARED = ("retrieval.hit_rate@10", "retrieval.mrr@10", "retrieval.ndcg@10", "refusal.right")
-# smaller mean differences are nobody's reason to hold a release back; chosen by hand
+# smaller mean differences do not hold a release back; chosen by hand
 _TOLERANCE = 0.01
-# A document that keeps fewer of its chunks has been replaced: what was expected of it is lost. One
-# that keeps more was edited, and a label that it no longer satisfies is stale. Chosen by hand.
+# A document that keeps a smaller share of its chunks counts as replaced, and its expectations as
+# lost; one that keeps more was edited, and labels that it no longer satisfies are stale. Chosen by
+# hand.
 _KEPT_SHARE = 0.5
-_TIMED_CASES = 8  # whose time says how many fit into `max_seconds`
+_TIMED_CASES = 8  # timed to estimate how many fit into `max_seconds`
 _SHOWN = 10
 _OUTRANKED = "its passage is there, but other passages come first"
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A question that the published release had right and the candidate has not."""
+    """A question that the published release answers right and the candidate does not."""
 
     case_id: str
     query: str
@@ -52,7 +53,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate says of a candidate; `reasons` are empty where it passes."""
+    """The verdict of a gate on a candidate, which passes if there are no `reasons`."""
 
     dataset_id: str
     run_id: str
@@ -62,11 +63,10 @@ class Verdict:
     unmet: tuple[Lost, ...]  # expectations that the published release does not meet either
     changes: tuple[str, ...]  # of config and documents between the two releases
     notes: tuple[str, ...]  # floors that are reached, questions that were not measured
-    means: Mapping[str, float]  # of the candidate by metric, what was lost counting 0
+    means: Mapping[str, float]  # of the candidate by metric; lost questions count 0
 
     @property
     def passed(self) -> bool:
-        """True where nothing stands against it."""
         return not self.reasons
 
 
@@ -79,17 +79,17 @@ def judge_candidate(
     expectations: Dataset | None,
     store: ResultStore,
 ) -> list[Verdict]:
-    """The verdict of every gate, that of the expectations last; each release is asked under the
+    """The verdict of every gate, that of the expectations last; each release answers under the
     config that it was built with.
     """
     with (
         library.lease(namespace, candidate_id) as candidate,
         library.lease(namespace, published_id) if published_id else nullcontext() as published,
     ):
-        return _Judging(library, candidate, published, store).verdicts(gates, expectations)
+        return _GateJudge(library, candidate, published, store).verdicts(gates, expectations)
 
 
-class _Judging:
+class _GateJudge:
     def __init__(
         self, library: Library, candidate: Lease, published: Lease | None, store: ResultStore
     ) -> None:
@@ -109,7 +109,7 @@ class _Judging:
         self,
         lease: Lease,
         dataset: Dataset,
-        metric_sets: tuple[str, ...] = UNPROVED,
+        metric_sets: tuple[str, ...] = CHEAP_METRIC_SETS,
         judge: str | None = None,
     ) -> tuple[EvalRun, dict[str, CaseResult]]:
         options = RunOptions(
@@ -126,7 +126,7 @@ class _Judging:
         dataset = self._sample(whole, gate.max_seconds)
         cited = any(name.startswith("citation.") for name in gate.floors)
         metric_sets = (
-            *UNPROVED,
+            *CHEAP_METRIC_SETS,
             *(("citations",) if cited else ()),
             *(("judged",) if gate.judge else ()),
         )
@@ -208,7 +208,7 @@ class _Judging:
         )
 
     def _find_met_before(self, dataset: Dataset, missed: set[str]) -> dict[str, str]:
-        """Trace by case_id of the expectations among `missed` that the published release meets."""
+        """case_id to trace_id of the `missed` expectations that the published release meets."""
         if self._published is None or not missed:
             return {}
         cases = tuple(case for case in dataset.cases if case.case_id in missed)
@@ -216,9 +216,7 @@ class _Judging:
         return {name: item.trace_id for name, item in results.items() if judge(item).met}
 
     def _sample(self, dataset: Dataset, max_seconds: float | None) -> Dataset:
-        """The dataset, or as many of its cases as fit into the budget; those of equal size are the
-        same each time.
-        """
+        """The dataset, or a sample that fits into the budget; samples of one size are equal."""
         if max_seconds is None or len(dataset.cases) <= _TIMED_CASES:
             return dataset
         ordered = sorted(
@@ -244,7 +242,7 @@ class _Judging:
         found = []
         for case in dataset.cases:
             one, other = before[case.case_id], after[case.case_id]
-            if not _was_right(one):
+            if not _is_right(one):
                 continue
             cause = self._cause(case, one, other, old)
             if cause == _OUTRANKED and not new.read(case).is_whole:
@@ -266,7 +264,7 @@ class _Judging:
     def _cause(
         self, case: EvalCase, before: CaseResult, after: CaseResult, old: LabelReader
     ) -> str:
-        """Why a question that was right is not any more; empty where it is, or where its label is
+        """Why a question that was right no longer is; empty if it still is, or if its label is
         stale because its document was edited. `old` reads the labels in the published release.
         """
         if after.error:
@@ -280,14 +278,12 @@ class _Judging:
         metric = "retrieval.hit_rate@10"
         if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):
             return _OUTRANKED
-        if metric not in after.metrics and not _was_right(after):
+        if metric not in after.metrics and not _is_right(after):
             return "it is answered now, where a refusal was right"
         return ""
 
     def _find_replaced(self, expected: Collection[str]) -> str:
-        """The doc_id of the document that held what was expected, where it kept less than half of
-        its chunks.
-        """
+        """The doc_id of the expected document if it counts as replaced, see _KEPT_SHARE."""
         assert self._published is not None
         old, new = self._published.release.catalog, self._candidate.release.catalog
         for row in old.rows(sorted(expected)).values():
@@ -297,23 +293,21 @@ class _Judging:
         return ""
 
 
-def _was_right(result: CaseResult) -> bool:
-    """True where something expected was among ten hits, or a refusal was right."""
+def _is_right(result: CaseResult) -> bool:
+    """True if something expected is among ten hits, or a refusal is right."""
     mrr = result.metrics.get("retrieval.mrr@10")
     return bool(mrr) if mrr is not None else result.metrics.get("refusal.right") == 1.0
 
 
 def _state(result: CaseResult) -> str:
-    """Where the first expected thing stood, else whether the question was answered."""
+    """The rank of the first expected hit, else whether the question was answered."""
     if (mrr := result.metrics.get("retrieval.mrr@10")) is not None:
         return f"rank {round(1 / mrr)}" if mrr else "not found"
     return "answered" if result.artifacts.get("answered") else "refused"
 
 
 def _values(results: Mapping[str, CaseResult], lost: set[str]) -> dict[str, dict[str, float]]:
-    """Metric to the value of each case; one that was lost with its document counts 0 in all that is
-    measured of retrieval.
-    """
+    """Metric to case_id to value; `lost` cases count 0 in every retrieval metric."""
     names = {*_COMPARED, *(name for result in results.values() for name in result.metrics)}
     nothing = {name: 0.0 for name in names if name.startswith("retrieval.")}
     found: dict[str, dict[str, float]] = {}
@@ -333,7 +327,7 @@ def _means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 def _judge_means(
     means: Mapping[str, float], floors: Mapping[str, float]
 ) -> tuple[list[str], list[str]]:
-    """What to say of the floors that are missed, and of those that are reached."""
+    """(messages about missed floors, messages about reached ones)."""
     missed, reached = [], []
     for metric, least in floors.items():
         if metric not in means:
@@ -349,8 +343,8 @@ def _judge_means(
 def _significant_losses(
     before: Mapping[str, Mapping[str, float]], after: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
-    """What is worse than before by more than chance: the 95 % interval of the paired difference
-    lies below 0, and the mean below the tolerance.
+    """Messages about significant regressions: the 95 % interval of the paired difference lies below
+    0, and the mean loss exceeds the tolerance.
     """
     found = []
     for metric in _COMPARED:
@@ -370,7 +364,7 @@ def _significant_losses(
 
 
 def describe_changes(before: Lease, after: Lease) -> tuple[str, ...]:
-    """What differs between two releases: keys of the config, and documents."""
+    """The differences between two releases: keys of the config, and documents."""
     old, new = before.release, after.release
     found = [
         f"config {key}: {_short(one)} -> {_short(other)}"
@@ -381,11 +375,11 @@ def describe_changes(before: Lease, after: Lease) -> tuple[str, ...]:
     documents = [
         {version.partition("@")[0] for version in release.versions} for release in (old, new)
     ]
-    gone, came = documents[0] - documents[1], documents[1] - documents[0]
+    gone, added = documents[0] - documents[1], documents[1] - documents[0]
     changed = {
         version.partition("@")[0] for version in new.versions if version not in old.versions
-    } - came
-    for what, names in (("gone", gone), ("new", came), ("changed", changed)):
+    } - added
+    for what, names in (("gone", gone), ("new", added), ("changed", changed)):
         if names:
             found.append(f"{pluralise(len(names), 'document')} {what}, first {sorted(names)[0]}")
     return tuple(found)
@@ -414,12 +408,12 @@ def verdict_data(verdict: Verdict) -> Json:
 
 
 def verdict_markdown(verdict: Verdict) -> str:
-    """What a gate says, the lost questions with their causes, and what changed."""
+    """The reasons, the lost questions with their causes, and what changed."""
     head = f"{verdict.dataset_id}: {'passed' if verdict.passed else 'FAILED'}"
     return "\n".join(
         [
             head,
-            *(f"- {said}" for said in (*verdict.reasons, *verdict.notes)),
+            *(f"- {line}" for line in (*verdict.reasons, *verdict.notes)),
             *_list_lost("lost:", verdict.lost),
             *_list_lost("not met before either:", verdict.unmet),
             *(

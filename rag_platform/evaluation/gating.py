@@ -1,5 +1,5 @@
-"""Asks the gates of a namespace about a candidate. The verdict becomes a check of the candidate, so
-one that failed is never published.
+"""Applies the gates of a namespace to a candidate. The verdict is recorded as a check, and a
+candidate with a failed check is never published.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rag_platform.workspace import Workspace
 
 
 def is_gated(namespace: str, store: Store) -> bool:
-    """True where gates or expectations judge the namespace's releases."""
+    """True if the namespace has gates or expectations."""
     return bool(read_gates().get(namespace) or read_expectations(store, namespace).cases)
 
 
-def why_unasked(manifest: Manifest, store: Store) -> str:
-    """Why the gates of its namespace said nothing of a release; empty where there are none."""
+def why_not_judged(manifest: Manifest, store: Store) -> str:
+    """Why no gate judged a release; empty if its namespace has none."""
     if not is_gated(manifest.namespace, store):
         return ""
     if manifest.failures:
@@ -35,7 +35,7 @@ def why_unasked(manifest: Manifest, store: Store) -> str:
 
 
 def open_gates(namespace: str) -> list[tuple[GateConfig, Dataset]]:
-    """The gates of a namespace with their datasets. Raises ConfigError naming the line of a gate
+    """The gates of a namespace with their datasets. Raises ConfigError with the line of a gate
     whose dataset cannot be read.
     """
     from rag_platform.evaluation.sources import open_dataset
@@ -53,20 +53,20 @@ def open_gates(namespace: str) -> list[tuple[GateConfig, Dataset]]:
 def apply_gates(
     namespace: str, manifest: Manifest, workspace: Workspace, *, deletes: bool = False
 ) -> Manifest:
-    """The manifest of a candidate with the verdict of the namespace's gates and expectations; as it
-    was where there are none, or where it has failed already. One that `deletes` a document is never
-    held back: of one that is built whole the verdict is only told.
+    """The manifest of a candidate with the verdict of the namespace's gates and expectations;
+    unchanged if there are none or a check has failed already. A release that `deletes` a document
+    is never held back: after a full build the verdict is recorded but passes, else it is not asked.
     """
     store, settings = workspace.store, workspace.settings
     if manifest.failures or not is_gated(namespace, store):
         return manifest
     if deletes and not manifest.delta.get("full_build"):
-        said = "not asked: a deletion is never held back, and nothing else came in with it"
-        check = CheckResult(QUALITY_GATE, True, said)
+        details = "not asked: a deletion is never held back, and nothing else came in with it"
+        check = CheckResult(QUALITY_GATE, True, details)
         return record_check(
             namespace, manifest.release_id, check, store=store, ledger=workspace.ledger
         )
-    # the read side, which a release without gates never needs
+    # imported late: a release without gates never needs the read side
     from rag_platform.evaluation.gates import judge_candidate, verdict_data, verdict_markdown
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import open_library
@@ -90,13 +90,13 @@ def apply_gates(
     for verdict in verdicts:
         tracing.event("gate.verdict", verdict_data(verdict))
     passed = all(verdict.passed for verdict in verdicts)
-    told = [verdict_markdown(verdict) for verdict in verdicts]
+    reports = [verdict_markdown(verdict) for verdict in verdicts]
     if deletes and not passed:
-        told.insert(0, "published all the same, for a deletion is never held back:")
+        reports.insert(0, "published all the same, for a deletion is never held back:")
     check = CheckResult(
         QUALITY_GATE,
         passed or deletes,
-        "\n".join(told),
+        "\n".join(reports),
         {
             "lost": sum(len(verdict.lost) for verdict in verdicts),
             FAILED_GATES: sum(not verdict.passed for verdict in verdicts),

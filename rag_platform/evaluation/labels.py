@@ -1,4 +1,6 @@
-"""What of a release a case expects: labels, and the chunks or documents that satisfy each."""
+"""Resolves a case's expectations in a release: labels, and the chunks or documents that satisfy
+each.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,17 @@ from itertools import pairwise
 
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.quotes import fold, holds, is_of_file
+from rag_platform.evaluation.quotes import contains_quote, fold, is_of_file
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Chunk, Hit
 
-_INDEXED = re.compile(r"(.+):(\d+)")  # chunk `idx` of a document that the dataset brought along
+_INDEXED = re.compile(r"(.+):(\d+)")  # chunk `idx` of a document that comes with the dataset
 _PAGE = re.compile(r"(.+)#p(\d+)")  # a page of a document
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
-    """A label that nothing in the release satisfies any more, and why."""
+class StaleLabel:
+    """A label that nothing in the release satisfies, and why."""
 
     label: str
     reason: str  # document_gone | text_gone | chunk_gone
@@ -28,24 +30,24 @@ class Stale:
 
 @dataclass(slots=True)
 class Labels:
-    """The labels of one case: `grades` by label, and which labels a chunk satisfies. Labels of
-    documents are satisfied by any of their chunks.
+    """The labels of one case: `grades` by label, and the labels that each chunk satisfies. A
+    document's label is satisfied by any of its chunks.
     """
 
     unit: str  # chunk | document | page
     grades: dict[str, int] = field(default_factory=dict)
     chunks: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     documents: dict[str, str] = field(default_factory=dict)  # doc_id: label
-    stale: list[Stale] = field(default_factory=list)
+    stale: list[StaleLabel] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
-        """False where no chunk holds any of the expected texts, though a document does."""
+        """False if no single chunk contains an expected text."""
         return self.unit != "chunk" or bool(self.chunks)
 
     def rank(self, hits: Sequence[Hit]) -> list[str]:
-        """What was found, best first, each thing once: labels where a hit satisfies some, else the
-        hit's own chunk, document or page.
+        """The ranking without duplicates, best first: per hit the labels that it satisfies, else
+        its own chunk, document or page.
         """
         found: dict[str, None] = {}
         for hit in hits:
@@ -63,7 +65,7 @@ class Labels:
 
 
 class LabelReader:
-    """Finds the labels of cases in a release; documents are read once for all cases."""
+    """Resolves the labels of cases in a release; each document is read once for all cases."""
 
     def __init__(self, catalog: CatalogReader, dataset: Dataset, chunk_profile: str) -> None:
         self._catalog = catalog
@@ -80,7 +82,7 @@ class LabelReader:
         self._chunks: dict[str, list[tuple[Chunk, str]]] = {}
 
     def read(self, case: EvalCase) -> Labels:
-        """The labels of a case, those that are stale apart."""
+        """The labels of a case, with stale ones in `stale`."""
         if case.unit == "document":
             return self._read_documents(case)
         labels = Labels("chunk")
@@ -89,7 +91,7 @@ class LabelReader:
             files = (expected.file,) if expected.file else case.expected_files
             self._read_text(labels, label, expected, files)
         if case.match == "any" and "text" in labels.grades:
-            labels.stale.clear()  # another of the texts is there
+            labels.stale.clear()  # one of the texts suffices
         for name, grade in {
             **dict.fromkeys(case.expected_chunk_ids, 1),
             **case.relevance_chunk,
@@ -100,20 +102,20 @@ class LabelReader:
     def _read_text(
         self, labels: Labels, label: str, expected: ExpectedText, files: Sequence[str]
     ) -> None:
-        owners = [doc_id for file in files for doc_id in self._owners(file)]
+        owners = [doc_id for file in files for doc_id in self._find_doc_ids(file)]
         documents = owners if files else list(self._uris)
         found = {
             chunk_id
             for doc_id in documents
             for chunk_id in find_quote(self._fold_chunks(doc_id), expected)
         }
-        # a text that is there in pieces was not lost with its document: it is never found
+        # a text that chunking splits is not stale: it counts as not found
         if found or any(is_in_pieces(self._fold_chunks(doc_id), expected) for doc_id in documents):
             labels.grades[label] = 1
             for chunk_id in found:
                 labels.chunks[chunk_id].add(label)
         else:
-            labels.stale.append(Stale(label, "text_gone" if documents else "document_gone"))
+            labels.stale.append(StaleLabel(label, "text_gone" if documents else "document_gone"))
 
     def _read_chunk(self, labels: Labels, name: str, grade: int) -> None:
         chunk_id = name
@@ -123,11 +125,11 @@ class LabelReader:
             labels.grades[name] = grade
             labels.chunks[chunk_id].add(name)
         else:
-            labels.stale.append(Stale(name, "chunk_gone"))
+            labels.stale.append(StaleLabel(name, "chunk_gone"))
 
     def _chunk_at(self, file: str, index: int) -> str:
-        """The id of a document's chunk by its place. Raises InputError `misaligned_labels` where
-        the labels were made under another way of cutting.
+        """The id of a document's chunk by its index, empty if there is none. Raises InputError
+        `misaligned_labels` if the labels refer to another chunk profile.
         """
         recorded = self._dataset.chunk_profile
         if recorded and recorded != self._chunk_profile:
@@ -137,7 +139,7 @@ class LabelReader:
                 " evaluate a strategy that cuts alike",
                 code="misaligned_labels",
             )
-        for doc_id in self._owners(file):
+        for doc_id in self._find_doc_ids(file):
             for chunk, _ in self._fold_chunks(doc_id):
                 if chunk.chunk_index == index:
                     return chunk.chunk_id
@@ -157,23 +159,23 @@ class LabelReader:
             if owners:
                 labels.grades[f"tag {tag}"] = 1
             else:
-                labels.stale.append(Stale(f"tag {tag}", "document_gone"))
+                labels.stale.append(StaleLabel(f"tag {tag}", "document_gone"))
         for name, grade in grades.items():
             if labels.unit == "page":
-                there = name.rpartition("#p")[0] in known
+                exists = name.rpartition("#p")[0] in known
             else:
-                owners = self._owners(name)
+                owners = self._find_doc_ids(name)
                 labels.documents |= dict.fromkeys(owners, name)
-                there = bool(owners)
-            # of documents that come with the labels none can be gone
-            if there or self._dataset.load_documents is not None:
+                exists = bool(owners)
+            # documents that come with the dataset cannot be gone
+            if exists or self._dataset.load_documents is not None:
                 labels.grades[name] = grade
             elif grade:
-                labels.stale.append(Stale(name, "document_gone"))
+                labels.stale.append(StaleLabel(name, "document_gone"))
         return labels
 
-    def _owners(self, file: str) -> list[str]:
-        """doc_ids of the documents that a doc_id, a file, the end of a path or a stem names."""
+    def _find_doc_ids(self, file: str) -> list[str]:
+        """The doc_ids that a doc_id, a file name, the end of a path or a stem may mean."""
         return [
             doc_id
             for doc_id in self._by_name.get(file.rsplit("/", 1)[-1], ())
@@ -190,25 +192,27 @@ class LabelReader:
 
 
 def find_quote(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> list[str]:
-    """Ids of the chunks of a document that hold the expected text; of two neighbours where it
-    begins in one and ends in the next. Chunks come with their folded texts.
+    """Ids of a document's chunks that contain the expected text, else of the first two neighbours
+    that contain it together. `chunks` are pairs of a chunk and its folded text.
     """
-    inside = _inside(chunks, expected)
-    found = [chunk.chunk_id for chunk, text in inside if holds(text, expected.text)]
+    inside = _in_section(chunks, expected)
+    found = [chunk.chunk_id for chunk, text in inside if contains_quote(text, expected.text)]
     if found:
         return found
     for pair in pairwise(inside):
-        if holds(_join(pair), expected.text):
+        if contains_quote(_join(pair), expected.text):
             return [chunk.chunk_id for chunk, _ in pair]
     return []
 
 
 def is_in_pieces(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> bool:
-    """True where all chunks of a document together hold the expected text."""
-    return holds(_join(_inside(chunks, expected)), expected.text)
+    """True if the chunks of a document together contain the expected text."""
+    return contains_quote(_join(_in_section(chunks, expected)), expected.text)
 
 
-def _inside(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> list[tuple[Chunk, str]]:
+def _in_section(
+    chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText
+) -> list[tuple[Chunk, str]]:
     section = fold(expected.section).lower()
     return [
         (chunk, text)
@@ -218,7 +222,7 @@ def _inside(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> list
 
 
 def _join(chunks: Sequence[tuple[Chunk, str]]) -> str:
-    """The folded text of chunks in reading order, what they share once."""
+    """The folded text of chunks in reading order, without their overlaps."""
     text, end = "", 0
     for chunk, _ in chunks:
         between = "\n" if chunk.norm_start > end else ""

@@ -1,6 +1,4 @@
-"""The library that a dataset is asked of: the documents it brings along, published in a namespace
-of their own.
-"""
+"""Publishes the documents that come with a dataset in a namespace of their own."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ def namespace_of(dataset: Dataset, strategy: Strategy) -> str:
 
 
 def publish_documents(dataset: Dataset, workspace: Workspace) -> str:
-    """The namespace with the dataset's documents as they are now, published; nothing is read again
-    where neither they nor the config changed. Raises ReleaseError when a check fails.
+    """The namespace in which the dataset's documents are published; they are ingested again only if
+    they or the config changed. Raises ReleaseError if a check fails.
     """
     strategy, store = workspace.strategy, workspace.store
     namespace = namespace_of(dataset, strategy)
@@ -46,7 +44,7 @@ def publish_documents(dataset: Dataset, workspace: Workspace) -> str:
 
 
 def _publish(namespace: str, folder: Path, workspace: Workspace) -> None:
-    # a third of the start of an evaluation whose library stands already
+    # imported late: a third of the start time when the library is published already
     from rag_platform.ingestion.batches import ingest_versions, stale_versions
     from rag_platform.intake.receiving import ReceiveOptions, receive
     from rag_platform.releases.publishing import build_candidate, publish_candidate
@@ -75,8 +73,8 @@ def _publish(namespace: str, folder: Path, workspace: Workspace) -> None:
 
 
 def write_documents(dataset: Dataset, folder: Path) -> str:
-    """Make the folder hold the dataset's documents and nothing else, equal files untouched; a
-    fingerprint of them.
+    """Make the folder contain exactly the dataset's documents, leaving equal files untouched, and
+    return their fingerprint.
     """
     assert dataset.load_documents is not None
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""Metrics by case, under flat names such as `retrieval.hit_rate@5`: what a metric set is given, and
-several sets together.
+"""Interfaces of metric sets and judges, and the merged metrics of several sets. Metrics have flat
+names such as `retrieval.hit_rate@5`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ CaseMetrics = dict[str, dict[str, float]]  # case_id: metric: value
 
 @dataclass(frozen=True, slots=True)
 class AskedCase:
-    """One case with what the engine made of it."""
+    """One case with the engine's result."""
 
     case: EvalCase
     labels: Labels
     result: QueryResult
-    context: tuple[Hit, ...] = ()  # the evidence that the answerer was given
+    context: tuple[Hit, ...] = ()  # the passages that the answerer was given
     in_scope: frozenset[str] | None = None  # hits within the case's doc_scope; None without one
-    proved: frozenset[str] = frozenset()  # cited chunks that stand in the stored bytes
+    proved: frozenset[str] = frozenset()  # cited chunks that the stored bytes prove
     failed: bool = False  # the question ended with an error
 
     @property
     def is_stale(self) -> bool:
-        """True where the release holds nothing of what should be found: no answer tells then
-        whether the library is good.
+        """True if the release has nothing that the case expects, so that no answer can be
+        judged.
         """
         return bool(self.labels.stale) and not any(self.labels.grades.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a judge says of one thing: 0 to 1, None where it could not be judged, and why."""
+    """A judge's score from 0 to 1, or None if it could not judge, with the reason."""
 
     score: float | None
     reason: str = ""
@@ -50,21 +50,21 @@ class Judge(Protocol):
     VERSION: ClassVar[str]
 
     def profile(self) -> Json:
-        """`judge_provider_id`, `judge_model`, `judge_prompt_id` (by metric), `temperature` and what
-        else its scores depend on.
+        """Everything that the scores depend on: `judge_provider_id`, `judge_model`,
+        `judge_prompt_id` (by metric), `temperature` and others.
         """
         ...
 
     def score_faithfulness(self, answer: str, contexts: Sequence[str]) -> Score:
-        """How far the answer says only what the passages say."""
+        """How far the passages support the answer."""
         ...
 
     def score_answer_relevancy(self, answer: str, query: str) -> Score:
-        """How far the answer is one to the question, be it right or wrong."""
+        """How far the answer addresses the question, whether right or wrong."""
         ...
 
     def score_answer_correctness(self, answer: str, expected: str, query: str) -> Score:
-        """How far the answer says what the expected one says."""
+        """How far the answer agrees with the expected one."""
         ...
 
 
@@ -88,7 +88,7 @@ def compute(
     metric_sets: Mapping[str, MetricSet],
     judge: Judge | None = None,
 ) -> CaseMetrics:
-    """The metrics of all sets together. Raises InputError where two sets give one name."""
+    """The metrics of all sets, merged. Raises InputError if two sets use one name."""
     merged: CaseMetrics = {item.case.case_id: {} for item in items}
     for name, metric_set in metric_sets.items():
         for case_id, values in metric_set.compute(items, k_values, judge).items():

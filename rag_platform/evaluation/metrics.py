@@ -1,7 +1,7 @@
-"""Measures of a ranking: values per question, their mean, and its confidence interval.
+"""Ranking metrics per question, their mean, and its confidence interval.
 
-They are those of trec_eval: a document is relevant from grade 1 on, the gain of nDCG is the grade,
-its discount the binary logarithm of the place plus one (Järvelin and Kekäläinen, TOIS 2002).
+As in trec_eval: a document is relevant from grade 1 on, the gain of nDCG is the grade, and its
+discount the binary logarithm of the rank plus one (Järvelin and Kekäläinen, TOIS 2002).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from rag_platform.errors import InputError
 
-Run = Mapping[str, Sequence[str]]  # question to the ids of what was found, best first
+Run = Mapping[str, Sequence[str]]  # question to the ids of its results, best first
 Values = dict[str, float]  # question to the value of one measure
-Grades = Sequence[int]  # of what was found, best first
+Grades = Sequence[int]  # of results, best first
 
-_DRAWS = 1 << 17  # at a time: a megabyte of them
+_MAX_DRAWS = 1 << 17  # held at a time: one megabyte
 
 
 def _hit_rate(found: Grades, relevant: Grades, k: int) -> float:
@@ -41,7 +41,7 @@ def _ndcg(found: Grades, relevant: Grades, k: int) -> float:
     return gain(found) / gain(sorted(relevant, reverse=True))
 
 
-# each has the grades of what was found and those above 0 of the question, and the cut
+# arguments: grades of the results, the question's grades above 0, the cutoff
 _MEASURES: Mapping[str, Callable[[Grades, Grades, int], float]] = {
     "HitRate": _hit_rate,
     "Recall": _recall,
@@ -53,11 +53,9 @@ _MEASURES: Mapping[str, Callable[[Grades, Grades, int], float]] = {
 def per_query(
     run: Run, qrels: Mapping[str, Mapping[str, int]], measures: Sequence[str]
 ) -> dict[str, Values]:
-    """Measure, as in `nDCG@10`, to the value of every question that has qrels; a question without
-    results, or without anything relevant, counts 0.
-
-    An id that is twice in a ranking counts at its first place. Raises InputError for a
-    measure that does not exist.
+    """Measure, such as `nDCG@10`, to the value of every question that has qrels; a question without
+    results or without relevant ids counts 0. A repeated id counts at its first rank. Raises
+    InputError for an unknown measure.
     """
     parsed = {name: _parse(name) for name in measures}
     values: dict[str, Values] = {name: {} for name in measures}
@@ -79,24 +77,24 @@ def _parse(name: str) -> tuple[Callable[[Grades, Grades, int], float], int]:
     return _MEASURES[head], int(cut)
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """The names of metrics by the alphabet, those of one measure by their cut."""
-    return sorted(names, key=lambda name: (name.partition("@")[0], cut_of(name)))
+def sort_metrics(names: Iterable[str]) -> list[str]:
+    """The names of metrics in alphabetical order, then by cutoff."""
+    return sorted(names, key=lambda name: (name.partition("@")[0], cutoff_of(name)))
 
 
-def cut_of(name: str) -> int:
-    """The k of a metric that is measured at k, 0 of another one."""
+def cutoff_of(name: str) -> int:
+    """The k of a metric `name@k`; 0 for others."""
     cut = name.partition("@")[2]
     return int(cut) if cut.isdecimal() else 0
 
 
 def mean(values: Mapping[str, float]) -> float:
-    """The mean over the questions, 0 without any."""
+    """The mean over the questions, 0 if there are none."""
     return float(np.mean(list(values.values()))) if values else 0.0
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """The median and the 95th percentile, nothing of nothing."""
+    """The median and the 95th percentile; empty without values."""
     if not len(values):
         return {}
     middle, high = np.percentile(values, [50, 95])
@@ -120,8 +118,8 @@ def bootstrap(values: Iterable[float], *, resamples: int = 2_000, seed: int = 7)
 
 
 def mean_interval(values: Iterable[float]) -> Interval:
-    """The mean with its 95 % interval: Wilson's (1927) where each value is 0 or 1, `bootstrap`'s of
-    other values. Resampling five hits of five questions says that a miss is out of the question.
+    """The mean with its 95 % interval: Wilson's (1927) if each value is 0 or 1, else `bootstrap`'s,
+    which for five hits of five questions would exclude any miss.
     """
     sample = np.fromiter(values, dtype=float)
     if not len(sample) or not np.isin(sample, (0, 1)).all():
@@ -143,7 +141,7 @@ def paired_bootstrap(
     """The mean difference to the baseline over the same questions, with its 95 % interval (Sakai,
     SIGIR 2006).
 
-    Raises InputError when the two were measured on other questions.
+    Raises InputError if the questions differ.
     """
     if values.keys() != baseline.keys():
         raise InputError(
@@ -160,27 +158,27 @@ def paired_bootstrap(
 def bootstrap_difference(
     control: Sequence[float], treatment: Sequence[float], *, resamples: int = 2_000, seed: int = 7
 ) -> Interval:
-    """The mean of the treatment minus that of the control, two samples of different questions, with
-    its 95 % percentile bootstrap interval. Raises InputError for an empty sample.
+    """The difference of the means of two independent samples, treatment minus control, with its
+    95 % percentile bootstrap interval. Raises InputError for an empty sample.
     """
     samples = [np.asarray(values, dtype=float) for values in (control, treatment)]
     if not all(len(sample) for sample in samples):
         raise InputError("a difference of means needs questions on both sides")
-    chance = np.random.default_rng(seed)
-    means = [_resampled_means(sample, resamples, chance) for sample in samples]
+    generator = np.random.default_rng(seed)
+    means = [_resampled_means(sample, resamples, generator) for sample in samples]
     low, high = np.percentile(means[1] - means[0], [2.5, 97.5])
     return Interval(float(samples[1].mean() - samples[0].mean()), float(low), float(high))
 
 
-def _resampled_means(sample: np.ndarray, resamples: int, chance: np.random.Generator) -> np.ndarray:
-    """The means of so many samples drawn from the sample, as many draws at a time as a megabyte of
-    memory takes.
-    """
-    rows = max(1, _DRAWS // len(sample))
+def _resampled_means(
+    sample: np.ndarray, resamples: int, generator: np.random.Generator
+) -> np.ndarray:
+    """The means of `resamples` bootstrap samples, drawn at most _MAX_DRAWS values at a time."""
+    rows = max(1, _MAX_DRAWS // len(sample))
     counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
     return np.concatenate(
         [
-            sample[chance.integers(0, len(sample), (count, len(sample)))].mean(axis=1)
+            sample[generator.integers(0, len(sample), (count, len(sample)))].mean(axis=1)
             for count in counts
         ]
     )
@@ -189,12 +187,12 @@ def _resampled_means(sample: np.ndarray, resamples: int, chance: np.random.Gener
 def _interval(sample: np.ndarray, resamples: int, seed: int) -> Interval:
     if not len(sample):
         return Interval(0.0, 0.0, 0.0)
-    chance = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     distinct, counts = np.unique(sample, return_counts=True)
-    if 2 * len(distinct) < len(sample):  # the same draws, counted by value, which costs far less
-        drawn = chance.multinomial(len(sample), counts / len(sample), size=resamples)
+    if 2 * len(distinct) < len(sample):  # equivalent, and far cheaper: draw counts per value
+        drawn = generator.multinomial(len(sample), counts / len(sample), size=resamples)
         means = drawn @ distinct / len(sample)
     else:
-        means = _resampled_means(sample, resamples, chance)
+        means = _resampled_means(sample, resamples, generator)
     low, high = np.percentile(means, [2.5, 97.5])
     return Interval(float(sample.mean()), float(low), float(high))

@@ -1,4 +1,4 @@
-"""A strategy that becomes a namespace's own: what may be promoted, and what is recorded of it."""
+"""Promotes a strategy to be a namespace's own: what may be promoted, and what is recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rag_platform.workspace import DataRoot
 
 def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
     """The name of the strategy that a promotion would replace. Raises InputError for a way to ask
-    and for the strategy that the namespace has, NotFoundError for an unknown one.
+    and for the namespace's current strategy, NotFoundError for an unknown one.
     """
     bound = root.bound_strategy(namespace)
     if not has_strategy(root.settings, name):
@@ -40,8 +40,8 @@ def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
 
 
 def restore_strategy(root: DataRoot, job: Job) -> None:
-    """Bind a namespace to its former strategy again, if the job of a promotion ended without
-    publishing; the process that started it may be gone.
+    """Bind a namespace to its former strategy again if the job of a promotion ended without
+    publishing (the process that started the job may no longer exist).
     """
     promotion = job.args.get("promotion")
     if promotion is None or root.bound_strategy(job.namespace) != promotion["to"]:
@@ -56,7 +56,7 @@ def restore_strategy(root: DataRoot, job: Job) -> None:
 def describe_promotion(
     root: DataRoot, namespace: str, candidate_id: str, store: ResultStore
 ) -> Json:
-    """What the ledger records of a promotion's release: its verdict, and the gate's runs."""
+    """What the ledger records about a promotion's release: its verdict, and the gate's runs."""
     manifest = manifest_of(root.store, namespace, candidate_id)
     verdicts = {check.name: check.passed for check in manifest.checks}
     runs = store.runs(namespace=namespace, limit=1000)

@@ -1,4 +1,4 @@
-"""Whether a text holds a quote: the comparison behind expected texts."""
+"""Compares expected texts with the texts of chunks and answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SPACE = re.compile(r"\s+")
 
 
 def fold(text: str) -> str:
-    """NFKC, without Markdown's marks of emphasis and code, one space for any white space."""
+    """The text in NFKC without Markdown emphasis and code marks, white space collapsed."""
     return _SPACE.sub(" ", _MARKS.sub("", unicodedata.normalize("NFKC", text))).strip()
 
 
-def holds(folded: str, quote: str) -> bool:
-    """True where a folded text holds the quote; of a table row, where it holds every cell."""
+def contains_quote(folded: str, quote: str) -> bool:
+    """True if a folded text contains the quote, or if that is a table row, every cell of it."""
     if fold(quote) in folded:
         return True
     cells = [cell for part in quote.split("|") if (cell := fold(part))]
@@ -23,6 +23,6 @@ def holds(folded: str, quote: str) -> bool:
 
 
 def is_of_file(source_uri: str, file: str) -> bool:
-    """True where a document's address ends with the file, whole path segments compared."""
+    """True if `file` is the end of a document's source_uri, compared by path segments."""
     wanted = file.strip("/").split("/")
     return source_uri.split("/")[-len(wanted) :] == wanted

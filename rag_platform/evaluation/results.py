@@ -1,7 +1,7 @@
-"""The results of evaluations in SQLite: one record for each case and one for the run.
+"""Evaluation results in `evaluations.sqlite` under the data root: one row per run and per case.
 
-They are in `evaluations.sqlite` under the data root. The key of a case result covers everything
-that it depends on. A later run can therefore reuse it, and a killed run continues.
+The key of a case result covers everything that it depends on, so a later run can reuse it, and a
+killed run can resume.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import NotFoundError
-from rag_platform.evaluation.metrics import in_order, mean_interval, percentiles
+from rag_platform.evaluation.metrics import mean_interval, percentiles, sort_metrics
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import DATABASE
 from rag_platform.storage.records import parse_json
@@ -45,18 +45,18 @@ CREATE INDEX IF NOT EXISTS eval_case_results_in_order ON eval_case_results (run_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """How one case went. `metrics` by flat name; what could not be measured is absent."""
+    """The result of one case. `metrics` by flat name, without those that could not be measured."""
 
     case_id: str
     position: int  # of the case in the dataset
-    key: str  # fingerprint of all that the result depends on
+    key: str  # fingerprint of everything that the result depends on
     query: str
     tags: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     stale: tuple[Json, ...] = ()  # labels that nothing satisfies any more, with the reason
-    error: str = ""  # code and message where the question failed
+    error: str = ""  # code and message if the question failed
     trace_id: str = ""
-    artifacts: Json = field(default_factory=dict)  # ids and figures, no words of a document
+    artifacts: Json = field(default_factory=dict)  # ids and figures, no document text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ class EvalRun:
     judge_profile_id: str = ""
     mode: str
     cases: int = 0
-    reused: int = 0  # case results that an earlier run had
+    reused: int = 0  # case results taken from earlier runs
     failed: int = 0  # cases whose question failed
-    # name: {value, low, high, cases} over the cases that have it
+    # name: {value, low, high, cases} over the cases that have the metric
     aggregates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     figures: Json = field(default_factory=dict)  # seconds, latency percentiles, counts of labels
     providers: Json = field(default_factory=dict)  # kind: {id, version}
@@ -89,19 +89,19 @@ class EvalRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFilter:
-    """Which case results of a run are wanted, and in which order."""
+    """Filter and order of a run's case results."""
 
     missed: bool = False  # the question failed, or a metric is below one half
-    words: str = ""  # in the question, or the case_id
+    words: str = ""  # part of the question, or the case_id
     tag: str = ""
-    sort: str = ""  # a metric, the worst first; `latency_ms`, the slowest first; else the dataset's
+    sort: str = ""  # a metric, worst first; `latency_ms`, slowest first; empty: the dataset's order
 
 
 _MISSED = "(error <> '' OR EXISTS (SELECT 1 FROM json_each(metrics) AS m WHERE m.value < 0.5))"
 
 
 def _order(sort: str) -> tuple[str, list[str]]:
-    """What to order by, and the values of its places."""
+    """The ORDER BY expression and its parameters."""
     if not sort:
         return "position", []
     if sort == "latency_ms":
@@ -111,27 +111,19 @@ def _order(sort: str) -> tuple[str, list[str]]:
 
 
 def _escape(words: str) -> str:
-    """The words as LIKE takes them literally."""
+    """The words with the wildcards of LIKE escaped."""
     return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-_JSON = {
-    "metric_set_ids",
-    "aggregates",
-    "figures",
-    "providers",
-    "tags",
-    "metrics",
-    "stale",
-    "artifacts",
-}
+_JSON = {"metric_set_ids", "aggregates", "figures", "providers"}
+_JSON |= {"tags", "metrics", "stale", "artifacts"}
 _RUN_COLUMNS = tuple(EvalRun.__dataclass_fields__)
 _CASE_COLUMNS = tuple(CaseResult.__dataclass_fields__)
 
 
 class ResultStore:
-    """Runs and case results under one data root; safe between threads. Where nothing was ever
-    evaluated, one that is only read (`create` is false) is empty and leaves no file behind.
+    """Runs and case results of one data root; thread-safe. With `create` false, a missing database
+    is not created but read as empty.
     """
 
     def __init__(self, home: Path, *, create: bool = True) -> None:
@@ -139,8 +131,7 @@ class ResultStore:
         self._lock = threading.Lock()
         if create:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        there = create or self._path.is_file()
-        path = self._path if there else Path(":memory:")
+        path = self._path if create or self._path.is_file() else Path(":memory:")
         self._db, _ = connect_versioned(path, SCHEMA_VERSION, _SCHEMA)
 
     def close(self) -> None:
@@ -149,7 +140,7 @@ class ResultStore:
             self._db.close()
 
     def put_run(self, run: EvalRun) -> None:
-        """Write a run, or write it anew."""
+        """Insert or replace a run."""
         self._write("eval_runs", _RUN_COLUMNS, [run])
 
     def put_cases(self, run_id: str, results: Iterable[CaseResult]) -> None:
@@ -157,7 +148,7 @@ class ResultStore:
         self._write("eval_case_results", _CASE_COLUMNS, results, run_id=run_id)
 
     def run(self, run_id: str) -> EvalRun:
-        """A run by its id or its beginning. Raises NotFoundError `unknown_run`."""
+        """A run by its id or a unique prefix of it. Raises NotFoundError `unknown_run`."""
         where = "substr(run_id, 1, length(?)) = ? ORDER BY started_at DESC"
         found = self._runs(where, (run_id, run_id))
         exact = [run for run in found if run.run_id == run_id] or found
@@ -177,7 +168,7 @@ class ResultStore:
         before: str = "",
         strategy: str = "",
     ) -> list[EvalRun]:
-        """Runs, newest first: at most `limit` of those that started from `since` to `before`."""
+        """At most `limit` runs that started from `since` to before `before`, newest first."""
         where, values = ["started_at >= ?", "started_at < ?"], [since, before or "9999"]
         for name, value in (
             ("dataset_id", dataset_id),
@@ -191,7 +182,7 @@ class ResultStore:
         return self._runs(f"{' AND '.join(where)} {order}", (*values, limit))
 
     def cases(self, run_id: str) -> Iterator[CaseResult]:
-        """The case results of a run in the dataset's order, a part at a time."""
+        """The case results of a run in the dataset's order, read in batches."""
         position = -1
         where = "run_id = ? AND position > ? ORDER BY position LIMIT 500"
         while found := self._cases(where, (run_id, position)):
@@ -208,7 +199,7 @@ class ResultStore:
     def find_cases(
         self, run_id: str, wanted: CaseFilter, *, limit: int, skip: int = 0
     ) -> tuple[list[CaseResult], int]:
-        """(at most `limit` case results that are wanted, after so many; how many there are)."""
+        """(at most `limit` matching case results after the first `skip`, number of all matches)."""
         where, values = ["run_id = ?"], [run_id]
         if wanted.missed:
             where.append(_MISSED)
@@ -229,7 +220,7 @@ class ResultStore:
         return found, count
 
     def find_known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
-        """Earlier results by key, failed ones apart."""
+        """key to earlier result, without failed ones."""
         wanted = list(keys)
         found: dict[str, CaseResult] = {}
         for start in range(0, len(wanted), 500):
@@ -286,9 +277,9 @@ def _restore(record: type[Any], columns: tuple[str, ...], row: tuple[Any, ...]) 
 
 
 def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]], Json, int]:
-    """Means of every metric with their 95 % interval over the cases that have it; counts of stale
-    labels, and means by tag, language and file type; the number of cases that failed. One number a
-    metric and case is held.
+    """(metric to mean and 95 % interval over the cases that have it; figures: stale labels,
+    latencies, usage, means by tag, language and file type; number of failed cases). Memory: one
+    number per metric and case.
     """
     values: dict[str, array[float]] = {}
     groups: dict[str, dict[str, dict[str, list[float]]]] = {}
@@ -311,7 +302,7 @@ def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]
                     total[0] += value
                     total[1] += 1
     aggregates = {}
-    for name in in_order(values):
+    for name in sort_metrics(values):
         interval = mean_interval(values[name])
         aggregates[name] = {
             "value": interval.value,

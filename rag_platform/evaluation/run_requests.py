@@ -1,5 +1,5 @@
-"""A run as it is asked for, by a command, a page or a program: the dataset is named, the library
-opened, and what was found written to files.
+"""Runs requested by a command, a page or a program: opens dataset and library by name, evaluates,
+and writes the report files. Also starts runs as jobs and lists the possible choices.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
 JOB_KIND = "evaluate"
-_UNOFFERED_JUDGES = ("fake",)  # of tests
+_UNOFFERED_JUDGES = ("fake",)  # for tests only
 _RUNS_WITHOUT_MODEL = "rules"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is to be asked, of what, and how it is measured; RunOptions says what None means."""
+    """The names that a run is requested with; for None see RunOptions."""
 
     dataset: str
-    namespace: str | None = None  # None: the dataset's own documents, else the default one
+    namespace: str | None = None  # None: the dataset's own documents if it has some, else default
     strategy: str | None = None
     release_id: str | None = None
     mode: str | None = None
@@ -69,8 +69,8 @@ class FinishedRun:
 def run_dataset(
     root: DataRoot, request: RunRequest, on_progress: OnProgress | None = None
 ) -> FinishedRun:
-    """The finished run of a dataset. Raises what `open_dataset` and `evaluate`
-    raise, NotFoundError for an unknown baseline.
+    """Run a dataset and write the files. Raises what `open_dataset` and `evaluate` raise, and
+    NotFoundError for an unknown baseline.
     """
     dataset = open_dataset(request.dataset, root.store.home)
     with closing(ResultStore(root.store.home)) as store:
@@ -106,7 +106,7 @@ def run_dataset(
 
 
 def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
-    """The launched job of a run. Nothing waits for it, and it holds no lock.
+    """Launch a job that runs a dataset; it holds no lock.
 
     Raises NotFoundError `unknown_dataset` and InputError `invalid_choice` for anything that
     `list_choices` does not offer, and whatever `require_current` raises.
@@ -120,7 +120,7 @@ def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
 
 
 def run_job(job: Job, root: DataRoot, on_progress: OnProgress) -> None:
-    """Carry a job of `start_run` out; its result names the run."""
+    """Carry out a job of `start_run`; its result has the run_id."""
     values = {**job.args["request"]}
     request = RunRequest(**{**values, "metric_sets": tuple(values["metric_sets"])})
     run = run_dataset(root, request, on_progress).run
@@ -129,9 +129,7 @@ def run_job(job: Job, root: DataRoot, on_progress: OnProgress) -> None:
 
 
 def list_run_jobs(store: Store, limit: int = 5) -> list[EvalJobData]:
-    """The newest jobs of runs that the caller may see, those of a person: Dagster's own have no
-    request.
-    """
+    """The newest jobs of `start_run` that the caller may see."""
     if not store.has_ledger():
         return []
     with closing(open_ledger(store)) as ledger:
@@ -180,8 +178,8 @@ def job_data(job: Job) -> EvalJobData:
 
 
 def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesData:
-    """The datasets of the config folder and the expectations of the namespaces, and what they can
-    be asked and measured by.
+    """The choices for a run: datasets of the config folder and expectations of the namespaces,
+    strategies, evaluators, metric sets, judges and modes.
     """
     store = Store.of(settings)
     judges = [
@@ -201,9 +199,7 @@ def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesDa
 
 
 def list_datasets() -> list[DatasetPart]:
-    """The datasets of the config folder; of one that cannot be read what is wrong, since the others
-    can be used all the same.
-    """
+    """The datasets of the config folder; one that cannot be read has a `problem`."""
     found: list[DatasetPart] = []
     for name, path in dataset_names().items():
         part: DatasetPart = {"name": name, "cases": 0, "fingerprint": "", "problem": ""}
@@ -235,14 +231,14 @@ def _summarise(path: Path, _modified: int) -> tuple[int, str]:
 
 
 def find_dataset(home: Path, dataset_id: str, namespace: str) -> Dataset | None:
-    """The dataset that runs name so, if it is one of `list_choices`."""
+    """The dataset with this id, if it is among those of `list_choices`."""
     expected = read_expectations(Store(home), namespace)
     if dataset_id == expected.dataset_id:
         return expected
     for path in dataset_names().values():
         try:
             dataset = _read_dataset(path, path.stat().st_mtime_ns)
-        except (ConfigError, InputError, OSError):  # `list_choices` says what is wrong with it
+        except (ConfigError, InputError, OSError):  # reported by `list_choices`
             continue
         if dataset.dataset_id == dataset_id:
             return dataset

@@ -1,4 +1,4 @@
-"""One evaluation run: every case asked of the one engine, measured, and kept."""
+"""One evaluation run: the engine answers every case, and the results are measured and stored."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ from rag_platform.storage.store import Store
 
 OnProgress = Callable[[int, int], None]  # cases done, all cases
 
-_BATCH = 64  # cases asked, measured and committed together: what a killed run loses
+_BATCH = 64  # cases committed together: the most that a killed run loses
 _TOP_K = 10
-_THREADS = min(8, usable_processors())  # fewer than make a library give something up
-_DEFAULT = "basic"  # the evaluator of a run that names neither one nor a judge
+_THREADS = min(8, usable_processors())  # below the load at which a library degrades
+_DEFAULT_EVALUATOR = "basic"  # without an evaluator and without a judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run asks for beside its dataset."""
+    """The options of a run besides its dataset."""
 
     namespace: str
     mode: Mode = "end_to_end"
-    strategy: str | None = None  # of the questions; None takes that of the release
-    release_id: str | None = None  # None asks the published one
-    evaluator: str | None = None  # None: `judge` where a judge is named, else `basic`
-    metric_sets: tuple[str, ...] = ()  # none named: those of the evaluator
-    judge: str | None = None  # another than the evaluator's
-    reuse: bool = True  # take over results that depend on nothing that changed
-    require_found: bool = False  # ask nothing where the release holds nothing that is expected
+    strategy: str | None = None  # of the questions; None: that of the release
+    release_id: str | None = None  # None: the published one
+    evaluator: str | None = None  # None: `judge` if a judge is named, else `basic`
+    metric_sets: tuple[str, ...] = ()  # empty: those of the evaluator
+    judge: str | None = None  # None: the evaluator's
+    reuse: bool = True  # reuse earlier results that depend on nothing that changed
+    require_found: bool = False  # fail if the release has nothing that any case expects
 
 
 @contextmanager
 def open_library(settings: Settings, store: Store) -> Iterator[Library]:
-    """The library of a data root in which every question is really asked; closed afterwards."""
+    """The library of a data root, with result caches off; closed on exit."""
     caches = settings.caches.model_copy(update={"retrievals": 0, "responses": 0})
     settings = settings.model_copy(update={"caches": caches})
     with (
@@ -77,12 +77,12 @@ def evaluate(
     *,
     on_progress: OnProgress | None = None,
 ) -> EvalRun:
-    """The finished run. Case results are committed in batches, so a killed run continues when it is
-    asked for again.
+    """The finished run. Case results are committed in batches, so a killed run resumes when it is
+    started again.
 
     Raises InputError for an unknown mode, or `other_namespace` for a dataset about other documents,
     ConfigError for an unknown evaluator, metric set or judge, and NotFoundError for an unknown
-    release. An error of one question is that case's `error`.
+    release. An error of one question becomes that case's `error`.
     """
     if options.mode not in MODES:
         raise InputError(
@@ -93,11 +93,11 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A case that was asked, what its stages made, and the error of a question that failed."""
+class _CaseRun:
+    """An answered case, the artifacts of its stages, and the error if the question failed."""
 
     asked: AskedCase
-    made: Artifacts
+    artifacts: Artifacts
     error: str
 
 
@@ -112,7 +112,7 @@ class _Run:
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
         self._store, self._lease = store, lease
-        evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT)
+        evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT_EVALUATOR)
         evaluator: Evaluator = build(
             "evaluator", evaluator_id, {"judge": options.judge} if options.judge else {}
         )
@@ -215,7 +215,7 @@ class _Run:
             on_progress(before + done, self._run.cases)
 
     def _key(self, case: EvalCase) -> str:
-        """Fingerprint of all that the case's result depends on."""
+        """Fingerprint of everything that the case's result depends on."""
         return fingerprint(*self._basis, self._dataset.k_values, case_data(case))
 
     def _ask(
@@ -225,9 +225,9 @@ class _Run:
         keys: dict[str, str],
         advance: Callable[[int], None],
     ) -> list[CaseResult]:
-        asked: list[_Asked] = []
+        asked: list[_CaseRun] = []
         for item in pool.map(lambda item: self._answer(item[1]), part):
-            advance(len(asked))  # the last one counts when all are committed
+            advance(len(asked))  # the last one is reported once all are committed
             asked.append(self._prove(item))
         metrics = self._measure([item.asked for item in asked])
         self._write_to_traces(asked, metrics)
@@ -243,27 +243,27 @@ class _Run:
                 error=item.error,
                 trace_id=item.asked.result.trace_id,
                 artifacts={
-                    **artifacts_data(item.asked.result, item.made, self._top_k),
+                    **artifacts_data(item.asked.result, item.artifacts, self._top_k),
                     "groups": case_groups(case),
                 },
             )
             for (position, case), item in zip(part, asked, strict=True)
         ]
 
-    def _prove(self, item: _Asked) -> _Asked:
+    def _prove(self, item: _CaseRun) -> _CaseRun:
         if self._proof is None or not item.asked.result.answered:
             return item
         proved = self._proof.find_proved(item.asked.result.citations)
         return dataclasses.replace(item, asked=dataclasses.replace(item.asked, proved=proved))
 
     def _measure(self, items: Sequence[AskedCase]) -> CaseMetrics:
-        """The metrics of the cases; a judge's calls and reasons have a trace of their own."""
+        """The metrics of the cases; a judge's calls and reasons get a trace of their own."""
         logs_dir = self._library.store.logs_dir if self._judge is not None else None
         with tracing.trace("evaluation", logs_dir=logs_dir, namespace=self._run.namespace) as trace:
             trace.set(eval_run_id=self._run.run_id, judge_profile_id=self._run.judge_profile_id)
             return compute(items, self._dataset.k_values, self._metric_sets, self._judge)
 
-    def _write_to_traces(self, asked: Sequence[_Asked], metrics: CaseMetrics) -> None:
+    def _write_to_traces(self, asked: Sequence[_CaseRun], metrics: CaseMetrics) -> None:
         tracing.evaluate(
             self._library.store.logs_dir,
             {
@@ -284,8 +284,8 @@ class _Run:
             },
         )
 
-    def _answer(self, case: EvalCase) -> _Asked:
-        """The case with its result, and what went wrong: a question that fails has no hits."""
+    def _answer(self, case: EvalCase) -> _CaseRun:
+        """The answered case; a question that fails has an error and no hits."""
         labels = self._labels.read(case)
         request = QueryRequest(
             case.query,
@@ -295,14 +295,14 @@ class _Run:
             release_id=self._lease.release_id,
             strategy=self._options.strategy,
             answer=self._options.mode != "retrieval_only",
-            # documents are ranked by their best chunk; pages and chunks each by themselves
+            # documents are ranked by their best chunk; pages and chunks individually
             max_per_document={"document": 1, "page": 0}.get(labels.unit),
         )
-        made = Artifacts()
+        artifacts = Artifacts()
         try:
             if self._options.mode == "generation_only":
                 request = dataclasses.replace(request, context_chunks=_given_context(case, labels))
-            result, error = answer(self._library, request, artifacts=made), ""
+            result, error = answer(self._library, request, artifacts=artifacts), ""
             scope = self._in_scope(case, result)
         except RagError as raised:
             trace_id = str(raised.details.get("trace_id", ""))
@@ -312,12 +312,12 @@ class _Run:
             error = f"{raised.code}: {raised.message}"
             scope = frozenset() if case.doc_scope else None
         asked = AskedCase(
-            case, labels, result, tuple(made.context), in_scope=scope, failed=bool(error)
+            case, labels, result, tuple(artifacts.context), in_scope=scope, failed=bool(error)
         )
-        return _Asked(asked, made, error)
+        return _CaseRun(asked, artifacts, error)
 
     def _in_scope(self, case: EvalCase, result: QueryResult) -> frozenset[str] | None:
-        """The hits within the case's `doc_scope`, None where it has none that excludes anything."""
+        """The hits within the case's `doc_scope`; None if it excludes nothing."""
         plan = filters.plan(case.doc_scope, FILTERABLE)
         if not (plan.where or plan.drop):
             return None
@@ -331,8 +331,8 @@ class _Run:
 
 
 def _given_context(case: EvalCase, labels: Labels) -> tuple[str, ...]:
-    """The chunks that a case is answered from without a search: those it names, else those it
-    expects. Raises InputError `no_context`.
+    """The chunks to answer a case from without a search: its context chunks, else the expected
+    ones. Raises InputError `no_context`.
     """
     found = case.context_chunks or tuple(sorted(labels.chunks))
     if not found:
@@ -345,12 +345,12 @@ def _given_context(case: EvalCase, labels: Labels) -> tuple[str, ...]:
 
 
 def evaluation_snapshot(settings: Settings) -> dict[str, Provider]:
-    """What measures a run that names nothing, as `providers_snapshot` tells the other modules."""
+    """The default evaluator and judge, in the format of `providers_snapshot`."""
     judge = settings.judge.provider
     return {
         "evaluator": {
-            "provider_id": f"evaluator.{_DEFAULT}",
-            "version": provider_version("evaluator", _DEFAULT),
+            "provider_id": f"evaluator.{_DEFAULT_EVALUATOR}",
+            "version": provider_version("evaluator", _DEFAULT_EVALUATOR),
             "profile_id": "",
         },
         "judge": {

@@ -26,11 +26,12 @@ _STORED = re.compile(r"(traces|expectations):([^?]*)(?:\?(.*))?")
 
 
 def open_dataset(name: str, home: Path | None = None) -> Dataset:
-    """The dataset of a path, also of one from the config folder on, or of a name under `datasets/`
-    there; `A:B` asks the questions of folder A of the texts of folder B. Out of the data root
-    `home` come `expectations:NAMESPACE`, and `traces:NAMESPACE?size=50&seed=7`.
+    """The dataset of a path (absolute, or relative to the current or the config folder), or of a
+    name under `datasets/` in the config folder. `A:B` has the questions of folder A and the texts
+    of folder B. `expectations:NAMESPACE` and `traces:NAMESPACE?size=50&seed=7` are made from the
+    data root `home`.
 
-    Raises NotFoundError `unknown_dataset` naming the known ones, InputError for one that cannot be
+    Raises NotFoundError `unknown_dataset` with the known ones, InputError for one that cannot be
     read.
     """
     if home is not None and (stored := _STORED.fullmatch(name)):
@@ -41,7 +42,7 @@ def open_dataset(name: str, home: Path | None = None) -> Dataset:
         return _load("beir", Path(questions), corpus=corpus)
     if not path.exists():
         known = dataset_names()
-        path = known.get(name, config_dir() / path)  # gates are asked in any folder
+        path = known.get(name, config_dir() / path)  # gates run in any working directory
         if not path.exists():
             raise NotFoundError(
                 f"no dataset {name!r}; it is a file ({', '.join(_BY_SUFFIX)}), a folder in"
@@ -64,7 +65,7 @@ def open_dataset(name: str, home: Path | None = None) -> Dataset:
 
 
 def _open_stored(home: Path, provider: str, namespace: str, options: str) -> Dataset:
-    """Raises InputError `invalid_dataset` for an option that is none or no number."""
+    """Raises InputError `invalid_dataset` for an unknown option and one that is not a number."""
     given: dict[str, Any] = {"namespace": namespace} if namespace else {}
     for name, value in parse_qsl(options, keep_blank_values=True):
         if not takes("dataset", provider, name) or not value.isdigit():
@@ -78,7 +79,7 @@ def _open_stored(home: Path, provider: str, namespace: str, options: str) -> Dat
 
 
 def dataset_names() -> dict[str, Path]:
-    """The datasets of the config by name, the user's before the shipped ones."""
+    """The datasets of the config folders by name; the user's take precedence."""
     found = [path for path in config_files("datasets") if path.suffix.lower() in _BY_SUFFIX]
     return {path.stem: path for path in reversed(found)}
 

@@ -1,9 +1,9 @@
-"""Several strategies asked one dataset, the first of them being what the others are compared with.
+"""Runs one dataset under several strategies and compares the others with the first.
 
-Beside the strategy files there are four ways to ask any release: `dense_only`, `sparse_only`,
+Besides the strategy files there are four ways to ask any release: `dense_only`, `sparse_only`,
 `hybrid` and `hybrid+rerank`. They take the release's own strategy and change which retrievers run
-and whether hits are reranked. `STRATEGY+PROMPT@VERSION` asks as the strategy does, with a version
-of a prompt whatever is active; without a strategy it is the release's own.
+and whether hits are reranked. `STRATEGY+PROMPT@VERSION` is the strategy (without one, the
+release's own) with that version of a prompt instead of the active one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
 from rag_platform.evaluation.evaluators import Mode
 from rag_platform.evaluation.libraries import publish_documents
-from rag_platform.evaluation.metrics import in_order
+from rag_platform.evaluation.metrics import sort_metrics
 from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
@@ -42,30 +42,30 @@ WAYS: Mapping[str, tuple[Literal["dense", "sparse", "hybrid"], bool]] = {
     "hybrid": ("hybrid", False),
     "hybrid+rerank": ("hybrid", True),
 }
-_RERANKER = "features"  # of a strategy without one: it needs no model
-_ENCODINGS = {"dense": "sparse_only", "sparse": "dense_only"}  # that hold nothing for a retriever
+_RERANKER = "features"  # for a strategy without one: it needs no model
+_LACKING = {"dense": "sparse_only", "sparse": "dense_only"}  # retriever to encoding without it
 
 
 def comparable_names(settings: Settings) -> list[str]:
-    """The strategy files, then the ways to ask that no file is named like."""
+    """The strategy files, then the ways to ask that are not hidden by a file of the same name."""
     files = strategy_names(settings)
     return [*files, *(name for name in WAYS if name not in files)]
 
 
 def evaluation_targets(settings: Settings) -> dict[str, tuple[str, str]]:
-    """What can be evaluated unasked, `dataset@namespace`: the datasets of gates.yaml in their
-    namespaces, the shipped ones in that of the samples where it is, and the user's others in the
-    default namespace, or in every other where there is no such.
+    """`dataset@namespace` to (dataset, namespace) of what is evaluated automatically: the datasets
+    of gates.yaml in their namespaces, shipped ones in the samples' namespace if that exists, and
+    the user's others in the default namespace, or if that does not exist in all.
     """
     own, bound = settings.default_namespace, bound_namespaces(Store.of(settings))
-    asked = [own] if own in bound or "default_namespace" in settings.model_fields_set else [*bound]
+    spaces = [own] if own in bound or "default_namespace" in settings.model_fields_set else [*bound]
     pairs = [(gate.dataset, name) for name, gates in read_gates().items() for gate in gates]
     gated = {dataset for dataset, _ in pairs}
     for name, path in dataset_names().items():
         if path.is_relative_to(SHIPPED):
             pairs += [(name, DEMO)] if DEMO in bound else []
         elif name not in gated:
-            pairs += [(name, space) for space in asked or [own]]
+            pairs += [(name, space) for space in spaces or [own]]
     return {f"{dataset}@{namespace}": (dataset, namespace) for dataset, namespace in pairs}
 
 
@@ -80,12 +80,11 @@ def run_strategy(
     mode: Mode | None = None,
     on_progress: OnProgress | None = None,
 ) -> EvalRun:
-    """The run of a dataset under a strategy or a way to ask. Without a namespace a dataset's own
-    documents are published first, by that strategy.
+    """The run of a dataset under a strategy or a way to ask. Without a namespace, the dataset's own
+    documents are first published by that strategy.
 
-    Raises NotFoundError `unknown_strategy` naming the known ones, InputError for a strategy that
-    the release's vectors cannot be asked by, or `other_namespace` for a dataset about other
-    documents.
+    Raises NotFoundError `unknown_strategy` with the known ones, InputError for a strategy that does
+    not fit the release's vectors, or `other_namespace` for a dataset about other documents.
     """
     base = _require_known(root.settings, name)
     is_file = has_strategy(root.settings, base)
@@ -94,21 +93,21 @@ def run_strategy(
         space = publish_documents(dataset, root.workspace("", base if is_file else None))
     else:
         space = namespace or choose_namespace(library)
-    asked: str | None = None
+    strategy: str | None = None
     if not (is_file and base == name and brings_documents):
-        asked = find_strategy(root.settings, library, space, name)
+        strategy = find_strategy(root.settings, library, space, name)
     options = RunOptions(
         namespace=space,
         mode=mode or ("retrieval_only" if brings_documents else "end_to_end"),
-        strategy=asked,
+        strategy=strategy,
         require_found=True,
     )
     return evaluate(library, dataset, options, store, on_progress=on_progress)
 
 
 def find_strategy(settings: Settings, library: Library, namespace: str, name: str) -> str:
-    """What a query names to be asked like that: the strategy, or the strategy_config_id under which
-    the way to ask is kept. Raises as `run_strategy` does.
+    """The name to put into a query for this strategy or way to ask: its own, or the
+    strategy_config_id under which the derived strategy is stored. Raises what `run_strategy` does.
     """
     base = _require_known(settings, name)
     prompt = name.removeprefix(base).removeprefix("+")
@@ -127,7 +126,9 @@ def find_strategy(settings: Settings, library: Library, namespace: str, name: st
 
 
 def _require_known(settings: Settings, name: str) -> str:
-    """The strategy or way to ask without the version of a prompt; empty for the release's own."""
+    """`name` without its prompt version; empty for the release's own strategy. Raises
+    NotFoundError `unknown_strategy`.
+    """
     base = name.rpartition("+")[0] if "@" in name else name
     known = comparable_names(settings)
     if base not in known and not (base == "" and name):
@@ -151,9 +152,7 @@ def _derive(own: Strategy, name: str) -> Strategy:
 def _require_encoding(manifest: Manifest, name: str) -> None:
     mode, _ = WAYS[name]
     lacking = (
-        manifest.encoding != "hybrid"
-        if mode == "hybrid"
-        else (manifest.encoding == _ENCODINGS[mode])
+        manifest.encoding != "hybrid" if mode == "hybrid" else (manifest.encoding == _LACKING[mode])
     )
     if lacking:
         raise InputError(
@@ -166,15 +165,15 @@ def _require_encoding(manifest: Manifest, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StrategyComparison:
-    """Runs of one dataset by strategy; `comparisons` are those of the others with the first."""
+    """Runs of one dataset by strategy, and the comparison of each but the first with the first."""
 
     runs: Mapping[str, EvalRun]
     comparisons: Mapping[str, Comparison]
 
 
 def compare_strategies(runs: Mapping[str, EvalRun], store: ResultStore) -> StrategyComparison:
-    """The runs beside each other. Raises InputError `usage` for fewer than two, `other_dataset`
-    where they did not ask the same cases.
+    """Compare runs with the first of them. Raises InputError `usage` for fewer than two,
+    `other_dataset` if their cases differ.
     """
     if len(runs) < 2:
         raise InputError("name at least two strategies to compare, as in a,b", code="usage")
@@ -184,11 +183,9 @@ def compare_strategies(runs: Mapping[str, EvalRun], store: ResultStore) -> Strat
 
 
 def comparison_table(found: StrategyComparison) -> str:
-    """Every metric of every strategy; a star marks what differs from the first by more than
-    chance.
-    """
+    """Every metric of every strategy; a star marks a significant difference from the first."""
     names = list(found.runs)
-    metrics = in_order({metric for run in found.runs.values() for metric in run.aggregates})
+    metrics = sort_metrics({metric for run in found.runs.values() for metric in run.aggregates})
     rows = [(metric, *(_cell(found, name, metric) for name in names)) for metric in metrics]
     releases = sorted({f"{run.namespace}/{run.release_id}" for run in found.runs.values()})
     return "\n".join(
@@ -217,6 +214,6 @@ def comparison_markdown(found: StrategyComparison) -> str:
     return "\n\n".join(parts)
 
 
-def names_of(text: str) -> Sequence[str]:
-    """The strategies of a list with commas, each once."""
+def parse_names(text: str) -> Sequence[str]:
+    """The names of a comma-separated list, without duplicates."""
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

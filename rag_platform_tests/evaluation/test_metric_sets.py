@@ -12,7 +12,7 @@ from rag_platform.answering.citations import make_citation
 from rag_platform.evaluation.artifacts import CitationProof
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.judges.fake import FakeJudge
-from rag_platform.evaluation.labels import Labels, Stale
+from rag_platform.evaluation.labels import Labels, StaleLabel
 from rag_platform.evaluation.measuring import AskedCase
 from rag_platform.evaluation.metric_sets.answers import Answers
 from rag_platform.evaluation.metric_sets.citations import Citations
@@ -103,7 +103,7 @@ def test_an_empty_result_counts_0_a_repeated_hit_once_and_no_label_nothing() -> 
 
 
 def test_a_text_that_is_gone_counts_for_nothing_and_the_others_do() -> None:
-    labels = Labels("chunk", stale=[Stale("text 1", "text_gone")])
+    labels = Labels("chunk", stale=[StaleLabel("text 1", "text_gone")])
     item = asked("")
     case = EvalCase(case_id="one", query=QUESTION, expected_text=(ExpectedText(text="port 9090"),))
     refused = dataclasses.replace(

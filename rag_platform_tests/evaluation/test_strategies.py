@@ -18,7 +18,7 @@ from rag_platform.evaluation.strategies import (
     compare_strategies,
     comparison_table,
     evaluation_targets,
-    names_of,
+    parse_names,
     run_strategy,
 )
 from rag_platform.workspace import DataRoot
@@ -109,7 +109,7 @@ def test_what_cannot_be_compared_is_named(root: DataRoot, results: ResultStore) 
         run = run_strategy(root, library, GOLDEN, "tiny", results)
     with pytest.raises(InputError, match="at least two"):
         compare_strategies({"tiny": run}, results)
-    assert names_of(" a, b,,a ") == ["a", "b"]
+    assert parse_names(" a, b,,a ") == ["a", "b"]
 
 
 def test_only_another_strategy_file_can_be_promoted(root: DataRoot) -> None:

@@ -426,7 +426,7 @@ def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json
 @answers(own_trace=True)
 def expect_run(context: Context, namespace: str | None, release_id: str | None) -> Json:
     """Ask every expectation; exit code 1 where one is not met."""
-    from rag_platform.evaluation.evaluators import UNPROVED
+    from rag_platform.evaluation.evaluators import CHEAP_METRIC_SETS
     from rag_platform.evaluation.expectations import judge, read_expectations
     from rag_platform.evaluation.runs import RunOptions
 
@@ -437,7 +437,7 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
             f'nothing is expected of {space!r} yet; rag expect add "QUESTION" --file FILE',
             code="no_expectations",
         )
-    options = RunOptions(namespace=space, release_id=release_id, metric_sets=UNPROVED)
+    options = RunOptions(namespace=space, release_id=release_id, metric_sets=CHEAP_METRIC_SETS)
     found = _evaluate(context, dataset, options)
     with _store(context) as store:
         verdicts = [judge(result) for result in store.cases(found.run_id)]

@@ -34,11 +34,11 @@ def compare_named(
     from rag_platform.evaluation.strategies import (
         compare_strategies,
         comparison_markdown,
-        names_of,
+        parse_names,
         run_strategy,
     )
 
-    wanted = names_of(names)
+    wanted = parse_names(names)
     if len(wanted) < 2:
         raise InputError("--strategies takes at least two names, as in fast,hybrid", code="usage")
     dataset = open_dataset(dataset_name)

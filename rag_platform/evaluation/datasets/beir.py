@@ -1,5 +1,5 @@
-"""Retrieval sets: texts, questions, and which texts answer which question, in BEIR's layout; and
-questions about the pages of PDF files.
+"""Retrieval datasets: texts, questions and relevance grades in BEIR's layout, and questions about
+the pages of PDF files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILES = ("corpus.jsonl", "queries.jsonl", "qrels.tsv")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text of a set, with its title where it has one."""
+    """A text of a set; `title` may be empty."""
 
     passage_id: str
     title: str
@@ -31,9 +31,7 @@ class Passage:
 @dataclass(frozen=True, slots=True)
 class RetrievalSet:
     """A set in the layout of BEIR (Thakur et al., NeurIPS 2021): `qrels[query_id][passage_id]` is
-    the grade, 0 for a known miss.
-
-    `queries` are only those with a grade above 0: a question that nothing answers has no score.
+    the grade, 0 if known to be irrelevant. Only `queries` with a grade above 0 are included.
     """
 
     name: str
@@ -48,12 +46,11 @@ def is_retrieval_set(folder: Path) -> bool:
 
 
 def read_retrieval_set(folder: Path, *, corpus: Path | None = None) -> RetrievalSet:
-    """The set in a folder; its texts from another folder with the same ids where `corpus` names one
-    (questions in another language).
+    """The set in a folder; with `corpus`, its texts come from that folder and have the same ids
+    (for questions in another language).
 
-    `qrels` may lie in `qrels/test.tsv` as well, as BEIR's own archives have it. Raises
-    NotFoundError naming a missing file, InputError naming the line that cannot be read and every
-    grade that points at no text.
+    The qrels may also be in `qrels/test.tsv`, as in BEIR's own archives. Raises NotFoundError for a
+    missing file, InputError for an unreadable line and for grades of unknown texts or questions.
     """
     passages = tuple(
         Passage(str(row["_id"]), str(row.get("title") or ""), str(row.get("text") or ""))
@@ -129,7 +126,7 @@ def _qrels(path: Path) -> dict[str, dict[str, int]]:
         for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
             if not row or (number == 1 and not row[-1].lstrip("-").isdigit()):  # the line of names
                 continue
-            # query-id, corpus-id, score; TREC's own files have a column without meaning between
+            # query-id, corpus-id, score; TREC's own files have an unused column in between
             if len(row) not in (3, 4) or not row[-1].lstrip("-").isdigit():
                 raise InputError(
                     f"{path.parent.name}/{path.name}, line {number}: {row!r} is not query-id,"
@@ -143,9 +140,7 @@ def _qrels(path: Path) -> dict[str, dict[str, int]]:
 
 
 def name_documents(data: RetrievalSet) -> dict[str, Passage]:
-    """The passages that become a document, by its name: a number, without suffix. A passage without
-    words becomes none.
-    """
+    """Document stem (a number) to passage, without empty passages."""
     width = len(str(len(data.passages)))
     return {
         f"{number:0{width}d}": passage
@@ -155,9 +150,7 @@ def name_documents(data: RetrievalSet) -> dict[str, Passage]:
 
 
 def as_markdown(passage: Passage) -> str:
-    """The passage under its title; a title that the text repeats as its own beginning stands once,
-    as in a document that people write.
-    """
+    """The passage under its title; a title that the text begins with is not repeated."""
     title, text = " ".join(passage.title.split()), passage.text.strip()
     if title and text.startswith(title):
         text = text[len(title) :].strip()
@@ -170,17 +163,15 @@ class Beir:
     documents become a namespace of their own. A graded text is named by its document's stem.
     """
 
-    corpus: str = ""  # folder whose texts are asked instead, for questions in another language
+    corpus: str = ""  # folder with the texts instead, for questions in another language
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
-        """The dataset of a folder. Raises NotFoundError for a missing file, InputError for a line
-        that cannot be read.
-        """
+        """Raises NotFoundError for a missing file, InputError for an unreadable line."""
         if is_page_set(source):
-            return _of_pages(read_page_set(source))
+            return _make_page_dataset(read_page_set(source))
         data = read_retrieval_set(source, corpus=Path(self.corpus) if self.corpus else None)
         names = name_documents(data)
         stems = {passage.passage_id: stem for stem, passage in names.items()}
@@ -206,7 +197,7 @@ class Beir:
         )
 
 
-def _of_pages(data: PageSet) -> Dataset:
+def _make_page_dataset(data: PageSet) -> Dataset:
     cases = tuple(
         EvalCase(case_id=query_id, query=text, relevance_doc=data.qrels[query_id])
         for query_id, text in data.queries.items()
@@ -228,8 +219,8 @@ _PAGE_FILES = ("questions.jsonl", "qrels_pages.tsv")
 
 @dataclass(frozen=True, slots=True)
 class PageSet:
-    """Questions about PDF files and the pages with their evidence, as `name#pN`, N from 1;
-    `name` is a file's without its suffix.
+    """Questions about PDF files; `qrels` grade the pages with the evidence, named `stem#pN` with N
+    from 1.
     """
 
     name: str
@@ -244,8 +235,8 @@ def is_page_set(folder: Path) -> bool:
 
 
 def read_page_set(folder: Path) -> PageSet:
-    """The questions about the PDF files of a folder. Raises NotFoundError for a missing file,
-    InputError for a line that cannot be read.
+    """The page set in a folder. Raises NotFoundError for a missing file, InputError for an
+    unreadable line.
     """
     questions = {
         str(row["id"]): str(row["question"])

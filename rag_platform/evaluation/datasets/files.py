@@ -1,4 +1,4 @@
-"""Datasets that people write: cases as JSON lines or as YAML."""
+"""Hand-written datasets: cases as JSON lines or as YAML."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rag_platform.traits import Traits
 
 @dataclass(frozen=True)
 class JsonLines:
-    """One case on each line; its file's stem is the dataset_id."""
+    """One case per line; the file's stem is the dataset_id."""
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
-        """The dataset of a file. Raises InputError `invalid_dataset` naming the line."""
+        """Raises InputError `invalid_dataset` with the line."""
         cases = []
         for number, line in enumerate(source.read_text(encoding="utf-8-sig").split("\n"), 1):
             if not line.strip():
@@ -37,15 +37,15 @@ class JsonLines:
 @dataclass(frozen=True)
 class Yaml:
     """A list of cases, or an object with `dataset_id`, `version`, `k_values` and `cases`. A case
-    may say in short `expected: {doc_id: ..., tag: ..., keyword: ...}`, each a text or a list, and
-    leave its case_id to its place in the file.
+    may use the short form `expected: {doc_id: ..., tag: ..., keyword: ...}`, each a text or a list;
+    without case_id it is named by its position.
     """
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
-        """The dataset of a file. Raises InputError `invalid_dataset` naming the line."""
+        """Raises InputError `invalid_dataset` with the line."""
         loader = YAML_LOADER(source.read_text(encoding="utf-8-sig"))
         try:
             root = loader.get_single_node()
@@ -67,7 +67,7 @@ class Yaml:
                 f"{source.name}: `cases` must be a list of cases", code="invalid_dataset"
             )
         cases = [
-            parse_case(_in_full(item, f"{source.stem}-{number}", where), where)
+            parse_case(_expand_short_form(item, f"{source.stem}-{number}", where), where)
             for number, (item, line) in enumerate(
                 zip(listed, _lines_of_cases(root), strict=True), 1
             )
@@ -84,12 +84,12 @@ class Yaml:
 _SHORT = {"doc_id": "expected_files", "tag": "expected_tags", "keyword": "expected_text"}
 
 
-def _in_full(item: object, case_id: str, where: str) -> object:
-    """The case with the fields that its short form stands for. Raises InputError
+def _expand_short_form(item: object, case_id: str, where: str) -> object:
+    """The case with its short form replaced by the full fields. Raises InputError
     `invalid_dataset`.
     """
     if not isinstance(item, Mapping):
-        return item  # `parse_case` says what is wrong
+        return item  # `parse_case` reports the error
     found = {"case_id": case_id, **item}
     short = found.pop("expected", {})
     if not isinstance(short, Mapping) or set(short) - set(_SHORT):
@@ -113,7 +113,9 @@ def _lines_of_cases(root: Any) -> list[int]:
 
 
 def parse_k_values(value: object, where: str) -> tuple[int, ...]:
-    """The cut-offs of a dataset. Raises InputError for what is no list of numbers from 1 on."""
+    """The sorted cutoffs of a dataset. Raises InputError unless `value` is a list of numbers from 1
+    on.
+    """
     if (
         not isinstance(value, (list, tuple))
         or not value
@@ -127,7 +129,7 @@ def parse_k_values(value: object, where: str) -> tuple[int, ...]:
 
 
 def require_cases(cases: list[EvalCase], name: str) -> tuple[EvalCase, ...]:
-    """The cases of a file. Raises InputError for none."""
+    """The cases as a tuple. Raises InputError if there are none."""
     if not cases:
         raise InputError(f"{name} holds no cases", code="invalid_dataset")
     return tuple(cases)

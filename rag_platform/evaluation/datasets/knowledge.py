@@ -1,4 +1,4 @@
-"""Evaluation sets as one JSON object that brings its own documents."""
+"""Datasets in one JSON object with their own documents."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class KnowledgeJson:
     traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
-        """The dataset of a file. Raises InputError `invalid_dataset`, also where a query expects a
-        document that the file does not hold.
+        """Raises InputError `invalid_dataset`, also if a query expects a document that is not in
+        the file.
         """
         text = source.read_text(encoding="utf-8-sig")
         try:

@@ -1,4 +1,4 @@
-"""Datasets out of spreadsheets: a header of field names, and a case a row; CSV, TSV and XLSX."""
+"""Datasets in spreadsheets (CSV, TSV, XLSX): a header of field names, and one case per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rag_platform.loaders.office.sheet_tables import Row
 from rag_platform.loaders.office.sheets import MAX_CELLS, XlsxLoader, read_csv, read_workbook
 from rag_platform.traits import Traits
 
-_FIELDS = {  # what people write over a column
+_FIELDS = {  # aliases in headers
     "id": "case_id",
     "question": "query",
     "answer": "expected_answer",
@@ -35,17 +35,17 @@ _FLAGS |= {"false": False, "no": False, "0": False, "否": False}
 
 @dataclass(frozen=True)
 class Spreadsheet:
-    """A row is a case, an empty cell says nothing, and a case without `case_id` is called by its
-    place. Lists are separated by semicolons; an expected text has a cell of its own, and a column
-    may come again for another one. What is an object elsewhere is JSON.
+    """One case per row; empty cells are ignored, and a case without `case_id` is named by its
+    position. Lists are separated by semicolons; each expected text has a cell of its own, so its
+    column may be repeated. Objects are written as JSON.
     """
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
-        """The dataset of a file, or of its first visible sheet. Raises InputError `invalid_dataset`
-        naming line and column.
+        """The dataset of a file, of a workbook its first visible sheet. Raises InputError
+        `invalid_dataset` with line and column.
         """
         try:
             rows = _read_xlsx(source) if source.suffix.lower() == ".xlsx" else _read_csv(source)
@@ -86,7 +86,7 @@ def _read_xlsx(source: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _read_row(names: list[str], row: Row, where: str) -> dict[str, Any]:
-    """The case of a row as `parse_case` takes it."""
+    """The case of a row as input for `parse_case`."""
     found: dict[str, Any] = {}
     for number, cell in enumerate(map(str.strip, row.cells)):
         if not cell:

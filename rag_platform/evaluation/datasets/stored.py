@@ -1,4 +1,4 @@
-"""Datasets out of a data root: real questions from its traces, and what users pinned."""
+"""Datasets from a data root: users' questions from its traces, and pinned expectations."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rag_platform.traits import Traits
 
 @dataclass(frozen=True)
 class SampledTraces:
-    """`size` of the questions that users asked of a namespace, languages and outcomes by their
-    shares; equal seeds and traces give equal samples. Nothing is expected of the cases yet.
+    """A sample of `size` questions that users asked a namespace, stratified by language and
+    outcome; deterministic for a seed. The cases have no expectations yet.
     """
 
     namespace: str = "default"
@@ -38,7 +38,7 @@ class SampledTraces:
             raise ValueError(f"size must be at least 1, not {self.size}")
 
     def load(self, source: Path) -> Dataset:
-        """The sample of a data root. Raises InputError `no_questions` where none was asked."""
+        """The sample of a data root. Raises InputError `no_questions` if there are none."""
         asked = list_outcomes(
             Store(source).logs_dir, self.namespace, since=datetime.min.replace(tzinfo=UTC)
         )
@@ -49,10 +49,10 @@ class SampledTraces:
         strata: dict[str, list[Json]] = defaultdict(list)
         for item in sorted(asked, key=lambda item: str(item["text"])):
             strata[" ".join(_tags(item))].append(item)
-        chance = random.Random(self.seed)
+        generator = random.Random(self.seed)
         for members in strata.values():
-            chance.shuffle(members)
-        # in the order of their places as shares, every stratum has its share of the first ones
+            generator.shuffle(members)
+        # ordered by relative position, any prefix holds the strata in proportion
         order = sorted(
             ((place + 0.5) / len(members), name, item["trace_id"], item)
             for name, members in strata.items()
@@ -82,7 +82,7 @@ def _case(item: Json) -> EvalCase:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What users pinned of a namespace with `rag expect`."""
+    """The cases that users pinned for a namespace with `rag expect`."""
 
     namespace: str = "default"
 
@@ -90,7 +90,7 @@ class Expectations:
     traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
-        """The expectations under a data root. Raises InputError `no_expectations`."""
+        """Raises InputError `no_expectations`."""
         dataset = read_expectations(Store(source), self.namespace)
         if not dataset.cases:
             raise InputError(

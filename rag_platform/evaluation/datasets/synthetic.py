@@ -1,4 +1,4 @@
-"""Questions that a language model writes for passages of a release, each with its evidence."""
+"""Questions that a language model writes about passages of a release, each with its evidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rag_platform.config import prompts
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.judges.llm import OF_ONE_ANSWER
+from rag_platform.evaluation.judges.llm import PER_ANSWER_ERRORS
 from rag_platform.evaluation.labels import find_quote
 from rag_platform.evaluation.quotes import fold
 from rag_platform.indexes.catalog import CatalogReader
@@ -27,8 +27,8 @@ from rag_platform.storage.store import Store
 from rag_platform.text.language import language
 from rag_platform.traits import Traits
 
-_MIN_CHARS = 40  # a passage with fewer says too little to ask about
-_TRIES = 3  # passages asked about for each question wanted, at most
+_MIN_CHARS = 40  # shorter passages say too little to ask about
+_TRIES = 3  # passages tried per requested question, at most
 _SCHEMA: Json = {
     "type": "object",
     "properties": {"question": {"type": "string"}, "evidence": {"type": "string"}},
@@ -40,9 +40,9 @@ _SCHEMA: Json = {
 @dataclass(frozen=True)
 class Synthetic:
     """The dataset provider `synthetic`: its source is the folder of a release, `llm` is
-    {provider, options}. Equal seeds choose the same passages, spread over the documents.
+    {provider, options}. The seed determines the passages, which are spread over the documents.
 
-    A question counts only where its evidence stands in the passage word for word.
+    A question is used only if its evidence is in the passage word for word.
     """
 
     llm: Mapping[str, Any] = field(default_factory=lambda: {"provider": "none"})
@@ -57,8 +57,8 @@ class Synthetic:
             raise ValueError(f"size must be at least 1, not {self.size}")
 
     def load(self, source: Path) -> Dataset:
-        """At most `size` cases. Raises InputError `invalid_dataset` for a folder that is no
-        release, `no_questions` where no reply could be used, and what the model raises.
+        """At most `size` cases. Raises InputError `invalid_dataset` for a folder that is not a
+        release, `no_questions` if no reply is usable, and the model's errors.
         """
         if not (source / CATALOG).is_file():
             raise InputError(
@@ -87,7 +87,9 @@ class Synthetic:
         )
 
     def _passages(self, catalog: CatalogReader) -> list[tuple[Chunk, str]]:
-        """Chunks with the names of their documents: one of every document, then a second one."""
+        """Chunks with their documents' source_uri: one of every document, then a second
+        one, etc.
+        """
         turns: list[tuple[int, bytes, Chunk, str]] = []
         for version in catalog.versions().values():
             chunks = [
@@ -106,8 +108,8 @@ class Synthetic:
 def synthesize_cases(
     settings: Settings, store: Store, namespace: str, *, size: int, seed: int
 ) -> Dataset:
-    """Cases made of the published release: by the language model of `judge`, without one by its
-    canaries. Raises NotFoundError where nothing is published, and as `load` does.
+    """Cases made from the published release: by the language model of `judge`, without one as
+    canaries. Raises NotFoundError if nothing is published, and what `load` raises.
     """
     release = store.release_dir(namespace, require_current(store, namespace))
     made: Dataset
@@ -120,14 +122,14 @@ def synthesize_cases(
 
 
 def _ask(model: LLM, prompt: prompts.Prompt, chunk: Chunk, document: str) -> EvalCase | None:
-    """The case of a passage; None where the reply holds no question that the passage answers."""
+    """The case of a passage; None if the reply has no question that the passage answers."""
     messages = prompt.messages(
         document=document, section=chunk.section_path, passage=quote_text(chunk.chunk_text)
     )
     try:
         reply = parse_object(model.generate(messages, mode="offline", json_schema=_SCHEMA).text)
     except ProviderError as error:
-        if error.code not in OF_ONE_ANSWER:
+        if error.code not in PER_ANSWER_ERRORS:
             raise
         return None
     question, evidence = (str(reply.get(key) or "").strip() for key in ("question", "evidence"))

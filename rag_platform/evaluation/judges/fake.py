@@ -1,4 +1,4 @@
-"""A judge whose verdict is fixed, for tests of what uses judges."""
+"""A judge with a fixed score, for tests."""
 
 from __future__ import annotations
 

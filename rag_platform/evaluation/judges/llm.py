@@ -1,6 +1,4 @@
-"""A language model as judge: it gives a reason and a score as JSON, and is asked once for equal
-texts.
-"""
+"""A language model as judge: it returns a reason and a score as JSON; scores are cached."""
 
 from __future__ import annotations
 
@@ -37,21 +35,21 @@ _SCHEMA: Json = {
     "required": ["reason", "score"],
     "additionalProperties": False,
 }
-_TRIES = 2  # of a question whose reply is no score
-# Failures that say nothing about the next answer; with any other no score would be worth having.
-OF_ONE_ANSWER = {"bad_output", "content_filtered", "too_large", "empty_reply", "broken_reply"}
-_MOST_SCORES = 1_000_000  # some 150 bytes each
+_TRIES = 2  # if the reply is not a score
+# Errors that concern a single answer; any other would fail for all, and is raised.
+PER_ANSWER_ERRORS = {"bad_output", "content_filtered", "too_large", "empty_reply", "broken_reply"}
+_MAX_SCORES = 1_000_000  # some 150 bytes each
 
 
 @dataclass(frozen=True)
 class LlmJudge:
-    """Scores by a language model, asked at temperature 0 unless its options name another: `llm` is
+    """Scores by a language model at temperature 0, unless its options name another: `llm` is
     {provider, options}.
 
-    A reply that is no score is asked for once more; then the answer is not judged. `cache` is a
-    file of scores by the hash of what was asked; it has no words, so no deletion has to look there.
-    An endpoint that cannot be reached, or refuses the key or the model, raises what the provider
-    raises.
+    If the reply is not a score, the model is asked once more; then the answer is not judged.
+    `cache` is a file of scores by the hash of the request; it holds no text, so deletions need not
+    touch it. An endpoint that cannot be reached, or refuses the key or the model, raises the
+    provider's error.
     """
 
     llm: Mapping[str, Any] = field(default_factory=lambda: {"provider": "none"})
@@ -74,16 +72,16 @@ class LlmJudge:
         }
 
     def score_faithfulness(self, answer: str, contexts: Sequence[str]) -> Score:
-        """0 to 1; not judged where the model gave no score twice."""
+        """0 to 1; not judged if the model twice gave no score."""
         listed = ",\n".join(map(quote_text, contexts))
         return self._score("faithfulness", answer=quote_text(answer), contexts=f"[\n{listed}\n]")
 
     def score_answer_relevancy(self, answer: str, query: str) -> Score:
-        """0 to 1; not judged where the model gave no score twice."""
+        """0 to 1; not judged if the model twice gave no score."""
         return self._score("relevancy", answer=quote_text(answer), query=quote_text(query))
 
     def score_answer_correctness(self, answer: str, expected: str, query: str) -> Score:
-        """0 to 1; not judged where the model gave no score twice."""
+        """0 to 1; not judged if the model twice gave no score."""
         return self._score(
             "correctness",
             answer=quote_text(answer),
@@ -93,7 +91,7 @@ class LlmJudge:
 
     @property
     def options(self) -> Json:
-        """The options that the model is asked with."""
+        """The model's options, with temperature 0 as the default."""
         options = dict(self.llm.get("options") or {})
         if takes("llm", self.llm["provider"], "temperature"):
             options.setdefault("temperature", 0.0)
@@ -105,7 +103,6 @@ class LlmJudge:
 
     @cached_property
     def model(self) -> LLM:
-        """The language model."""
         model: LLM = build("llm", self.llm["provider"], self.options)
         return model
 
@@ -114,16 +111,16 @@ class LlmJudge:
         return fingerprint(self.profile())
 
     @cached_property
-    def _known(self) -> AnswerCache:
-        return AnswerCache(Path(self.cache), "scores", {"score": "REAL"}, most=_MOST_SCORES)
+    def _scores(self) -> AnswerCache:
+        return AnswerCache(Path(self.cache), "scores", {"score": "REAL"}, most=_MAX_SCORES)
 
     def _score(self, name: str, **texts: str) -> Score:
         key = fingerprint(self._profile_id, name, texts, length=64)
-        if self.cache and (known := self._known.get([key])):
+        if self.cache and (known := self._scores.get([key])):
             return Score(known[key], "scored before")
         found = self._ask(self._prompts[name], texts)
         if self.cache and found.score is not None:
-            self._known.put(key, found.score)
+            self._scores.put(key, found.score)
         return found
 
     def _ask(self, prompt: prompts.Prompt, texts: dict[str, str]) -> Score:
@@ -135,7 +132,7 @@ class LlmJudge:
                 )
                 return _read(parse_object(completion.text))
             except ProviderError as error:
-                if error.code not in OF_ONE_ANSWER:
+                if error.code not in PER_ANSWER_ERRORS:
                     raise
                 reason = f"{error.code}: {error.message}"
                 if error.code != "bad_output":

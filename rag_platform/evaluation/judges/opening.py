@@ -1,4 +1,4 @@
-"""Which judge is asked."""
+"""Builds judges by their registry names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rag_platform.storage.store import Store
 
 
 def open_judge(name: str, settings: Settings, store: Store) -> Judge:
-    """The judge of a registry name. Raises ConfigError for an unknown one, and `no_judge` for `llm`
-    where no model is configured.
+    """The judge of that name. Raises ConfigError: for an unknown name, and `no_judge` for `llm`
+    without a configured model.
     """
     options: Json = {}
     if name == "llm":
@@ -28,5 +28,5 @@ def open_judge(name: str, settings: Settings, store: Store) -> Judge:
 
 
 def judge_profile_id(judge: Judge) -> str:
-    """Scores may be compared where this is the same: the hash of the judge's profile."""
+    """The hash of the judge's profile; scores are comparable only if it is equal."""
     return f"jdg_{fingerprint(judge.profile())}"

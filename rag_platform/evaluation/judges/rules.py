@@ -1,8 +1,8 @@
-"""A judge without a model: the words, numbers and identifiers that texts share.
+"""A judge without a model, which compares the words, numbers and identifiers of texts.
 
-It is repeatable and free, and blind to what needs understanding: a sentence with a `not` too many
-has the same words, a paraphrase has others. Where two languages meet, nothing but numbers and
-identifiers can be compared, so relevancy and correctness are not judged.
+It is deterministic and free, but does not understand: an added `not` changes little, a paraphrase
+much. Across languages only numbers and identifiers are comparable, so relevancy and correctness are
+not judged.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LANGUAGES = "the texts are in different languages"
 
 @dataclass(frozen=True)
 class RulesJudge:
-    """Faithfulness is the mean agreement of the answer's sentences with the passages, as answers
-    are checked when they are given; relevancy the share of the question's words, by weight, in the
-    answer; correctness the mean share of the expected sentences' words, 0 for one whose number or
-    identifier is missing.
+    """Faithfulness is the mean agreement of the answer's sentences with the passages, by the same
+    check as for live answers; relevancy the weighted share of the question's words in the answer;
+    correctness the mean share of each expected sentence's words in the answer, 0 for a sentence of
+    which a number or identifier is missing.
     """
 
     VERSION: ClassVar[str] = "2"
@@ -38,13 +38,13 @@ class RulesJudge:
         return {"judge_provider_id": f"judge.rules@{self.VERSION}"}
 
     def score_faithfulness(self, answer: str, contexts: Sequence[str]) -> Score:
-        """0 to 1; not judged where the answer has no sentence that could be checked."""
+        """0 to 1; not judged if no sentence of the answer can be checked."""
         body = "\n".join(contexts)
         found = [
             (1.0, "")
             if any(is_quoted(sentence, text) for text in contexts)
-            else (held.agreement, "" if held.enough else f"{sentence!r}: {held.reason}")
-            for sentence, held in _compare(answer, body)
+            else (overlap.agreement, "" if overlap.enough else f"{sentence!r}: {overlap.reason}")
+            for sentence, overlap in _compare(answer, body)
         ]
         return _mean(found) if found else Score(None, "nothing in the answer could be checked")
 
@@ -61,20 +61,21 @@ class RulesJudge:
             return Score(None, _LANGUAGES)
         body = strip_marks(answer)
         # an expected answer may be one word
-        found = [held for _, held in _compare(expected, body)] or [support_by(expected, body)]
-        return _mean([(held.share if held.exact else 0.0, _lack(held)) for held in found])
+        found = [item for _, item in _compare(expected, body)] or [support_by(expected, body)]
+        return _mean(
+            [
+                (it.share if it.exact else 0.0, "" if it.exact and it.share == 1 else it.reason)
+                for it in found
+            ]
+        )
 
 
 def _compare(text: str, body: str) -> Iterator[tuple[str, Support]]:
-    """The sentences of a text that say something, and how far the body supports them."""
+    """The checkable sentences of a text, each with its support in the body."""
     for unit in units(text):
         sentence = strip_marks(text[unit.start : unit.end]).strip()
         if says_something(sentence):
             yield sentence, support_by(sentence, body)
-
-
-def _lack(held: Support) -> str:
-    return "" if held.exact and held.share == 1 else held.reason
 
 
 def _mean(found: Sequence[tuple[float, str]]) -> Score:

@@ -1,4 +1,4 @@
-"""Whether the citations of an answer can be trusted, told without a judge."""
+"""Metrics of citations that need no judge."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import ClassVar
 
 from rag_platform.answering.citations import check_claims
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
-from rag_platform.evaluation.quotes import fold, holds, is_of_file
+from rag_platform.evaluation.quotes import contains_quote, fold, is_of_file
 from rag_platform.ir import Citation, Hit
 
 
 @dataclass(frozen=True)
 class Citations:
-    """Of answers that were given: `citation.precision` is the share of citations that are of a
-    returned chunk, proved against the stored bytes, and bear every sentence they stand behind;
-    `citation.provenance` the share that is proved; `citation.coverage` the share of sentences that
-    carry one; `citation.recall` the share of `expected_citations` that were cited.
+    """Shares: `citation.precision` of citations that are of a returned chunk, proved against the
+    stored bytes, and support every sentence that they are attached to; `citation.provenance` of
+    proved citations; `citation.coverage` of sentences with a citation; `citation.recall` of
+    `expected_citations` that are cited.
     """
 
     VERSION: ClassVar[str] = "2"
@@ -26,7 +26,6 @@ class Citations:
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
     ) -> CaseMetrics:
-        """As `MetricSet.compute`."""
         return {item.case.case_id: _measure(item) for item in items}
 
 
@@ -36,7 +35,7 @@ def _measure(item: AskedCase) -> dict[str, float]:
     if item.case.expected_citations:
         found["citation.recall"] = _share(
             any(
-                holds(fold(citation.text), expected.text)
+                contains_quote(fold(citation.text), expected.text)
                 and (not expected.file or is_of_file(citation.source_uri, expected.file))
                 for citation in cited
             )
@@ -60,7 +59,7 @@ def _measure(item: AskedCase) -> dict[str, float]:
 
 
 def _share(kept: Iterable[bool]) -> float:
-    """The share of what holds, 0 of nothing."""
+    """The share of true values, 0 if there are none."""
     values = list(kept)
     return sum(values) / len(values) if values else 0.0
 

@@ -1,4 +1,4 @@
-"""DeepEval as a metric set, asking the language model of the judge `llm`."""
+"""DeepEval as a metric set, with the language model of the judge `llm`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
 from rag_platform.evaluation.metric_sets.judge_model import JudgeModel, contexts_of, measure
 from rag_platform.traits import Traits
 
-# its reporting off, no login, no look at .env files: all before its import
+# set before its import: no telemetry, no update check, no .env files, no written files
 _QUIET = {
     "DEEPEVAL_TELEMETRY_OPT_OUT": "1",
     "DEEPEVAL_DISABLE_DOTENV": "1",
@@ -26,9 +26,7 @@ _QUIET = {
 
 @dataclass(frozen=True)
 class DeepEvalMetrics:
-    """`deepeval.faithfulness` and `deepeval.answer_relevancy` of every answer. Nothing is reported
-    to its makers.
-    """
+    """`deepeval.faithfulness` and `deepeval.answer_relevancy` of every answer. Telemetry is off."""
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits(remote=True, uses_llm=True)
@@ -41,7 +39,6 @@ class DeepEvalMetrics:
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
     ) -> CaseMetrics:
-        """As `MetricSet.compute`; an unanswered question has no metrics."""
         model = JudgeModel.of(judge, "deepeval")
         with redirect_stdout(sys.stderr):
             return {item.case.case_id: _score(item, model) for item in items}

@@ -1,4 +1,4 @@
-"""The language model of the judge `llm`, for metric sets of other packages, which bring their own
+"""The language model of the judge `llm` for metric sets of other packages with their own
 prompts.
 """
 
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from rag_platform.errors import InputError, ProviderError
-from rag_platform.evaluation.judges.llm import OF_ONE_ANSWER, LlmJudge
+from rag_platform.evaluation.judges.llm import PER_ANSWER_ERRORS, LlmJudge
 from rag_platform.evaluation.measuring import AskedCase, Judge
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_replies import bad_reply, parse_object
 
-_TRIES = 2  # of a question whose reply does not fit the form that is asked for
+_TRIES = 2  # if the reply does not match the schema
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """A model that answers in the form of a pydantic class."""
+    """A model whose replies are parsed into pydantic classes."""
 
     name: str
     llm: LLM
@@ -36,8 +36,8 @@ class JudgeModel:
         return cls(str(judge.options.get("model", judge.llm["provider"])), judge.model)
 
     def ask(self, prompt: str, form: Any = None) -> Any:
-        """An instance of the pydantic class `form`, or the text where there is none. Raises
-        ProviderError, `bad_output` where no reply fits the form.
+        """The reply as an instance of the pydantic class `form`, without one as text. Raises
+        ProviderError, `bad_output` if no reply matches the schema.
         """
         schema = form.model_json_schema() if form is not None else None
         for _ in range(_TRIES):
@@ -54,15 +54,15 @@ class JudgeModel:
 
 
 def measure(scores: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """The scores by name; absent is one that the package gives no number, or the model no reply
-    that fits. Raises what the model raises.
+    """The scores by name, without NaN and those whose call failed for a single answer. Raises the
+    model's other errors.
     """
     found: dict[str, float] = {}
     for name, score in scores.items():
         try:
             value = score()
         except ProviderError as error:
-            if error.code not in OF_ONE_ANSWER:
+            if error.code not in PER_ANSWER_ERRORS:
                 raise
             continue
         if value is not None and not math.isnan(value):
@@ -71,5 +71,5 @@ def measure(scores: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def contexts_of(item: AskedCase) -> list[str]:
-    """The texts that the answerer was given, what was found where none were kept."""
+    """The texts that the answerer was given, else those of the hits."""
     return [hit.chunk_text for hit in item.context or item.result.hits]

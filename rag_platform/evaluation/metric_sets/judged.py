@@ -1,4 +1,4 @@
-"""What a judge says of answers."""
+"""A judge's scores of answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PARALLEL = 4  # answers judged at once, as many calls as `load.provider_calls` 
 
 @dataclass(frozen=True)
 class JudgedAnswers:
-    """`generation.faithfulness` and `generation.answer_relevancy` of what was answered, and
+    """`generation.faithfulness` and `generation.answer_relevancy` of answers, and
     `generation.answer_correctness` of cases with an `expected_answer`.
 
-    Where something was expected and no answer given, relevancy and correctness are 0, unless the
-    release no longer holds it. What the judge could not judge is absent. Reasons stand in the
-    trace, as events `judge.score`.
+    Without an answer where one was expected, relevancy and correctness are 0, unless the release no
+    longer has the expected text. Scores that the judge could not give are absent. The reasons are
+    in the trace, as events `judge.score`.
     """
 
     VERSION: ClassVar[str] = "2"
@@ -30,7 +30,7 @@ class JudgedAnswers:
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
     ) -> CaseMetrics:
-        """As `MetricSet.compute`. Raises InputError `no_judge` without a judge."""
+        """Raises InputError `no_judge` without a judge."""
         if judge is None:
             raise InputError(
                 "the metric set 'judged' needs a judge: --judge rules, or --judge llm",
@@ -40,7 +40,7 @@ class JudgedAnswers:
             running = [pool.submit(tracing.carry(_measure), item, judge) for item in items]
             try:
                 values = [future.result() for future in running]
-            except BaseException:  # one error makes the others useless
+            except BaseException:  # after one error the other scores are not used
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return {item.case.case_id: found for item, found in zip(items, values, strict=True)}
@@ -57,7 +57,7 @@ def _measure(item: AskedCase, judge: Judge) -> dict[str, float]:
                 "answer_trace_id": item.result.trace_id,
                 "score": score.score,
                 "reason": score.reason,
-                # by these a deletion finds the reason, which may quote the document
+                # a deletion finds the reason by them, as it may quote the document
                 "chunk_ids": [hit.chunk_id for hit in item.context],
             },
         )

@@ -1,4 +1,4 @@
-"""RAGAS as a metric set, asking the language model of the judge `llm`."""
+"""RAGAS as a metric set, with the language model of the judge `llm`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rag_platform.traits import Traits
 
 @dataclass(frozen=True)
 class RagasMetrics:
-    """`ragas.faithfulness` of every answer and `ragas.answer_accuracy` where an answer is expected.
-    Nothing is reported to its makers.
+    """`ragas.faithfulness` of every answer and `ragas.answer_accuracy` if an answer is expected.
+    Telemetry is off.
     """
 
     VERSION: ClassVar[str] = "2"
@@ -30,7 +30,6 @@ class RagasMetrics:
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
     ) -> CaseMetrics:
-        """As `MetricSet.compute`; what RAGAS gives no number is absent."""
         model = JudgeModel.of(judge, "ragas")
         return {item.case.case_id: _score(item, model) for item in items}
 
@@ -41,10 +40,10 @@ def _score(item: AskedCase, model: JudgeModel) -> dict[str, float]:
     from ragas.metrics.collections import AnswerAccuracy, Faithfulness
 
     llm = _wrap(model)
-    asked = {"user_input": item.case.query, "response": item.result.answer_markdown}
+    texts = {"user_input": item.case.query, "response": item.result.answer_markdown}
 
     def score(kind: Any, **given: Any) -> Any:
-        return asyncio.run(kind(llm=llm).ascore(**asked, **given)).value
+        return asyncio.run(kind(llm=llm).ascore(**texts, **given)).value
 
     scores = {
         "ragas.faithfulness": partial(score, Faithfulness, retrieved_contexts=contexts_of(item))

@@ -1,4 +1,4 @@
-"""Whether what was expected was found, and how far up."""
+"""Ranking metrics of the expected documents and chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RANKED = {"hit_rate": "HitRate", "recall": "Recall", "mrr": "MRR", "ndcg": "nDC
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Hit rate, recall, MRR and nDCG at each k, of cases with labels; a question without hits
+    """Hit rate, recall, MRR and nDCG at each k for cases with labels; a question without hits
     counts 0. `retrieval.coverage` is the share of hits within the case's `doc_scope`.
     """
 
@@ -23,7 +23,6 @@ class Retrieval:
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
     ) -> CaseMetrics:
-        """As `MetricSet.compute`."""
         found: CaseMetrics = {item.case.case_id: {} for item in items}
         ranked = [item for item in items if any(item.labels.grades.values())]
         if ranked:

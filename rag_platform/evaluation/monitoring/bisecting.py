@@ -1,4 +1,4 @@
-"""Which release changed an answer: a binary search over the releases that are kept."""
+"""Finds the release that changed an answer, by binary search over the kept releases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase
-from rag_platform.evaluation.evaluators import UNPROVED
+from rag_platform.evaluation.evaluators import CHEAP_METRIC_SETS
 from rag_platform.evaluation.expectations import TOP, judge
 from rag_platform.evaluation.gates import describe_changes
 from rag_platform.evaluation.labels import LabelReader
@@ -18,24 +18,24 @@ from rag_platform.retrieval.library import Lease, Library
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """`release_id` is the first release that answers as the newest does, `before` the one below it;
-    both are the oldest where nothing changed.
+    """`release_id` is the first release that answers as the newest does, `before` its predecessor.
+    If all answer alike, `release_id` is the oldest one.
     """
 
     met: bool  # whether the newest release meets the expectation
     reason: str  # why not
     release_id: str
-    before: str | None  # None: every release that is kept answers alike
-    suspects: tuple[str, ...]  # what changed between the two and touches this question
-    changes: tuple[str, ...]  # all that changed between the two
-    asked: tuple[str, ...]  # releases, in the order they were asked
+    before: str | None  # None: all kept releases answer alike
+    suspects: tuple[str, ...]  # changes between the two that concern this question
+    changes: tuple[str, ...]  # all changes between the two
+    asked: tuple[str, ...]  # releases in the order they were evaluated
 
 
 def bisect(
     library: Library, namespace: str, release_ids: Sequence[str], case: EvalCase, store: ResultStore
 ) -> Bisection:
-    """The release that changed whether a case is met, of releases from oldest to newest; it asks
-    1 + log2(their number) of them. Raises NotFoundError without releases.
+    """Find the release that changed whether a case is met among releases from oldest to newest, by
+    evaluating 1 + log2(n) of them. Raises NotFoundError without releases.
     """
     if not release_ids:
         raise NotFoundError(f"library {namespace!r} has no releases", code="no_release")
@@ -49,7 +49,10 @@ def bisect(
             library,
             dataset,
             RunOptions(
-                namespace=namespace, release_id=release_id, strategy=config, metric_sets=UNPROVED
+                namespace=namespace,
+                release_id=release_id,
+                strategy=config,
+                metric_sets=CHEAP_METRIC_SETS,
             ),
             store,
         )
@@ -58,7 +61,7 @@ def bisect(
         return verdict.met, verdict.reason
 
     met, reason = ask(release_ids[-1])
-    low, high = 0, len(release_ids) - 1  # the newest answers alike; so may all from some place on
+    low, high = 0, len(release_ids) - 1  # assumes a single change
     while low < high:
         middle = (low + high) // 2
         if ask(release_ids[middle])[0] == met:
@@ -71,14 +74,14 @@ def bisect(
     with library.lease(namespace, before) as old, library.lease(namespace, after) as new:
         changes = describe_changes(old, new)
         suspects = list(_expected_changes(dataset, old, new))
-        if not (results[before].stale or results[after].stale):  # it is there, and outranked
+        if not (results[before].stale or results[after].stale):  # it exists, but is outranked
             suspects += _newcomers(results[after], old, new)
         suspects += [change for change in changes if change.startswith("config ")]
     return Bisection(met, reason, after, before, tuple(suspects), changes, tuple(results))
 
 
 def _expected_changes(dataset: Dataset, old: Lease, new: Lease) -> Iterator[str]:
-    """What became of the documents that hold what is expected."""
+    """The changes of the documents with the expected text."""
     versions: dict[str, list[str]] = {}
     for lease in (old, new):
         release = lease.release
@@ -102,7 +105,7 @@ def _expected_changes(dataset: Dataset, old: Lease, new: Lease) -> Iterator[str]
 
 
 def _newcomers(result: CaseResult, old: Lease, new: Lease) -> Iterator[str]:
-    """Versions among the first hits that the release before did not hold."""
+    """Versions among the first hits that are not in the previous release."""
     ranked = [item["chunk_id"] for item in result.artifacts["retrieved"]][:TOP]
     chunks = new.release.catalog.chunks(ranked)
     versions = {chunk.version_id for chunk in chunks.values()}

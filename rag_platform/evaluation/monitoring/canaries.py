@@ -1,8 +1,8 @@
-"""Canaries: questions whose answer is known because they were made of it, without a model.
+"""Canaries: questions generated without a model from passages, so that the expected hit is known.
 
-Of each document a few are made: the rarest words of a sentence, a heading with the rarest words of
-its section, the first cells of a table row. A new release is asked those of the release before it;
-what it no longer finds is told apart by its cause.
+A document gets a few: the rarest words of a sentence, a heading with the rarest words of its
+section, the first cells of a table row. A new release is queried with the canaries of the previous
+release; those that it no longer finds are reported with the cause.
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ from rag_platform.text.segmentation import terms
 from rag_platform.traits import Traits
 
 DATASET_ID = "canaries"
-_FIRST = 8  # whose time says how many fit into the budget
-_WORDS = 6  # of a question, the rarest of its sentence
-_MIN_WORDS = 3  # a sentence with fewer tells no document from another
-_MIN_CHARS, _MAX_CHARS = 16, 400  # of a sentence or row that a question is made of
+_TIMED = 8  # canaries timed to estimate how many fit into the budget
+_WORDS = 6  # of a question: the rarest of its sentence
+_MIN_WORDS = 3  # a sentence with fewer does not identify its document
+_MIN_CHARS, _MAX_CHARS = 16, 400  # of a sentence or row to generate a question from
 _CLAUSE = re.compile(r"[^\s，。；：、？！,.;:?!（）()「」“”|*#`]{6,24}")  # of a Chinese sentence
 _HIT = "retrieval.hit_rate@10"
-_COUNTED_CHUNKS = 2000  # a sample in which words are counted
-_SHOWN = 20
+_COUNTED_CHUNKS = 2000  # sample for word frequencies
+_MAX_SHOWN = 20
 
 
 # --- making -------------------------------------------------------------------------------------
 
 
 def make_canaries(catalog: CatalogReader, config: CanarySettings) -> Dataset:
-    """The canaries of a release: of a sample of its documents that only changes with them."""
-    versions = sorted(catalog.versions().values(), key=lambda item: _order(item.doc_id))
+    """The canaries of a release, from a sample of its documents that is stable between releases."""
+    versions = sorted(catalog.versions().values(), key=lambda item: _stable_order(item.doc_id))
     rarity = _count_words(catalog)
     cases: list[EvalCase] = []
     for version in versions[: config.documents]:
-        cases += _of_document(version, catalog, rarity, config.per_document)
+        cases += _make_for_document(version, catalog, rarity, config.per_document)
     return Dataset(dataset_id=DATASET_ID, version="1", cases=tuple(cases), k_values=(1, 3, 10))
 
 
 def _count_words(catalog: CatalogReader) -> Counter[str]:
-    """In how many chunks each word stands, in a sample of them."""
-    ids = sorted(catalog.chunk_ids(), key=_order)[:_COUNTED_CHUNKS]
+    """Document frequency of each word in a sample of the chunks."""
+    ids = sorted(catalog.chunk_ids(), key=_stable_order)[:_COUNTED_CHUNKS]
     return Counter(
         word for chunk in catalog.chunks(ids).values() for word in set(terms(chunk.chunk_text))
     )
 
 
-def _of_document(
+def _make_for_document(
     version: Version, catalog: CatalogReader, rarity: Mapping[str, int], count: int
 ) -> list[EvalCase]:
-    """The rarest of the sentences, of the headings and of the table rows in turn."""
+    """The rarest sentences, headings and table rows in turn, as `count` cases."""
     kinds: dict[str, list[tuple[float, str, str]]] = {"phrase": [], "table": [], "heading": []}
     seen: set[str] = set()
     for chunk in catalog.chunks_of_version(version.version_id):
@@ -100,7 +100,7 @@ def _of_document(
 def _questions(
     kind: str, text: str, section_path: str, rarity: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
-    """(kind, question) of what a sentence or a table row can be asked by."""
+    """The (kind, question) pairs generated from a sentence or a table row."""
     if kind == "row":
         found = [cell for cell in cells(text) if cell.strip(" -:")]
         if len(found) > 1:
@@ -115,8 +115,8 @@ def _questions(
 
 
 def _rarest(text: str, rarity: Mapping[str, int]) -> list[str]:
-    """The rarest words of a text in its order, of Chinese its rarest clause; nothing of one that
-    has too few.
+    """The rarest words of a text in text order, or the rarest clause of a Chinese one; empty if the
+    text has too few.
     """
     if has_han(text):
         clauses = [clause for clause in _CLAUSE.findall(text) if has_han(clause)]
@@ -127,12 +127,12 @@ def _rarest(text: str, rarity: Mapping[str, int]) -> list[str]:
 
 
 def _rarity_of(text: str, rarity: Mapping[str, int]) -> float:
-    """In how many chunks the words of a text stand on the average."""
+    """The mean document frequency of a text's words."""
     words = terms(text)
     return sum(rarity.get(word, 0) for word in words) / max(1, len(words))
 
 
-def _order(name: str) -> bytes:
+def _stable_order(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
@@ -162,10 +162,10 @@ class Canaries:
 
 @dataclass(frozen=True, slots=True)
 class LostCanary:
-    """A canary that the release before found and this one does not.
+    """A canary that the previous release found and this one does not.
 
-    `cause`: document_gone | text_gone (the label is stale) | recut (its text stands in another
-    chunk) | outranked (by the document that comes first) | failed.
+    `cause`: document_gone | text_gone (the label is stale) | recut (its text is in another chunk) |
+    outranked (by the document that comes first) | failed.
     """
 
     case_id: str
@@ -178,27 +178,27 @@ class LostCanary:
 
 @dataclass(frozen=True, slots=True)
 class CanaryReport:
-    """What became of the canaries; `made` of them could have been asked."""
+    """The outcome of a release's canaries."""
 
     release_id: str
-    before: str  # the release that they were made of
-    made: int
+    before: str  # the release that they were generated from
+    made: int  # more than were asked, if not all fit into the budget
     run: EvalRun | None
     seconds: float
     lost: tuple[LostCanary, ...]
 
     @property
     def alarms(self) -> tuple[LostCanary, ...]:
-        """Those that are no mere consequence of an edit: a text that is gone was taken away."""
+        """The lost canaries that the removal of a text or document does not explain."""
         return tuple(item for item in self.lost if item.cause in ("outranked", "recut", "failed"))
 
 
 def ask_canaries(
     library: Library, namespace: str, release_id: str, before: str | None, config: CanarySettings
 ) -> CanaryReport:
-    """Ask a release the canaries of the one before it, its own where there is none, as many as
-    fit into `config.seconds` beside the first eight. Nothing of them is kept, for they are made of
-    documents' words.
+    """Query a release with the canaries of the previous one (`before`, or if None its own): the
+    first eight, and as many more as fit into `config.seconds`. Nothing is stored, as canaries
+    contain document text.
     """
     started = time.perf_counter()
     with (
@@ -218,7 +218,7 @@ def ask_canaries(
             if case.case_id in found and _is_missed(found[case.case_id])
         ]
         if missed and old is not lease:
-            # one that was not found before was not lost
+            # a canary that was not found before is not lost
             only = dataclasses.replace(dataset, cases=tuple(missed))
             earlier = _run(library, old, only, store)
             right = {r.case_id for r in store.cases(earlier.run_id) if r.metrics.get(_HIT)}
@@ -231,20 +231,20 @@ def ask_canaries(
 def _ask(
     library: Library, lease: Lease, dataset: Dataset, seconds: float, store: ResultStore
 ) -> EvalRun:
-    ordered = sorted(dataset.cases, key=lambda case: _order(case.case_id))
+    ordered = sorted(dataset.cases, key=lambda case: _stable_order(case.case_id))
     if lease.release.dense is not None:
-        # loads the model, whose time says nothing about the questions
+        # loads the model, which would distort the timing
         library.query_vector(lease.strategy.embedding, ordered[0].query)
-    first = dataclasses.replace(dataset, cases=tuple(ordered[:_FIRST]))
+    first = dataclasses.replace(dataset, cases=tuple(ordered[:_TIMED]))
     begun = time.perf_counter()
-    # results that are taken over say nothing either
+    # so would reused results
     run = _run(library, lease, first, store, reuse=False)
     each = (time.perf_counter() - begun) / len(first.cases)
-    # a lost one costs a second question, of the release before
+    # each may cost a second query, on the previous release
     further = int(seconds / (2 * max(each, 1e-6)))
-    if further <= 0 or len(ordered) <= _FIRST:
+    if further <= 0 or len(ordered) <= _TIMED:
         return run
-    rest = dataclasses.replace(dataset, cases=tuple(ordered[: _FIRST + further]))
+    rest = dataclasses.replace(dataset, cases=tuple(ordered[: _TIMED + further]))
     return _run(library, lease, rest, store)
 
 
@@ -279,12 +279,12 @@ def _explain(case: EvalCase, result: CaseResult, old: Lease, new: Lease) -> Lost
     if first is not None:
         row = new.release.catalog.rows([first["chunk_id"]])[first["chunk_id"]]
         by = f"{row.source_uri} # {row.chunk.section_path}"
-    same = _holders(old, expected) & _holders(new, expected)
+    same = _find_chunks_with(old, expected) & _find_chunks_with(new, expected)
     return dataclasses.replace(lost, cause="outranked" if same else "recut", by=by)
 
 
-def _holders(lease: Lease, expected: ExpectedText) -> set[str]:
-    """Ids of the chunks that hold a text of one document."""
+def _find_chunks_with(lease: Lease, expected: ExpectedText) -> set[str]:
+    """Ids of the chunks that contain the expected text, in its document."""
     catalog = lease.release.catalog
     return {
         chunk_id
@@ -301,7 +301,7 @@ def _holders(lease: Lease, expected: ExpectedText) -> set[str]:
 
 
 def canaries_markdown(report: CanaryReport) -> str:
-    """How many were asked and found, and what became of the lost ones."""
+    """How many were asked and found, and a table of the lost ones."""
     if report.run is None:
         return "no document holds a text that a canary could be made of"
     found = report.run.aggregates.get(_HIT, {}).get("value", 0.0)
@@ -319,8 +319,8 @@ def _lost_lines(lost: Sequence[LostCanary]) -> list[str]:
         return ["", "None was lost."]
     rows = [
         (item.cause, item.query, item.document, item.by, item.trace_id)
-        for item in sorted(lost, key=lambda item: (item.cause, item.document))[:_SHOWN]
+        for item in sorted(lost, key=lambda item: (item.cause, item.document))[:_MAX_SHOWN]
     ]
-    more = [f"\nand {len(lost) - _SHOWN} more"] if len(lost) > _SHOWN else []
+    more = [f"\nand {len(lost) - _MAX_SHOWN} more"] if len(lost) > _MAX_SHOWN else []
     head = ("lost", "question", "document", "first now", "trace")
     return ["", *format_table(head, rows), *more]

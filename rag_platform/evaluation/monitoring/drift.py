@@ -1,9 +1,8 @@
-"""Drift: whether users' questions, and the answers to them, have changed against the last stable
-window.
+"""Drift: whether users' questions and their answers differ from those of the last stable window.
 
-The questions come from traces; those of evaluations, which name a release, do not count. Figures
-are compared by the Kolmogorov-Smirnov distance, shares by the population stability index. A
-difference counts only if it is larger than chance in windows of that size.
+The questions come from traces, without those of evaluations, which name a release. Figures are
+compared by the Kolmogorov-Smirnov distance, shares by the population stability index. A difference
+counts only if it is larger than chance in windows of that size.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from rag_platform.text.pipe_tables import format_table
 
 FIGURES = ("top_score", "confidence", "dense_topk_overlap_sparse", "latency_ms")
 SHARES = ("refused", "language")
-_NONE = "none"  # a score of a question without hits is a share, not a figure
+_NONE = "none"  # the share of questions without a value
 
 
 @dataclass(slots=True)
 class Window:
-    """The signals of the questions that were asked between two times."""
+    """The signals of the questions asked between two times."""
 
     start: datetime
     end: datetime
@@ -52,7 +51,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One signal of both windows: its distance, and from where on that counts as drift."""
+    """One signal of both windows: their distance, and the limit above which it is drift."""
 
     name: str
     measure: str  # ks | psi
@@ -63,13 +62,12 @@ class Signal:
 
     @property
     def drifted(self) -> bool:
-        """True where the distance is beyond the limit."""
         return self.distance > self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """The current window against the last stable one; no signals where one of them is missing."""
+    """The current window against the last stable one; no signals if either is missing."""
 
     namespace: str
     current: Window
@@ -79,15 +77,15 @@ class DriftReport:
 
     @property
     def drifted(self) -> tuple[Signal, ...]:
-        """The signals that changed."""
+        """The signals that drifted."""
         return tuple(signal for signal in self.signals if signal.drifted)
 
 
 def measure_drift(
     logs_dir: Path, namespace: str, config: DriftSettings, until: datetime | None = None
 ) -> DriftReport:
-    """Compares the window that ends now, or at `until`, with the newest earlier window that had not
-    itself drifted from the one before it.
+    """Compare the window that ends now, or at `until`, with the newest earlier window that had not
+    itself drifted from its predecessor.
     """
     windows = read_windows(logs_dir, namespace, config, until or datetime.now(UTC))
     current, *earlier = windows
@@ -159,15 +157,15 @@ def ks_distance(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def ks_limit(one: int, other: int, config: DriftSettings) -> float:
-    """The configured distance, or that which chance exceeds with the configured probability:
-    sqrt(-ln(a / 2) / 2 * (n + m) / (n m)) (Smirnov 1939).
+    """The larger of the configured distance and the one that chance exceeds with the configured
+    probability: sqrt(-ln(a / 2) / 2 * (n + m) / (n m)) (Smirnov 1939).
     """
     chance = math.sqrt(-math.log(config.significance / 2) / 2 * (one + other) / (one * other))
     return max(config.ks, chance)
 
 
 def stability_index(one: Counter[str], other: Counter[str]) -> float:
-    """The population stability index, half a question added to every share so that none is 0."""
+    """The population stability index; half a question is added to each count, so that none is 0."""
     names = one.keys() | other.keys()
     total = 0.0
     for name in names:
@@ -178,8 +176,8 @@ def stability_index(one: Counter[str], other: Counter[str]) -> float:
 
 
 def psi_limit(one: Counter[str], other: Counter[str], config: DriftSettings) -> float:
-    """The configured index, or that which chance exceeds: (1/n + 1/m) times a chi-square quantile
-    (Yurdakul 2018), by Wilson and Hilferty's approximation.
+    """The larger of the configured index and the one that chance exceeds: (1/n + 1/m) times a
+    chi-square quantile (Yurdakul 2018), by Wilson and Hilferty's approximation.
     """
     freedom = max(1, len(one.keys() | other.keys()) - 1)
     part = 2 / (9 * freedom)
@@ -200,7 +198,7 @@ _COLUMNS = ("signal", "stable (quartiles or shares)", "now", "distance", "limit"
 
 
 def drift_markdown(report: DriftReport) -> str:
-    """Both windows, and every signal with its distance and limit; what drifted is bold."""
+    """Both windows, and every signal with its distance and limit; drifted ones are bold."""
     head = f"{report.namespace}: {_window_text(report.current)}"
     if report.stable is None:
         return f"{head}; nothing to compare: {report.reason}"

@@ -1,8 +1,8 @@
-"""The outcome of an experiment with a prompt: the questions of its two arms, read from the traces.
+"""The outcome of a prompt experiment: compares the questions of its two arms, read from the traces.
 
-The words of a question decide its arm, and it stays there even if the model's call failed and the
-library answered without it. A repeated question counts once, by its means. Answers from a cache
-sent no prompt and do not count.
+The text of a question determines its arm, even if the model's call failed and the answer was made
+without it (intention to treat). A repeated question counts once, with its mean values. Cached
+answers sent no prompt and do not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ARMS = ("control", "treatment")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Questions and means by arm, and the difference of the treatment to the control by metric."""
+    """Questions and means by arm, and by metric the difference, treatment minus control."""
 
     experiment_id: str
     questions: Mapping[str, int]
@@ -35,7 +35,7 @@ class Verdict:
 def judge_experiment(
     logs_dir: Path, experiment_id: str, *, since: datetime, namespace: str | None = None
 ) -> Verdict:
-    """The verdict over the questions since then, of one namespace or of all."""
+    """The verdict over the questions since `since`, of one namespace or of all."""
     found: dict[str, dict[str, list[dict[str, float]]]] = {arm: {} for arm in ARMS}
     for record in read_questions(logs_dir, namespace, since=since):
         attrs = record["attrs"]
@@ -84,7 +84,7 @@ def _mean(times: list[dict[str, float]]) -> dict[str, float]:
 
 
 def verdict_markdown(verdict: Verdict) -> str:
-    """A table of the arms; a star marks what differs by more than chance."""
+    """A table of the arms; a star marks significant differences."""
     counts = ", ".join(f"{verdict.questions[arm]} {arm}" for arm in ARMS)
     head = f"{verdict.experiment_id}: different questions asked: {counts}"
     if not verdict.differences:

@@ -1,5 +1,5 @@
-"""What users miss: questions that were refused or answered with little confidence, grouped, with
-the passages that come nearest now.
+"""Content gaps: questions that were refused or answered with low confidence, grouped, with the
+nearest passages of the published release.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from rag_platform.ir import Json, QueryRequest
 from rag_platform.retrieval.library import Library
 from rag_platform.text.terms import meaning
 
-# confidence of an answer, below which it counts as a gap; chosen by hand
+# answers below this confidence count as gaps; chosen by hand
 LOW_CONFIDENCE = 0.35
-# share of the words of two questions together that both hold, from which they are one gap; chosen
-# by hand
+# questions whose word sets have at least this Jaccard index are one gap; chosen by hand
 SAME_WORDS = 0.4
-NEAREST = 3  # passages named with each gap
+NEAREST = 3  # passages shown with each gap
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Questions about one matter, newest first, asked so many `times` together. `nearest` are the
-    passages that the published release has now, as source_uri, section_path and score;
-    `answered_now` says that it has an answer by now.
+    """Similar questions, newest first, asked `times` in total. `nearest` are passages of the
+    published release, as source_uri, section_path and score; `answered_now`: it has an answer now.
     """
 
     questions: tuple[str, ...]
@@ -36,8 +34,8 @@ class Gap:
 
 
 def find_gaps(library: Library, namespace: str, outcomes: Sequence[Json]) -> list[Gap]:
-    """The gaps among outcomes of questions, those asked most first. Raises NotFoundError for a
-    namespace without a release.
+    """The gaps among outcomes of questions, unanswered and most frequent ones first. Raises
+    NotFoundError for a namespace without a release.
     """
     missed = [
         item for item in outcomes if not item["answered"] or item["confidence"] < LOW_CONFIDENCE
@@ -50,7 +48,7 @@ def find_gaps(library: Library, namespace: str, outcomes: Sequence[Json]) -> lis
 
 
 def group_alike(outcomes: Sequence[Json]) -> list[list[Json]]:
-    """The outcomes in groups whose questions share words with the group's first one."""
+    """Groups of outcomes whose questions share enough words with the group's first one."""
     groups: list[tuple[set[str], list[Json]]] = []
     for item in outcomes:
         words = meaning(str(item["text"]))
@@ -65,7 +63,7 @@ def group_alike(outcomes: Sequence[Json]) -> list[list[Json]]:
 
 def _describe(library: Library, namespace: str, release_id: str, group: list[Json]) -> Gap:
     first = group[0]
-    # with the release named, the question is not taken for a user's
+    # a query that names a release does not count as a user's question
     result = answer(
         library,
         QueryRequest(

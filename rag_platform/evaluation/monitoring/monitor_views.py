@@ -20,7 +20,7 @@ _FOUND = "retrieval.hit_rate@10"
 
 
 def get_drift(settings: Settings, namespace: str) -> DriftData:
-    """What users ask and get of late, against the last stable window."""
+    """Drift of the current window against the last stable one."""
     report = measure_drift(Store.of(settings).logs_dir, namespace, settings.drift)
     return {
         "namespace": namespace,
@@ -43,7 +43,7 @@ def get_drift(settings: Settings, namespace: str) -> DriftData:
 
 
 def get_gaps(library: Library, namespace: str, days: int) -> GapsData:
-    """What should be written. Raises NotFoundError for a namespace without a release."""
+    """The gaps of the last days. Raises NotFoundError for a namespace without a release."""
     since = datetime.now(UTC) - timedelta(days=days)
     outcomes = list_outcomes(library.store.logs_dir, namespace, since=since)
     found = find_gaps(library, namespace, outcomes)
@@ -56,8 +56,8 @@ def get_gaps(library: Library, namespace: str, days: int) -> GapsData:
 
 
 def get_canaries(library: Library, namespace: str) -> CanariesData:
-    """What became of questions made of the release before the published one. Raises NotFoundError
-    for a namespace without a release.
+    """The canary report of the published release. Raises NotFoundError for a namespace without a
+    release.
     """
     release_id = require_current(library.store, namespace)
     before = find_parent(library.store, namespace, release_id)
@@ -76,7 +76,7 @@ def get_canaries(library: Library, namespace: str) -> CanariesData:
 
 
 def list_prompts() -> list[PromptPart]:
-    """Every version of every prompt, and the experiments that go on."""
+    """Every version of every prompt, and the running experiments."""
     return [
         {
             "name": item.name,

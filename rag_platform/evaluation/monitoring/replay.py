@@ -1,4 +1,4 @@
-"""A recorded question asked again: the same ranking, or what explains the difference."""
+"""Replays a traced question, and explains any difference between the two rankings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIELDS = {field.name for field in dataclasses.fields(QueryRequest)}
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The rankings then and now, and why they differ; `reasons` are empty where they are equal."""
+    """The rankings then and now, and why they differ; `reasons` are empty if they do not."""
 
     trace_id: str
     release_id: str
@@ -31,16 +31,15 @@ class Replay:
 
     @property
     def same(self) -> bool:
-        """True where both rankings are equal."""
         return self.before == self.after
 
 
 def replay(library: Library, trace: Json, *, release_id: str = "", strategy: str = "") -> Replay:
-    """Ask the question of a trace (as `trace_reader.show` reads it) of the release and under the
-    config that it records, or of others.
+    """Run the question of a trace (as read by `trace_reader.show`) again, by default on the
+    recorded release and config.
 
-    Raises InputError `not_replayable` for a trace without a question or ranking, NotFoundError
-    where the release or the config is no longer kept.
+    Raises InputError `not_replayable` for a trace without a question or ranking, NotFoundError if
+    the release or the config is no longer kept.
     """
     recorded = trace.get("attrs", {})
     request = recorded.get("request") or {}
@@ -55,27 +54,28 @@ def replay(library: Library, trace: Json, *, release_id: str = "", strategy: str
             f"{trace['trace_id']} asked several libraries; only a question to one can be replayed",
             code="not_replayable",
         )
-    then = str(recorded["release_id"])
-    asked = release_id or then
+    old_release = str(recorded["release_id"])
+    new_release = release_id or old_release
     config = strategy or str(trace["strategy_config_id"])
     values = {name: value for name, value in request.items() if name in _FIELDS}
+    namespace = str(request["namespace"])
     values["namespaces"] = tuple(values.get("namespaces") or ())
     values["searches"] = tuple(values.get("searches") or ())
-    again = answer(library, QueryRequest(**{**values, "release_id": asked, "strategy": config}))
+    query = QueryRequest(**{**values, "release_id": new_release, "strategy": config})
+    result = answer(library, query)
     before = tuple(recorded["ranked_chunk_ids"])
-    after = tuple(hit.chunk_id for hit in again.hits)
-    namespace = str(request["namespace"])
+    after = tuple(hit.chunk_id for hit in result.hits)
     reasons = (
         ()
         if before == after
-        else _explain(library, namespace, then, asked, before, after, strategy)
+        else _explain(library, namespace, old_release, new_release, before, after, strategy)
     )
-    return Replay(str(trace["trace_id"]), asked, before, after, reasons, again.trace_id)
+    return Replay(str(trace["trace_id"]), new_release, before, after, reasons, result.trace_id)
 
 
 def replay_question(library: Library, trace_id: str, *, published: bool = False) -> ReplayData:
-    """The same for a caller, of the release that was asked or of the published one, with what the
-    chunks are. Raises what `read_question_trace` and `replay` raise.
+    """Replay a question on the recorded or the published release, and describe the ranked chunks.
+    Raises what `read_question_trace` and `replay` raise.
     """
     trace = read_question_trace(library, trace_id)
     request = trace["attrs"]["request"]
@@ -88,9 +88,9 @@ def replay_question(library: Library, trace_id: str, *, published: bool = False)
         places, _ = read_rows(library, {namespace: release_id}, wanted)
         for row in rows:
             if row["chunk_id"] in places:
-                _, held = places[row["chunk_id"]]
-                row["source_uri"] = held.source_uri
-                row["section_path"] = held.chunk.section_path
+                _, chunk_row = places[row["chunk_id"]]
+                row["source_uri"] = chunk_row.source_uri
+                row["section_path"] = chunk_row.chunk.section_path
     return {
         "trace_id": found.trace_id,
         "new_trace_id": found.new_trace_id,
@@ -106,15 +106,15 @@ def replay_question(library: Library, trace_id: str, *, published: bool = False)
 def _explain(
     library: Library,
     namespace: str,
-    then: str,
-    asked: str,
+    old_release: str,
+    new_release: str,
     before: tuple[str, ...],
     after: tuple[str, ...],
     strategy: str,
 ) -> tuple[str, ...]:
-    """Every difference with its cause."""
+    """The causes of different rankings."""
     reasons = []
-    with library.lease(namespace, asked) as lease:
+    with library.lease(namespace, new_release) as lease:
         hidden = library.hidden_chunks(lease) & set(before)
         if hidden:
             verb = "was" if len(hidden) == 1 else "were"
@@ -122,12 +122,12 @@ def _explain(
         missing = set(before) - lease.release.catalog.chunks(before).keys()
         if missing:
             verb = "is" if len(missing) == 1 else "are"
-            reasons.append(f"{pluralise(len(missing), 'hit')} {verb} not in release {asked}")
+            reasons.append(f"{pluralise(len(missing), 'hit')} {verb} not in release {new_release}")
         new = [chunk_id for chunk_id in after if chunk_id not in before]
         if strategy:
             reasons.append(f"asked as strategy {strategy}")
-        if asked != then:
-            reasons += _list_between(library, namespace, then, lease)
+        if new_release != old_release:
+            reasons += _describe_changes_since(library, namespace, old_release, lease)
         if not reasons:
             reasons.append(
                 f"the same release and config gave {len(new)} other hits, or another order: a"
@@ -136,9 +136,11 @@ def _explain(
     return tuple(reasons)
 
 
-def _list_between(library: Library, namespace: str, then: str, lease: Lease) -> list[str]:
+def _describe_changes_since(
+    library: Library, namespace: str, release_id: str, lease: Lease
+) -> list[str]:
     try:
-        with library.lease(namespace, then) as old:
+        with library.lease(namespace, release_id) as old:
             return [f"since then: {change}" for change in describe_changes(old, lease)]
     except NotFoundError:
-        return [f"release {then} is no longer kept, so what changed since cannot be named"]
+        return [f"release {release_id} is no longer kept, so what changed since cannot be named"]

@@ -1,4 +1,4 @@
-"""Cases of a run as `/api/eval` and the pages show them: what was expected, and what was found."""
+"""Cases of a run with expectations and hits, for `/api/eval` and the web pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rag_platform.contract.evaluation_shapes import (
 )
 from rag_platform.contract.markdown_views import snippet
 from rag_platform.errors import NotFoundError
-from rag_platform.evaluation.cases import Dataset, EvalCase
+from rag_platform.evaluation.cases import EvalCase
 from rag_platform.evaluation.reporting.run_views import find_run, results_of, run_part
 from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun
 from rag_platform.evaluation.run_requests import find_dataset
@@ -24,7 +24,7 @@ from rag_platform.ir import Json
 from rag_platform.retrieval.library import Library
 
 _SNIPPET_CHARS = 400
-# stage of the retrieval to where its candidates stand in a case's artifacts
+# retrieval stage to the path of its candidates in a case's artifacts
 _STAGES: Mapping[str, tuple[str, ...]] = {
     "dense": ("before_fusion", "dense"),
     "sparse": ("before_fusion", "sparse"),
@@ -52,7 +52,7 @@ def list_eval_cases(
 
 
 def case_part(result: CaseResult) -> EvalCasePart:
-    """How a case went, in brief."""
+    """The result of a case without its hits."""
     artifacts = result.artifacts
     return {
         "case_id": result.case_id,
@@ -69,7 +69,7 @@ def case_part(result: CaseResult) -> EvalCasePart:
 
 
 def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> EvalCaseData:
-    """One case with the texts of its hits, unless its release is gone or their documents were
+    """One case with its hits, whose texts are missing if the release is gone or the document was
     deleted. Raises NotFoundError `unknown_run`, `unknown_case`.
     """
     with results_of(home) as store:
@@ -144,11 +144,11 @@ def _ranked_part(
 def _describe_expected(
     home: Path, run: EvalRun, result: CaseResult
 ) -> tuple[list[ExpectedPart], str]:
-    """(what the case expects, why that cannot be said)."""
+    """(the expectations of the case, why they are unknown or may have changed)."""
     dataset = find_dataset(home, run.dataset_id, run.namespace)
     if dataset is None:
         return [], f"{run.dataset_id} is no dataset of the config folder"
-    case = _case_of(dataset, result.case_id)
+    case = next((case for case in dataset.cases if case.case_id == result.case_id), None)
     if case is None or case.query != result.query:
         return [], f"{run.dataset_id} has changed since, and no longer holds this case"
     note = (
@@ -157,10 +157,6 @@ def _describe_expected(
         else f"{run.dataset_id} has changed since; this is what it expects now"
     )
     return list(_expected_parts(case)), note
-
-
-def _case_of(dataset: Dataset, case_id: str) -> EvalCase | None:
-    return next((case for case in dataset.cases if case.case_id == case_id), None)
 
 
 def _expected_parts(case: EvalCase) -> Iterator[ExpectedPart]:

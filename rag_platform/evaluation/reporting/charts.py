@@ -1,4 +1,4 @@
-"""Small pictures of metrics as PNG, drawn with Pillow, for reports that show Markdown."""
+"""Charts of metrics as PNG, drawn with Pillow, for embedding in Markdown."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SHOWN = ("hit_rate@1", "hit_rate@10", "mrr@10", "ndcg@10", "refusal.right", "an
 
 
 def draw_metrics(runs: Mapping[str, EvalRun]) -> bytes:
-    """A PNG with a bar for every strategy under every main metric; the line in a bar is its 95 %
-    interval.
+    """A PNG bar chart: per main metric a bar for each strategy, with its 95 % interval as
+    a line.
     """
     from PIL import Image, ImageDraw, ImageFont
 
@@ -52,5 +52,5 @@ def draw_metrics(runs: Mapping[str, EvalRun]) -> bytes:
 
 
 def embed_picture(picture: bytes, title: str, kind: str = "png") -> str:
-    """The picture as Markdown that holds it whole."""
+    """The picture as a Markdown image with a data URI."""
     return f"![{title}](data:image/{kind};base64,{base64.b64encode(picture).decode()})"

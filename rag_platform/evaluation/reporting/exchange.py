@@ -1,4 +1,4 @@
-"""Datasets taken into the config folder, and runs written to files for other programs."""
+"""Imports datasets into the config folder, and exports runs for other programs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> Im
     target = config_dir() / "datasets" / f"{name}{suffix}"
     known = dataset_names().get(name)
     if known is not None and known.parent != target.parent:
-        known = None  # a shipped one is no work of anybody here, and only hidden
+        known = None  # a shipped one is not replaced, only hidden
     if known is not None and known.suffix.lower() == suffix:
         if known.read_bytes() == source.read_bytes():
             return ImportedDataset(known, dataset, "unchanged")
@@ -70,16 +70,14 @@ def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> Im
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)
     if known is not None and known != target:
-        known.unlink()  # it had another ending
+        known.unlink()  # it had another suffix
     return ImportedDataset(target, dataset, "new" if known is None else "replaced")
 
 
 def export_run(run: EvalRun, store: ResultStore, path: Path) -> int:
-    """Write a run and its case results as the file's ending says, and return how many cases that
-    are: `.jsonl` has the run on the first line and a case on each other one, `.csv` a case a row
-    with a column for each metric.
-
-    Raises InputError `invalid_path` for another ending and a file that is there already.
+    """Write a run and its case results, and return the number of cases. A `.jsonl` file has the run
+    on the first line and then one case per line, a `.csv` file one case per row with a column per
+    metric. Raises InputError `invalid_path` for another suffix and for an existing file.
     """
     suffix = path.suffix.lower()
     if suffix not in _WRITERS:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from rag_platform.evaluation.comparing import Comparison, Flip, TrendPoint
-from rag_platform.evaluation.metrics import cut_of, in_order
+from rag_platform.evaluation.metrics import cutoff_of, sort_metrics
 from rag_platform.evaluation.results import CaseResult, EvalRun
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
@@ -16,7 +16,7 @@ LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answe
 
 
 def list_markdown(runs: Sequence[EvalRun]) -> str:
-    """One line a run, newest first."""
+    """A table with one line per run."""
     if not runs:
         return "no evaluation yet; `rag eval run --dataset FILE` makes one"
     rows = [
@@ -79,7 +79,7 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
 
 
 def cases_markdown(results: Sequence[CaseResult]) -> str:
-    """One line a case: its question, metrics and trace."""
+    """One line per case: its question, metrics and trace."""
     return "\n".join(
         f"- {result.case_id}: {result.query} ({result.error or _figures(result)}), trace"
         f" {result.trace_id}"
@@ -109,7 +109,7 @@ def trends_markdown(metric: str, points: Sequence[TrendPoint]) -> str:
 
 
 def _group_lines(run: EvalRun) -> list[str]:
-    """The leading metrics by tag, language and file type, where there are several of a kind."""
+    """The leading metrics by tag, language and file type, if there are several of a kind."""
     rows = []
     for kind, members in run.figures.get("groups", {}).items():
         for member, metrics in members.items() if len(members) > 1 else ():
@@ -178,14 +178,14 @@ def _headline(run: EvalRun) -> str:
 
 
 def _figures(result: CaseResult) -> str:
-    figures = [f"{name} {result.metrics[name]:.2f}" for name in in_order(result.metrics)]
+    figures = [f"{name} {result.metrics[name]:.2f}" for name in sort_metrics(result.metrics)]
     stale = [f"stale: {label['label']} ({label['reason']})" for label in result.stale]
     return ", ".join(figures + stale)
 
 
 def _describe_missed(result: CaseResult) -> str:
-    """What is low, at the largest cut first: whether something was found at all."""
+    """The low metrics, those at the largest cutoff first."""
     low = [name for name, value in result.metrics.items() if value < 0.5]
-    most = max(map(cut_of, result.metrics), default=0)
-    low.sort(key=lambda name: (cut_of(name) not in (0, most), name not in LEADING))
+    most = max(map(cutoff_of, result.metrics), default=0)
+    low.sort(key=lambda name: (cutoff_of(name) not in (0, most), name not in LEADING))
     return ", ".join(f"{name} {result.metrics[name]:.2f}" for name in low[:3])

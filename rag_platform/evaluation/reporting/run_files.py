@@ -1,7 +1,7 @@
-"""A run as files for other programs: `evaluations/<run_id>/` under the data root.
+"""Writes a run as files for other programs to `evaluations/<run_id>/` under the data root.
 
-`run.parquet` has one row, `cases.parquet` one a case, their `metrics` a map of name to value;
-`report.json` and `report.md` tell what the command line does.
+`run.parquet` has one row, `cases.parquet` one per case, with `metrics` as a map of name to value;
+`report.json` and `report.md` have the same content as the command line's output.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rag_platform.storage.evaluation_files import run_folder
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import write_json, write_text
 
-_ROWS = 1000  # of cases in memory together
+_ROWS = 1000  # cases in memory at a time
 
 
 def write_run_files(
     home: Path, run: EvalRun, store: ResultStore, difference: Comparison | None = None
 ) -> Path:
-    """The folder with the files of a run, written anew; `difference` is that to its baseline."""
+    """Write the files of a run and return their folder; `difference` is that to its baseline."""
     folder = run_folder(home, run.run_id)
     folder.mkdir(parents=True, exist_ok=True)
     _write_parquet(folder / "run.parquet", [_run_row(run)], _run_schema())
@@ -57,9 +57,9 @@ def _write_parquet(path: Path, rows: Iterable[Json], schema: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    waiting: Iterator[Json] = iter(rows)
+    remaining: Iterator[Json] = iter(rows)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        while part := list(islice(waiting, _ROWS)):
+        while part := list(islice(remaining, _ROWS)):
             writer.write_table(pa.Table.from_pylist(part, schema=schema))
 
 

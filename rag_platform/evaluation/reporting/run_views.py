@@ -1,4 +1,4 @@
-"""Runs as `/api/eval` and the pages show them: lists, one run, trends, comparisons."""
+"""Lists of runs, one run, trends and comparisons, for `/api/eval` and the web pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rag_platform.contract.evaluation_shapes import (
 )
 from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.comparing import Comparison, compare_runs, eval_trends
-from rag_platform.evaluation.metrics import in_order
+from rag_platform.evaluation.metrics import sort_metrics
 from rag_platform.evaluation.reporting.reports import LEADING
 from rag_platform.evaluation.results import CaseFilter, EvalRun, ResultStore
 from rag_platform.evaluation.strategies import compare_strategies
@@ -35,12 +35,12 @@ from rag_platform.releases.manifest import QUALITY_GATE
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.storage.store import Store
 
-_RECENT = 500  # runs among which the newest of each strategy is looked for
+_RECENT = 500  # latest runs, searched for the newest one of each strategy
 _PROMOTIONS = 20
 
 
 def results_of(home: Path) -> closing[ResultStore]:
-    """The results of a data root, only to be read."""
+    """The results of a data root, read-only."""
     return closing(ResultStore(home, create=False))
 
 
@@ -64,7 +64,7 @@ def list_eval_runs(
     """Runs that the caller may see, newest first. Raises InputError `bad_cursor`."""
     before = read_cursor(cursor, (str,))[0] if cursor else ""
     with results_of(home) as store:
-        # those of one moment stand on one page
+        # the cursor is a time, so runs of equal time must be on one page
         found = store.runs(
             namespace=namespace,
             dataset_id=dataset_id,
@@ -82,7 +82,7 @@ def list_eval_runs(
 
 
 def run_part(run: EvalRun) -> EvalRunPart:
-    """A run in brief."""
+    """The summary of a run."""
     return {
         "run_id": run.run_id,
         "started_at": run.started_at,
@@ -108,9 +108,7 @@ def run_part(run: EvalRun) -> EvalRunPart:
 
 
 def get_eval_run(home: Path, run_id: str) -> EvalRunData:
-    """One run with its metrics, slices and what the gates say. Raises NotFoundError
-    `unknown_run`.
-    """
+    """One run with its metrics, slices and gate results. Raises NotFoundError `unknown_run`."""
     with results_of(home) as store:
         run = find_run(store, run_id)
         _, missed = store.find_cases(run.run_id, CaseFilter(missed=True), limit=0)
@@ -142,7 +140,7 @@ def get_eval_run(home: Path, run_id: str) -> EvalRunData:
 
 
 def _slices(run: EvalRun) -> list[SlicePart]:
-    """The members of each kind that has several."""
+    """The metrics per group, for kinds with several groups."""
     return [
         {
             "kind": kind,
@@ -189,8 +187,8 @@ def _gate(home: Path, run: EvalRun) -> GatePart | None:
 def get_eval_trends(
     home: Path, metric: str = "", *, days: float = 90.0, dataset_id: str = "", namespace: str = ""
 ) -> EvalTrendsData:
-    """A metric over the runs of the last days, oldest first; by default the leading one that was
-    measured. Raises NotFoundError `unknown_metric`.
+    """A metric over the runs of the last days, oldest first, by default the first measured one of
+    LEADING. Raises NotFoundError `unknown_metric`.
     """
     with results_of(home) as store:
         recent = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_RECENT)
@@ -209,7 +207,7 @@ def get_eval_trends(
             points = eval_trends(
                 store, metric, days=days, dataset_id=dataset_id, namespace=namespace
             )
-        except NotFoundError:  # measured earlier than these days
+        except NotFoundError:  # measured before these days
             points = []
     return {
         "metric": metric,
@@ -219,7 +217,7 @@ def get_eval_trends(
 
 
 def compare_eval_runs(home: Path, before: str, after: str) -> EvalComparisonData:
-    """Two runs of the same cases. Raises NotFoundError `unknown_run`, InputError
+    """Compare two runs of the same cases. Raises NotFoundError `unknown_run`, InputError
     `other_dataset`.
     """
     with results_of(home) as store:
@@ -252,8 +250,8 @@ def _differences(found: Comparison) -> list[DifferencePart]:
 
 
 def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesData:
-    """The newest run of each strategy, of those over the dataset, release and mode of the last run;
-    the strategy that was asked first leads. Empty where nothing was asked.
+    """Compare the newest runs of each strategy that have the dataset, release and mode of the last
+    run; the oldest one is the baseline. Empty without runs.
     """
     with results_of(home) as store:
         runs = [
@@ -275,7 +273,7 @@ def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesDat
         }
         compared = compare_strategies(ordered, store) if len(ordered) > 1 else None
     rows: list[StrategyRow] = []
-    for metric in in_order({name for run in ordered.values() for name in run.aggregates}):
+    for metric in sort_metrics({name for run in ordered.values() for name in run.aggregates}):
         row: StrategyRow = {"metric": metric, "values": {}}
         for name, run in ordered.items():
             if metric not in run.aggregates:
@@ -297,31 +295,31 @@ def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesDat
 
 
 def list_promotions(store: Store, namespaces: Collection[str]) -> list[PromotionPart]:
-    """The strategies that were to become a namespace's own, newest first."""
+    """The promotions of strategies, successful or not, newest first."""
     if not store.has_ledger():
         return []
     with closing(open_ledger(store)) as ledger:
         jobs = [job for name in namespaces for job in ledger.jobs(name, 200)]
     found: list[PromotionPart] = []
     for job in sorted(jobs, key=lambda job: job.created_at, reverse=True):
-        asked = job.args.get("promotion")
-        if asked is None:
+        promotion = job.args.get("promotion")
+        if promotion is None:
             continue
-        told = {**asked, **job.result.get("promotion", {})}
+        promotion = {**promotion, **job.result.get("promotion", {})}
         found.append(
             {
                 "job_id": job.job_id,
                 "namespace": job.namespace,
                 "at": job.created_at,
-                "before": str(told.get("from", "")),
-                "after": str(told.get("to", "")),
-                "by": str(told.get("by", "")),
+                "before": str(promotion.get("from", "")),
+                "after": str(promotion.get("to", "")),
+                "by": str(promotion.get("by", "")),
                 "state": job.state,
-                "verdict": str(told.get("verdict", "")),
-                "gate": told.get("gate"),
-                "release_id": str(told.get("release_id", "")),
+                "verdict": str(promotion.get("verdict", "")),
+                "gate": promotion.get("gate"),
+                "release_id": str(promotion.get("release_id", "")),
                 "reason": job.reason,
-                "run_ids": list(told.get("run_ids", ())),
+                "run_ids": list(promotion.get("run_ids", ())),
             }
         )
     return found[:_PROMOTIONS]
