@@ -1,5 +1,5 @@
-"""What runs without being asked: the inbox sensor, the release of what runs changed, and the
-nightly schedule.
+"""Automation: the inbox sensor, the sensor that releases changed libraries, and the
+nightly sync.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from rag_platform.assets.partitions import (
 from rag_platform.assets.release import RELEASE_JOB
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import (
-    busy,
-    concerns,
     end_orphans,
     explain_backfills,
+    find_busy,
+    namespace_of_run,
     record_job,
     was_killed,
 )
@@ -43,20 +43,20 @@ from rag_platform.workspace import DataRoot
 
 _CANCELED = dg.DagsterRunStatus.CANCELED
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, _CANCELED]
-_RUNS_LOOKED_AT = 50
-# Dagster's tags of a run that a sensor asked for: its key, and the sensor
+_MAX_RUNS = 50
+# Dagster's tags of a run that a sensor requested: its key, and the sensor
 _RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
 
 ingest_job = dg.define_asset_job(
     "ingest",
-    # the checks are logged for documents that have something to check; planned for all, the others'
-    # would be shown as missing
+    # checks are logged only for documents that have something to check; if they were planned, those
+    # of the others would be shown as missing
     selection=dg.AssetSelection.assets(*INGESTION_STAGES).without_checks(),
     description="The seven stages for a range of document versions.",
 )
 release_job = dg.define_asset_job(
     RELEASE_JOB,
-    # canaries are asked by what publishes, and drift is a matter of time, not of releases
+    # canaries are run when publishing, and drift is checked by time, not per release
     selection=dg.AssetSelection.assets(
         "catalog", "lexical_index", "dense_index", "published_release"
     )
@@ -77,17 +77,17 @@ release_job = dg.define_asset_job(
 def inbox(
     context: dg.SensorEvaluationContext, platform: Platform
 ) -> dg.SensorResult | dg.SkipReason:
-    """Run requests for what changed in the inbox since the last tick."""
+    """Request runs for the changes in the inbox since the last tick."""
     root = platform.root
-    there = sorted(p for p in root.store.inbox_dir.glob("*") if not p.name.startswith("."))
-    folders = {p.name: _snapshot(p) for p in there if p.is_dir()}
+    entries = sorted(p for p in root.store.inbox_dir.glob("*") if not p.name.startswith("."))
+    folders = {p.name: _snapshot(p) for p in entries if p.is_dir()}
     before = json.loads(context.cursor or "{}")
     changed = [name for name, mark in folders.items() if before.get(name) != mark]
     requests = _unfinished_requests(context.instance, root, folders.keys() - {*changed})
     keys: list[str] = []
     problems = [
         f"{p.name} lies outside the folders of the inbox, each of which is a library"
-        for p in there
+        for p in entries
         if p.is_file()
     ]
     received: list[str] = []
@@ -99,7 +99,7 @@ def inbox(
         )
         try:
             reception = receive([root.store.inbox_dir / name], name, root.workspace(name), options)
-        # one folder must never stop the others; without its mark it is tried again at the next tick
+        # one folder must not stop the others; without its snapshot it is retried at the next tick
         except RagError as error:
             problems.append(f"{name}: {error.message}")
             folders.pop(name)
@@ -124,12 +124,12 @@ def inbox(
             )
     for problem in problems:
         context.log.warning(problem)
-    held = (
+    idle = (
         "what changed is held already"
         if changed
         else f"nothing changed in {pluralise(len(folders), 'folder')} of {root.store.inbox_dir}"
     )
-    skip = None if requests else dg.SkipReason("; ".join(problems) or held)
+    skip = None if requests else dg.SkipReason("; ".join(problems) or idle)
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=skip,
@@ -153,11 +153,11 @@ def inbox(
 def release_when_quiet(
     context: dg.SensorEvaluationContext, platform: Platform
 ) -> dg.SensorResult | dg.SkipReason:
-    """A release run for every namespace that some run left ahead of its release, whatever that run
-    was called and however it ended.
+    """Request a release run for every idle namespace whose ledger is ahead of its published
+    release.
 
-    What is due is read off the ledger and the published release, so nothing is missed while the
-    daemon is away, and the runs of a backfill come to one release.
+    This compares the ledger with the release, whatever run caused the change, so nothing is missed
+    while the daemon is down, and all runs of a backfill lead to one release.
     """
     root = platform.root
     end_orphans(context.instance, root.ledger, root.settings.jobs)
@@ -165,8 +165,8 @@ def release_when_quiet(
     if context.cursor == mark:
         return dg.SkipReason("nothing was written since nothing was due")
     names = list(root.ledger.namespaces())
-    waiting = busy(context.instance, root.ledger, names)
-    # an open backfill keeps its namespaces waiting, so a tick follows its end
+    waiting = find_busy(context.instance, root.ledger, names)
+    # an open backfill keeps its namespaces busy, so a tick follows its end
     explain_backfills(context.instance, root.ledger)
     due = [name for name in names if name not in waiting and _is_due(context, root, name)]
     context.instance.add_dynamic_partitions(namespaces.name or "", due)
@@ -195,32 +195,29 @@ def release_when_quiet(
     )
 )
 def sync_sources(context: dg.OpExecutionContext, platform: Platform) -> None:
-    """What is due in every namespace, done one after the other; fails at its end when a namespace
-    could not be brought up to date.
-    """
+    """Sync and rebuild every namespace in turn; fails at the end if any of them failed."""
     problems: list[str] = []
     root = platform.root
     with record_job(context, root.ledger, "sync", ""):
         for namespace in root.ledger.namespaces():
             try:
                 job = _sync(context, root, namespace)
-            except RagError as error:  # one namespace must never stop the others
+            except RagError as error:  # one namespace must not stop the others
                 problems.append(f"{namespace}: [{error.code}] {error.message}")
                 continue
-            said = f"{namespace}: job {job.job_id} is {job.state}. {job.reason}"
+            message = f"{namespace}: job {job.job_id} is {job.state}. {job.reason}"
             if job.state == "done":
-                context.log.info(said)
-            elif job.state == "partly" and _lies_in_files(job, root):
-                context.log.warning(said)
+                context.log.info(message)
+            elif job.state == "partly" and _has_only_file_errors(job, root):
+                context.log.warning(message)
             else:
-                problems.append(said)
+                problems.append(message)
         if problems:
             raise dg.Failure("\n".join(problems), allow_retries=False)
 
 
 @dg.job(name="sync", description="Syncs every source, rebuilds what is stale, releases.")
 def sync_job() -> None:
-    """The work of the night."""
     sync_sources()
 
 
@@ -233,13 +230,13 @@ def sync_job() -> None:
     ),
 )
 def nightly(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """The run of the night; nothing is hashed or fetched in the tick itself."""
+    """Request the nightly run; nothing is hashed or fetched in the tick itself."""
     return dg.RunRequest()
 
 
 def _sync(context: dg.OpExecutionContext, root: DataRoot, namespace: str) -> Job:
-    """The job that brought a namespace up to date, in its final state; folders that are away are
-    left alone.
+    """Bring a namespace up to date and return its job in its final state; sources whose folder is
+    missing are skipped.
     """
     inputs: list[Input] = []
     for source in root.ledger.sources(namespace):
@@ -263,8 +260,8 @@ def _sync(context: dg.OpExecutionContext, root: DataRoot, namespace: str) -> Job
     return jobs.wait(started.job.job_id, started.process, root.ledger, root.store, policy=policy)
 
 
-def _lies_in_files(job: Job, root: DataRoot) -> bool:
-    """True where all that failed in a job are files that cannot be read as they are."""
+def _has_only_file_errors(job: Job, root: DataRoot) -> bool:
+    """True if every failure of a job is a file that only a different file could mend."""
     failed = root.ledger.failed_job_items(job.job_id)
     return bool(failed) and all(item.code in NEEDS_ANOTHER_FILE for item in failed)
 
@@ -278,20 +275,20 @@ def _has_urls(root: DataRoot, namespace: str, source: Source) -> bool:
 def _unfinished_requests(
     instance: dg.DagsterInstance, root: DataRoot, names: Collection[str]
 ) -> list[dg.RunRequest]:
-    """Requests for what a run of these libraries was to process and did not, because it was killed;
-    each as often as a document is tried. What somebody cancelled waits until its folder changes.
+    """Requests for versions that a killed run of these libraries did not process, repeated up to
+    `max_attempts` times. After a cancelled run they wait until the folder changes.
     """
-    left = {
+    unprocessed = {
         name: [version.version_id for version in root.ledger.find_received(name)] for name in names
     }
-    waiting = busy(instance, root.ledger, list(names)) if any(left.values()) else set()
+    waiting = find_busy(instance, root.ledger, list(names)) if any(unprocessed.values()) else set()
     found: list[dg.RunRequest] = []
-    for name in sorted(name for name in names if left[name] and name not in waiting):
+    for name in sorted(name for name in names if unprocessed[name] and name not in waiting):
         own = {NAMESPACE_TAG: name, _SENSOR: inbox.name}
         last = dg.RunsFilter(job_name=ingest_job.name, tags=own)
         if [run.status for run in instance.get_runs(last, limit=1)] == [_CANCELED]:
             continue
-        for request in _ingest_requests(instance, left[name], name):
+        for request in _ingest_requests(instance, unprocessed[name], name):
             key = ":".join((name, request.tags[RANGE_START], request.tags[RANGE_END]))
             keys = [f"{key}:{number}" for number in range(root.settings.jobs.max_attempts)]
             tried = instance.get_runs_count(dg.RunsFilter(tags={_RUN_KEY: keys}))
@@ -303,7 +300,7 @@ def _unfinished_requests(
 def _ingest_requests(
     instance: dg.DagsterInstance, version_ids: Sequence[str], namespace: str
 ) -> list[dg.RunRequest]:
-    """One request per unbroken range of partition keys, counting the keys about to be added."""
+    """One request per contiguous range of partition keys, including the keys about to be added."""
     ordered = list(
         dict.fromkeys(
             [*instance.get_dynamic_partitions(document_versions.name or ""), *version_ids]
@@ -318,12 +315,12 @@ def _ingest_requests(
 
 
 def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str) -> bool:
-    """True when a release of the namespace would differ from the published one and can be built."""
+    """True if a release of the namespace would differ from the published one and can be built."""
     try:
         if not is_behind_ledger(namespace, root):
             return False
         profile = stage_profiles(root.workspace(namespace).strategy)["embeddings"]
-    except RagError as error:  # one namespace must never stop the others
+    except RagError as error:  # one namespace must not stop the others
         context.log.warning(f"{namespace}: {error.message}")
         return False
     stale = sum(1 for _ in stale_versions(root.ledger, namespace, profile))
@@ -336,14 +333,15 @@ def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str)
 
 
 def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str) -> str:
-    """The key of the release of what is live after the newest run; one that was killed is asked for
-    again, as often as a document is tried.
+    """The run key of a release of the live versions after the newest run; it changes, up to
+    `max_attempts` times, when a release run was killed, so that it is requested again.
     """
     live = {version.version_id: version.edition for _, version in root.ledger.live(namespace)}
-    ended = instance.get_runs(dg.RunsFilter(statuses=_ENDED), limit=_RUNS_LOOKED_AT)
+    ended = instance.get_runs(dg.RunsFilter(statuses=_ENDED), limit=_MAX_RUNS)
     others = (run for run in ended if run.job_name != release_job.name)
     newest = next(
-        (run.run_id for run in others if concerns(run, root.ledger) in (namespace, None)), ""
+        (run.run_id for run in others if namespace_of_run(run, root.ledger) in (namespace, None)),
+        "",
     )
     profiles = stage_profiles(root.workspace(namespace).strategy)
     parts = [namespace, live, profiles, current(root.store, namespace), newest]
@@ -352,15 +350,17 @@ def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str) -> st
     failed = instance.get_runs(
         dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED)
     )
-    lost = sum(
+    killed = sum(
         run.tags.get(_RUN_KEY, "").startswith(f"{key}:") and was_killed(run, root.ledger)
         for run in failed
     )
-    return f"{key}:{min(lost, root.settings.jobs.max_attempts - 1)}"
+    return f"{key}:{min(killed, root.settings.jobs.max_attempts - 1)}"
 
 
 def _was_inbox(root: DataRoot, name: str) -> bool:
-    """True where the source of an inbox folder is one, though of a data root that lay elsewhere."""
+    """True if the library has this inbox folder as a source, possibly at the data root's
+    old path.
+    """
     return any(
         source.name == name and Path(source.root).parts[-2:] == (root.store.inbox_dir.name, name)
         for source in root.ledger.sources(name)
@@ -368,7 +368,7 @@ def _was_inbox(root: DataRoot, name: str) -> bool:
 
 
 def _snapshot(folder: Path) -> str:
-    """A mark of a folder's files, their sizes and times; changes when any of them does."""
+    """A hash of the names, sizes and times of a folder's files."""
     rows = [
         (str(p.relative_to(folder)), s.st_size, s.st_mtime_ns)
         for p in sorted(folder.rglob("*"))

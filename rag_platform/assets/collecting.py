@@ -1,5 +1,5 @@
-"""Runs deletion and garbage collection as jobs, and keeps the partition keys of document versions
-in step with what is live or being processed.
+"""Collects garbage for jobs, and keeps the partition keys of document versions in step with the
+ledger.
 """
 
 import contextlib
@@ -24,21 +24,19 @@ from rag_platform.workspace import DataRoot
 
 @dataclass(frozen=True)
 class PartitionKeys:
-    """The keys of document versions in a Dagster instance."""
+    """The partition keys of document versions in a Dagster instance."""
 
     instance: dg.DagsterInstance
 
     def keys(self) -> set[str]:
-        """Every key there is."""
         return set(self.instance.get_dynamic_partitions(document_versions.name or ""))
 
     def drop(self, keys: Collection[str]) -> None:
-        """Remove keys."""
         self._delete(set(keys) & self.keys())
 
     def follow(self, namespace: str, ledger: Ledger, since: int) -> None:
-        """Make the keys of the documents that changed after the change of that number those of what
-        is live or on its way.
+        """Update the keys of the documents changed after the ledger sequence `since` to their live
+        and wanted versions.
         """
         documents = ledger.touched_documents(namespace, since)
         wanted = {
@@ -53,17 +51,15 @@ class PartitionKeys:
             self.instance.delete_dynamic_partition(document_versions.name or "", key)
 
     def forget(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents. Returns the
-        number of records, and what could not be reached.
+        """Erase the records under these keys and all text that names the documents. Returns the
+        number of records, and the storages that could not be reached.
         """
         self.drop(keys)
         events = Events(self.instance)
         return events.forget(keys, names), events.list_unreached()
 
     def count_records(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
-        """How many records are left that `forget` would erase, and what could not be looked
-        into.
-        """
+        """(number of records that `forget` would erase, storages that could not be searched)."""
         events = Events(self.instance)
         return events.count(keys, names), events.list_unreached()
 
@@ -71,8 +67,8 @@ class PartitionKeys:
 def run_collection(
     job: Job, root: DataRoot, instance: dg.DagsterInstance, on_progress: OnProgress
 ) -> Collected:
-    """What a `gc` job, or the purge of a `delete` job, removed. Raises BusyError naming who writes
-    or receives.
+    """Collect garbage for a `gc` job, or purge for a `delete` job. Raises BusyError naming who is
+    writing or receiving.
     """
     settings, store, ledger = root.settings, root.store, root.ledger
     scope = (
@@ -94,7 +90,7 @@ def run_collection(
             force=bool(job.args.get("force")),
             on_progress=on_progress,
         )
-    for name, item in job.args.get("removed", {}).items():  # before there was room for the job
+    for name, item in job.args.get("removed", {}).items():  # removed before the job could start
         found.add(name, item["count"], item["bytes"])
     servers.acknowledge(store, ledger)
     ledger.update_job(job.job_id, result={**ledger.job(job.job_id).result, **found.data()})
@@ -103,7 +99,7 @@ def run_collection(
 
 @contextlib.contextmanager
 def partition_keys(store: Store) -> Iterator[PartitionKeys]:
-    """The partition keys of a data root, for as long as the block lasts."""
+    """The partition keys of a data root; its Dagster instance is closed on exit."""
     prepare(store)
     with dg.DagsterInstance.get() as instance:
         yield PartitionKeys(instance)

@@ -1,8 +1,8 @@
-"""Everything private of Dagster that is used, for the minor version that it was checked with.
+"""All uses of Dagster's private modules, for the minor version that they were checked with.
 
-With another version, or where a name is gone, `ABSENT` says why and the public way is taken: events
-are logged one by one, the event log is Dagster's own, failed backfills are given no error, and what
-Dagster keeps about deleted documents is reported as not reached. No other module imports from
+With another version, or if a name is missing, `ABSENT` says why and only the public API is used:
+events are logged one by one, the event log is Dagster's own, failed backfills get no error, and
+Dagster's records about deleted documents are reported as unreached. No other module imports from
 Dagster's private modules.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
     "SqliteEventLogStorage",
 ]
 
-ABSENT = ""  # why the private way is closed
+ABSENT = ""  # why the private modules are not used
 try:
     if not dg.__version__.startswith(f"{CHECKED_WITH}."):
         raise ImportError(
@@ -76,7 +76,7 @@ except ImportError as error:
     ABSENT = str(error)
 
     class _Absent:
-        """Stands for a class or table that is not to be had: nothing is an instance of it."""
+        """Placeholder for a missing class or table, of which nothing is an instance."""
 
     globals().update(dict.fromkeys(__all__, _Absent))
 
@@ -84,8 +84,8 @@ except ImportError as error:
 def log_materializations(
     context: dg.AssetExecutionContext, events: Sequence[dg.AssetMaterialization]
 ) -> None:
-    """Store events as `context.log_event` does for one, all in one transaction where the event log
-    can.
+    """Like `context.log_event` for several events, in one transaction if the event log
+    supports it.
     """
     if ABSENT:
         for event in events:
@@ -102,8 +102,8 @@ def log_checks(
     context: dg.AssetExecutionContext | dg.OpExecutionContext,
     found: Sequence[dg.AssetCheckEvaluation],
 ) -> None:
-    """Log what checks found of partitions, each with the materialisation that it judged: without
-    it Dagster counts the check of the partition as missing.
+    """Log check results of partitions, each with the materialisation that it refers to, without
+    which Dagster counts the check of the partition as missing.
     """
     partitions: dict[dg.AssetKey, set[str]] = {}
     for one in found:
@@ -121,7 +121,7 @@ def log_checks(
                 storage_id=newest, run_id=context.run.run_id, timestamp=time.time()
             )
             one = replace(one, target_materialization_data=target)
-        # taken as the other events are, though the type of an op's context does not say so
+        # accepted like other events, although the annotation of an op's context omits it
         context.log_event(one)  # type: ignore[arg-type]
 
 
@@ -133,8 +133,8 @@ def explain_backfill(instance: dg.DagsterInstance, backfill: Any, message: str) 
 
 
 def storages(event_log: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
-    """Module, class and folder for each section of a dagster.yaml that names storages; empty where
-    Dagster's own defaults are to hold.
+    """Module, class and folder for each storage section of a dagster.yaml; empty to use Dagster's
+    defaults.
     """
     if ABSENT:
         return {}
@@ -150,15 +150,15 @@ def storages(event_log: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
 
 
 def stock_event_log() -> Any:
-    """Dagster's own SQLite event log, by the name under which every dagster.yaml finds it."""
+    """Dagster's own SQLite event log, by its public name in dagster.yaml."""
     return importlib.import_module("dagster._core.storage.event_log").SqliteEventLogStorage
 
 
 def submit(
     instance: dg.DagsterInstance, job: dg.JobDefinition, module: str, **parts: Any
 ) -> dg.DagsterRun:
-    """A new run of a job of `module`'s definitions (`parts`: run_config, tags), submitted to the
-    instance, whose daemon or run launcher starts it, wherever that may be.
+    """Create a run of a job of `module`'s definitions (`parts`: run_config, tags) and submit it to
+    the instance, whose daemon or run launcher starts it.
 
     Raises ConfigError `unknown_dagster` with another version of Dagster.
     """
@@ -179,14 +179,14 @@ def submit(
         job_code_origin=code.get_job_origin(job.name),
         **parts,
     )
-    # the queue needs none, and Dagster's own launcher is called by the daemon, which has one
+    # not needed: the queue ignores it, and the daemon has its own for the launcher
     workspace: Any = None
     return instance.submit_run(run.run_id, workspace)
 
 
 def place_runs(instance: dg.DagsterInstance, module: str) -> None:
-    """Let the runs that `execute_in_process` makes from now on belong to the code location of
-    `module`'s definitions: the timeline and the pages of jobs show no others.
+    """Make later runs of `execute_in_process` belong to the code location of `module`'s
+    definitions, as the UI's timeline and job pages show only those.
     """
     if ABSENT:
         return

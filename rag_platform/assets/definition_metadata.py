@@ -1,5 +1,5 @@
-"""What the catalog of Dagster says of an asset before it was ever materialised: who answers for it,
-what it is made with, which columns it has, where it is stored, and which code makes it.
+"""Definition metadata of assets for Dagster's catalog: owners, kinds, config, columns, storage
+paths and code references.
 """
 
 import inspect
@@ -30,7 +30,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "evaluation_run": run_strategy,
     "strategy_comparison": compare_strategies,
 }
-# asset: the record whose rows it holds
+# asset: the record type of its rows
 _RECORDS: dict[str, type[Any]] = {
     "facts": Block,
     "media": MediaLink,
@@ -39,7 +39,7 @@ _RECORDS: dict[str, type[Any]] = {
     "views": View,
     "evaluation_run": CaseResult,
 }
-# asset: where it lies under the data root
+# asset: its path under the data root
 _PLACES = {
     "raw_document": "raw/<sha[:2]>/<sha256>",
     "facts": "facts/<sha[:2]>/<sha256>/<profile>-<loader>/",
@@ -54,7 +54,7 @@ _PLACES = {
     "published_release": "releases/<namespace>/CURRENT",
     "evaluation_run": "evaluations.sqlite, evaluations/<run_id>/",
 }
-# asset: what it is stored as; engines are added from the strategies in use
+# asset: its storage formats; engines are added from the strategies in use
 _KINDS = {
     "raw_document": {"file"},
     "facts": {"markdown", "parquet"},
@@ -78,7 +78,7 @@ _LAYERS = {
     "evaluation_run": "evaluation",
     "strategy_comparison": "evaluation",
 }
-# asset: the sections of a strategy that decide what it holds
+# asset: the sections of a strategy that determine its content
 _SECTIONS = {
     "facts": ("loading",),
     "media": ("media", "media_texts"),
@@ -94,7 +94,7 @@ _ENGINES = {"embeddings": "embedding", "lexical_index": "lexical", "dense_index"
 
 
 class AssetArguments(TypedDict):
-    """Arguments of an asset's definition."""
+    """Keyword arguments of an asset's definition."""
 
     owners: list[str]
     kinds: set[str]
@@ -103,7 +103,7 @@ class AssetArguments(TypedDict):
 
 
 def define_asset(name: str, settings: Settings) -> AssetArguments:
-    """What the definition of an asset says beside its description."""
+    """The arguments of an asset's definition besides its description."""
     strategies = strategies_in_use(settings)
     metadata: dict[str, Any] = {"dagster/code_references": _code_references(_MAKERS[name])}
     if name in _PLACES:
@@ -122,7 +122,7 @@ def define_asset(name: str, settings: Settings) -> AssetArguments:
 
 def _code_references(function: Callable[..., Any]) -> dg.CodeReferencesMetadataValue:
     function = inspect.unwrap(function)
-    with warnings.catch_warnings():  # a beta; the pinned minor version is our answer to that
+    with warnings.catch_warnings():  # a beta feature, hence the pinned minor version
         warnings.simplefilter("ignore", dg.BetaWarning)
         reference = dg.LocalFileCodeReference(
             file_path=inspect.getfile(function),
@@ -148,7 +148,7 @@ def _column_schema(record: type[Any]) -> dg.TableSchema:
 def _config(
     strategies: Sequence[Strategy], sections: Sequence[str]
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Strategy to these sections of it."""
+    """Strategy name to these sections of it."""
     return {
         strategy.name: strategy.model_dump(mode="json", include=set(sections))
         for strategy in strategies
@@ -156,8 +156,8 @@ def _config(
 
 
 def _engines(name: str, strategies: Sequence[Strategy]) -> set[str]:
-    """The first providers behind an asset, but for those of the user's own, whose dotted path is no
-    kind.
+    """Up to two providers of an asset, without user-defined ones, as dotted paths are not valid
+    kinds.
     """
     if name not in _ENGINES:
         return set()

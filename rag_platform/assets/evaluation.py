@@ -1,5 +1,5 @@
-"""Evaluation as assets: a run for each dataset and strategy, and the strategies of a dataset beside
-each other, with their figures as metadata, which Dagster plots over time.
+"""Evaluation as assets: a run per dataset and strategy, and a comparison of a dataset's strategies,
+with their metrics as metadata, which Dagster plots over time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,8 +35,8 @@ from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
 
 _SETTINGS = load_settings()
-_RELEASE_UNREAD = unread_inputs(["published_release"])  # it is that of any library
-_NONE = "no dataset"  # a partition definition holds at least one key
+_RELEASE_UNREAD = unread_inputs(["published_release"])  # may be of another library
+_NONE = "no dataset"  # a partitions definition needs at least one key
 
 Metadata = dict[str, str | int | float | dg.MarkdownMetadataValue | dg.PathMetadataValue]
 Context = dg.OpExecutionContext | dg.AssetExecutionContext
@@ -63,7 +63,7 @@ dataset_strategies = dg.MultiPartitionsDefinition(
 def evaluation_run(
     context: dg.AssetExecutionContext, platform: Platform
 ) -> dg.MaterializeResult[None]:
-    """Ask the published release and keep the run."""
+    """Evaluate the published release on one dataset under one strategy."""
     key = context.partition_key
     assert isinstance(key, dg.MultiPartitionKey)
     target, strategy = key.keys_by_dimension["dataset"], key.keys_by_dimension["strategy"]
@@ -81,14 +81,14 @@ def evaluation_run(
     group_name="evaluation",
     partitions_def=datasets,
     **define_asset("strategy_comparison", _SETTINGS),
-    # which strategies a dataset was asked under follows from the dimensions' names
+    # partitions are mapped by the name of the dimension `dataset`
     deps=[evaluation_run],
     description="The newest runs of a dataset beside each other, one for each strategy.",
 )
 def strategy_comparison(
     context: dg.AssetExecutionContext, platform: Platform
 ) -> dg.MaterializeResult[None]:
-    """Compare the newest run of every strategy with that of the namespace's own."""
+    """Compare the newest run of every strategy with that of the namespace's own strategy."""
     with _evaluating(context, platform) as store:
         metadata = _compare(context, platform, context.partition_key, store)
     return dg.MaterializeResult(metadata=metadata)
@@ -101,9 +101,7 @@ def strategy_comparison(
     )
 )
 def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
-    """What is due in every namespace, in one process; fails at its end when a dataset could not be
-    asked.
-    """
+    """Run all evaluations in one process; fails at the end if any of them failed."""
     root = platform.root
     bound = root.ledger.namespaces()
     problems: list[str] = []
@@ -125,12 +123,12 @@ def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
                     _log(context, evaluation_run.key, partition, metadata, _RELEASE_UNREAD)
                 metadata = _compare(context, platform, target, store)
                 _log(context, strategy_comparison.key, target, metadata)
-            except RagError as error:  # one dataset must never stop the others
-                said = f"{target}: [{error.code}] {error.message}"
-                if error.code == "other_namespace":  # as one of the config folder may be
-                    context.log.warning(said)
+            except RagError as error:  # one dataset must not stop the others
+                message = f"{target}: [{error.code}] {error.message}"
+                if error.code == "other_namespace":  # normal for datasets of the config folder
+                    context.log.warning(message)
                 else:
-                    problems.append(said)
+                    problems.append(message)
         log_checks(context, [drift_evaluation(namespace, platform) for namespace in bound])
     if problems:
         raise dg.Failure("\n".join(problems), allow_retries=False)
@@ -149,7 +147,6 @@ def _log(
 
 @dg.job(name="evaluation", description="Evaluates every dataset and compares the strategies.")
 def evaluation_job() -> None:
-    """The evaluation of the night."""
     evaluate_all()
 
 
@@ -160,13 +157,13 @@ def evaluation_job() -> None:
     description="Asks every dataset and compares the strategies.",
 )
 def nightly_evaluation(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """The run of the night; nothing is asked in the tick itself."""
+    """Request the nightly run; nothing is evaluated in the tick itself."""
     return dg.RunRequest()
 
 
 @contextmanager
 def _evaluating(context: Context, platform: Platform) -> Iterator[ResultStore]:
-    """The result store for the length of a job of no namespace: nothing waits for an evaluation."""
+    """The result store, within a job without a namespace, so that nothing waits for it."""
     context.instance.add_run_tags(context.run.run_id, {NAMESPACE_TAG: ""})
     root = platform.root
     with (
@@ -195,7 +192,7 @@ def _evaluate(
     store: ResultStore,
     namespace: str,
 ) -> Metadata:
-    """The metadata of a new run: its figures as numbers, its report and picture."""
+    """Run an evaluation; returns its metrics, report and chart as metadata."""
     own = None if dataset.load_documents is not None else namespace
     run = run_strategy(platform.root, library, dataset, strategy, store, namespace=own)
     home = platform.root.store.home
@@ -216,8 +213,8 @@ def _evaluate(
 
 
 def _compare(context: Context, platform: Platform, target: str, store: ResultStore) -> Metadata:
-    """The metadata of the comparison of the newest runs with that of the namespace's strategy; runs
-    of an earlier release or of other cases are left out.
+    """Compare the newest runs with that of the namespace's strategy, without those of an earlier
+    release or of other cases; returns tables and charts as metadata.
     """
     dataset, namespace = _open(target, platform)
     own = platform.root.ledger.namespaces().get(namespace, "")
@@ -252,7 +249,7 @@ def _compare(context: Context, platform: Platform, target: str, store: ResultSto
 def _newest_runs(
     context: Context, target: str, store: ResultStore
 ) -> Iterator[tuple[str, EvalRun]]:
-    """(strategy, its newest run), as the events of `evaluation_run` name them."""
+    """(strategy, its newest run) according to the events of `evaluation_run`."""
     for strategy in comparable_names(load_settings()):
         key = dg.MultiPartitionKey({"dataset": target, "strategy": strategy})
         wanted = dg.AssetRecordsFilter(asset_key=evaluation_run.key, asset_partitions=[key])

@@ -1,8 +1,8 @@
-"""Erases documents from what Dagster keeps in SQL databases and in files: events, runs, backfills,
-ticks, captured output.
+"""Erases documents from Dagster's SQL databases and files: events, runs, backfills, ticks, captured
+output.
 
-The tables are those of Dagster's own storages, so SQLite, PostgreSQL and MySQL are alike; storages
-of another kind are named.
+This works on the tables of Dagster's own storages (SQLite, PostgreSQL, MySQL); storages of another
+kind are reported as unreached.
 """
 
 import json
@@ -35,14 +35,14 @@ from rag_platform.assets.dagster_private import (
 )
 from rag_platform.observability import redaction
 
-# Where events hold free text, besides the keys of our own logs: of errors, of metadata.
+# JSON keys with free text in events (errors, metadata), besides those of our own logs.
 _TEXT_KEYS = redaction.TEXT_KEYS | {"user_message", "stack", "md_str", "description", "label"}
 _BATCH = 500
 Connect = Callable[[], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TextColumn:
     """A column of a table that may quote documents."""
 
     connect: Connect
@@ -52,19 +52,19 @@ class _Place:
 
 @dataclass(frozen=True)
 class Events:
-    """What a Dagster instance keeps about document versions."""
+    """The records of a Dagster instance about document versions."""
 
     instance: dg.DagsterInstance
 
     def forget(self, keys: Collection[str], names: redaction.Names) -> int:
-        """Drop what was recorded under partition keys, and erase the words of whatever else names
-        the documents. Returns the number of records.
+        """Delete the records under partition keys, and erase the text of all other records that
+        name the documents. Returns the number of records.
         """
         changed = 0
-        for place in self._places(names):
-            rewritten = list(_quoting(place, names))
+        for place in self._find_columns(names):
+            rewritten = list(_find_rewrites(place, names))
             if rewritten:
-                with _overwriting(place.connect) as db:
+                with _erasing_transaction(place.connect) as db:
                     for record_id, text in rewritten:
                         change = place.table.update().where(place.table.c.id == record_id)
                         db.execute(change.values({place.column.name: text}))
@@ -76,8 +76,8 @@ class Events:
         return changed
 
     def count(self, keys: Collection[str], names: redaction.Names) -> int:
-        """How many records are left that `forget` would drop or change."""
-        left = sum(1 for place in self._places(names) for _ in _quoting(place, names))
+        """The number of records that `forget` would delete or change."""
+        left = sum(1 for place in self._find_columns(names) for _ in _find_rewrites(place, names))
         if isinstance(storage := self.instance.event_log_storage, SqlEventLogStorage):
             with storage.index_connection() as db:
                 for part in _slices(sorted(keys)):
@@ -116,38 +116,40 @@ class Events:
         return found
 
     def _output_folder(self) -> Path | None:
-        """The folder of what runs printed, None where there is none."""
+        """The folder with the captured output of runs; None if there is none."""
         manager = self.instance.compute_log_manager
         if not isinstance(manager, LocalComputeLogManager):
             return None
         folder = Path(manager.get_captured_local_path(["any"], "out")).parent
         return folder if folder.is_dir() else None
 
-    def _places(self, names: redaction.Names) -> Iterator[_Place]:
+    def _find_columns(self, names: redaction.Names) -> Iterator[_TextColumn]:
         events, storage = SqlEventLogStorageTable, self.instance.event_log_storage
         assets, checks = AssetKeyTable, AssetCheckExecutionsTable
         if isinstance(storage, SqlEventLogStorage):
             connect = storage.index_connection
-            yield _Place(connect, events, events.c.event)
-            yield _Place(connect, assets, assets.c.last_materialization)
-            yield _Place(connect, checks, checks.c.evaluation_event)
+            yield _TextColumn(connect, events, events.c.event)
+            yield _TextColumn(connect, assets, assets.c.last_materialization)
+            yield _TextColumn(connect, checks, checks.c.evaluation_event)
         if isinstance(storage, SqliteEventLogStorage):  # a database for each run
-            for run_id in _runs_that_name(storage, names):
-                yield _Place(partial(storage.run_connection, run_id), events, events.c.event)
+            for run_id in _find_runs_naming(storage, names):
+                yield _TextColumn(partial(storage.run_connection, run_id), events, events.c.event)
         if isinstance(runs := self.instance.run_storage, SqlRunStorage):
-            yield _Place(runs.connect, RunsTable, RunsTable.c.run_body)
-            yield _Place(runs.connect, BulkActionsTable, BulkActionsTable.c.body)
+            yield _TextColumn(runs.connect, RunsTable, RunsTable.c.run_body)
+            yield _TextColumn(runs.connect, BulkActionsTable, BulkActionsTable.c.body)
         if isinstance(schedules := self.instance.schedule_storage, SqlScheduleStorage):
-            yield _Place(schedules.connect, JobTickTable, JobTickTable.c.tick_body)
+            yield _TextColumn(schedules.connect, JobTickTable, JobTickTable.c.tick_body)
 
 
-def _runs_that_name(storage: SqliteEventLogStorage, names: redaction.Names) -> Iterator[str]:
-    """Runs whose databases name a document; opened directly, for Dagster's own way is slow."""
+def _find_runs_naming(storage: SqliteEventLogStorage, names: redaction.Names) -> Iterator[str]:
+    """Runs whose databases name a document; opened directly, as Dagster's own API is slow."""
     for run_id in storage.get_all_run_ids():
         with closing(sqlite3.connect(storage.path_for_shard(run_id), timeout=30)) as db:
-            # it is, with the first event
-            made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'event_logs'").fetchone()
-            if made and any(
+            # the table is created with the first event
+            has_events = db.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = 'event_logs'"
+            ).fetchone()
+            if has_events and any(
                 names.stand_in(text.encode("utf-8", "surrogatepass"))
                 for (text,) in db.execute("SELECT event FROM event_logs")
             ):
@@ -155,22 +157,20 @@ def _runs_that_name(storage: SqliteEventLogStorage, names: redaction.Names) -> I
 
 
 @contextmanager
-def _overwriting(connect: Connect) -> Iterator[Connection]:
-    """A transaction after which nothing of what it dropped is left in the file of an SQLite
-    database, nor beside it.
-    """
+def _erasing_transaction(connect: Connect) -> Iterator[Connection]:
+    """A transaction whose deleted data is also overwritten in an SQLite file and its WAL."""
     with connect() as db:
-        lite = db.dialect.name == "sqlite"
-        if lite:
+        is_sqlite = db.dialect.name == "sqlite"
+        if is_sqlite:
             db.exec_driver_sql("PRAGMA secure_delete = ON")
         yield db
-    if lite:
+    if is_sqlite:
         with connect() as db:
             db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _quoting(place: _Place, names: redaction.Names) -> Iterator[tuple[int, str]]:
-    """(id, what it becomes) of each record that names a document and holds words."""
+def _find_rewrites(place: _TextColumn, names: redaction.Names) -> Iterator[tuple[int, str]]:
+    """(id, text without free text) of each record that names a document and has free text."""
     after = 0
     while True:
         with place.connect() as db:
@@ -194,8 +194,8 @@ def _quoting(place: _Place, names: redaction.Names) -> Iterator[tuple[int, str]]
 def drop_partitions(
     storage: SqlEventLogStorage, keys: Sequence[str], asset: str | None = None
 ) -> int:
-    """Forget every event and check about some partitions, of one asset or of all. Returns the
-    number of events.
+    """Delete all events and checks of some partitions, of one asset or of all. Returns the number
+    of events.
     """
     events, checks, tags = SqlEventLogStorageTable, AssetCheckExecutionsTable, AssetEventTagsTable
     made, dropped, runs, assets = dg.DagsterEventType.ASSET_MATERIALIZATION.value, 0, set(), set()
@@ -204,7 +204,7 @@ def drop_partitions(
         among = table.c.partition.in_(part)
         return among if asset is None else among & (table.c.asset_key == asset)
 
-    with _overwriting(storage.index_connection) as index:
+    with _erasing_transaction(storage.index_connection) as index:
         for part in _slices(keys):
             rows = index.execute(
                 select(events.c.id, events.c.run_id, events.c.asset_key).where(
@@ -230,7 +230,7 @@ def drop_partitions(
                 AssetKeyTable.update().where(AssetKeyTable.c.asset_key == name).values(values)
             )
     for run_id in sorted(runs) if storage.is_run_sharded else ():
-        with _overwriting(partial(storage.run_connection, run_id)) as run:
+        with _erasing_transaction(partial(storage.run_connection, run_id)) as run:
             for part in _slices(keys):
                 run.execute(events.delete().where(rows_of(events, part)))
     return dropped

@@ -1,5 +1,5 @@
-"""What Dagster shows of one stage of one document: its figures, the beginning of what it made, and
-what its checks say.
+"""Dagster events of one stage of one document: materialisation with figures and preview, and
+checks.
 """
 
 import re
@@ -17,7 +17,7 @@ from rag_platform.releases.checks import PROCESSED, is_severe
 from rag_platform.releases.manifest import CheckResult
 from rag_platform.storage.store import Store
 
-_PICTURE_BYTES = 40_000  # of one picture in an event, which Dagster stores twice
+_PICTURE_BYTES = 40_000  # per embedded picture; Dagster stores events twice
 
 
 def materialization(
@@ -54,8 +54,8 @@ def materialization(
 def evaluation(
     version: Version, outcome: StageOutcome, result: CheckResult
 ) -> dg.AssetCheckEvaluation:
-    """The event for one check of one document; a failed one warns, since what could be read of the
-    document is live, and is an error where that is less than half.
+    """The event for one check of one document; a failed check only warns, as the readable part of
+    the document is live, and is an error if that is less than half.
     """
     return dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(outcome.stage),
@@ -76,7 +76,7 @@ def evaluation(
 
 
 def failure(version: Version, stage: str, error: RagError, job_id: str) -> dict[str, Any]:
-    """Why a document failed, and what to do, as metadata."""
+    """The reason and the remedy of a document's failure, as metadata."""
     return {
         "reason": error.message,
         "code": error.code,
@@ -89,7 +89,9 @@ def failure(version: Version, stage: str, error: RagError, job_id: str) -> dict[
 def check_processed(
     version: Version, error: RagError | None = None, why: Json | None = None
 ) -> dg.AssetCheckEvaluation:
-    """The event for the check `processed`; a failure warns where it lies in the document itself."""
+    """The event for the check `processed`; a failure only warns if the document itself
+    causes it.
+    """
     return dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey("raw_document"),
         check_name=PROCESSED,
@@ -120,8 +122,8 @@ def _preview(preview: Json, store: Store) -> dict[str, Any]:
 
 
 def _quote(text: str) -> str:
-    """A document's text as a block of code: rendered, its links and pictures would be fetched by
-    whoever looks at the page.
+    """A document's text as a code block: if it were rendered, the viewer's browser would fetch its
+    links and pictures.
     """
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -129,7 +131,7 @@ def _quote(text: str) -> str:
 
 
 def _pictures(asset_ids: Sequence[str], store: Store) -> str:
-    """The small pictures of stored images, inside the Markdown."""
+    """The thumbnails of stored images, embedded in Markdown."""
     paths = {asset_id: store.media_dir(asset_id) / "thumb.webp" for asset_id in asset_ids}
     return " ".join(
         embed_picture(path.read_bytes(), asset_id[:12], "webp")

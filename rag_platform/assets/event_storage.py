@@ -1,9 +1,9 @@
 """Dagster's SQLite event log with its connections kept open.
 
-The stock storage builds an engine and a connection for each event, and asks again which tables and
-columns there are (35-90 ms on two cores); here one connection a shard stays open, commits without
-an fsync of the WAL, and what a run plans is written in one transaction. A power cut can lose the
-last events, never corrupt the log; the ledger, not the event log, is the system of record. Figures:
+The stock storage builds an engine and a connection for each event, and queries the schema again
+(35-90 ms on two cores); here one connection per shard stays open, commits without an fsync of the
+WAL, and the planned events of a run are written in one transaction. A power cut can lose the last
+events, but not corrupt the log; the ledger, not the event log, is the system of record. Figures:
 docs/performance.md.
 """
 
@@ -30,20 +30,20 @@ from rag_platform.assets.dagster_private import (
 )
 from rag_platform.assets.event_erasing import drop_partitions
 
-_OPEN_RUNS = 8
+_MAX_OPEN_RUNS = 8
 _BUSY_SECONDS = 30
 
 
 class OpenSqliteEventLog(SqliteEventLogStorage):
-    """The SQLite event log, one open connection a shard; every use holds the storage's lock, so no
-    two threads share one at a time.
+    """The SQLite event log with one open connection per shard; every use holds the
+    storage's lock.
     """
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         """Open or create the log below `base_dir`."""
         self._engines: OrderedDict[str, Engine] = OrderedDict()
-        # connections of the batch that this thread is writing
-        self._held: dict[str, Connection] = {}
+        # shard to connection during a batch
+        self._batch_connections: dict[str, Connection] = {}
         self._tables: set[str] = set()
         self._columns: set[str] = set()
         super().__init__(base_dir, inst_data)
@@ -53,49 +53,48 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, config_value: Any
     ) -> "OpenSqliteEventLog":
-        """The storage that dagster.yaml describes."""
         return cls(inst_data=inst_data, **config_value)
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
         with self._db_lock:
-            if shard in self._held:
-                yield self._held[shard]
+            if shard in self._batch_connections:
+                yield self._batch_connections[shard]
                 return
             with self._engine(shard).connect() as connection, connection.begin():
                 yield connection
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        """Store events of one run in one transaction a shard; those about assets with one statement
-        a table.
+        """Store events of one run in one transaction per shard, asset events with one statement per
+        table.
         """
         with (
             self._db_lock,
             self._connect(events[0].run_id) as run,
             self._connect(INDEX_SHARD_NAME) as index,
         ):
-            self._held = {events[0].run_id: run, INDEX_SHARD_NAME: index}
+            self._batch_connections = {events[0].run_id: run, INDEX_SHARD_NAME: index}
             try:
-                about_assets = []
+                asset_events = []
                 for entry in events:
                     if (
                         isinstance(entry, EventLogEntry)
                         and entry.is_dagster_event
                         and entry.dagster_event_type in ASSET_EVENTS
                     ):
-                        about_assets.append(entry)
+                        asset_events.append(entry)
                     else:
                         self.store_event(entry)
-                if about_assets:
-                    self._store_asset_events(about_assets, run, index)
+                if asset_events:
+                    self._store_asset_events(asset_events, run, index)
             finally:
-                self._held = {}
+                self._batch_connections = {}
 
     def _store_asset_events(
         self, events: Sequence[EventLogEntry], run: Connection, index: Connection
     ) -> None:
-        """The stock way for one event, for many: each is serialised once, and an asset's row is
-        written with its last one only.
+        """What the stock code does for one event, in bulk: each event is serialised once, and an
+        asset's row is only written for its last event.
         """
         rows = [self._event_to_row(entry) for entry in events]
         run.execute(SqlEventLogStorageTable.insert(), rows)
@@ -109,7 +108,7 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
             self._store_asset_event(index, events[number], ids[number])
 
     def has_table(self, table_name: str) -> bool:
-        """True when the table exists, which no later event can change."""
+        """True if the table exists; a positive result is cached."""
         if table_name not in self._tables and super().has_table(table_name):
             self._tables.add(table_name)
         return table_name in self._tables
@@ -122,8 +121,8 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
         return column_name in self._columns
 
     def _store_asset_event(self, conn: Connection, event: EventLogEntry, event_id: int) -> None:
-        """Write the asset's row with its newest event; the stock code tries an insert first, which
-        fails on all but the first event.
+        """Upsert the asset's row with its newest event; the stock code tries an insert first, which
+        fails for all but the first event.
         """
         if not (event.dagster_event and event.dagster_event.asset_key):
             return
@@ -137,8 +136,8 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
             conn.execute(statement.on_conflict_do_update(index_elements=["asset_key"], set_=values))
 
     def wipe_asset_partitions(self, asset_key: AssetKey, partition_keys: Sequence[str]) -> None:
-        """Forget every event and check about some partitions of an asset; Dagster's own SQLite
-        storage cannot.
+        """Delete all events and checks of some partitions of an asset, which Dagster's own SQLite
+        storage does not implement.
         """
         drop_partitions(self, partition_keys, asset_key.to_string())
 
@@ -156,22 +155,22 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
             engine = create_engine(
                 self.conn_string_for_shard(shard), poolclass=StaticPool, connect_args=arguments
             )
-            event.listen(engine, "connect", _relax)
+            event.listen(engine, "connect", _set_pragmas)
             if shard not in self._initialized_dbs:
                 self._initdb(engine, for_index_shard=shard == INDEX_SHARD_NAME)
                 self._initialized_dbs.add(shard)
             self._engines[shard] = engine
             runs = [name for name in self._engines if name != INDEX_SHARD_NAME]
-            for name in runs[: max(0, len(runs) - _OPEN_RUNS)]:
+            for name in runs[: max(0, len(runs) - _MAX_OPEN_RUNS)]:
                 self._engines.pop(name).dispose()
         self._engines.move_to_end(shard)
         return engine
 
 
-if ABSENT:  # a dagster.yaml that names our class still opens its files
+if ABSENT:  # a dagster.yaml that names our class still works
     OpenSqliteEventLog = stock_event_log()  # type: ignore[misc]
 
 
-def _relax(connection: Any, _record: Any) -> None:
+def _set_pragmas(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA secure_delete=ON")

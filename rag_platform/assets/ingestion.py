@@ -1,10 +1,10 @@
 """The seven ingestion assets, in one batched multi-asset over `document_versions`.
 
-A run takes any number of versions and logs one materialisation for each (version, stage) that
-succeeded. A document that cannot be read leaves its partition unmaterialised, and the check
-`processed` of `raw_document` warns and says why; the run goes well. Any other failure (a bug,
-damaged data, a model) fails the run at its end: the UI then shows exactly the failed partitions,
-and a retry of those clears them. A run for each partition would cost seconds each.
+A run takes any number of versions and logs one materialisation per successful (version, stage). A
+document that cannot be read leaves its partition unmaterialised, and the check `processed` of
+`raw_document` warns with the reason; the run succeeds. Any other failure (a bug, damaged data, a
+model) fails the run at its end: the UI then shows exactly the failed partitions, and retrying them
+clears them. One run per partition would cost seconds each.
 """
 
 import time
@@ -37,7 +37,7 @@ from rag_platform.workspace import Workspace
 
 _EVENTS_AT_ONCE = 128
 _SHOWN_AFTER_SECONDS = 2.0
-_SHOWN = 20  # versions, in a warning
+_MAX_SHOWN = 20  # versions, in a warning
 
 DESCRIPTIONS = {
     "raw_document": "The bytes as received, hashed again.",
@@ -54,7 +54,7 @@ DESCRIPTIONS = {
 
 
 def specs() -> Sequence[dg.AssetSpec]:
-    """One spec per stage, each depending on the one before."""
+    """One spec per stage, each depending on the previous one."""
     settings = load_settings()
     versions = stage_code_versions(settings)
     upstream: dict[str, list[str]] = {
@@ -77,7 +77,7 @@ def specs() -> Sequence[dg.AssetSpec]:
 
 def check_specs() -> Sequence[dg.AssetCheckSpec]:
     """The checks of single documents."""
-    # partitioned checks are a preview; the pinned minor version is our answer to that
+    # partitioned checks are a preview feature, hence the pinned minor version
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return [
@@ -108,7 +108,7 @@ def ingestion(
     failures: list[str] = []
     for namespace, versions in _by_namespace(context.partition_keys, platform.root.ledger).items():
         failures += _ingest(context, platform.root.workspace(namespace), namespace, versions)
-    # nothing: a result would mark every partition of the run as done, the failed ones too
+    # no result: it would mark every partition of the run as done, including failed ones
     yield from ()
     if failures:
         listed = "\n".join(failures[:200])
@@ -125,7 +125,7 @@ def _ingest(
     namespace: str,
     versions: Sequence[Version],
 ) -> list[str]:
-    """The failures in a namespace, except documents that cannot be read."""
+    """Ingest the versions of one namespace; returns the failures except unreadable documents."""
     ledger = workspace.ledger
     items = [JobItem(v.source_uri, v.doc_id, v.version_id, "continue") for v in versions]
     args = {"version_ids": [version.version_id for version in versions]}
@@ -134,7 +134,7 @@ def _ingest(
         if old := [version.version_id for version in versions if not _is_wanted(version, ledger)]:
             context.log.warning(
                 "replaced or deleted since, so what is made of these is in no release:"
-                f" {', '.join(old[:_SHOWN])}; `rag gc` drops such partitions"
+                f" {', '.join(old[:_MAX_SHOWN])}; `rag gc` drops such partitions"
             )
         events = IngestionEvents(context, workspace, job, record.trace_id)
         progress = _DocumentProgress(ledger, job)
@@ -142,7 +142,7 @@ def _ingest(
             f"{pluralise(len(versions), 'document')} of library {namespace!r}; `rag jobs show"
             f" {job.job_id}` says how far they are"
         )
-        with tracing.watching(progress.tell_stage):
+        with tracing.watching(progress.report_stage):
             totals = ingest_versions(
                 versions,
                 workspace,
@@ -150,7 +150,7 @@ def _ingest(
                 drafted=job.args.get("drafted"),
                 stages=events.stages,
                 hooks=Hooks(
-                    events.on_outcome, events.on_failure, events.on_embedded, progress.tell
+                    events.on_outcome, events.on_failure, events.on_embedded, progress.report
                 ),
                 decisions={item.version_id: item.decision for item in ledger.job_items(job.job_id)},
             )
@@ -158,7 +158,7 @@ def _ingest(
         result = add_totals(ledger.job(job.job_id).result, totals)
         ledger.update_job(job.job_id, trace_id=record.trace_id, result=result)
         if "run_id" in job.args:  # the job is the record of this run
-            # documents of a run that ends before embeddings
+            # documents of a run without the stage `embeddings`
             ledger.settle_job_items(job.job_id, "done", "", "")
             if failed := ledger.failed_job_items(job.job_id):
                 record.state, record.reason = "partly", describe_failures(failed, job.job_id)
@@ -171,11 +171,11 @@ def _is_wanted(version: Version, ledger: Ledger) -> bool:
 
 
 class IngestionEvents:
-    """What a run tells Dagster and its job of the selected stages.
+    """Reports the selected stages of a run to Dagster and to the run's job.
 
-    Materialisations are stored many in one transaction, since one at a time each costs two. That
-    happens before the ledger calls their versions ready, so a process that is killed leaves no
-    document that is live and shows as missing in the UI.
+    Materialisations are stored in batches, as each would cost two transactions. A batch is stored
+    before the ledger marks its versions as ready, so that after a kill no live document is missing
+    in the UI.
     """
 
     def __init__(
@@ -186,19 +186,19 @@ class IngestionEvents:
         self._selected = {key.to_user_string() for key in context.selected_asset_keys}
         last = max(INGESTION_STAGES.index(stage) for stage in self._selected)
         self.stages = INGESTION_STAGES[: last + 1]
-        # as the files are now: a server may have read older ones
+        # of the current config files: a server may have loaded older ones
         self._code_versions = stage_code_versions(workspace.settings)
         self._pending: list[dg.AssetMaterialization] = []
         self._checks: list[dg.AssetCheckEvaluation] = []
         self._since = time.monotonic()
         self._seconds: dict[str, float] = defaultdict(float)
         self._failed = 0
-        self._newest: Version | None = None  # of those that passed every stage
-        self.faults: list[str] = []  # failures that do not lie in a document
+        self._newest: Version | None = None  # the last one that passed every stage
+        self.faults: list[str] = []  # failures not caused by a document
 
     def on_outcome(self, version: Version, outcome: StageOutcome) -> None:
-        """Keep the event of a selected stage, and its checks; events are stored when there are many
-        or seconds went by.
+        """Buffer the event of a selected stage and its checks; store them when the buffer is full
+        or old enough.
         """
         self._seconds[outcome.stage] += outcome.seconds
         if outcome.stage not in self._selected:
@@ -216,7 +216,7 @@ class IngestionEvents:
             self.log()
 
     def on_embedded(self, versions: Sequence[Version]) -> None:
-        """Store the events, and mark the documents as done."""
+        """Store the buffered events, and mark the documents as done."""
         self._checks += [check_processed(version) for version in versions if version.attempts]
         self.log()
         for version in versions:
@@ -224,16 +224,16 @@ class IngestionEvents:
             self._ledger.update_job_item(self._job.job_id, version.version_id, "done")
 
     def on_failure(self, version: Version, stage: str, error: RagError) -> None:
-        """Store the events and why the document failed, and mark it as failed, or dead when it was
-        given up.
+        """Store the buffered events and the reason of the failure, and mark the document as failed,
+        or dead if it will not be retried.
         """
         dead = self._ledger.version(version.version_id).status == "dead"
         message = f"{version.source_uri}: {stage} failed: [{error.code}] {error.message}"
         why = failure(version, stage, error, self._job.job_id)
         self._checks.append(check_processed(version, error, why))
         self.log()
-        # after the materialisation, so that the partition's page shows it above what it says; what
-        # was not made would have no event at all
+        # after the materialisation, so that the partition's page shows the failure above it; stages
+        # that were not reached would have no event at all
         missing = INGESTION_STAGES[INGESTION_STAGES.index(stage) :]
         for name in dict.fromkeys(("raw_document", *missing)):
             self._context.log_event(
@@ -254,9 +254,9 @@ class IngestionEvents:
         )
 
     def end(self) -> None:
-        """Store what is left, and say how long each stage took."""
+        """Store the remaining events, and log how long each stage took."""
         if self._newest is not None and not self._failed:
-            # else the asset would keep the warning of an earlier run
+            # clears the warning of an earlier run
             self._checks.append(check_processed(self._newest))
         self.log()
         took = "\n".join(f"{stage:<14}{seconds:8.2f} s" for stage, seconds in self._seconds.items())
@@ -265,7 +265,7 @@ class IngestionEvents:
         )
 
     def log(self) -> None:
-        """Store the events, then their checks: one that came before would look outdated."""
+        """Store the buffered events, then their checks, which would otherwise look outdated."""
         pending, self._pending = self._pending, []
         log_materializations(self._context, pending)
         checks, self._checks = self._checks, []
@@ -273,7 +273,7 @@ class IngestionEvents:
 
 
 def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any]:
-    """A job's result with the figures of one more batch."""
+    """A job's result with the figures of another batch added."""
     added = {
         "documents": totals.documents,
         "chunks": totals.chunks,
@@ -296,8 +296,8 @@ def _by_namespace(keys: Sequence[str], ledger: Ledger) -> dict[str, list[Version
     return found
 
 
-# span of a document's trace: what is said while it runs; pages and embeddings are counted
-_DOING = {
+# span of a document's trace to the message while it runs; pages and embeddings have counts instead
+_SPAN_MESSAGES = {
     "stage.asset_normalize": "collecting the pictures of {}",
     "stage.chunker": "cutting {} into chunks",
     "stage.transform_post": "preparing the chunks of {}",
@@ -305,8 +305,8 @@ _DOING = {
 
 
 class _DocumentProgress:
-    """Records progress; documents are counted over all runs of the job, one for each range of
-    partitions.
+    """Records a job's progress; documents are counted over all of its runs (one per range of
+    partitions).
     """
 
     def __init__(self, ledger: Ledger, job: Job) -> None:
@@ -319,15 +319,14 @@ class _DocumentProgress:
         )
         self._documents = (0, 0, "")
 
-    def tell(self, stage: str, done: int, total: int, message: str) -> None:
-        """Called by the ingestion with its progress."""
+    def report(self, stage: str, done: int, total: int, message: str) -> None:
         if stage == "documents":
             done, total = done + self._before, max(done + self._before, len(self._wanted))
             self._documents = (done, total, message)
         self._record(stage, done, total, message)
 
-    def tell_stage(self, span: str) -> None:
-        """What is done with the document that is built; a long one takes a while."""
+    def report_stage(self, span: str) -> None:
+        """Report the stage that the current document is in."""
         done, total, source_uri = self._documents
-        if span in _DOING and total:
-            self._record("documents", done, total, _DOING[span].format(source_uri))
+        if span in _SPAN_MESSAGES and total:
+            self._record("documents", done, total, _SPAN_MESSAGES[span].format(source_uri))

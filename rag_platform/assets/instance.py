@@ -1,4 +1,4 @@
-"""The Dagster instance of a data root: its dagster.yaml, and Dagster's own commands over it."""
+"""The Dagster instance of a data root: its dagster.yaml, and Dagster's own commands for it."""
 
 import os
 import signal
@@ -17,44 +17,44 @@ from rag_platform.errors import BusyError
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.store import Store, write_text
 
-# of Dagster, with its launcher starting jobs: eight of them and their own runs, for any number of
-# namespaces; the workers are as many as somebody starts
+# Dagster runs at a time with `jobs.launcher: dagster`: eight jobs and the runs that they execute;
+# the number of workers is independent of it
 MAX_RUNS = 16
 _WRITTEN = "# Written by rag_platform where absent; yours to change."
 _PROGRAMS = {"webserver": ["dagster-webserver"], "daemon": ["dagster-daemon", "run"]}
-# `dagster dev` says on every start that a tool which is not installed here is the better one
+# `dagster dev` recommends a tool that is not installed here on every start
 _NO_ADVICE = "ignore:Function `dev_command` is superseded"
-STOPPED = 128 + signal.SIGTERM  # the exit code of what was told to end
-STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
+STOPPED = 128 + signal.SIGTERM  # the exit code after a signal to stop
+STOP_SECONDS = 30.0  # for Dagster's processes and their runs to end
 _POLL_SECONDS = 0.1
-_DEV_LOCK_SECONDS = 5.0  # an earlier `dagster dev` over the same data root has so long to be gone
-# kills the command's processes when this process is killed and its end of the pipe closes
-_KEEPER = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
+_DEV_LOCK_SECONDS = 5.0  # for an earlier `dagster dev` of the same data root to end
+# kills the command's processes when this process dies and its end of the pipe closes
+_REAPER = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
 
 def prepare(store: Store) -> Path:
-    """DAGSTER_HOME with a dagster.yaml of ours in it; both are created where absent, and the
-    variable is set for this process. A data root that was moved or copied keeps its own storages.
+    """Set and return DAGSTER_HOME, creating it and its dagster.yaml if missing. In a moved or
+    copied data root our dagster.yaml is updated to the storages there.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or store.dagster_dir)
     path = home / "dagster.yaml"
     if not path.is_file():
         config = yaml.safe_dump(_config(home, load_settings().jobs), sort_keys=False)
         write_text(path, f"{_WRITTEN}\n{config}")
-    elif config := _brought_along(path):
+    elif config := _relocate_config(path):
         write_text(path, config)
     os.environ["DAGSTER_HOME"] = str(home)
-    # what a run plans is stored in few transactions
+    # stores the planned events of a run in few transactions
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "500")
     return home
 
 
-def _brought_along(path: Path) -> str:
-    """The text of a dagster.yaml of ours for the place where it lies, empty where it says that
-    already or names storages of somebody else's choice.
+def _relocate_config(path: Path) -> str:
+    """The text of our dagster.yaml with storages in its own folder; empty if it is right already or
+    was customised.
 
-    It came with a moved or copied data root if all storages that it names lie together elsewhere
-    under the names of those beside it.
+    The data root was moved or copied if all storages that it names share another folder, and have
+    folders of the same names here.
     """
     text = path.read_text(encoding="utf-8")
     if not text.startswith(_WRITTEN):
@@ -78,7 +78,7 @@ def _options(section: object) -> dict[str, object]:
 
 
 def _config(home: Path, policy: JobPolicy) -> dict[str, object]:
-    # loads Dagster, which running its commands does not need
+    # imported late: it loads Dagster, which running its commands does not need
     from rag_platform.assets.dagster_private import storages
 
     named = storages(("rag_platform.assets.event_storage", "OpenSqliteEventLog"))
@@ -102,7 +102,7 @@ def _limits(policy: JobPolicy) -> dict[str, object]:
         return {"max_concurrent_runs": 1}
     limits = {WRITER_TAG: 1, NAMESPACE_TAG: policy.ranges_at_once}
     return {
-        # a job counts twice, by the run that its launcher starts and the one that this executes
+        # a job counts twice: the run that its launcher starts, and the one that this executes
         "max_concurrent_runs": MAX_RUNS,
         "tag_concurrency_limits": [
             {"key": key, "value": {"applyLimitPerUniqueValue": True}, "limit": limit}
@@ -112,8 +112,8 @@ def _limits(policy: JobPolicy) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`, or one of
-    its two programs, `webserver` and `daemon`, and exit with its code.
+    """Run `dagster ARGUMENTS` for the data root, e.g. `dev` or `definitions validate`, or one of
+    its programs `webserver` and `daemon`, and exit with its code.
     """
     try:
         sys.exit(run(load_settings(), sys.argv[1:] or ["--help"]))
@@ -122,12 +122,12 @@ def main() -> None:
 
 
 def run(settings: Settings, words: Sequence[str]) -> int:
-    """Run one of Dagster's commands over a data root; return its exit code.
+    """Run one of Dagster's commands for a data root; return its exit code.
 
-    Raises BusyError where `dev` already runs over it: two daemons would each launch what is due.
+    Raises BusyError if `dev` already runs for it, as two daemons would launch everything twice.
     """
     home = prepare(Store.of(settings))
-    # a user's file of the current folder must not stand for a module of Python's
+    # a file in the current folder must not shadow a Python module
     os.environ |= {**environment(settings.home), "PYTHONSAFEPATH": "1"}
     command = [*_program(*words), "-m", "rag_platform.definitions", "-d", str(home)]
     if words[0] != "dev":
@@ -157,21 +157,21 @@ def run_supervised(
     """Run a command in a folder so that none of its processes outlives this one, even if this one
     is killed; return its exit code.
 
-    `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left
-    of them after `seconds` is killed.
+    Signals to stop are passed on as an interrupt, the only one on which `dagster dev` ends its web
+    server, daemon and code servers; processes left after `seconds` are killed.
     """
-    # a script starts what it leaves in the background with interrupts ignored, and so would that be
+    # a shell script's background processes inherit an ignored SIGINT, and so would the command
     signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, start_new_session=True, cwd=folder)
-    keeper = subprocess.Popen(
-        [sys.executable, "-IS", "-c", _KEEPER, str(process.pid)],
+    reaper = subprocess.Popen(
+        [sys.executable, "-IS", "-c", _REAPER, str(process.pid)],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
     stopped_at: list[float] = []
 
     def stop(_number: int, _frame: object) -> None:
-        # a second interrupt would break off its shutting down
+        # a second interrupt would abort its shutdown
         if not stopped_at and process.poll() is None:
             process.send_signal(signal.SIGINT)
         stopped_at.append(time.monotonic())
@@ -184,10 +184,10 @@ def run_supervised(
         ):
             time.sleep(_POLL_SECONDS)
     finally:
-        keeper.kill()
+        reaper.kill()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        keeper.wait()
+        reaper.wait()
     return STOPPED if stopped_at else process.wait()
 
 

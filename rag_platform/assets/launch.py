@@ -1,4 +1,4 @@
-"""Carries a job of the ledger out, as Dagster runs that show in the UI like any other, in the job's
+"""Carries out a job of the ledger as Dagster runs, which the UI shows like any other, in the job's
 own process (`assets.job_process`) or in that of a run of the Dagster job `work`.
 """
 
@@ -51,18 +51,17 @@ _INTERRUPTS = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 
 @dataclass(frozen=True)
 class Work:
-    """A job under way and what it works with; the namespace's write lock is held, by ranges
-    together.
+    """A running job with its resources; it holds the namespace's write lock, shared between the
+    ranges of one job.
     """
 
     job: Job
     root: DataRoot
     instance: dg.DagsterInstance
-    progress: jobs.Progress  # records how far the job is: (stage, done, total, message)
+    progress: jobs.Progress  # records (stage, done, total, message)
 
     @property
     def namespace(self) -> str:
-        """The job's namespace."""
         return self.job.namespace
 
 
@@ -73,11 +72,11 @@ Outcome = tuple[str, str]  # state and reason of a job that ran to its end
 
 
 def run_job(job_id: str, launcher: Json | None = None) -> int:
-    """Carry a job out; its state, reason and result are in the ledger afterwards, and from its
-    start on which launcher began it, where that is none of ours.
+    """Carry out a job and record its state, reason and result in the ledger; `launcher` is recorded
+    at its start if an external launcher began it.
 
     Returns an exit code: 0 done, 3 some documents failed, 1 failed or cancelled,
-    jobs.DISK_FULL_EXIT when not even the ledger could be written.
+    jobs.DISK_FULL_EXIT if not even the ledger could be written.
     """
     settings = load_settings()
     try:
@@ -113,13 +112,13 @@ def run_job(job_id: str, launcher: Json | None = None) -> int:
 
 
 def _carry_out(job: Job, root: DataRoot) -> Outcome:
-    """State and reason of a job, whatever stopped it."""
+    """Run the job's work; every exception becomes a state and a reason."""
     settings, store, ledger = root.settings, root.store, root.ledger
     try:
         prepare(store)
         with (
             dg.DagsterInstance.get() as instance,
-            # a job of the whole data root takes the lock of every namespace itself
+            # a job for the whole data root takes the lock of each namespace itself
             (
                 store.writer(
                     job.namespace,
@@ -151,7 +150,7 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
         return "failed", jobs.again(error, job.job_id)
     except RagError as error:
         return "failed", error.message
-    except Exception as error:  # noqa: BLE001 (the ledger is told whatever ended the job)
+    except Exception as error:  # noqa: BLE001 (whatever ended the job is recorded in the ledger)
         faults.report(error, f"job.{job.kind}", logs_dir=store.logs_dir)
         traceback.print_exc()
         full = disk_full(error, store.home)
@@ -161,15 +160,15 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
 
 
 def _say(text: str) -> None:
-    """Print to the job's log, or to a terminal; a full disk takes no log either."""
+    """Print to the job's log or a terminal; errors are ignored, as the disk may be full."""
     with suppress(OSError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
 
 def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
-    """Show the job's runs that did not succeed as cancelled; Dagster takes a signal that it did not
-    send for a failure.
+    """Mark the job's unsuccessful runs as cancelled; Dagster reports a signal that it did not send
+    as a failure.
     """
     for run in instance.get_runs(dg.RunsFilter(tags={jobs.JOB_TAG: job_id})):
         if run.status != dg.DagsterRunStatus.SUCCESS and run.job_name != WORK_JOB:
@@ -180,7 +179,7 @@ def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
 
 
 def ingest(work: Work) -> Outcome:
-    """Process the job's versions, then release what is live."""
+    """Process the job's versions, then release the live ones."""
     failed = run_documents(work)
     if reason := release(work):
         return "failed", reason
@@ -188,16 +187,16 @@ def ingest(work: Work) -> Outcome:
 
 
 def run_range(work: Work) -> Outcome:
-    """Process the versions of a range; its job releases."""
+    """Process the versions of a range; the job that it belongs to makes the release."""
     failed = run_documents(work)
     return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
 
 
 def run_documents(work: Work) -> list[JobItem]:
-    """Run the ingest job over the job's versions, unless its ranges did; its failed documents,
-    among them those whose run broke before their turn.
+    """Run the ingest job over the job's versions, unless its ranges did. Returns the failed
+    documents, including those that a broken run did not reach.
     """
-    # of what a lost range left nothing comes here: its job has failed
+    # a lost range does not get here: its job has failed
     wanted = [] if work.job.args.get("ranges") else list(work.job.args["version_ids"])
     name = document_versions.name or ""
     work.instance.add_dynamic_partitions(name, wanted)
@@ -212,17 +211,17 @@ def run_documents(work: Work) -> list[JobItem]:
 
 
 def release(work: Work) -> str:
-    """Build and publish the namespace's release where it is due and differs from the published one.
-    Returns why nothing was published, empty when all is well.
+    """Build and publish the namespace's release if it is due and differs from the published one.
+    Returns why publishing failed, else an empty text.
     """
     job, root, namespace = work.job, work.root, work.namespace
     settings, store, ledger = root.settings, root.store, root.ledger
     # a namespace whose first documents all failed has nothing to publish
     if current(store, namespace) is None and not ledger.live(namespace):
         return ""
-    landed = job.args.get("due", True) or bool(ledger.job_item_counts(job.job_id).get("done"))
-    due = job.args.get("release", True) and landed
-    # a rollback stays, whatever is tried in vain
+    has_changes = job.args.get("due", True) or bool(ledger.job_item_counts(job.job_id).get("done"))
+    due = job.args.get("release", True) and has_changes
+    # a job that changed nothing must not undo a rollback
     if not (due or is_behind_ledger(namespace, root)):
         _record_release(work, "nothing changed")
         return ""
@@ -241,14 +240,14 @@ def release(work: Work) -> str:
 
 
 def _record_release(work: Work, outcome: str) -> None:
-    """Add to the result of the job what became of its release."""
+    """Add the outcome of its release to the job's result."""
     job_id, ledger = work.job.job_id, work.root.ledger
     ledger.update_job(job_id, result={**ledger.job(job_id).result, "release": outcome})
 
 
 def run_release(work: Work) -> str:
-    """Run the release job of the job's namespace. Returns why nothing was published, empty when
-    something was.
+    """Run the release job of the job's namespace. Returns why nothing was published, else an empty
+    text.
     """
     namespace, ledger = work.namespace, work.root.ledger
     work.instance.add_dynamic_partitions(namespaces.name or "", [namespace])
@@ -258,26 +257,26 @@ def run_release(work: Work) -> str:
         return ""
     newest = next(iter(ledger.releases(namespace)), None)
     if newest and newest.state == "rejected" and newest.release_id not in known:
-        said = f"release {newest.release_id} was not published: {newest.reason}"
+        reason = f"release {newest.release_id} was not published: {newest.reason}"
         if newest.reason.startswith(f"{QUALITY_GATE}: "):  # it alone can be overridden
-            said += (
+            reason += (
                 "\nmend the documents, drop an expectation that no longer holds (`rag expect remove"
                 f" CASE`), or publish all the same (`rag releases publish {newest.release_id}"
                 f" --namespace {namespace} --override REASON`); until then nothing newer is read"
             )
-        return said
+        return reason
     return f"the release run failed; the previous release stays published. {_last_error(result)}"
 
 
 def publish(work: Work) -> Outcome:
-    """Release what is live: the work of a release run of Dagster's own that is tried again."""
+    """Release the live versions: a retried release run of Dagster's own."""
     reason = release(work)
     return ("failed", reason) if reason else ("done", "")
 
 
 def live(work: Work) -> Outcome:
-    """Build the version that is to be live where the config left it stale, pin it or unpin its
-    document, then release.
+    """Rebuild the version that is to be live if it is stale, pin it or unpin its document, then
+    release.
     """
     failed = run_documents(work)
     why = f"[{failed[0].code}] {failed[0].reason}" if failed else ""
@@ -290,7 +289,7 @@ def live(work: Work) -> Outcome:
 
 
 def draft(work: Work) -> Outcome:
-    """Make the edition of the version that a draft was made over, then release it."""
+    """Make the edition of a draft's version, then release it."""
     if gone := no_longer_live(work.job, work.root.ledger):
         return "failed", gone
     if failed := run_documents(work):
@@ -300,7 +299,7 @@ def draft(work: Work) -> Outcome:
 
 
 def delete(work: Work) -> Outcome:
-    """Release what is left without what was deleted, then purge it if the deletion is hard."""
+    """Make a release without the deleted documents, then purge them if the deletion is hard."""
     if reason := release(work):
         return "failed", f"{reason}; what was deleted is hidden from every reader all the same"
     work.root.ledger.settle_job_items(work.job.job_id, "done", "", "")
@@ -308,13 +307,13 @@ def delete(work: Work) -> Outcome:
 
 
 def gc(work: Work) -> Outcome:
-    """Collect garbage, all of it or what one deletion took."""
+    """Collect all garbage, or that of one deletion."""
     found = run_collection(work.job, work.root, work.instance, work.progress)
     return "done", "; ".join(found.left)
 
 
 def evaluate(work: Work) -> Outcome:
-    """Ask a dataset and keep what was found; no release waits for it."""
+    """Evaluate a dataset; no release waits for it."""
     advance = partial(work.progress, "questions")
     run_requests.run_job(work.job, work.root, advance)
     return "done", ""
@@ -340,12 +339,12 @@ KINDS: dict[str, Callable[[Work], Outcome]] = {
 def _execute(
     work: Work, job_name: str, tags: dict[str, str], partition_key: str | None = None
 ) -> dg.ExecuteInProcessResult:
-    """The result of a run of the job. Raises KeyboardInterrupt when it was told to stop,
-    StorageError when the disk is full.
+    """Run a Dagster job. Raises KeyboardInterrupt if it was interrupted or cancelled, StorageError
+    if the disk is full.
     """
     quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
     tags = {**tags, jobs.JOB_TAG: work.job.job_id}
-    # the run of `work` around this one has it; twice, it would count twice against `ranges_at_once`
+    # the enclosing run of `work` has the tag, and would count twice against `ranges_at_once`
     if "launcher" not in work.job.process:
         tags[NAMESPACE_TAG] = work.namespace
     result = job_definition(job_name).execute_in_process(
@@ -362,7 +361,7 @@ def _execute(
         raise KeyboardInterrupt
     for link in (link for failure in failures for link in _links(failure.error)):
         message = link.message.strip().removeprefix("rag_platform.errors.StorageError: ")
-        if message.startswith(FULL_DISK):  # an error of ours, which may say more
+        if message.startswith(FULL_DISK):  # our own error, which may have more detail
             raise StorageError(message, code="disk_full")
         if full := disk_full(Exception(message), work.root.store.home):
             raise full
@@ -370,22 +369,20 @@ def _execute(
 
 
 def _is_cancelled(work: Work) -> bool:
-    """True when somebody cancelled the job: between steps Dagster may swallow the signal."""
+    """True if the job was cancelled: between steps Dagster may swallow the signal."""
     return work.root.ledger.job(work.job.job_id).state == "cancelling"
 
 
 def _links(error: Any) -> Iterator[Any]:
-    """An error as an event holds it (message, cls_name, cause) and what caused it, outermost
-    first.
-    """
+    """A serialized error (message, cls_name, cause) and its causes, outermost first."""
     while error is not None:
         yield error
         error = error.cause
 
 
 def _last_error(result: dg.ExecuteInProcessResult) -> str:
-    """The message of the error that ended a run, without the stack: the first one of ours, else the
-    innermost.
+    """The message of the error that ended a run, without the stack: the first RagError, else the
+    innermost error.
     """
     for event in result.all_events:
         if event.is_step_failure and (links := list(_links(event.step_failure_data.error))):

@@ -1,11 +1,10 @@
 """The two partition definitions (document versions, namespaces), and what Dagster compares to find
 stale partitions: the code version of each asset, and the tags of each event.
 
-An asset has one code version for all its partitions, so it names the profiles of every strategy
-that a namespace is ingested with: while there is one, exactly the assets that a change of config
-touches are stale; with several, a change of one strategy shows in the partitions of the others too,
-where `rag rebuild --plan` finds nothing to do. Nothing else makes a partition stale, so events tell
-Dagster not to compare their inputs.
+An asset has one code version for all its partitions, so it joins the profiles of all strategies in
+use. With one strategy, exactly the assets affected by a config change become stale; with several, a
+change of one also marks partitions of the others as stale, for which `rag rebuild --plan` finds
+nothing to do. Nothing else makes a partition stale, so events tell Dagster not to compare inputs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 
 
 def contiguous(keys: Sequence[str], wanted: set[str]) -> list[tuple[str, str]]:
-    """(first, last) of each unbroken run of wanted keys, in the order of `keys`.
+    """(first, last) of each contiguous run of wanted keys, in the order of `keys`.
 
     >>> contiguous(["a", "b", "c", "d"], {"a", "b", "d"})
     [('a', 'b'), ('d', 'd')]
@@ -51,8 +50,8 @@ CODE_VERSION = "dagster/code_version"
 
 
 def strategies_in_use(settings: Settings) -> list[Strategy]:
-    """The strategies that namespaces are ingested with, as their files are now; the default one
-    before the first ingest.
+    """The strategies that namespaces are ingested with, from their current files; before the first
+    ingest the default one.
     """
     bound = set(bound_namespaces(Store.of(settings)).values())
     known = sorted(bound & set(strategy_names(settings))) or [settings.default_strategy]
@@ -60,8 +59,8 @@ def strategies_in_use(settings: Settings) -> list[Strategy]:
 
 
 def stage_code_versions(settings: Settings) -> dict[str, str]:
-    """Ingestion stage to code version: its profile; that of `media` covers what models read in
-    images, which it makes too.
+    """Ingestion stage to code version, made of its profiles; `media` includes the texts that models
+    read in images.
     """
     profiles = [stage_profiles(strategy) for strategy in strategies_in_use(settings)]
     versions = {stage: _join(profile[stage] for profile in profiles) for stage in INGESTION_STAGES}
@@ -72,8 +71,8 @@ def stage_code_versions(settings: Settings) -> dict[str, str]:
 
 
 def release_code_versions(settings: Settings) -> dict[str, str]:
-    """Release asset to code version: the profile of what each store holds; for the published
-    release that of the whole index.
+    """Release asset to code version, made of its store's profiles; for the published release of the
+    whole index's.
     """
     strategies = strategies_in_use(settings)
     stores = [store_profiles(strategy) for strategy in strategies]
@@ -82,8 +81,8 @@ def release_code_versions(settings: Settings) -> dict[str, str]:
 
 
 def stage_tags(stage: str, version: Version, profile: str, code_version: str) -> dict[str, str]:
-    """The tags of a stage's event: without the code version Dagster would never find it stale, and
-    events of a batch get none by itself.
+    """The tags of a stage's event, with the code version by which Dagster detects staleness; it
+    does not add one to events of a batch.
     """
     upstream = INGESTION_STAGES[
         max(0, INGESTION_STAGES.index(stage) - 1) : INGESTION_STAGES.index(stage)
@@ -97,8 +96,8 @@ def stage_tags(stage: str, version: Version, profile: str, code_version: str) ->
 
 
 def unread_inputs(upstream: Sequence[str]) -> dict[str, str]:
-    """The tags which say of each input that it was there, and that later events of it make nothing
-    stale.
+    """Tags which declare each input as present, and later events of it as irrelevant for
+    staleness.
     """
     tags: dict[str, str] = {}
     for name in upstream:

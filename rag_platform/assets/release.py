@@ -1,9 +1,9 @@
 """The release assets, partitioned by namespace: the candidate's three stores, their checks, and the
-publication.
+published release.
 
-The candidate is built and checked in one step, because its three stores are one directory;
-`published_release` flips one pointer, and only if every check of the candidate passed (`publish`
-looks again, so no path around Dagster can publish a failed one).
+The candidate is built and checked in one step, because its three stores share a directory.
+`published_release` moves one pointer, only if every check of the candidate passed (which
+`publish_candidate` verifies again, for callers outside Dagster).
 """
 
 import warnings
@@ -63,7 +63,7 @@ _STORES = {
 
 
 def _check_specs() -> list[dg.AssetCheckSpec]:
-    # partitioned checks are a preview; the pinned minor version is our answer to that
+    # partitioned checks are a preview feature, hence the pinned minor version
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return [
@@ -105,12 +105,12 @@ def candidate(
     store, ledger = workspace.store, workspace.ledger
     with (
         run_of_job(context, workspace, "release", namespace) as record,
-        tracing.watching(_step_teller(ledger, record.job)),
+        tracing.watching(_make_step_reporter(ledger, record.job)),
     ):
         manifest = _manifest_if_unchanged(record.job, namespace, workspace)
         if manifest is not None:
-            said = f"nothing changed: release {manifest.release_id} holds what is live"
-            context.log.info(said)
+            message = f"nothing changed: release {manifest.release_id} holds what is live"
+            context.log.info(message)
             results = list(manifest.checks)
         else:
             deletes = record.job.kind == "delete"
@@ -118,16 +118,18 @@ def candidate(
                 namespace,
                 workspace,
                 full=bool(record.job.args.get("full")),
-                # what that drops is counted where it is purged
+                # the purge reports what a deletion drops
                 deletes=deletes,
             )
             manifest = apply_gates(namespace, manifest, workspace, deletes=deletes)
             results = list(manifest.checks)
-            said = f"release {manifest.release_id} is built and checked; this run publishes nothing"
-        record.goes_on = not manifest.failures and _publishes(context)
-        if not (manifest.failures or record.goes_on):
-            record.reason = said
-            Progress(ledger, record.job.job_id)("release", 1, 1, said)
+            message = (
+                f"release {manifest.release_id} is built and checked; this run publishes nothing"
+            )
+        record.continues = not manifest.failures and _will_publish(context)
+        if not (manifest.failures or record.continues):
+            record.reason = message
+            Progress(ledger, record.job.job_id)("release", 1, 1, message)
         if manifest.failures:
             failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
             record.state = "failed"
@@ -143,18 +145,18 @@ def candidate(
             data_version=dg.DataVersion(manifest.release_id),
             tags=tags,
         )
-    unasked = None
+    gate_result = None
     if not manifest.is_judged:
         why = why_not_judged(manifest, store)
-        unasked = CheckResult(QUALITY_GATE, not why, why or "the library has no gate")
-        results.append(unasked)
+        gate_result = CheckResult(QUALITY_GATE, not why, why or "the library has no gate")
+        results.append(gate_result)
     for result in results:
         yield dg.AssetCheckResult(
             asset_key="catalog",
             check_name=result.name,
             passed=result.passed,
-            # what was not asked does not pass, and holds nothing back that is published already
-            severity=_WARN if result is unasked else _ERROR,
+            # a gate that was not asked only warns: the release is published already
+            severity=_WARN if result is gate_result else _ERROR,
             metadata={
                 "details": _details(result),
                 "release_id": manifest.release_id,
@@ -163,7 +165,7 @@ def candidate(
         )
 
 
-# span of the release's trace: what is said while it runs
+# span of the release's trace to the message while it runs
 _STEPS = {
     "stage.upsert.catalog": "writing the chunks and the word index",
     "stage.upsert.dense": "writing the vectors",
@@ -172,18 +174,18 @@ _STEPS = {
 }
 
 
-def _step_teller(ledger: Ledger, job: Job) -> Callable[[str], None]:
-    """Records in the job's progress which part of the release is made."""
+def _make_step_reporter(ledger: Ledger, job: Job) -> Callable[[str], None]:
+    """A callback that records the current step in the job's progress."""
     record = Progress(ledger, job.job_id)
 
-    def tell(span: str) -> None:
+    def report(span: str) -> None:
         if span in _STEPS:
             record("release", 0, 1, _STEPS[span])
 
-    return tell
+    return report
 
 
-# asset: (what of the release's folder is its own, the count of its rows)
+# asset: (its part of the release's folder, the name of its row count)
 _PARTS = {
     "catalog": ("catalog.sqlite", "chunks"),
     "lexical_index": ("lexical", "lexical"),
@@ -192,7 +194,7 @@ _PARTS = {
 
 
 def _store_metadata(name: str, manifest: Manifest, store: Store) -> dict[str, Any]:
-    """Where a store of a release lies, how large it is, how long it took, and what changed."""
+    """Path, size, build time and counts of one store of a release."""
     part, rows = _PARTS[name]
     directory = store.release_dir(manifest.namespace, manifest.release_id)
     files = [directory / file for file in manifest.files if file.partition("/")[0] == part]
@@ -214,7 +216,7 @@ def _figures(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _details(result: CheckResult) -> dg.MetadataValue[str]:
-    """What a check says; of the gate its report, with the paragraphs that Markdown needs."""
+    """The details of a check; the gate's report as Markdown, with its lines as paragraphs."""
     if result.name != QUALITY_GATE:
         return dg.MetadataValue.text(result.details)
     lines = result.details.splitlines()
@@ -224,8 +226,8 @@ def _details(result: CheckResult) -> dg.MetadataValue[str]:
 
 
 def _manifest_if_unchanged(job: Job, namespace: str, workspace: Workspace) -> Manifest | None:
-    """The manifest of the published release where a new one would be the same and the job does not
-    ask for it all the same.
+    """The manifest of the published release if a new one would be equal, unless the job forces a
+    build.
     """
     if is_built_anyway(job):
         return None
@@ -233,8 +235,8 @@ def _manifest_if_unchanged(job: Job, namespace: str, workspace: Workspace) -> Ma
     return read_head(workspace.store.release_dir(namespace, same)) if same else None
 
 
-def _publishes(context: dg.AssetExecutionContext) -> bool:
-    """True when the candidate's run publishes it in its next step."""
+def _will_publish(context: dg.AssetExecutionContext) -> bool:
+    """True if the run publishes the candidate in its next step."""
     chosen = context.run.asset_selection
     return not chosen or dg.AssetKey("published_release") in chosen
 
@@ -253,8 +255,8 @@ def _publishes(context: dg.AssetExecutionContext) -> bool:
 def published_release(
     context: dg.AssetExecutionContext, platform: Platform
 ) -> Iterator[dg.MaterializeResult[None]]:
-    """Publish the namespace's newest candidate; what is published stays where a release of what is
-    live would be the same. The release job asks its canaries then.
+    """Publish the namespace's newest candidate, unless the published release has the same content.
+    In the release job its canaries are asked afterwards.
     """
     namespace = context.partition_key
     workspace = platform.root.workspace(namespace)
@@ -268,9 +270,9 @@ def published_release(
             manifest = read_head(store.release_dir(namespace, release_id))
             since = ledger.release_sequence(namespace, before or "") or 0
             PartitionKeys(context.instance).follow(namespace, ledger, since)
-        tell = Progress(ledger, record.job.job_id)
+        report = Progress(ledger, record.job.job_id)
         if own := "run_id" in record.job.args:  # the job is the record of this run
-            tell("release", 1, 1, "published")
+            report("release", 1, 1, "published")
     metadata = {
         "release_id": manifest.release_id,
         "previous": before or "",
@@ -286,13 +288,13 @@ def published_release(
         metadata=metadata, data_version=dg.DataVersion(manifest.release_id), tags=tags
     )
     if context.run.job_name == RELEASE_JOB:
-        if not own:  # which has ended
-            tell("release", 0, 1, "published; asking it questions made of the release before")
+        if not own:  # an own job has ended above
+            report("release", 0, 1, "published; asking it questions made of the release before")
         log_checks(context, [canaries_evaluation(namespace, platform)])
 
 
 def _failed_documents(namespace: str, ledger: Ledger) -> dict[str, Any]:
-    """How many documents of a namespace a release lacks because they failed, and which."""
+    """The number and a table of the failed documents, which the release lacks."""
     failed = ledger.find_failed(namespace)
     rows = [
         dg.TableRecord({"file": version.source_uri, "code": version.code, "reason": version.reason})

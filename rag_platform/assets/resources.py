@@ -1,4 +1,4 @@
-"""What the assets work with, built from the same settings as everything else."""
+"""The Dagster resource of the assets: the data root."""
 
 from functools import cached_property
 
@@ -16,13 +16,12 @@ class Platform(dg.ConfigurableResource[None]):
 
     @cached_property
     def root(self) -> DataRoot:
-        """Settings, store and ledger."""
         settings = load_settings({"home": self.home} if self.home else None)
         otlp.setup(settings.observability.otlp)
         return DataRoot.open(settings)
 
     def workspace(self, namespace: str) -> Workspace:
-        """The workspace of a namespace, whose config is kept for whoever reads its traces."""
+        """The workspace of a namespace; its config is stored for readers of its traces."""
         workspace = self.root.workspace(namespace)
         workspace.keep_config()
         return workspace

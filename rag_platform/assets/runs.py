@@ -1,5 +1,5 @@
-"""Dagster runs and their jobs in the ledger: every run that writes has one, so that a killed run is
-found and ended.
+"""Links Dagster runs and jobs of the ledger: every run that writes has a job, so that killed runs
+are detected and ended.
 """
 
 import importlib
@@ -23,22 +23,22 @@ from rag_platform.processes import jobs, launchers
 from rag_platform.workspace import Workspace
 
 WORK_JOB = "work"  # the Dagster job that carries out a job of the ledger
-WRITER_TAG = "rag/writer"  # of a run of it that takes a namespace's write lock: the namespace
-# The module that workspace.yaml names: a job runs exactly what the UI shows.
+WRITER_TAG = "rag/writer"  # namespace whose write lock a run of it takes
+# The module that workspace.yaml names, so that a job runs exactly what the UI shows.
 DEFINITIONS = "rag_platform.definitions"
-_UNDER_WAY = [
-    # a job killed between the making of its run and its start leaves one
+_UNFINISHED = [
+    # left by a job that was killed between creating its run and starting it
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-_BACKFILLING = ("REQUESTED", "CANCELING", "FAILING")
-_BACKFILLS_LOOKED_AT = 100  # the newest
-# Dagster's own, with the id of the backfill that launched the run
+_OPEN_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
+_MAX_BACKFILLS = 100  # the newest
+# set by Dagster: the id of the backfill that launched the run
 _BACKFILL_TAG = "dagster/backfill"
-_DOCUMENTS_TOLD = 50  # of a job, in the error of its backfill
-# an open backfill of whose runs nothing was heard for so long holds no release back any more
+_MAX_DOCUMENTS = 50  # of a job, in the error of its backfill
+# an open backfill whose runs have not changed for so long does not hold back releases
 BACKFILL_SECONDS = 600.0
 
 
@@ -49,15 +49,15 @@ def job_definition(name: str) -> dg.JobDefinition:
 
 
 @dataclass
-class Record:
-    """The job of a run, and the result to record when this step ends well. With `goes_on`, another
+class JobRecord:
+    """The job of a run, and the state to record when this step succeeds. With `continues`, a later
     step ends the job.
     """
 
     job: Job
     state: str = "done"
     reason: str = ""
-    goes_on: bool = False
+    continues: bool = False
     trace_id: str = ""
 
 
@@ -69,9 +69,9 @@ def run_of_job(
     namespace: str,
     args: Json | None = None,
     items: Sequence[JobItem] = (),
-) -> Iterator[Record]:
-    """As `record_job`, with the namespace's write lock held, of a range shared with other ranges,
-    and a trace for the work.
+) -> Iterator[JobRecord]:
+    """As `record_job`, holding the namespace's write lock (shared between ranges) and
+    with a trace.
     """
     settings, store = workspace.settings, workspace.store
     with (
@@ -92,7 +92,7 @@ def run_of_job(
     ):
         workspace.describe(trace)
         record.trace_id = trace.trace_id
-        if not record.job.trace_id:  # at once, so that a job which is stopped has one too
+        if not record.job.trace_id:  # now, so that a stopped job has one too
             workspace.ledger.update_job(record.job.job_id, trace_id=trace.trace_id)
         yield record
 
@@ -105,19 +105,19 @@ def record_job(
     namespace: str,
     args: Json | None = None,
     items: Sequence[JobItem] = (),
-) -> Iterator[Record]:
-    """The job that started this run; for a run from the UI, a sensor or a schedule one that begins
-    and ends with it, and is named by a tag, so that `end_orphans` notices when its process is gone.
+) -> Iterator[JobRecord]:
+    """The job that started this run. A run from the UI, a sensor or a schedule gets a job of its
+    own that ends with it and is named in a tag, by which `end_orphans` detects a lost process.
     """
     run_id = context.run.run_id
     # an earlier step may have given it the tag
     run = context.instance.get_run_by_id(run_id) or context.run
     job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
-    # it ends when its own process says so
+    # a job with a process of its own is ended by that
     if job is not None and "run_id" not in job.args and job.state in jobs.OPEN_STATES:
-        yield Record(job)
+        yield JobRecord(job)
         return
-    # a run that is executed again has the tags of the first
+    # a re-executed run has the tags of the first
     own = job is not None and job.args.get("run_id") == run_id
     if job is None or not own or job.namespace != namespace or job.state in jobs.FINAL_STATES:
         job = ledger.add_job(kind, namespace, {**(args or {}), "run_id": run_id}, items)
@@ -125,7 +125,7 @@ def record_job(
             job.job_id, state="running", started_at=now(), **launchers.of_process(os.getpid())
         )
         context.instance.add_run_tags(run_id, {jobs.JOB_TAG: job.job_id})
-    record = Record(job)
+    record = JobRecord(job)
 
     def end(state: str, reason: str) -> None:
         ledger.update_job(
@@ -139,7 +139,7 @@ def record_job(
         later = f"; `rag jobs retry {job.job_id}` does the work then"
         reason = f"{error.message}{later if isinstance(error, BusyError) else ''}"
         end("failed", reason)
-        # the run's page begins with what a Failure says, with anything else in a stack
+        # the run's page shows the message of a Failure, but the stack of other exceptions
         raise dg.Failure(f"[{error.code}] {reason}") from error
     except dg.Failure as error:
         end("failed", error.description or str(error))
@@ -147,26 +147,26 @@ def record_job(
     except Exception as error:
         end("failed", f"{type(error).__name__}: {error}")
         raise
-    # Dagster's own interrupt, and the end of a generator that nobody reads on
+    # Dagster's interrupt, and GeneratorExit
     except BaseException:
         ledger.update_job(job.job_id, only_from=jobs.OPEN_STATES, state="cancelling")
         jobs.record_cancelled(job.job_id, ledger)
         raise
-    if not record.goes_on:
+    if not record.continues:
         end(record.state, record.reason)
 
 
 def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy) -> None:
-    """End jobs whose process is gone, and close the Dagster runs of what has ended: one left open
-    would hold the daemon's only slot.
+    """End jobs whose process is gone, and close the Dagster runs of ended jobs, which would
+    otherwise occupy the daemon's only slot.
     """
     jobs.end_orphans(ledger, policy)
     _settle_queue(instance, ledger)
-    for found in instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY)):
+    for found in instance.get_run_records(dg.RunsFilter(statuses=_UNFINISHED)):
         run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(jobs.JOB_TAG, ""))
         created = found.create_timestamp.timestamp()
         if job is None or _is_of_earlier_run(job, created):
-            # of one that was launched and has not started, when it was taken from the queue
+            # if it was launched but has not started: when it was dequeued
             began = found.start_time or found.update_timestamp.timestamp()
             if datetime.now(UTC).timestamp() - began > launchers.LAUNCH_SECONDS:
                 instance.report_run_failed(
@@ -174,7 +174,7 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
                     "the process of this run did not begin its work within"
                     f" {launchers.LAUNCH_SECONDS:.0f} s",
                 )
-        elif job.state in jobs.FINAL_STATES and not _goes_on(job, run, policy):
+        elif job.state in jobs.FINAL_STATES and not _is_still_working(job, run, policy):
             if job.state == "cancelled" or run.status == dg.DagsterRunStatus.CANCELING:
                 instance.report_run_canceled(run, "the job of this run was cancelled")
             else:
@@ -182,7 +182,7 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
 
 
 def _settle_queue(instance: dg.DagsterInstance, ledger: Ledger) -> None:
-    """Take jobs that have ended out of Dagster's queue, and end those whose run is over before it
+    """Remove ended jobs from Dagster's queue, and end queued jobs whose run finished before it
     began their work.
     """
     queued = dg.RunsFilter(job_name=WORK_JOB, statuses=[dg.DagsterRunStatus.QUEUED])
@@ -208,14 +208,14 @@ def _settle_queue(instance: dg.DagsterInstance, ledger: Ledger) -> None:
 
 
 def _is_of_earlier_run(job: Job, created: float) -> bool:
-    """True for a job that ended before the run was created: the run has the tag of the one that it
-    repeats, and no job of its own yet.
+    """True if the job ended before the run was created: a re-executed run has the tag of the first,
+    until it gets a job of its own.
     """
     return bool(job.ended_at) and datetime.fromisoformat(job.ended_at).timestamp() + 1 < created
 
 
-def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
-    """True while the process of a run is alive although its job has ended: it may be between the
+def _is_still_working(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
+    """True while the process of a run is alive although the job has ended: it may be between the
     jobs of two namespaces, or about to release after the last range.
     """
     if run.job_name == WORK_JOB and jobs.GONE not in job.reason:
@@ -224,24 +224,26 @@ def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
     return job.args.get("run_id") == run.run_id and jobs.at_work(job, policy.silent_seconds)
 
 
-def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """The namespaces for which something is running or queued. A run or backfill from the UI may
-    concern any namespace.
+def find_busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> set[str]:
+    """The namespaces with running or queued work; all of them for an active backfill and for a run
+    whose namespace is unknown.
     """
     found = {
         job.namespace
         for state in jobs.OPEN_STATES
         for job in ledger.jobs(state=state, limit=10_000)
     }
-    backfills = instance.get_backfills(limit=_BACKFILLS_LOOKED_AT)
+    backfills = instance.get_backfills(limit=_MAX_BACKFILLS)
     if any(
-        _moves(backfill.backfill_id, backfill.backfill_timestamp, instance)
+        _is_active(backfill.backfill_id, backfill.backfill_timestamp, instance)
         for backfill in backfills
-        if backfill.status.value in _BACKFILLING
+        if backfill.status.value in _OPEN_BACKFILLS
     ):
         return set(names)
-    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED, *_UNDER_WAY])):
-        concerned = concerns(run, ledger)
+    for run in instance.get_runs(
+        dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED, *_UNFINISHED])
+    ):
+        concerned = namespace_of_run(run, ledger)
         if concerned is None:
             return set(names)
         found.add(concerned)
@@ -249,64 +251,62 @@ def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> 
 
 
 def explain_backfills(instance: dg.DagsterInstance, ledger: Ledger) -> None:
-    """Say of the backfills that failed a short while ago which documents were not processed, and
-    why: Dagster counts a partition that nothing was made for as failed, without a word.
+    """Give recently failed backfills an error that lists the unprocessed documents with reasons;
+    Dagster itself only counts partitions without a materialisation as failed.
     """
-    for backfill in instance.get_backfills(limit=_BACKFILLS_LOOKED_AT):
+    for backfill in instance.get_backfills(limit=_MAX_BACKFILLS):
         ended = backfill.backfill_end_timestamp or 0.0
         recent = datetime.now(UTC).timestamp() - ended < BACKFILL_SECONDS
         if backfill.status.value != "COMPLETED_FAILED" or backfill.error or not recent:
             continue
         runs = instance.get_runs(dg.RunsFilter(tags={_BACKFILL_TAG: backfill.backfill_id}))
         run_ids = {run.run_id for run in runs}
-        told = [
+        reports = [
             _describe(job, ledger)
             for job in ledger.jobs(limit=10_000)
             if job.args.get("run_id") in run_ids and job.state != "done"
         ]
-        if told:
-            explain_backfill(instance, backfill, "\n\n".join(told))
+        if reports:
+            explain_backfill(instance, backfill, "\n\n".join(reports))
 
 
 def _describe(job: Job, ledger: Ledger) -> str:
-    """The reason of a job that did not end well, and its failed documents with their partitions."""
+    """The reason of an unsuccessful job, and its failed documents with their partitions."""
     failed = [
         f"- {item.source_uri}: [{item.code}] {item.reason} (partition {item.version_id})"
-        for item in ledger.failed_job_items(job.job_id)[:_DOCUMENTS_TOLD]
+        for item in ledger.failed_job_items(job.job_id)[:_MAX_DOCUMENTS]
     ]
     return "\n".join([f"job {job.job_id} is {job.state}: {job.reason}", *failed])
 
 
-def _moves(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> bool:
-    """True for an open backfill that was launched, or had a run that changed, a short while ago;
-    Dagster may keep one open for ever.
+def _is_active(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> bool:
+    """True if an open backfill was launched, or one of its runs changed, within BACKFILL_SECONDS;
+    Dagster may keep a backfill open for ever.
     """
     newest = instance.get_run_records(dg.RunsFilter(tags={_BACKFILL_TAG: backfill_id}), limit=1)
     changed_at = max([launched, *(record.update_timestamp.timestamp() for record in newest)])
     return datetime.now(UTC).timestamp() - changed_at < BACKFILL_SECONDS
 
 
-def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:
-    """The namespace that a run works for; empty when it leaves the work to jobs of its own; None
-    when it may be any.
-    """
+def namespace_of_run(run: dg.DagsterRun, ledger: Ledger) -> str | None:
+    """The namespace that a run works for; empty if it works through other jobs; None if unknown."""
     if run.job_name == "sync":
         return ""
     job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
-    # it may have more namespaces before it
+    # such a run may work on several namespaces in turn
     own = job is not None and job.args.get("run_id") == run.run_id
     return job.namespace if job is not None and not own else run.tags.get(NAMESPACE_TAG)
 
 
 def is_built_anyway(job: Job) -> bool:
-    """True for a job whose release is built even if nothing changed: a full one, or one without
-    deleted documents in its files.
+    """True if the job's release is built even if nothing changed: for a full build, and for a
+    deletion, whose documents must leave the files.
     """
     return bool(job.args.get("full")) or job.kind == "delete"
 
 
 def was_killed(run: dg.DagsterRun, ledger: Ledger) -> bool:
-    """True for a run that ended because its process disappeared, or that never began its work."""
+    """True if a run ended because its process disappeared, or never began its work."""
     job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
     return job is None or jobs.GONE in job.reason
 

@@ -1,4 +1,4 @@
-"""Checks of a published release that warn and hold nothing back: its canaries, and drift."""
+"""Checks of a published release that only warn: its canaries, and drift."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -57,15 +57,15 @@ def _check_drift(namespace: str, platform: Platform) -> dg.AssetCheckResult:
 
 
 def canaries_evaluation(namespace: str, platform: Platform) -> dg.AssetCheckEvaluation:
-    """The check `canaries` of a namespace as an event: planned by a run, it would show as failed
+    """The check `canaries` of a namespace as an event; if a run planned it, it would show as failed
     whenever a candidate is not published.
     """
-    return _evaluation("canaries", namespace, _guard(_check_canaries, namespace, platform))
+    return _evaluation("canaries", namespace, _run_guarded(_check_canaries, namespace, platform))
 
 
 def drift_evaluation(namespace: str, platform: Platform) -> dg.AssetCheckEvaluation:
-    """The check `drift` of a namespace as an event: a run of checks alone has no partition."""
-    return _evaluation("drift", namespace, _guard(_check_drift, namespace, platform))
+    """The check `drift` of a namespace as an event, as a run of only checks has no partition."""
+    return _evaluation("drift", namespace, _run_guarded(_check_drift, namespace, platform))
 
 
 def _evaluation(name: str, namespace: str, found: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
@@ -79,12 +79,10 @@ def _evaluation(name: str, namespace: str, found: dg.AssetCheckResult) -> dg.Ass
     )
 
 
-def _guard(
+def _run_guarded(
     check: Callable[[str, Platform], dg.AssetCheckResult], namespace: str, platform: Platform
 ) -> dg.AssetCheckResult:
-    """The result of a check, or a warning when it cannot be made: the release is published
-    already.
-    """
+    """The result of a check; any error becomes a warning, as the release is published already."""
     try:
         return check(namespace, platform)
     except Exception as error:  # noqa: BLE001 (a check that only warns must not fail a release)
@@ -104,7 +102,7 @@ _SIGNALS = {
     ),
 }
 
-with warnings.catch_warnings():  # partitioned checks are a preview, as those of the candidate are
+with warnings.catch_warnings():  # partitioned checks are a preview feature
     warnings.simplefilter("ignore", dg.PreviewWarning)
 
     @dg.multi_asset_check(
@@ -118,17 +116,17 @@ with warnings.catch_warnings():  # partitioned checks are a preview, as those of
     def signals(
         context: dg.AssetCheckExecutionContext, platform: Platform
     ) -> Iterator[dg.AssetCheckResult]:
-        """Check the run's library; without a partition, as "Execute all" on the page of checks
-        launches it, every published one.
+        """Check the library of the run's partition; without one ("Execute all" on the page of
+        checks) every published library.
         """
         store, ledger = platform.root.store, platform.root.ledger
         if context.has_partition_key:
             names = [context.partition_key]
-        else:  # it changes no library, so no release waits for it or follows it
+        else:  # changes no library, so no release needs to wait for it
             context.instance.add_run_tags(context.run.run_id, {NAMESPACE_TAG: ""})
             names = [name for name in ledger.namespaces() if current(store, name)]
         chosen = sorted(key.name for key in context.selected_asset_check_keys)
         found = [_SIGNALS[check][0](name, platform) for check in chosen for name in names]
         log_checks(context.op_execution_context, found)
-        # nothing: Dagster takes no result of a partitioned check from a run without a partition
+        # no result: Dagster accepts none of a partitioned check from a run without a partition
         yield from ()

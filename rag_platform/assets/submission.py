@@ -1,5 +1,5 @@
-"""Jobs as Dagster runs that a run launcher starts: the Dagster job `work`, and `python -m
-rag_platform.assets.submission JOB_ID`, which submits it to the instance.
+"""The Dagster job `work`, which carries out a job of the ledger in a run started by a run launcher,
+and `python -m rag_platform.assets.submission JOB_ID`, which submits it to the instance.
 """
 
 import sys
@@ -19,16 +19,18 @@ from rag_platform.processes.launchers import SUBMITTED
 from rag_platform.workspace import DataRoot
 
 
-class JobToDo(dg.Config):
+class WorkConfig(dg.Config):
     """The job of the ledger that a run of `work` carries out."""
 
     job_id: str
 
 
 @dg.op
-def carry_out(context: dg.OpExecutionContext, platform: Platform, config: JobToDo) -> None:
-    """Carry out a job of the ledger, and after the last range of a job that job, which releases."""
-    # loads all that jobs need
+def carry_out(context: dg.OpExecutionContext, platform: Platform, config: WorkConfig) -> None:
+    """Carry out a job of the ledger; after the last range of a job also that job, which
+    releases.
+    """
+    # imported late: it loads everything that jobs need
     from rag_platform.assets.launch import run_job
 
     ledger, process = platform.root.ledger, {**SUBMITTED, "run_id": context.run_id}
@@ -48,7 +50,6 @@ def carry_out(context: dg.OpExecutionContext, platform: Platform, config: JobToD
 
 @dg.job(name=WORK_JOB, description="Carries out one job of the ledger: `jobs.launcher: dagster`.")
 def work_job() -> None:
-    """The work of one job."""
     carry_out()
 
 
@@ -58,7 +59,7 @@ def submit_job(job_id: str) -> None:
     prepare(root.store)
     job = root.ledger.job(job_id)
     with dg.DagsterInstance.get() as instance, jobs.keep_heartbeat(job_id, root.ledger):
-        # all at once, so that each range is an unbroken one
+        # all at once, so that each range is contiguous
         instance.add_dynamic_partitions(
             document_versions.name or "", job.args.get("version_ids", [])
         )

@@ -13,7 +13,7 @@ import pytest
 from rag_platform.assets.evaluation import _compare, nightly_evaluation
 from rag_platform.assets.partitions import namespaces
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import concerns
+from rag_platform.assets.runs import namespace_of_run
 from rag_platform.errors import InputError
 from rag_platform.evaluation.results import ResultStore
 from rag_platform_tests.conftest import PORTS, Shelf
@@ -113,7 +113,7 @@ def test_checks_alone_look_at_every_published_library(
     result = job.execute_in_process(instance=instance, raise_on_error=False)
     assert result.success
     run = instance.get_run_by_id(result.run_id)
-    assert run is not None and concerns(run, shelved.ledger) == ""  # no release follows it
+    assert run is not None and namespace_of_run(run, shelved.ledger) == ""  # no release follows it
     (found,) = result.get_asset_check_evaluations()
     assert (found.partition, found.passed) == ("default", True)
     assert found.target_materialization_data is not None
