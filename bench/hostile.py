@@ -39,7 +39,7 @@ from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval.library import Library
 from rag_platform.server.tools import tools
-from rag_platform.server.worker_pool import SharedQuestions
+from rag_platform.server.worker_pool import QueryPool
 from rag_platform.storage.store import Store
 
 LATE = 0.25  # seconds after its deadline in which a question must have ended
@@ -399,7 +399,7 @@ def main() -> int:
         unlimited = Library(settings.model_copy(update={"limits": longer}), Store(settings.home))
         tool = next(
             item
-            for item in tools(library, settings.server, SharedQuestions(library, 1))
+            for item in tools(library, settings.server, QueryPool(library, 1))
             if item.definition.name.endswith("query")
         )
         answer(library, QueryRequest("warm up", NAMESPACE))

@@ -1,6 +1,4 @@
-"""For whom a message of the protocol is handled: the caller of its token, and the client that sent
-it.
-"""
+"""Determines the caller (by token) and the client of a protocol message."""
 
 from __future__ import annotations
 
@@ -21,39 +19,39 @@ from rag_platform.api.envelopes import failure
 from rag_platform.errors import RagError
 from rag_platform.observability import tracing
 from rag_platform.text.encoding import encodable_json
-from rag_platform.web.guards import note
+from rag_platform.web.guards import add_log_fields
 
 _STRUCTURED_SINCE = "2025-06-18"  # the first protocol with structured content in results
 _MAX_NAME = 80
 
 
 async def act_for_caller(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Handle a message for the caller whose token it carries; traces name the client."""
+    """Handle a message as the caller whose token it carries; traces record the client."""
     scope = ctx.request.scope if ctx.request is not None else {}
     caller = scope.get("caller", access.OWNER)
-    params = readable(ctx.params or {})
-    called = ctx.method == "tools/call"
-    tool = str(params.get("name", ""))[:_MAX_NAME] if called else ""
-    who = ctx.session.client_params
+    params = drop_lone_surrogates(ctx.params or {})
+    is_tool_call = ctx.method == "tools/call"
+    tool = str(params.get("name", ""))[:_MAX_NAME] if is_tool_call else ""
+    info = ctx.session.client_params
     client = tracing.Client(
         door="stdio" if ctx.request is None else "http",
-        name=who.client_info.name[:_MAX_NAME] if who else "",
-        version=who.client_info.version[:_MAX_NAME] if who else "",
+        name=info.client_info.name[:_MAX_NAME] if info else "",
+        version=info.client_info.version[:_MAX_NAME] if info else "",
         client_level=client_level(ctx),
         tool=tool,
         token_id=caller.token_id,
     )
-    arguments = params.get("arguments") if called else None
-    note(scope, mcp_method=ctx.method, tool=tool, client=client.name, arguments=arguments)
+    arguments = params.get("arguments") if is_tool_call else None
+    add_log_fields(scope, mcp_method=ctx.method, tool=tool, client=client.name, arguments=arguments)
     with access.acting_for(caller), tracing.for_client(client):
         return await call_next(replace(ctx, params=params) if ctx.params else ctx)
 
 
-def readable(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters without halves of surrogate pairs, which HTTP lets through in JSON."""
+def drop_lone_surrogates(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters without lone surrogates, which JSON over HTTP can contain."""
     try:
         orjson.dumps(params)
-    except TypeError:  # or a number above 64 bits, which stays
+    except TypeError:  # also for a number above 64 bits, which is kept
         with suppress(ValueError, RecursionError):
             changed: Mapping[str, Any] = encodable_json(params)
             return changed
@@ -61,8 +59,8 @@ def readable(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def client_level(context: ServerRequestContext[Any, Any]) -> str:
-    """L0 for protocols without structured content, L2 for a client that reads resources or shows
-    them as apps, else L1.
+    """L0: protocol without structured content; L2: client that reads resources or shows apps; else
+    L1.
     """
     if not is_version_at_least(context.protocol_version, _STRUCTURED_SINCE):
         return "L0"
@@ -72,12 +70,12 @@ def client_level(context: ServerRequestContext[Any, Any]) -> str:
 
 
 def refuse_scope(name: str, scope: str) -> CallToolResult | None:
-    """The result of a tool that the caller's token does not allow; None where it does."""
-    held = access.current().scope
+    """The error result if the caller's token does not allow a tool; else None."""
+    own_scope = access.current().scope
     if access.current().may(scope):
         return None
     error = RagError(
-        f"{name} needs a token with the scope {scope}, this one has {held}: ask the user for"
+        f"{name} needs a token with the scope {scope}, this one has {own_scope}: ask the user for"
         f" another (`rag token create NAME --scope {scope}`)",
         code="insufficient_scope",
         scope=scope,

@@ -1,5 +1,5 @@
-"""The files in which MCP clients name their servers: where each lies, and how an entry is put into
-one without touching anything else in it, comments included.
+"""The config files of MCP clients: where each is, and how to add a server to one without touching
+anything else in it, including comments.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rag_platform.config.settings import Settings
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.storage.store import write_text
 
-# a string, or a comment, or a comma before a closing bracket; only the first stays
+# a string (kept), a comment, or a comma before a closing bracket (both blanked)
 _JSONC = re.compile(
     r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[}\]])', re.DOTALL
 )
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # bare keys of TOML, and what clients put before tools
-_START_SECONDS = 60  # Codex gives a server 10 otherwise; a slow disk needs more for the first start
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # valid as a bare TOML key and as a prefix of tools
+_START_SECONDS = 60  # Codex's default of 10 is too short for a first start from a slow disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,19 @@ class Launch:
     env: Mapping[str, str]
 
     def entry(self, **more: Any) -> dict[str, Any]:
-        """It as clients write it."""
+        """The entry in a client's file."""
         return {**more, "command": self.command, "args": list(self.args), "env": dict(self.env)}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFile:
-    """A client's file and the table of servers in it; without a path it is only shown."""
+    """A client's config file and the key of its servers; without a path it can only be shown."""
 
     client: str
     path: Path | None
     section: str
-    more: Mapping[str, Any]  # what this client's entries have besides
-    restart: str  # what makes the client read it
+    more: Mapping[str, Any]  # additional fields of this client's entries
+    restart: str  # how to make the client read it
 
     @property
     def is_toml(self) -> bool:
@@ -56,7 +56,7 @@ class ClientFile:
         return self.path is not None and self.path.suffix == ".toml"
 
     def snippet(self, name: str, launch: Launch) -> str:
-        """The entry alone, as it would stand in the file."""
+        """The text of the entry alone."""
         entry = launch.entry(**self.more)
         if self.is_toml:
             return _toml(self.section, name, entry)
@@ -77,9 +77,8 @@ class ClientFile:
         return Launch(entry["command"], tuple(map(str, entry.get("args") or ())), env)
 
     def merge(self, name: str, launch: Launch) -> tuple[str, str]:
-        """(the text of the file as it is, with the entry in it); equal where it is there already.
-
-        Raises InputError `unreadable_file` for a file that is not what the client would read.
+        """(the file's text, its text with the entry); equal if the entry is there already. Raises
+        InputError `unreadable_file` for a file that the client could not read either.
         """
         assert self.path is not None
         before = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
@@ -95,7 +94,7 @@ class ClientFile:
         return before, after
 
     def write(self, text: str) -> None:
-        """Replace the file at once."""
+        """Replace the file atomically."""
         assert self.path is not None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.path.resolve(), text)
@@ -118,7 +117,7 @@ class ClientFile:
 
 
 def client_files(home: Path, folder: Path) -> dict[str, ClientFile]:
-    """The file of each client, for a user's home and the folder of a project."""
+    """client to its file, for a user's home and a project's folder."""
     if sys.platform == "darwin":
         support = home / "Library" / "Application Support"
     elif os.name == "nt":
@@ -165,7 +164,7 @@ def client_files(home: Path, folder: Path) -> dict[str, ClientFile]:
 
 
 def launch_of(settings: Settings, options: Sequence[str] = ()) -> Launch:
-    """How this installation is started over its data root and config, wherever a client runs."""
+    """How a client starts this installation with this data root and config, from any folder."""
     program = Path(sys.executable).with_name("rag.exe" if os.name == "nt" else "rag")
     start = (
         (str(program),) if program.is_file() else (sys.executable, "-m", "rag_platform.cli.main")
@@ -191,7 +190,7 @@ def _entries(parsed: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """The text as JSON of the same length: comments and trailing commas are blanks."""
+    """The text as JSON of the same length, with comments and trailing commas blanked."""
 
     def blank(match: re.Match[str]) -> str:
         return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
@@ -200,7 +199,7 @@ def _plain(text: str) -> str:
 
 
 def _put_json(text: str, section: str, name: str, entry: Mapping[str, Any]) -> str:
-    """The text with the entry in its section, in place of an earlier one."""
+    """The text with the entry in its section, replacing an earlier one."""
     text = text if text.strip() else "{}\n"
     root = _plain(text).index("{")
     members = {key: span for key, *span in _members(_plain(text), root)}
@@ -230,7 +229,7 @@ def _members(plain: str, start: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _insert(text: str, start: int, more: bool, key: str, value: Any, depth: int) -> str:
-    """The text with a member at the beginning of the object at `start`."""
+    """The text with a member inserted at the beginning of the object at `start`."""
     pad = "  " * depth
     member = f"\n{pad}{json.dumps(key)}: {_indent(value, depth)}{',' if more else ''}"
     rest = text[start + 1 :]
@@ -247,7 +246,7 @@ def _indent(value: Any, depth: int) -> str:
 
 
 def _put_toml(text: str, section: str, name: str, entry: Mapping[str, Any]) -> str:
-    """The text with the entry at its end, without an earlier one."""
+    """The text with the entry appended, and an earlier one removed."""
     own = re.compile(rf'\s*\[\s*{section}\s*\.\s*"?{re.escape(name)}"?\s*(\.[^\]]*)?\]')
     kept: list[str] = []
     inside = False
@@ -261,7 +260,7 @@ def _put_toml(text: str, section: str, name: str, entry: Mapping[str, Any]) -> s
 
 
 def _toml(section: str, name: str, entry: Mapping[str, Any]) -> str:
-    """A table and its `env`; JSON's strings, numbers and lists are TOML's too."""
+    """A table and its `env`; strings, numbers and lists have the same syntax in JSON and TOML."""
     lines = [f"[{section}.{name}]"]
     lines += [f"{key} = {_toml_value(value)}" for key, value in entry.items() if key != "env"]
     lines += ["", f"[{section}.{name}.env]"]

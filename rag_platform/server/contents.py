@@ -1,6 +1,6 @@
-"""What a server answers requests with: tools, resources, prompts, and the library they read.
+"""The contents of a server: tools, resources, prompts, and the library that they read.
 
-Importing this module takes longer than the rest of the server's start.
+This module is imported after the handshake, as that takes longer than the rest of the start.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from rag_platform.server.prompts import add_prompts
 from rag_platform.server.publications import Listeners, Publications
 from rag_platform.server.resources import ResourceRequests, add_resources
 from rag_platform.server.tools import tools
-from rag_platform.server.worker_pool import SharedQuestions
+from rag_platform.server.worker_pool import QueryPool
 
 if TYPE_CHECKING:
     from rag_platform.server.app import LibraryServer
 
 
 class Contents:
-    """The tools of a server by name, its resources and prompts, which are registered with it, and
-    who hears of publications.
+    """The tools of a server by name, its resources and prompts (registered with the server), and
+    the notifications about publications.
     """
 
     act_for_caller = staticmethod(act_for_caller)
 
     def __init__(self, server: LibraryServer, settings: ServerSettings, library: Library) -> None:
         self.library = library
-        self._questions = SharedQuestions(library, settings.processes)
+        self._questions = QueryPool(library, settings.processes)
         self.tools = {it.definition.name: it for it in tools(library, settings, self._questions)}
         listeners = Listeners()
         self.requests = ResourceRequests(library, listeners, server.list_resources)
@@ -45,7 +45,7 @@ class Contents:
     async def call(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> CallToolResult:
-        """The envelope of a call of one of the tools."""
+        """Call a tool for the current caller."""
         tool = self.tools[name]
         if (refused := refuse_scope(name, tool.spec.scope)) is not None:
             return refused
@@ -54,11 +54,11 @@ class Contents:
         return await tool.run(arguments, str(context.request_id), progress_of(context))
 
     async def announce(self) -> None:
-        """Read what other machines publish, and tell clients of every publication from now on."""
+        """Follow other machines' publications, and notify clients of every publication."""
         with following(self.library.settings):
             await self._publications.announce()
 
     def close(self) -> None:
-        """End the processes and close the releases."""
+        """Kill the child processes and close the releases."""
         self._questions.close()
         self.library.close()

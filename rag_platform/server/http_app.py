@@ -31,13 +31,12 @@ from rag_platform.web.site import Site
 
 
 @dataclass(slots=True)
-class KnownUser:
-    """Tells the SDK whose token a request carries: it ties sessions to that user."""
+class UserMiddleware:
+    """Sets the user of a request for the SDK, which binds sessions to users."""
 
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on as that user."""
         if (caller := scope.get("caller")) is not None:
             token = AccessToken(token="", client_id=caller.token_id, scopes=[caller.scope])
             scope["user"] = AuthenticatedUser(token)
@@ -45,9 +44,8 @@ class KnownUser:
 
 
 def build_app(server: LibraryServer, settings: Settings) -> Starlette:
-    """The application over a server.
-
-    Raises ConfigError where it would listen to other machines without asking for a token.
+    """The ASGI application of a server. Raises ConfigError if it would listen to other machines
+    without requiring a token.
     """
     http = settings.server.http
     inner = server.streamable_http_app(
@@ -56,7 +54,7 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
         max_request_body_size=http.max_body_bytes,
         session_idle_timeout=http.session_idle_seconds,
         max_sessions=http.max_sessions,
-        # KnownHosts checks every path, and says what to do
+        # KnownHosts checks every path, with a helpful message
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 
@@ -66,7 +64,7 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
     routes: list[BaseRoute] = [*inner.routes, Route(HEALTH_PATH, health)]
     metadata_url = ""
     if http.oauth.issuer:
-        # the SDK's settings keep an address without a path as it is, and issuers are compared whole
+        # the SDK's settings model does not append a slash to the issuer, which is compared exactly
         oauth = AuthSettings.model_validate(
             {
                 "issuer_url": http.oauth.issuer,
@@ -83,7 +81,7 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
     routes.append(Mount("/", create_app(Site(settings, server.library), guarded=False)))
     middleware = [
         *guards(settings, metadata_url),
-        Middleware(KnownUser),
+        Middleware(UserMiddleware),
         Middleware(AuthContextMiddleware),
     ]
     return Starlette(
@@ -92,9 +90,9 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
 
 
 def serve_http(settings: Settings) -> None:
-    """Answer over HTTP until the process is told to stop; requests that run then may end."""
+    """Serve over HTTP until the process is told to stop; running requests are finished."""
     set_up_process(settings)
     server = build_server(settings)
     app = build_app(server, settings)
-    # where it cannot listen it ends at once
+    # preloads only after listening succeeded, so that a failure ends the process at once
     serve_app(app, settings.server.http, MCP_PATH, lambda _: server.preload(server.library))

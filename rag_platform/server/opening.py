@@ -1,4 +1,4 @@
-"""Opens what a server reads, and loads beside it what its first question needs."""
+"""Opens the library of a server, and preloads what its first question needs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import import_embedder, warm
 from rag_platform.storage.store import Store
 
-# After this time a thread that computes passes the interpreter on. The default, 5 ms and five times
-# for an answer, keeps the other processes waiting for their next question (2 cores, 8 clients: 1.5
-# times the answers of one client; with 1 ms 1.8 times).
+# The interpreter's switch interval. With the default of 5 ms, of which an answer takes five, the
+# other processes wait for their next question (2 cores, 8 clients: 1.5 times the answers of one
+# client; with 1 ms 1.8 times).
 SWITCH_SECONDS = 0.001
 
 
 def set_up_process(settings: Settings) -> None:
-    """Prepare threads, logs and traces of a process that serves."""
+    """Set up threads, logs and traces of a server process."""
     sys.setswitchinterval(SWITCH_SECONDS)
     setup_logging(Store.of(settings).logs_dir)
     otlp.setup(settings.observability.otlp)
 
 
 def open_library(settings: Settings, *, preloaded: threading.Event | None = None) -> Library:
-    """The library of a data root. With an event it is preloaded as well, beside the checks of the
-    strategies and what the caller does next. Raises ConfigError for a strategy that cannot be used.
+    """The library of a data root. With an event it is also preloaded in a thread, which sets the
+    event when done. Raises ConfigError for a strategy that cannot be used.
     """
     store = Store.of(settings)
     library = Library(settings, store, LedgerView(store))
@@ -48,7 +48,7 @@ def open_library(settings: Settings, *, preloaded: threading.Event | None = None
 
 
 def preload(library: Library, ready: threading.Event) -> None:
-    """Load in a thread what the first question needs; then it is `ready`."""
+    """Load what the first question needs in a thread, which then sets `ready`."""
 
     def load() -> None:
         try:

@@ -19,13 +19,13 @@ from rag_platform.text.plurals import pluralise
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what Claude Desktop and others accept
 _SECONDS = 120.0
-# what clients hand on of their own environment
+# variables that clients pass on from their own environment
 _INHERITED = ("HOME", "PATH", "LANG", "TMPDIR", "APPDATA", "LOCALAPPDATA", "SYSTEMROOT", "TEMP")
 
 
 @dataclass
 class Probe:
-    """What came of starting a server: figures, and what is wrong."""
+    """The result of starting a server: figures, and problems."""
 
     seconds: float = 0.0  # from the start of the process to the answer to `initialize`
     server: str = ""
@@ -34,7 +34,6 @@ class Probe:
     problems: list[str] = field(default_factory=list)
 
     def markdown(self, command: str) -> str:
-        """The report, for people."""
         lines = [f"started: {command}"]
         if self.server:
             lines += [
@@ -49,8 +48,8 @@ class Probe:
 
 
 def probe(launch: Launch, folder: Path) -> Probe:
-    """Start the server in `folder` with the environment of its entry, ask for its tools and
-    libraries, and end it; never raises for what is wrong with the server.
+    """Start the server in `folder` with the environment of its entry, list its tools and libraries,
+    and stop it; everything wrong with the server becomes a problem.
     """
     found = Probe()
     if shutil.which(launch.command) is None:
@@ -60,13 +59,13 @@ def probe(launch: Launch, folder: Path) -> Probe:
         return found
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8") as log:
         try:
-            anyio.run(_talk, launch, folder, found, log)
-        except Exception as error:  # noqa: BLE001 (whatever a server does wrong is a finding)
+            anyio.run(_query_server, launch, folder, found, log)
+        except Exception as error:  # noqa: BLE001 (any failure of the server is a finding)
             log.seek(0)
-            said = [line for line in log.read().splitlines() if line.strip()][-5:]
+            last_lines = [line for line in log.read().splitlines() if line.strip()][-5:]
             found.problems.append(
-                f"the server did not answer ({_first(error)}); it printed last:"
-                + "".join(f"\n           {line[:300]}" for line in said or ["nothing"])
+                f"the server did not answer ({_describe_innermost(error)}); it printed last:"
+                + "".join(f"\n           {line[:300]}" for line in last_lines or ["nothing"])
             )
     if bad := [name for name in found.tools if not TOOL_NAME.fullmatch(name)]:
         found.problems.append(
@@ -77,7 +76,7 @@ def probe(launch: Launch, folder: Path) -> Probe:
     return found
 
 
-async def _talk(launch: Launch, folder: Path, found: Probe, log: Any) -> None:
+async def _query_server(launch: Launch, folder: Path, found: Probe, log: Any) -> None:
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
@@ -108,7 +107,7 @@ async def _talk(launch: Launch, folder: Path, found: Probe, log: Any) -> None:
             ]
 
 
-def _first(error: BaseException) -> str:
-    """The innermost error of a group, in words."""
+def _describe_innermost(error: BaseException) -> str:
+    """Type and message of the innermost error of a group."""
     error = innermost(error)
     return f"{type(error).__name__}: {error}".strip(": ")

@@ -1,4 +1,4 @@
-"""Prompts that a user picks in a client: what an assistant is to do with the library."""
+"""MCP prompts, which a user picks in a client: instructions for working with the library."""
 
 from __future__ import annotations
 

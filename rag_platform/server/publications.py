@@ -1,4 +1,4 @@
-"""Tells clients that the library changed: a release was published, and with it documents."""
+"""Notifies clients of published releases and of the documents that changed with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rag_platform.retrieval.library import Library
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0  # between two looks at which releases are published
+POLL_SECONDS = 1.0  # between two checks for published releases
 
 
 class Listeners:
@@ -28,24 +28,23 @@ class Listeners:
         self._uris: weakref.WeakKeyDictionary[Connection, set[str]] = weakref.WeakKeyDictionary()
 
     def add(self, session: ServerSession, uri: str = "") -> None:
-        """Remember the connection of a request, and the URI that it subscribes to."""
+        """Add the connection of a request, and a URI that it subscribes to."""
         self._uris.setdefault(_connection(session), set()).update([uri] if uri else [])
 
     def remove(self, session: ServerSession, uri: str) -> None:
-        """Forget a subscription."""
         self._uris.get(_connection(session), set()).discard(uri)
 
-    async def tell(self, uris: set[str]) -> None:
-        """Tell every client that the list changed, and which of its URIs did."""
+    async def notify(self, uris: set[str]) -> None:
+        """Notify every client that the list changed, and of its changed URIs."""
         for connection, wanted in list(self._uris.items()):
-            with suppress(Exception):  # one that is gone must not keep the others waiting
+            with suppress(Exception):  # a closed connection must not block the others
                 await connection.send_resource_list_changed()
                 for uri in sorted(wanted & uris):
                     await connection.send_resource_updated(uri)
 
 
 def _connection(session: ServerSession) -> Connection:
-    """What outlives the request that a session stands for."""
+    """The connection, which outlives the session of a request."""
     return session._connection
 
 
@@ -54,20 +53,20 @@ class Publications:
 
     def __init__(self, library: Library, bus: SubscriptionBus, listeners: Listeners) -> None:
         self._library = library
-        self._bus = bus  # of clients that listen, as the protocol has it since 2026-07-28
-        self._listeners = listeners  # the others
+        self._bus = bus  # for clients since protocol 2026-07-28
+        self._listeners = listeners  # for older clients
         self._known = self._read_published()
 
     async def announce(self) -> None:
-        """Announce every publication from now on."""
+        """Announce every publication until cancelled."""
         while True:
             await anyio.sleep(POLL_SECONDS)
             try:
-                await self._look()
+                await self._check()
             except (RagError, OSError) as error:
                 log.warning("whether releases were published cannot be told: %s", error)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         before, self._known = self._known, self._read_published()
         if before == self._known:
             return
@@ -75,7 +74,7 @@ class Publications:
         await self._bus.publish(ResourcesListChanged())
         for uri in sorted(uris):
             await self._bus.publish(ResourceUpdated(uri=uri))
-        await self._listeners.tell(uris)
+        await self._listeners.notify(uris)
 
     def _read_published(self) -> dict[str, str]:
         """Namespace to release_id."""
@@ -99,7 +98,7 @@ class Publications:
         return uris
 
     def _versions(self, namespace: str, release_id: str | None) -> set[str]:
-        """The version_ids of a release, empty for one that is no longer kept."""
+        """The version_ids of a release; empty if it is no longer kept."""
         with suppress(RagError):
             if release_id is not None:
                 return set(manifest_of(self._library.store, namespace, release_id).versions)

@@ -1,5 +1,5 @@
-"""Resources: documents, passages and pictures by the URIs that results name, a list of the
-documents, and what completes ids and names.
+"""MCP resources: documents, passages and pictures by their URIs, the list of documents,
+subscriptions, and completion of ids and names.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from rag_platform.observability import tracing
 from rag_platform.retrieval.library import Library
 from rag_platform.server.publications import Listeners
 
-PAGE = 100  # documents of a page of resources/list
-_COMPLETED = 100  # values that the protocol lets a completion have
-_ID_CHARS = 5  # of a chunk id before it is completed: there are too many
+PAGE = 100  # documents per page of resources/list
+_COMPLETED = 100  # the protocol's limit of values in a completion
+_ID_CHARS = 5  # of a chunk id before it is completed, as there are many
 
 ReadT = TypeVar("ReadT")
 
@@ -59,7 +59,7 @@ def add_resources(server: MCPServer[Any], library: Library) -> None:
         mime_type="text/markdown",
     )
     def document(doc_id: str) -> str:
-        return _read(library, "resource.document", lambda: document_text(library, doc_id))
+        return _read_traced(library, "resource.document", lambda: document_text(library, doc_id))
 
     @server.resource(
         "chunk://{chunk_id}",
@@ -69,7 +69,7 @@ def add_resources(server: MCPServer[Any], library: Library) -> None:
         mime_type="text/markdown",
     )
     def chunk(chunk_id: str) -> str:
-        return _read(library, "resource.chunk", lambda: chunk_text(library, chunk_id))
+        return _read_traced(library, "resource.chunk", lambda: chunk_text(library, chunk_id))
 
     @server.resource(
         "asset://{asset_id}",
@@ -83,9 +83,7 @@ def add_resources(server: MCPServer[Any], library: Library) -> None:
 
 
 def document_text(library: Library, doc_id: str) -> str:
-    """The text of a document of any namespace; ids are unique over all of them. Raises
-    NotFoundError.
-    """
+    """The text of a document of any namespace. Raises NotFoundError."""
     namespace = passages.find_document_namespace(library, doc_id)
     if namespace is None:
         raise NotFoundError(f"no published document {doc_id[:80]!r}", code="unknown_document")
@@ -99,8 +97,6 @@ def chunk_text(library: Library, chunk_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PictureBytes:
-    """The bytes of a picture and their type."""
-
     content: bytes
     mime: str
 
@@ -112,16 +108,16 @@ def read_picture(library: Library, asset_id: str) -> PictureBytes:
         found = passages.read_asset(library, asset_id)
         return PictureBytes(found.path.read_bytes(), found.mime)
 
-    return _read(library, "resource.asset", read)
+    return _read_traced(library, "resource.asset", read)
 
 
-def _read(library: Library, name: str, read: Callable[[], ReadT]) -> ReadT:
+def _read_traced(library: Library, name: str, read: Callable[[], ReadT]) -> ReadT:
     trace_id = ""
     try:
         with tracing.trace("tool", logs_dir=library.store.logs_dir) as trace, tracing.span(name):
             trace_id = trace.trace_id
             return read()
-    except RagError as error:  # behind the trace, to which the protocol's errors are none of ours
+    except RagError as error:  # outside the trace, which must record the original error
         part = failure(error, trace_id)["error"]
         kind = ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError
         raise kind(f"{part['code']}: {part['message']}") from error
@@ -131,8 +127,8 @@ def _read(library: Library, name: str, read: Callable[[], ReadT]) -> ReadT:
 
 
 def list_page(library: Library, cursor: str | None) -> tuple[list[Resource], str | None]:
-    """(a page of the published documents as resources, the cursor of the next one). Raises
-    InputError `bad_cursor`.
+    """(a page of the published documents as resources, the next page's cursor). Raises InputError
+    `bad_cursor`.
     """
     namespace, after = read_cursor(cursor, (str, str)) if cursor is not None else ("", "")
     page: list[Resource] = []
@@ -149,7 +145,7 @@ def list_page(library: Library, cursor: str | None) -> tuple[list[Resource], str
 
 
 def _documents(library: Library, namespace: str, after: str) -> Iterator[Document]:
-    """The documents of a namespace above an id, by id, without deleted ones."""
+    """The documents of a namespace with larger ids than `after`, by id, without deleted ones."""
     while True:
         with library.lease(namespace) as lease:
             hidden = library.hidden_names(lease)
@@ -171,8 +167,8 @@ def _resource(namespace: str, document: Document) -> Resource:
     )
 
 
-def may_hear(library: Library, uri: str) -> bool:
-    """False for changes of a document that a caller of certain namespaces may not see."""
+def may_subscribe(library: Library, uri: str) -> bool:
+    """False if the caller may not see the document of this URI."""
     if access.current().namespaces is None:
         return True
     scheme, _, doc_id = uri.partition("://")
@@ -180,18 +176,20 @@ def may_hear(library: Library, uri: str) -> bool:
 
 
 class ResourceRequests:
-    """The requests about resources and their names that the SDK's server does not answer itself."""
+    """Handlers of the requests about resources and completion that the SDK's server does not handle
+    itself.
+    """
 
     def __init__(
         self, library: Library, listeners: Listeners, fixed: Callable[[], Awaitable[list[Resource]]]
     ) -> None:
         self._library, self._listeners = library, listeners
-        self._fixed = fixed  # what was registered under an address of its own; on the first page
+        self._fixed = fixed  # resources registered with fixed URIs, listed on the first page
 
     async def list(
         self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
-        """A page of documents; its client hears of changes from then on."""
+        """A page of documents; from then on the client is notified of changes."""
         self._listeners.add(context.session)
         page, cursor = await anyio.to_thread.run_sync(
             list_page, self._library, params.cursor if params else None
@@ -202,15 +200,15 @@ class ResourceRequests:
         return ListResourcesResult(resources=[*fixed, *page], next_cursor=cursor)
 
     async def picture(self, asset_id: str) -> ReadResourceContents:
-        """A picture with the type of its bytes. Raises ResourceNotFoundError."""
+        """A picture with its MIME type. Raises ResourceNotFoundError."""
         found = await anyio.to_thread.run_sync(read_picture, self._library, asset_id)
         return ReadResourceContents(content=found.content, mime_type=found.mime)
 
     async def subscribe(
         self, context: ServerRequestContext[Any], params: SubscribeRequestParams
     ) -> EmptyResult:
-        """Tell the client when this resource changes."""
-        if not may_hear(self._library, uri := str(params.uri)):
+        """Notify the client when this resource changes."""
+        if not may_subscribe(self._library, uri := str(params.uri)):
             raise MCPError(INVALID_PARAMS, f"no published document {uri[:80]!r}")
         self._listeners.add(context.session, uri)
         return EmptyResult()
@@ -218,7 +216,6 @@ class ResourceRequests:
     async def unsubscribe(
         self, context: ServerRequestContext[Any], params: UnsubscribeRequestParams
     ) -> EmptyResult:
-        """No longer."""
         self._listeners.remove(context.session, str(params.uri))
         return EmptyResult()
 
@@ -228,16 +225,16 @@ class ResourceRequests:
         context: ServerRequestContext[Any],
         params: SubscriptionsListenRequestParams,
     ) -> Any:
-        """A stream of changes, those left out that the caller may not hear of."""
+        """A stream of changes, without documents that the caller may not see."""
         wanted = params.notifications.resource_subscriptions or []
-        heard = [uri for uri in wanted if may_hear(self._library, uri)]
-        changed = params.notifications.model_copy(update={"resource_subscriptions": heard})
+        allowed = [uri for uri in wanted if may_subscribe(self._library, uri)]
+        changed = params.notifications.model_copy(update={"resource_subscriptions": allowed})
         return await inner(context, params.model_copy(update={"notifications": changed}))
 
     async def complete(
         self, context: ServerRequestContext[Any], params: CompleteRequestParams
     ) -> CompleteResult:
-        """What the argument of a template or prompt may be."""
+        """Completions of an argument of a template or prompt."""
         values = await anyio.to_thread.run_sync(
             complete_value, self._library, params.argument, params.context
         )
@@ -253,27 +250,27 @@ class ResourceRequests:
 def complete_value(
     library: Library, argument: CompletionArgument, context: CompletionContext | None
 ) -> list[str]:
-    """What an argument of a template or prompt may be, as far as it is written; chunk ids from
-    their first letters on.
+    """The values with which an argument of a template or prompt may go on; doc_ids that only
+    contain the text come last, and chunk ids need _ID_CHARS characters.
     """
-    begun = argument.value
+    prefix = argument.value
     chosen = (context.arguments or {}).get("collection") if context is not None else None
     names = [name for name in library.namespaces() if chosen in (None, "", name)]
     if argument.name == "collection":
         found: Sequence[str] = library.namespaces()
     elif argument.name == "doc_id":
         found = [it.doc_id for name in names for it in _documents(library, name, "")]
-        inside = [doc_id for doc_id in found if begun.lower() in doc_id]
-        return sorted(inside, key=lambda doc_id: (not doc_id.startswith(begun), doc_id))
+        inside = [doc_id for doc_id in found if prefix.lower() in doc_id]
+        return sorted(inside, key=lambda doc_id: (not doc_id.startswith(prefix), doc_id))
     elif argument.name == "tag":
         found = [tag for name in names for it in _documents(library, name, "") for tag in it.tags]
     elif argument.name == "since":
         found = [release for name in names for release in _dates(library, name)]
-    elif argument.name == "chunk_id" and len(begun) >= _ID_CHARS:
-        found = [chunk_id for name in names for chunk_id in _chunk_ids(library, name, begun)]
+    elif argument.name == "chunk_id" and len(prefix) >= _ID_CHARS:
+        found = [chunk_id for name in names for chunk_id in _chunk_ids(library, name, prefix)]
     else:
         found = []
-    return sorted({value for value in found if value.startswith(begun)})
+    return sorted({value for value in found if value.startswith(prefix)})
 
 
 def _dates(library: Library, namespace: str) -> list[str]:
@@ -283,9 +280,9 @@ def _dates(library: Library, namespace: str) -> list[str]:
     return [manifest.created_at[:10] for manifest in list_heads(library.store, namespace)]
 
 
-def _chunk_ids(library: Library, namespace: str, begun: str) -> list[str]:
+def _chunk_ids(library: Library, namespace: str, prefix: str) -> list[str]:
     with library.lease(namespace) as lease:
-        bounds = (begun, f"{begun}\U0010ffff")
+        bounds = (prefix, f"{prefix}\U0010ffff")
         found = lease.release.catalog.chunk_ids("chunk_id >= ? AND chunk_id < ?", bounds)
         hidden = library.hidden_chunks(lease)
     return [chunk_id for chunk_id in found if chunk_id not in hidden]

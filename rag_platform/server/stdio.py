@@ -1,7 +1,7 @@
-"""Standard input and output as a transport that answers what it cannot read.
+"""A stdio transport that answers invalid lines with an error.
 
-The SDK drops a line that is no message, and its client waits for good. Models that cut an emoji in
-two, for one, make lines that strict parsers refuse.
+The SDK drops a line that is not a valid message, and its client waits forever. Such lines occur,
+for example when a model cuts an emoji in two, which strict JSON parsers refuse.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rag_platform.text.encoding import encodable_json
 
 @asynccontextmanager
 async def readable_stdio() -> AsyncIterator[tuple[Any, Any]]:
-    """The streams of `stdio_server`, in whose first one there are messages only."""
+    """The streams of `stdio_server`; the first one yields only valid messages."""
     async with stdio_server() as (read, write), anyio.create_task_group() as tasks:
         send, receive = create_context_streams[SessionMessage | Exception](0)
 
         async def pass_on() -> None:
             async with send:
                 async for item in read:
-                    message = read_again(item) if isinstance(item, Exception) else item
+                    message = reparse(item) if isinstance(item, Exception) else item
                     if isinstance(message, JSONRPCError):
                         await write.send(SessionMessage(message))
                     else:
@@ -41,13 +41,13 @@ async def readable_stdio() -> AsyncIterator[tuple[Any, Any]]:
         tasks.cancel_scope.cancel()
 
 
-def read_again(error: Exception) -> SessionMessage | JSONRPCError:
-    """The message of a line that could not be read, without halves of surrogate pairs; else the
-    error that answers it, under its id where it has one.
+def reparse(error: Exception) -> SessionMessage | JSONRPCError:
+    """The message of a rejected line after removing lone surrogates; if it is still invalid the
+    error to answer with, under the message's id if it has one.
     """
     found: Any = None
     with suppress(ValueError, RecursionError):
-        found = _value_of(error)
+        found = _parse_rejected(error)
         message = jsonrpc_message_adapter.validate_python(encodable_json(found), by_name=False)
         return SessionMessage(message)
     number = found.get("id") if isinstance(found, dict) else None
@@ -62,8 +62,8 @@ def read_again(error: Exception) -> SessionMessage | JSONRPCError:
     )
 
 
-def _value_of(error: Exception) -> Any:
-    """The JSON value that was no message. Raises ValueError or RecursionError where it is none."""
+def _parse_rejected(error: Exception) -> Any:
+    """The JSON value of a rejected line. Raises ValueError or RecursionError if it is not JSON."""
     if not isinstance(error, ValidationError):
         raise ValueError("not what a parser raises")
     for part in error.errors():

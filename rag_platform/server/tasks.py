@@ -1,8 +1,8 @@
-"""Jobs as tasks of the protocol: its extension of 2026-07-28, for clients that declare it.
+"""Jobs as tasks of the protocol's extension of 2026-07-28, for clients that declare it.
 
-A call that starts a job answers with a task at once, whose id is the job's. The client asks for it
-until it has ended, and gets what the call would have answered had it waited. A task needs nothing
-of the server but the ledger, so another process, or the next one, knows it too.
+A call that starts a job returns a task at once, whose id is the job's. The client polls it until it
+has ended, and then gets the result of the call. Tasks are read from the ledger, so they work across
+server processes and restarts.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 _VERSIONS = frozenset({"2026-07-28"})
 _STATUS = {"done": "completed", "partly": "completed", "failed": "completed"}
-_STATUS |= {"cancelled": "cancelled"}  # of a job that goes on: working
+_STATUS |= {"cancelled": "cancelled"}  # all other states: working
 _POLL_MS = 1000
 
 
 class TaskParams(RequestParams):
-    """Which task is meant; what a client answers to questions is not read, for no job asks any."""
+    """The id of a task; other parameters are ignored."""
 
     task_id: str
 
 
 class JobTasks(Extension):
-    """Tasks over the jobs that the server's tools start."""
+    """Tasks for the jobs that the server's tools start."""
 
     identifier = "io.modelcontextprotocol/tasks"
 
@@ -57,7 +57,6 @@ class JobTasks(Extension):
         self._starting = starting
 
     def methods(self) -> Sequence[MethodBinding]:
-        """What a client asks of a task."""
         return [
             MethodBinding(f"tasks/{name}", TaskParams, handler, _VERSIONS)
             for name, handler in (
@@ -73,7 +72,7 @@ class JobTasks(Extension):
         ctx: ServerRequestContext[Any, Any],
         call_next: CallNext,
     ) -> HandlerResult:
-        """The result of a call, or the task of the job that it started."""
+        """The result of a call, or a task if it started a job."""
         result = await call_next(ctx)
         if params.name not in self._starting or not self._is_spoken(ctx):
             return result
@@ -102,8 +101,8 @@ class JobTasks(Extension):
         return EmptyResult()
 
     async def _job(self, ctx: ServerRequestContext[Any, Any], params: TaskParams) -> CallToolResult:
-        """What the tool says of the job. Raises MCPError for a client that does not speak tasks, a
-        header that names another one, and a job that the caller does not see.
+        """The result of the tool get_job. Raises MCPError for a client without this extension, a
+        header that names another task, and a job that the caller may not see.
         """
         if not self._is_spoken(ctx):
             needed: dict[str, Any] = {"extensions": {self.identifier: {}}}
@@ -149,7 +148,7 @@ def _error(result: CallToolResult) -> dict[str, Any]:
 
 
 def _task(job: dict[str, Any]) -> dict[str, Any]:
-    """A job as the protocol tells tasks; it is kept as long as the ledger."""
+    """A job as a task, without expiry."""
     created = datetime.fromisoformat(job["created_at"])
     stage = f"{job['stage']}: {job['done']} of {job['total']}" if job["total"] else job["stage"]
     return {

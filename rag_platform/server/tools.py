@@ -6,7 +6,7 @@ from rag_platform.config.settings import ServerSettings
 from rag_platform.retrieval.library import Library
 from rag_platform.server.library_tools import proving, querying, reading, showing, writing
 from rag_platform.server.library_tools.definition import Call, LibraryTool, ToolSpec
-from rag_platform.server.worker_pool import SharedQuestions
+from rag_platform.server.worker_pool import QueryPool
 
 __all__ = ["SPECS", "LibraryTool", "tools"]
 
@@ -19,9 +19,7 @@ SPECS: tuple[ToolSpec, ...] = (
 )
 
 
-def tools(
-    library: Library, settings: ServerSettings, questions: SharedQuestions
-) -> list[LibraryTool]:
+def tools(library: Library, settings: ServerSettings, questions: QueryPool) -> list[LibraryTool]:
     """The tools that the settings allow."""
     service = Call(library, questions)
     return [

@@ -1,14 +1,13 @@
-"""Answers questions in several processes when many come at once.
+"""Answers questions in several processes under load.
 
-The interpreter lets one thread of a process compute at a time, so eight clients of one process get
-no more answers than one client does. Where questions keep meeting each other, further processes
-are started, up to one for each core; each answers one question at a time, and ends when it has had
-none for a while. As soon as there are as many as may answer, the server only hands questions on:
-the others would wait for its interpreter otherwise (2 cores, 8 clients: 1.7 to 1.8 times the
-answers of one client, 1.6 times with the server answering too).
+Because of the GIL, one process gives eight clients no more answers than one client. While questions
+keep colliding, further processes are started, up to one per core; each answers one question at a
+time, and ends after being idle for a while. At the maximum number of processes, the server itself
+only dispatches, as the others would wait for its interpreter otherwise (2 cores, 8 clients: 1.7 to
+1.8 times the answers of one client, 1.6 times with the server answering too).
 
-Questions that wait for a model elsewhere, or for a large one here, are answered in the server: they
-leave its processor free, or would load that model once more.
+Questions that wait for a remote model, or for a large local one, are answered in the server: they
+leave its processor idle, or would load that model again.
 """
 
 from __future__ import annotations
@@ -42,75 +41,75 @@ from rag_platform.storage.store import Store
 
 log = logging.getLogger(__name__)
 
-MAX_PROCESSES = 4  # that answer, unless the settings say more
+MAX_PROCESSES = 4  # unless the settings say more
 IDLE_SECONDS = 60.0
-# A process is started when this many questions met another one within this many seconds.
-_MET, _MET_SECONDS = 16, 10.0
-_PAUSE_SECONDS = 60.0  # after a process could not be started
+# A process is started after this many questions collided with another within this many seconds.
+_COLLISIONS, _COLLISION_SECONDS = 16, 10.0
+_PAUSE_SECONDS = 60.0  # after a process failed to start
 _START_SECONDS = 120.0
-# A question waits no longer for a place: what occupies them may be loading something.
-_PATIENCE_SECONDS = 1.0
+# A question waits no longer for a slot: the others may be loading something.
+_SLOT_WAIT_SECONDS = 1.0
 _GRACE_SECONDS = 5.0
 
 Answer = tuple[Any, str, list[str]]  # data, trace_id of the work or empty, warnings
 
 
 @dataclass(eq=False)
-class _Place:
-    """Where questions are answered: in the server (`child` is None) or in a process of its own."""
+class _Slot:
+    """A process that answers questions: the server itself (`child` is None) or a child."""
 
     child: Child | None = None
-    questions: int = 0  # that it has now
-    active: float = field(default_factory=time.monotonic)  # when it got or answered one
+    questions: int = 0  # in progress or queued
+    active: float = field(default_factory=time.monotonic)  # when it last got or answered one
     caches: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A question for another process."""
+    """A question for a child process."""
 
     request: QueryRequest
     detail: str
-    running: int  # questions of the whole server, this one included
+    running: int  # questions of the whole server, including this one
     request_id: str | None
     client: tracing.Client | None
     caller: access.Caller
 
 
-class SharedQuestions:
-    """Answers a server's questions; safe for any number of threads."""
+class QueryPool:
+    """Answers a server's questions; thread-safe."""
 
     def __init__(
         self, library: Library, processes: int = 0, *, idle_seconds: float = IDLE_SECONDS
     ) -> None:
         self._library = library
-        self._most = processes or min(usable_processors(), MAX_PROCESSES)
+        self._max_processes = processes or min(usable_processors(), MAX_PROCESSES)
         self._idle_seconds = idle_seconds
         self._changed = threading.Condition()
-        self._places = [_Place()]  # the server itself first
-        self._met: deque[float] = deque(maxlen=_MET)
+        self._slots = [_Slot()]  # the server itself first
+        self._collisions: deque[float] = deque(maxlen=_COLLISIONS)
         self._starting = False
-        self._not_before = 0.0
+        self._no_start_before = 0.0
         self._closed = False
-        self._longest = 0.0  # seconds that a question may take
+        self._longest = 0.0  # the largest time limit of a question so far, in seconds
 
     @property
     def processes(self) -> int:
-        """How many processes there are now, the server included."""
-        return len(self._places)
+        """The current number of processes, including the server."""
+        return len(self._slots)
 
     def cache_figures(self) -> list[Json]:
-        """`Library.cache_figures` of each other process after its last question."""
-        return [place.caches for place in self._places if place.caches]
+        """`Library.cache_figures` of each child process after its last question."""
+        return [slot.caches for slot in self._slots if slot.caches]
 
     def respond(self, request: QueryRequest, detail: str) -> Answer:
-        """The answer, from where a place is free. Raises what `respond` does."""
-        if self._most == 1 or not self._computes_here(request):
+        """Answer a question in a free slot. Raises what the function `respond` raises."""
+        if self._max_processes == 1 or not self._computes_here(request):
             return respond(self._library, request, detail)
-        self._count_meeting(request)
+        self._count_collision(request)
         load = self._library.load
-        with self._take_place() as place:
-            if place is not None and place.child is not None:
+        with self._acquire_slot() as slot:
+            if slot is not None and slot.child is not None:
                 try:
                     with load.beside(1):
                         task = _Task(
@@ -121,7 +120,7 @@ class SharedQuestions:
                             tracing.current_client(),
                             access.current(),
                         )
-                        made, place.caches = place.child.ask(task)
+                        made, slot.caches = slot.child.ask(task)
                     answered: Answer = made
                     return answered
                 except ChildDied as error:
@@ -129,53 +128,51 @@ class SharedQuestions:
             return respond(self._library, request, detail)
 
     def close(self) -> None:
-        """End the other processes at once."""
+        """Kill the child processes."""
         with self._changed:
             self._closed = True
-            children = [place.child for place in self._places if place.child is not None]
+            children = [slot.child for slot in self._slots if slot.child is not None]
         for child in children:
             child.process.kill()
 
-    # --- places ----------------------------------------------------------------------------------
+    # --- slots ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _take_place(self) -> Iterator[_Place | None]:
-        """The least busy place for the length of the block; None where the server is alone, for it
-        answers all at once, and where no place came free in time.
+    def _acquire_slot(self) -> Iterator[_Slot | None]:
+        """The least busy slot, reserved during the block; None if there is only the server, which
+        takes any number of questions, or if no slot became free in time.
         """
-        deadline = Deadline.after(_PATIENCE_SECONDS)
+        deadline = Deadline.after(_SLOT_WAIT_SECONDS)
         with self._changed, self._library.load.beside(1):  # a waiting question counts as load
             self._changed.wait_for(
-                lambda: len(self._places) == 1 or self._free_place() is not None, deadline.left()
+                lambda: len(self._slots) == 1 or self._find_free_slot() is not None, deadline.left()
             )
             deadline.check()
-            if (place := self._free_place()) is not None:
-                place.questions += 1
-                place.active = time.monotonic()
+            if (slot := self._find_free_slot()) is not None:
+                slot.questions += 1
+                slot.active = time.monotonic()
         try:
-            yield place
+            yield slot
         finally:
-            if place is not None:
+            if slot is not None:
                 with self._changed:
-                    place.questions -= 1
-                    place.active = time.monotonic()
+                    slot.questions -= 1
+                    slot.active = time.monotonic()
                     self._changed.notify()
 
-    def _free_place(self) -> _Place | None:
-        """The place with the fewest questions that has room for one more; None where the server is
-        alone.
-        """
-        server, *others = self._places
-        # a second question keeps a process busy while the server reads the answer to the first
-        free = [place for place in others if place.questions < 2]
-        if 0 < len(others) < self._most and not server.questions:
+    def _find_free_slot(self) -> _Slot | None:
+        """The free slot with the fewest questions; None if there is none, or only the server."""
+        server, *others = self._slots
+        # a second, queued question keeps a process busy while the server reads the first answer
+        free = [slot for slot in others if slot.questions < 2]
+        if 0 < len(others) < self._max_processes and not server.questions:
             free.insert(0, server)
-        return min(free, key=lambda place: place.questions, default=None)
+        return min(free, key=lambda slot: slot.questions, default=None)
 
     # --- processes -------------------------------------------------------------------------------
 
     def _computes_here(self, request: QueryRequest) -> bool:
-        """True for a question that takes this machine's processor some milliseconds."""
+        """True for a question that needs this machine's processor."""
         library = self._library
         try:
             for namespace in request.namespaces or (request.namespace,):
@@ -184,23 +181,26 @@ class SharedQuestions:
                 if not library.models.computes_here(strategy):
                     return False
                 self._longest = max(self._longest, strategy.retrieval.query_seconds)
-        except (RagError, OSError):  # the answer says why
+        except (RagError, OSError):  # reported when the question is answered
             return False
         return True
 
-    def _count_meeting(self, request: QueryRequest) -> None:
-        """Start a process where questions keep meeting each other."""
+    def _count_collision(self, request: QueryRequest) -> None:
+        """Start a process if questions keep colliding."""
         now = time.monotonic()
         with self._changed:
-            alone = len(self._places) == 1
-            if not (self._library.load.running if alone else self._free_place() is None):
+            alone = len(self._slots) == 1
+            if not (self._library.load.running if alone else self._find_free_slot() is None):
                 return
-            self._met.append(now)
-            often = len(self._met) == _MET and now - self._met[0] < _MET_SECONDS
-            may_start = not self._starting and not self._closed and now >= self._not_before
-            if not often or not may_start or len(self._places) > self._most:
+            self._collisions.append(now)
+            often = (
+                len(self._collisions) == _COLLISIONS
+                and now - self._collisions[0] < _COLLISION_SECONDS
+            )
+            may_start = not self._starting and not self._closed and now >= self._no_start_before
+            if not often or not may_start or len(self._slots) > self._max_processes:
                 return
-            self._met.clear()
+            self._collisions.clear()
             self._starting = True
         namespace = (request.namespaces or (request.namespace,))[0]
         threading.Thread(
@@ -208,42 +208,40 @@ class SharedQuestions:
         ).start()
 
     def _run_process(self, namespace: str) -> None:
-        """Start a process, give it a place once it is ready, and take that away at its end."""
+        """Start a process, add a slot for it once it is ready, and remove that when it ends."""
         child = Child("rag_platform.server.worker_pool", (self._library.settings, namespace))
         with faults.Attempt("server.process") as attempt:
             limits.within(_START_SECONDS, "starting a query process", lambda: child.ask(None))
-        place = _Place(child)
+        slot = _Slot(child)
         with self._changed:
             self._starting = False
             if attempt.error is None and not self._closed:
-                self._places.append(place)
+                self._slots.append(slot)
                 self._changed.notify_all()
             else:
-                self._not_before = time.monotonic() + _PAUSE_SECONDS
+                self._no_start_before = time.monotonic() + _PAUSE_SECONDS
         if attempt.error is not None:
             log.warning(
                 "no further query process could be started (%s); the server answers alone",
                 attempt.error,
             )
-        elif place in self._places:
-            while not self._is_over(place, child):
+        elif slot in self._slots:
+            while not self._remove_if_over(slot, child):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.process.wait(timeout=min(_GRACE_SECONDS, self._idle_seconds))
         child.process.kill()
-        if not place.questions:
-            child.close()  # else the thread that waits for its answer does
+        if not slot.questions:
+            child.close()  # else the thread that waits for its answer closes it
 
-    def _is_over(self, place: _Place, child: Child) -> bool:
-        """True once a process has ended, has nothing to do or does not answer; its place is then
-        taken away.
-        """
+    def _remove_if_over(self, slot: _Slot, child: Child) -> bool:
+        """True, after removing its slot, if a process has ended, is idle or hangs."""
         with self._changed:
-            quiet = time.monotonic() - place.active
-            hangs = place.questions > 0 and quiet > self._longest + _GRACE_SECONDS
-            idle = not place.questions and quiet > self._idle_seconds
+            quiet = time.monotonic() - slot.active
+            hangs = slot.questions > 0 and quiet > self._longest + _GRACE_SECONDS
+            idle = not slot.questions and quiet > self._idle_seconds
             over = hangs or idle or child.process.poll() is not None
             if over:
-                self._places.remove(place)
+                self._slots.remove(slot)
                 self._changed.notify_all()
         if hangs:
             log.warning("a query process did not answer in time and was ended")
@@ -251,9 +249,7 @@ class SharedQuestions:
 
 
 def respond(library: Library, request: QueryRequest, detail: str) -> Answer:
-    """The answer to a question within the server's result budget. Raises what `engine.answer`
-    raises.
-    """
+    """Answer a question within the server's result budget. Raises what `engine.answer` raises."""
     result = redact_paths(answer(library, request))
     if request.skip:
         result = replace(result, hits=result.hits[request.skip :])
@@ -265,13 +261,13 @@ def respond(library: Library, request: QueryRequest, detail: str) -> Answer:
 
 
 def main() -> None:
-    """Answer the questions that the server hands on."""
+    """Answer questions from the server, as a child process."""
     serve(_prepare)
 
 
 def _prepare(start: tuple[Settings, str]) -> Callable[[_Task | None], object]:
-    """The function that answers tasks with (answer, cache figures); None asks whether it is ready,
-    and opens the namespace.
+    """A function from tasks to (answer, cache figures); the task None opens the namespace and
+    returns when it is ready.
     """
     settings, namespace = start
     store = Store.of(settings)

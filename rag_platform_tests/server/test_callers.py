@@ -9,7 +9,7 @@ import pytest
 
 from rag_platform import access
 from rag_platform.access import OWNER, Caller
-from rag_platform.server.callers import client_level, readable
+from rag_platform.server.callers import client_level, drop_lone_surrogates
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_a_scope_includes_those_before_it() -> None:
 
 def test_halves_of_surrogate_pairs_are_dropped_from_arguments() -> None:
     plain = {"name": "query", "arguments": {"query": "port 😀", "top_k": 3}}
-    assert readable(plain) is plain
-    assert readable({"name": "q\ud83d", "arguments": {"\udc00": ["a\ud800b"]}}) == {
+    assert drop_lone_surrogates(plain) is plain
+    assert drop_lone_surrogates({"name": "q\ud83d", "arguments": {"\udc00": ["a\ud800b"]}}) == {
         "name": "q",
         "arguments": {"": ["ab"]},
     }
-    assert readable({"n": 10**30}) == {"n": 10**30}
+    assert drop_lone_surrogates({"n": 10**30}) == {"n": 10**30}

@@ -19,7 +19,7 @@ from rag_platform.access import Caller
 from rag_platform.config.settings import load_settings
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.server.app import LibraryServer, build_server
-from rag_platform.server.resources import may_hear
+from rag_platform.server.resources import may_subscribe
 from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import PICTURE, Shelf, write_config
 
@@ -239,10 +239,10 @@ def test_changes_of_others_are_not_heard_of(place: Place) -> None:
     with place.library.lease("hr") as lease:
         (document,) = lease.release.catalog.documents()
     with access.acting_for(READER):
-        assert may_hear(place.library, f"doc://{document.doc_id}")
-        assert not may_hear(place.library, foreign)
-        assert not may_hear(place.library, f"chunk://{place.named['chunk_id']}")
-    assert may_hear(place.library, foreign)
+        assert may_subscribe(place.library, f"doc://{document.doc_id}")
+        assert not may_subscribe(place.library, foreign)
+        assert not may_subscribe(place.library, f"chunk://{place.named['chunk_id']}")
+    assert may_subscribe(place.library, foreign)
 
 
 def test_what_this_checks_would_be_noticed(place: Place) -> None:

@@ -13,13 +13,13 @@ import pytest
 from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from rag_platform.server.stdio import read_again
+from rag_platform.server.stdio import reparse
 
 
 def read(line: str) -> Any:
     with pytest.raises(ValidationError) as found:
         jsonrpc_message_adapter.validate_json(line, by_name=False)
-    return read_again(found.value)
+    return reparse(found.value)
 
 
 def test_half_a_surrogate_pair_is_dropped() -> None:

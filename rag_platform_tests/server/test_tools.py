@@ -24,7 +24,7 @@ from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.server.app import build_server
 from rag_platform.server.library_tools.definition import Call
 from rag_platform.server.tools import SPECS
-from rag_platform.server.worker_pool import SharedQuestions
+from rag_platform.server.worker_pool import QueryPool
 
 EVERYTHING = ("ingest", "delete", "expect")
 
@@ -319,7 +319,7 @@ def test_hostile_arguments_get_results_or_clear_errors(read_only_shelf: Any) -> 
         "verify": {"answer": "The gateway listens on port 8080."},
     }
     library = read_only_shelf.library()
-    service = Call(library, SharedQuestions(library, 1))
+    service = Call(library, QueryPool(library, 1))
     asked = 0
     for spec in SPECS:
         name, tool = spec.name, spec.bind(service, read_only_shelf.settings.server)

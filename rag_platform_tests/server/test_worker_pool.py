@@ -22,7 +22,7 @@ from rag_platform.observability import trace_reader
 from rag_platform.processes import limits
 from rag_platform.processes.worker import Child
 from rag_platform.retrieval.library import Library
-from rag_platform.server.worker_pool import Answer, SharedQuestions
+from rag_platform.server.worker_pool import Answer, QueryPool
 
 GUIDE = (
     "# Limits\n"
@@ -46,11 +46,11 @@ def library(shelf: Any, tmp_path: Path) -> Iterator[Library]:
 
 
 @pytest.fixture
-def shared(library: Library) -> Iterator[Callable[..., SharedQuestions]]:
-    made: list[SharedQuestions] = []
+def shared(library: Library) -> Iterator[Callable[..., QueryPool]]:
+    made: list[QueryPool] = []
 
-    def make(**options: Any) -> SharedQuestions:
-        made.append(SharedQuestions(library, **{"processes": 2, **options}))
+    def make(**options: Any) -> QueryPool:
+        made.append(QueryPool(library, **{"processes": 2, **options}))
         return made[-1]
 
     yield make
@@ -58,7 +58,7 @@ def shared(library: Library) -> Iterator[Callable[..., SharedQuestions]]:
         questions.close()
 
 
-def ask_many(questions: SharedQuestions, count: int, label: str = "") -> list[Answer]:
+def ask_many(questions: QueryPool, count: int, label: str = "") -> list[Answer]:
     """The answers to so many different questions, eight at a time."""
     requests = [
         QueryRequest(f"Which port does the service listen on? {label}{number}")
@@ -76,12 +76,12 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def others(questions: SharedQuestions) -> list[Child]:
+def others(questions: QueryPool) -> list[Child]:
     """The processes beside this one."""
-    return [place.child for place in questions._places if place.child is not None]
+    return [slot.child for slot in questions._slots if slot.child is not None]
 
 
-def crowd(questions: SharedQuestions, processes: int = 2) -> None:
+def crowd(questions: QueryPool, processes: int = 2) -> None:
     """Ask until so many processes answer; nobody asks while one of them starts."""
     ends = time.monotonic() + WAIT_SECONDS
     while questions.processes < processes:
@@ -131,7 +131,7 @@ def test_a_server_with_as_many_processes_as_may_answer_only_hands_on(
     shared: Any, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # however slow the machine is
-    monkeypatch.setattr("rag_platform.server.worker_pool._PATIENCE_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr("rag_platform.server.worker_pool._SLOT_WAIT_SECONDS", WAIT_SECONDS)
     questions = shared()
     crowd(questions, 3)
     answers = ask_many(questions, 40)

@@ -1,9 +1,9 @@
-"""What a tool is: its name, arguments and description in the public contract, the scope that its
-callers need, and the function that it calls.
+"""Defines tools: name, arguments and description in the public contract, the scope that callers
+need, and the function to call.
 
-A call checks its arguments, runs the function in a worker thread, and returns an envelope: as text
-what a model or a person reads, as structure the same in fields. Descriptions are prompts:
-assistants decide by them, so they say when to use a tool and what it returns.
+A call validates its arguments, runs the function in a worker thread, and returns an envelope: as
+text for models and people, and as structured content. Descriptions are prompts: assistants choose
+tools by them, so they say when to use a tool and what it returns.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from rag_platform.processes import limits
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
 from rag_platform.server.app import VIEW_URI
-from rag_platform.server.worker_pool import SharedQuestions
+from rag_platform.server.worker_pool import QueryPool
 from rag_platform.text.encoding import encodable_json
 
-_MESSAGE_CHARS = 1500  # of an error: what was wrong and what to do, not the value as a whole
+_MESSAGE_CHARS = 1500  # of an error message, which may quote a long value
 Absent = SkipJsonSchema[None]
 Scope = Literal["read", "write", "admin"]
 OnProgress = Callable[[float, float, str], None]  # done, total, message
-# several texts, of which a client may send a single one as it is
+# a list of texts; clients may also send a single one
 Texts = Annotated[
     list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 ]
@@ -51,15 +51,15 @@ Collection = Annotated[str | Absent, Field(description="The library.")]
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool; one that does not exist is an error."""
+    """The arguments of a tool; unknown ones are an error."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
-    def _read_as_meant(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Clients send objects, lists and null as JSON texts, null or an empty text for what they
-        leave out, numbers for texts, and known words in other case.
+    def _coerce_client_types(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Accept what clients send: objects, lists and null as JSON texts, null or an empty text
+        for omitted arguments, numbers for texts, and literals in other case.
         """
         read = dict(given)
         for name, value in given.items():
@@ -87,42 +87,41 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a tool works with: the library, who answers its questions, and whom progress is told."""
+    """What a tool works with: the library, the pool that answers questions, and a callback."""
 
     library: Library
-    questions: SharedQuestions
+    questions: QueryPool
     on_progress: OnProgress | None = None
 
     @property
     def settings(self) -> Settings:
-        """The settings of the library."""
         return self.library.settings
 
     def namespace(self, names: str | list[str] | None = None) -> str:
-        """The one namespace that the call reads. Raises InputError where that is not clear."""
+        """The one namespace that the call reads. Raises InputError if that is ambiguous."""
         return choose_namespace(self.library, [names] if isinstance(names, str) else names or [])
 
 
 class Answer(NamedTuple):
-    """What a tool found: data with `markdown`, and what stands beside that text."""
+    """The result of a tool."""
 
-    data: Any
-    trace_id: str = ""  # of the work, where that has a trace of its own
+    data: Any  # with `markdown`, the text of the result
+    trace_id: str = ""  # if the function opened its own trace
     warnings: Sequence[str] = ()
-    structure: Any = None  # the data of the structured content, where it is not `data`
-    blocks: Sequence[ContentBlock] = ()  # content behind the text: links and images
+    structure: Any = None  # the data of the structured content, if it is not `data`
+    blocks: Sequence[ContentBlock] = ()  # content after the text: links and images
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryTool:
-    """A tool that answers every call with an envelope, failed ones too."""
+    """A tool that answers every call, even a failed one, with an envelope."""
 
     definition: Definition  # as clients see it
     spec: ToolSpec
     service: Call
 
     def adapt(self, shows_apps: bool) -> Definition | None:
-        """The definition for a client that shows apps or does not; None where it is not offered."""
+        """The definition for a client that can show apps or not; None if it is not offered."""
         if not self.spec.app:
             return self.definition
         if not shows_apps:
@@ -136,9 +135,7 @@ class LibraryTool:
         request_id: str | None,
         on_progress: OnProgress | None = None,
     ) -> CallToolResult:
-        """The result of a call as the protocol has it; the event loop stays free, and a cancelled
-        call is no longer waited for.
-        """
+        """Run `call` in a worker thread, which is abandoned when the call is cancelled."""
         with limits.cancellable():
             return await anyio.to_thread.run_sync(
                 partial(self.call, arguments, request_id, on_progress), abandon_on_cancel=True
@@ -156,7 +153,7 @@ class LibraryTool:
             with tracing.for_request(request_id):
                 found = self._run(checked, request_id, on_progress)
             return self._result(found)
-        except Exception as error:  # noqa: BLE001 (the client of a tool is told whatever went wrong)
+        except Exception as error:  # noqa: BLE001 (any error is reported to the client)
             trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
             trace_id = trace_id or self._trace_failure(error, request_id)
             answered = self._address_assistant(failure(error, trace_id))
@@ -168,8 +165,8 @@ class LibraryTool:
             )
 
     def _check(self, arguments: dict[str, Any]) -> Arguments:
-        """The arguments as the function takes them. Raises InputError naming the argument, the rule
-        and the value.
+        """The validated arguments. Raises InputError naming the argument, the rule and
+        the value.
         """
         try:
             return self.spec.arguments.model_validate(encodable_json(arguments))
@@ -192,7 +189,7 @@ class LibraryTool:
             return self.spec.function(call, checked)._replace(trace_id=trace.trace_id)
 
     def _trace_failure(self, error: Exception, request_id: str | None) -> str:
-        """The id of a trace that has nothing but the failure, of a call that failed outside one."""
+        """Record the failure of a call without a trace in a new one, and return its id."""
         logs_dir = self.service.library.store.logs_dir
         with tracing.trace("tool", logs_dir=logs_dir, request_id=request_id) as trace:
             with tracing.span(f"tool.{self.definition.name}") as span:
@@ -200,13 +197,13 @@ class LibraryTool:
             return trace.trace_id
 
     def _result(self, found: Answer) -> CallToolResult:
-        """Text, then links and images; as structure the envelope without that text."""
+        """The text, links and images, and the envelope without the text as structured content."""
         structure = found.data if found.structure is None else found.structure
         fields = {key: value for key, value in structure.items() if key != "markdown"}
         warnings = [str(item) for item in without_paths(list(found.warnings))]
         answered = self._address_assistant(envelope(fields, found.trace_id, warnings))
         text = str(found.data["markdown"])
-        text += "".join(f"\n\nNote: {item}" for item in warnings if not _holds(text, item))
+        text += "".join(f"\n\nNote: {item}" for item in warnings if not _contains_note(text, item))
         if answered["error"] is not None and answered["error"]["message"] not in text:
             text += f"\n\n{answered['error']['message']}"
         return CallToolResult(
@@ -216,8 +213,8 @@ class LibraryTool:
         )
 
     def _address_assistant(self, answered: Json) -> Json:
-        """The envelope, whose error is bounded, whatever value it names, and says what an assistant
-        can do, which has no shell.
+        """Cut the error message of an envelope to size, and append what an assistant, which has no
+        shell, can do.
         """
         if error := answered["error"]:
             if len(error["message"]) > _MESSAGE_CHARS:
@@ -226,10 +223,10 @@ class LibraryTool:
         return answered
 
     def _advise(self, error: Json) -> str:
-        """What follows from an error for an assistant, behind its message."""
+        """Advice for an assistant, to be appended to the error's message."""
         server = self.service.settings.server
         if error["code"] in ("no_release", "unknown_namespace"):
-            with suppress(Exception):  # the error is told in any case
+            with suppress(Exception):  # the error must be reported in any case
                 if job_id := self._running_job(error["details"]["namespace"]):
                     get_job = tool_name(server, "get_job")
                     return f"; {job_id} is adding documents to it: wait for it with {get_job}"
@@ -244,7 +241,7 @@ class LibraryTool:
         )
 
     def _running_job(self, namespace: str) -> str:
-        """The job that is filling a namespace which the caller may see, if there is one."""
+        """The running ingest job of a namespace that the caller may see; empty if there is none."""
         if not (access.current().may_see(namespace) and self.service.library.store.has_ledger()):
             return ""
         jobs = writing.list_jobs(self.service.settings, [namespace])
@@ -256,28 +253,28 @@ class LibraryTool:
         return next(running, "")
 
 
-def _holds(text: str, note: str) -> bool:
-    """True for a note that the text has, in whatever language it is."""
+def _contains_note(text: str, note: str) -> bool:
+    """True if the text has the note in any language."""
     return any(translate_filled(f"Note: {note}", language) in text for language in LANGUAGES)
 
 
-# the tools that show what there is of what a call named wrongly
+# error code to the tool that lists the valid names
 _LISTED_BY = {
     "unknown_document": "list_documents",
     "unknown_expectation": "expect",
     "unknown_job": "get_job",
     "which_collection": "list_collections",
 }
-# as the command line has it, and as models guess
+# the argument's name on the command line, and models' guesses
 _NAMESPACES = ("namespace", "namespaces", "collection", "collections")
 
 
 def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
-    """Every wrong argument with its rule; an unknown one with the known ones."""
+    """A message with every invalid argument and its rule, and for unknown ones the known ones."""
     known = schema["properties"]
     problems: list[str] = []
     for item in error.errors():
-        name = str(item["loc"][0])  # what follows names branches of the type, not of the argument
+        name = str(item["loc"][0])  # the rest of `loc` names branches of the type
         if item["type"] == "extra_forbidden":
             hint = ""
             if own := [other for other in ("collections", "collection") if other in known]:
@@ -285,15 +282,15 @@ def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
             problems.append(f"unknown argument {name!r}; known: {', '.join(known)}{hint}")
         elif item["type"] == "missing":
             problems.append(f"argument {name!r} is missing")
-        elif item["type"] != "none_required":  # leaving an optional argument out is no advice
+        elif item["type"] != "none_required":  # not helpful: suggests to omit the argument
             rule = f"{item['msg'][:1].lower()}{item['msg'][1:]}"
             problems.append(f"argument {name!r}: {rule} (given: {str(item['input'])[:80]!r})")
     return "; ".join(dict.fromkeys(problems))
 
 
 def tidy(schema: Any) -> Any:
-    """The schema without generated titles, null defaults and the line breaks of docstrings, which
-    only cost a client's context.
+    """The schema without generated titles, null defaults and docstring line breaks, which would
+    waste the client's context.
     """
     if isinstance(schema, str):
         return re.sub(r"(?<!\n)\n(?!\n)", " ", schema)
@@ -311,7 +308,7 @@ def tidy(schema: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as its module defines it, before it has a library to work on."""
+    """A tool as defined by its module, not yet bound to a library."""
 
     name: str
     title: str
@@ -319,18 +316,19 @@ class ToolSpec:
     arguments: type[Arguments]
     function: Callable[[Call, Any], Answer]
     scope: Scope = "read"
-    # what `rag serve --allow` must name for the tool to be there; empty: it is always there
+    # value of `rag serve --allow` that enables the tool; empty: always enabled
     allowed_by: str = ""
     own_trace: bool = False  # the function opens its own trace and returns its id
     destructive: bool = False
     idempotent: bool = True
     open_world: bool = False
-    app: Literal["", "shown", "only"] = ""  # the view of an answer shows its result; only it calls
+    # "shown": the answer view shows its result; "only": only that view calls it
+    app: Literal["", "shown", "only"] = ""
 
     def bind(self, service: Call, settings: ServerSettings) -> LibraryTool:
-        """The tool over a library."""
+        """The tool bound to a library."""
         parameters = tidy(self.arguments.model_json_schema())
-        parameters.pop("description")
+        parameters.pop("description", None)
         definition = Definition(
             name=tool_name(settings, self.name),
             title=self.title,
@@ -341,7 +339,7 @@ class ToolSpec:
         return LibraryTool(definition, self, service)
 
     def annotations(self) -> ToolAnnotations:
-        """What clients are told of the effects; a tool that reads has none."""
+        """The hints to clients about the tool's effects."""
         if self.scope == "read":
             return ToolAnnotations(read_only_hint=True, open_world_hint=False)
         return ToolAnnotations(

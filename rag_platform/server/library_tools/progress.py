@@ -1,4 +1,4 @@
-"""Tells a client how far a call is, from the thread that does its work."""
+"""Reports the progress of a call to its client, from the worker thread."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rag_platform.server.library_tools.definition import OnProgress
 
 
 def progress_of(context: Context[Any, Any]) -> OnProgress:
-    """A function that tells the client of a call each new state of its work.
+    """A callback that sends each new state of the work to the client of a call.
 
-    The protocol wants a number that grows, and stages begin anew: it counts the states, the message
-    says how far the stage is.
+    The protocol requires a growing number, but counts restart with each stage: the number sent is
+    that of states, and the message has the stage's progress.
     """
     states: list[tuple[float, float, str]] = []
 
-    def tell(done: float, total: float, message: str) -> None:
+    def report(done: float, total: float, message: str) -> None:
         state = (done, total, message)
         if states and states[-1] == state:
             return
         states.append(state)
         text = f"{message}: {done:.0f} of {total:.0f}" if total else message
-        with suppress(Exception):  # nobody listens any more; the work goes on
+        with suppress(Exception):  # the client is gone; the work goes on
             anyio.from_thread.run(partial(context.report_progress, float(len(states)), None, text))
 
-    return tell
+    return report

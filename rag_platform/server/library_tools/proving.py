@@ -1,4 +1,4 @@
-"""The tools that check: an answer against its sources, and what a library is expected to answer."""
+"""The tools that verify an answer against its sources and manage a library's expectations."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ asks."""
 
 
 class VerifyArguments(Arguments):
-    """The arguments of verify."""
-
     answer: Annotated[
         str, Field(description="With its [n] marks; without sources each sentence is searched.")
     ] = ""
@@ -40,8 +38,6 @@ class VerifyArguments(Arguments):
 
 
 class ExpectArguments(Arguments):
-    """The arguments of expect."""
-
     action: Annotated[
         Literal["add", "list", "remove"] | Absent,
         Field(description="Default: what the rest asks for."),
@@ -56,7 +52,6 @@ class ExpectArguments(Arguments):
 
 
 def verify(call: Call, arguments: VerifyArguments) -> Answer:
-    """The proof of an answer and its sources."""
     return Answer(
         verify_answer(
             call.library, arguments.answer, arguments.sources or (), arguments.collections or ()
@@ -65,14 +60,14 @@ def verify(call: Call, arguments: VerifyArguments) -> Answer:
 
 
 def expect(call: Call, arguments: ExpectArguments) -> Answer:
-    """What is expected of a library, after the change that was asked for."""
+    """Add or remove an expectation if asked to, and list all of them."""
     from rag_platform.evaluation import expectations
     from rag_platform.evaluation.cases import case_data
 
     store, namespace = call.library.store, call.namespace(arguments.collection)
     require_known(call.library, namespace)
-    meant = "add" if arguments.question else "remove" if arguments.case_id else "list"
-    action, done = arguments.action or meant, ""
+    implied = "add" if arguments.question else "remove" if arguments.case_id else "list"
+    action, done = arguments.action or implied, ""
     if action == "add":
         case = expectations.expectation(
             arguments.question,

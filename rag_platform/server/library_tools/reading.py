@@ -53,8 +53,6 @@ Style = Literal["short", "bullet", "detailed"]
 
 
 class GetDocumentArguments(Arguments):
-    """The arguments of get_document."""
-
     doc_id: DocId
     version_id: Annotated[str | Absent, Field(description="An older version.")] = None
     format: Annotated[
@@ -70,8 +68,6 @@ class GetDocumentArguments(Arguments):
 
 
 class GetChunkArguments(Arguments):
-    """The arguments of get_chunk."""
-
     chunk_id: Annotated[str, Field(description="A chunk:// link or the id.")]
     before: Annotated[int, Field(ge=0, le=passages.MAX_NEIGHBOURS, description="Before it.")] = 1
     after: Annotated[int, Field(ge=0, le=passages.MAX_NEIGHBOURS, description="After it.")] = 1
@@ -79,8 +75,6 @@ class GetChunkArguments(Arguments):
 
 
 class SummarizeDocumentArguments(Arguments):
-    """The arguments of summarize_document."""
-
     doc_id: DocId
     version_id: Annotated[str | Absent, Field(description="An older version.")] = None
     style: Annotated[
@@ -90,8 +84,6 @@ class SummarizeDocumentArguments(Arguments):
 
 
 class ListDocumentsArguments(Arguments):
-    """The arguments of list_documents."""
-
     group_by: Annotated[
         Literal["tags", "categories", "source"] | None, Field(description="null: a plain list.")
     ] = "tags"
@@ -111,8 +103,6 @@ class ListDocumentsArguments(Arguments):
 
 
 class QueryAssetsArguments(Arguments):
-    """The arguments of query_assets."""
-
     asset_ids: Annotated[
         Texts,
         Field(
@@ -133,9 +123,8 @@ class NoArguments(Arguments):
 
 
 def get_document(call: Call, arguments: GetDocumentArguments) -> Answer:
-    """A part of a document, with its summary if asked for."""
-    namespace = _holding(call, arguments.doc_id, arguments.collections)
-    ranges = {name: _bounds(name, getattr(arguments, name)) for name in ("pages", "lines")}
+    namespace = _find_namespace(call, arguments.doc_id, arguments.collections)
+    ranges = {name: _parse_range(name, getattr(arguments, name)) for name in ("pages", "lines")}
     data = documents.get_document(
         call.library,
         namespace,
@@ -164,7 +153,7 @@ def get_document(call: Call, arguments: GetDocumentArguments) -> Answer:
     return Answer(data, "", warnings, structure)
 
 
-def _bounds(name: str, text: str | None) -> tuple[int, int] | None:
+def _parse_range(name: str, text: str | None) -> tuple[int, int] | None:
     """The numbers of `3` or `3-5`. Raises InputError `bad_range`."""
     if text is None:
         return None
@@ -176,8 +165,8 @@ def _bounds(name: str, text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
-def _holding(call: Call, doc_id: str, names: list[str] | None) -> str:
-    """The namespace that has a document: doc_ids are unique over all. Raises NotFoundError."""
+def _find_namespace(call: Call, doc_id: str, names: list[str] | None) -> str:
+    """The namespace of a document, as doc_ids are unique across them. Raises NotFoundError."""
     if found := passages.find_document_namespace(call.library, doc_id, names or ()):
         return found
     looked_in = names or call.library.namespaces() or [call.namespace()]
@@ -185,7 +174,6 @@ def _holding(call: Call, doc_id: str, names: list[str] | None) -> str:
 
 
 def get_chunk(call: Call, arguments: GetChunkArguments) -> Answer:
-    """A passage with its neighbours."""
     return Answer(
         passages.get_chunk(
             call.library,
@@ -198,10 +186,9 @@ def get_chunk(call: Call, arguments: GetChunkArguments) -> Answer:
 
 
 def summarize_document(call: Call, arguments: SummarizeDocumentArguments) -> Answer:
-    """The summary of one document."""
     data = summaries.summarize_document(
         call.library,
-        _holding(call, arguments.doc_id, arguments.collections),
+        _find_namespace(call, arguments.doc_id, arguments.collections),
         arguments.doc_id,
         version_id=arguments.version_id,
         style=arguments.style,
@@ -211,7 +198,6 @@ def summarize_document(call: Call, arguments: SummarizeDocumentArguments) -> Ans
 
 
 def list_documents(call: Call, arguments: ListDocumentsArguments) -> Answer:
-    """One page of documents."""
     data = documents.list_documents(
         call.library,
         call.namespace(arguments.collections),
@@ -224,17 +210,16 @@ def list_documents(call: Call, arguments: ListDocumentsArguments) -> Answer:
     )
     others = [name for name in call.library.namespaces() if name != data["namespace"]]
     warnings = [f"other libraries, listed by `collections`: {', '.join(others)}"]
-    unasked = others and not (arguments.collections or arguments.cursor)
-    return Answer(data, "", warnings if unasked else (), documents.brief(data))
+    is_default = others and not (arguments.collections or arguments.cursor)
+    return Answer(data, "", warnings if is_default else (), documents.brief(data))
 
 
 def list_collections(call: Call, arguments: NoArguments) -> Answer:
-    """The published libraries."""
     return Answer(collect_collections(call.library))
 
 
 def query_assets(call: Call, arguments: QueryAssetsArguments) -> Answer:
-    """Pictures as image content behind the text that lists them."""
+    """A text that lists the pictures, followed by them as image content."""
     data, pictures = passages.query_assets(
         call.library,
         arguments.asset_ids,
@@ -254,7 +239,6 @@ def query_assets(call: Call, arguments: QueryAssetsArguments) -> Answer:
 
 
 def status(call: Call, arguments: NoArguments) -> Answer:
-    """The state of every library."""
     return Answer(collect_status(call.library, call.questions.cache_figures()))
 
 

@@ -1,4 +1,4 @@
-"""What the view of an answer asks for, where a client shows apps; models are not offered it."""
+"""The tool that the answer view of clients with apps calls; it is not offered to models."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ SHOW_SOURCE = "The page of a passage as a picture, with the rectangles of the wo
 
 
 class ShowSourceArguments(Arguments):
-    """The arguments of show_source."""
-
     chunk_id: Annotated[str, Field(description="A chunk:// link or the id.")]
     spans: Annotated[
         Annotated[list[tuple[int, int]], Field(max_length=50)] | Absent,
@@ -29,7 +27,9 @@ class ShowSourceArguments(Arguments):
 
 
 def show_source(call: Call, arguments: ShowSourceArguments) -> Answer:
-    """A page on which the passage stands, and where. Raises what `page_picture` raises."""
+    """A page of the passage as a picture, with its rectangles. Raises what `page_picture`
+    raises.
+    """
     from rag_platform.api.places import find_place, lease_chunk
 
     chunk_id = arguments.chunk_id.removeprefix("chunk://")

@@ -1,4 +1,4 @@
-"""The tools that change the library: each starts a job in a child process, or ends one."""
+"""The tools that change the library; each starts, shows or cancels a job in a child process."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ Wait = Annotated[float, Field(ge=0, le=writing.MAX_WAIT_SECONDS, description="Se
 
 
 class IngestArguments(Arguments):
-    """The arguments of ingest."""
-
     path: Annotated[str | Absent, Field(description="File or folder.")] = None
     url: Annotated[str | Absent, Field(description="http(s) address.")] = None
     content: Annotated[
@@ -52,21 +50,15 @@ class IngestArguments(Arguments):
 
 
 class GetJobArguments(Arguments):
-    """The arguments of get_job."""
-
     job_id: Annotated[str | Absent, Field(description="As ingest gave it.")] = None
     wait: Wait = 0.0
 
 
 class CancelJobArguments(Arguments):
-    """The arguments of cancel_job."""
-
     job_id: Annotated[str, Field(description="Of the job to stop.")]
 
 
 class DeleteDocumentArguments(Arguments):
-    """The arguments of delete_document."""
-
     doc_id: Annotated[str, Field(description="As results give it.")]
     version_id: Annotated[str | Absent, Field(description="Only this version.")] = None
     mode: Annotated[Literal["soft", "hard"], Field(description="soft can be undone.")] = "soft"
@@ -76,7 +68,6 @@ class DeleteDocumentArguments(Arguments):
 
 
 def ingest(call: Call, arguments: IngestArguments) -> Answer:
-    """The job that ingests what was given."""
     from rag_platform.intake.receiving import ReceiveOptions
 
     default = access.current().default_namespace(call.settings.default_namespace)
@@ -92,14 +83,14 @@ def ingest(call: Call, arguments: IngestArguments) -> Answer:
 
 
 def _wait_for(call: Call, job: JobData, wait: float) -> Answer:
-    """The job, once it has ended or that time is up; progress is told meanwhile."""
+    """The job once it has ended, or after `wait` seconds; progress is reported meanwhile."""
     if wait and job["state"] not in writing.FINAL_STATES:
         job = writing.get_job(call.settings, job["job_id"], wait=wait, on_progress=call.on_progress)
     return _show(call, job)
 
 
 def _show(call: Call, job: JobData) -> Answer:
-    """The job, with what an assistant can do where the program says how to go on in a terminal."""
+    """The job; if its reason advises a terminal command, with what an assistant can do instead."""
     if "`rag jobs retry" in job["reason"]:
         job["markdown"] += "\n`rag` is run in a terminal by the user"
         allowed = "ingest" in call.settings.server.allow
@@ -108,12 +99,12 @@ def _show(call: Call, job: JobData) -> Answer:
 
 
 def get_job(call: Call, arguments: GetJobArguments) -> Answer:
-    """One job, or the newest ones, the newest open one of which is waited for."""
+    """One job, or the newest ones; `wait` then applies to the newest open one."""
     if arguments.job_id is None:
         visible = access.current().namespaces
         found = writing.list_jobs(call.settings, visible)
-        going = (job["job_id"] for job in found if job["state"] not in writing.FINAL_STATES)
-        if arguments.wait and (job_id := next(going, None)):
+        open_ids = (job["job_id"] for job in found if job["state"] not in writing.FINAL_STATES)
+        if arguments.wait and (job_id := next(open_ids, None)):
             writing.get_job(
                 call.settings, job_id, wait=arguments.wait, on_progress=call.on_progress
             )
@@ -132,7 +123,7 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
     return _show(call, job)
 
 
-def _plain(job: JobData) -> dict[str, Any]:
+def _without_markdown(job: JobData) -> dict[str, Any]:
     return {key: value for key, value in job.items() if key != "markdown"}
 
 
@@ -142,8 +133,8 @@ def _head(job: JobData) -> JobHead:
 
 
 def _require_visible(call: Call, job_id: str) -> None:
-    """Raises NotFoundError for a job of a namespace that the caller may not see, as for one that is
-    not there; a job over the whole data root is its owners'.
+    """Raises the NotFoundError of a missing job for one that the caller may not see; jobs for the
+    whole data root are visible only to callers without restrictions.
     """
     caller = access.current()
     if caller.namespaces is None:
@@ -153,13 +144,12 @@ def _require_visible(call: Call, job_id: str) -> None:
 
 
 def cancel_job(call: Call, arguments: CancelJobArguments) -> Answer:
-    """The job, stopped."""
     _require_visible(call, arguments.job_id)
     return _show(call, writing.cancel_job(call.settings, arguments.job_id))
 
 
 def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
-    """What a deletion takes, or the deletion that was confirmed."""
+    """The plan of a deletion, or with `confirm` the deletion."""
     namespace = call.namespace(arguments.collection)
     call.library.require_visible(namespace)
     data = writing.delete(
@@ -175,12 +165,12 @@ def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
         hidden = data["markdown"].partition("\n")[0]
         job = _wait_for(call, data["job"], arguments.wait).data
         data["job"], data["markdown"] = job, f"{hidden}\n{job['markdown']}"
-        return Answer(data, structure={**data, "job": _plain(job)})
+        return Answer(data, structure={**data, "job": _without_markdown(job)})
     return Answer(data)
 
 
 def _forget_expectations(call: Call, document: Document) -> None:
-    """Expect nothing more of a document that is deleted: expectations hold words of it."""
+    """Drop the expectations of a deleted document, as they may quote it."""
     from rag_platform.evaluation.expectations import drop_for_document
 
     drop_for_document(call.library.store, document.namespace, document.source_uri)
