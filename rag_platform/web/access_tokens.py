@@ -1,4 +1,4 @@
-"""Whose token a request carries: one of the server's own, or one of an authorization server."""
+"""Verifies the token of a request: the server's own, or one of an OAuth authorization server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rag_platform.config.services import OAuthSettings
 from rag_platform.web.guards import InvalidToken
 from rag_platform.web.tokens import Tokens
 
-# signed with a key pair: with a shared secret the server's public key could be taken for one
+# asymmetric only: with HMAC algorithms the public key could be misused as the secret
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
 _LEEWAY_SECONDS = 30
 _KEYS_SECONDS = 5.0
@@ -20,8 +20,8 @@ _NAMESPACE = "namespace:"
 
 
 class Verifier:
-    """Recognises tokens; `needed` says whether a request without one is refused even while the
-    data root has no tokens.
+    """Verifies tokens; with `needed`, a request without one is refused even if the data root has no
+    tokens.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Verifier:
         self._needed = needed
 
     async def verify(self, secret: str | None) -> Caller | None:
-        """The caller; None where no token is sent and none is needed. Raises InvalidToken."""
+        """The caller; None if no token is sent and none is needed. Raises InvalidToken."""
         if not secret:
             if self._needed or self._tokens.all():
                 raise InvalidToken("a token is needed: send Authorization: Bearer TOKEN")
@@ -45,8 +45,8 @@ class Verifier:
 
 
 class AuthorizationServer:
-    """Recognises the access tokens (JWT, RFC 9068) that an authorization server made for this
-    server. Its keys are fetched when first needed, and kept.
+    """Verifies access tokens (JWT, RFC 9068) that an authorization server issued for this server.
+    Its keys are fetched when first needed, and cached.
     """
 
     def __init__(self, settings: OAuthSettings, resource: str) -> None:
@@ -57,8 +57,8 @@ class AuthorizationServer:
         self._keys = jwt.PyJWKClient(settings.jwks_url, timeout=_KEYS_SECONDS)
 
     def verify(self, secret: str) -> Caller:
-        """Its caller; the scopes read, write and admin say what they may do, those of the form
-        `namespace:NAME` where. Raises InvalidToken.
+        """The caller; its rights are from the scopes read, write and admin, its namespaces from
+        scopes of the form `namespace:NAME`. Raises InvalidToken.
         """
         import jwt
 
@@ -79,15 +79,15 @@ class AuthorizationServer:
         words = given.split() if isinstance(given, str) else [str(word) for word in given]
         prefix = self._settings.scope_prefix
         scopes = {word.removeprefix(prefix) for word in words if word.startswith(prefix)}
-        held = [scope for scope in SCOPES if scope in scopes]
-        if not held:
+        granted = [scope for scope in SCOPES if scope in scopes]
+        if not granted:
             raise InvalidToken(f"the token has none of the scopes {', '.join(SCOPES)}")
         namespaces = frozenset(
             scope.removeprefix(_NAMESPACE) for scope in scopes if scope.startswith(_NAMESPACE)
         )
-        return Caller(f"{claims['iss']}#{claims['sub']}", held[-1], namespaces or None)
+        return Caller(f"{claims['iss']}#{claims['sub']}", granted[-1], namespaces or None)
 
 
 def _plain(error: Exception) -> str:
-    """The reason in one line that fits a header."""
+    """The error as one line of ASCII that fits a header."""
     return str(error).encode("ascii", "replace").decode().replace('"', "'").split("\n")[0][:200]

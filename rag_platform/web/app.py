@@ -1,4 +1,4 @@
-"""One application: `/api`, the pages and their static files, behind the guards."""
+"""The ASGI application: `/api`, the web pages and their static files, behind the guards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rag_platform.errors import ConfigError, RagError
 from rag_platform.observability import tracing
 from rag_platform.storage.store import Store
 from rag_platform.web.access_tokens import Verifier
-from rag_platform.web.failures import tell
+from rag_platform.web.failures import error_response
 from rag_platform.web.first_page import Form, show_form
 from rag_platform.web.guards import (
     HEALTH_PATH,
@@ -49,16 +49,15 @@ _POLICY = (
 _HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",  # none at all would make forms of unknown origin
+    "referrer-policy": "same-origin",  # "no-referrer" would make forms send Origin: null
     "x-frame-options": "DENY",
 }
-_LOAD_AFTER_SECONDS = 3.0  # by then a browser that was opened with the pages has its first one
+_LOAD_AFTER_SECONDS = 3.0  # after the first page of a browser opened at the start
 
 
 def create_app(site: Site, *, guarded: bool = True) -> Starlette:
-    """The application over a site; without guards where it stands inside another one that has them.
-
-    Raises ConfigError where it would listen to other machines without asking for a token.
+    """The application of a site; `guarded` is false inside another application with the guards.
+    Raises ConfigError if it would listen to other machines without requiring a token.
     """
     pages = _Pages(site)
 
@@ -81,8 +80,8 @@ def create_app(site: Site, *, guarded: bool = True) -> Starlette:
             Route(HEALTH_PATH, _health),
             Mount("/", pages),
         ],
-        middleware=[*(guards(site.settings) if guarded else ()), Middleware(ForReader)],
-        exception_handlers=dict.fromkeys((RagError, HTTPException, Exception), tell),
+        middleware=[*(guards(site.settings) if guarded else ()), Middleware(ReaderContext)],
+        exception_handlers=dict.fromkeys((RagError, HTTPException, Exception), error_response),
         lifespan=lifespan,
     )
     app.state.site = site
@@ -90,9 +89,9 @@ def create_app(site: Site, *, guarded: bool = True) -> Starlette:
 
 
 class _Pages:
-    """All pages and `/api`. The first page does without FastAPI, which with its routes takes as
-    long to import as everything else: they come in with the first request that only they can
-    answer, or once the first page stands.
+    """All pages and `/api`. FastAPI with its routes takes as long to import as everything else, so
+    the first page is served without it; it is imported by the first request that needs it, or some
+    seconds after the start.
     """
 
     def __init__(self, site: Site) -> None:
@@ -101,7 +100,6 @@ class _Pages:
         self._routed: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         is_bare = scope["path"] == "/" and not scope["query_string"]
         if is_bare and scope["method"] == "GET" and self._routed is None:
             request = Request(scope, receive)
@@ -110,18 +108,18 @@ class _Pages:
             await self.load()(scope, receive, send)
 
     def load(self) -> ASGIApp:
-        """What answers all requests, imported at the first call."""
+        """The FastAPI application, imported and built at the first call."""
         with self._lock:
             if self._routed is None:
                 from rag_platform.web.routed_app import build_app
 
                 self._routed = build_app(self._site)
-                gc.enable()  # a process that shows pages starts without
+                gc.enable()  # disabled at the start of `rag ui`
             return self._routed
 
 
 def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
-    """What stands before every request. Raises ConfigError, as `create_app` does."""
+    """The middleware that guards every request. Raises ConfigError, as `create_app` does."""
     http = settings.server.http
     store = Store.of(settings)
     tokens = Tokens(store)
@@ -130,7 +128,7 @@ def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
         Middleware(AccessLog, logs_dir=store.logs_dir, log_arguments=http.log_arguments),
         Middleware(KnownHosts, settings=http, host=http.host),
     ]
-    if http.allowed_origins:  # a browser asks first, and without a token
+    if http.allowed_origins:  # before RequireToken: preflight requests carry no token
         cors = Middleware(
             CORSMiddleware,
             allow_origins=list(http.allowed_origins),
@@ -148,7 +146,9 @@ def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
 
 
 def _needs_tokens(http: HttpSettings, tokens: Tokens) -> bool:
-    """True where a request without a token is refused whatever happens to the tokens."""
+    """True if requests without a token are refused even after all tokens are revoked. Raises
+    ConfigError `no_tokens`.
+    """
     remote = not is_loopback(http.host) or bool(http.public_url)
     if remote and not tokens.all() and not http.oauth.issuer:
         raise ConfigError(
@@ -159,16 +159,15 @@ def _needs_tokens(http: HttpSettings, tokens: Tokens) -> bool:
     return remote or bool(tokens.all()) or bool(http.oauth.issuer)
 
 
-class ForReader:
-    """Answers for the caller whose token the request carries, names the pages in traces, and sets
-    headers against foreign scripts.
+class ReaderContext:
+    """Handles a request as the caller of its token, marks traces with the client `web`, and adds
+    security headers.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on as that caller."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""What a request brings: dependencies of routes and pages."""
+"""FastAPI dependencies shared by routes and pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NamespaceOf = Annotated[str, Depends(_namespace)]
 def _shown_namespace(
     site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] = None
 ) -> str:
-    """The namespace of a page: where none is named, the one that questions ask first."""
+    """The namespace of a page, by default the first one that questions search."""
     if namespace:
         site.library.require_visible(namespace)
         return namespace
@@ -44,7 +44,7 @@ PageNamespace = Annotated[str, Depends(_shown_namespace)]
 
 
 def _path_namespace(site: SiteOf, namespace: Annotated[str, Path(max_length=63)]) -> str:
-    """The namespace that an address names. Raises NotFoundError."""
+    """The namespace in the path. Raises NotFoundError."""
     site.library.require_visible(namespace)
     return namespace
 
@@ -52,8 +52,8 @@ def _path_namespace(site: SiteOf, namespace: Annotated[str, Path(max_length=63)]
 PathNamespace = Annotated[str, Depends(_path_namespace)]
 
 
-def _needing(scope: str) -> Any:
-    """The dependency that refuses callers without the scope."""
+def _require_scope(scope: str) -> Any:
+    """A dependency that refuses callers without the scope."""
 
     def require() -> None:
         caller = access.current()
@@ -67,4 +67,4 @@ def _needing(scope: str) -> Any:
     return Depends(require)
 
 
-MayWrite, MayAdminister = _needing("write"), _needing("admin")
+MayWrite, MayAdminister = _require_scope("write"), _require_scope("admin")

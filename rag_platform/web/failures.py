@@ -1,4 +1,4 @@
-"""Errors as answers: their status, and their words as JSON or as a page."""
+"""Turns errors into responses: HTTP status, and JSON or a page."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _STATUSES = {
     "ledger_unreachable": 503,
     "deadline": 504,
     "filter_failed": 400,
-    "cancelled": 499,  # nobody reads it
+    "cancelled": 499,  # the client is gone
 }
 
 
-def tell(request: Request, error: Exception) -> Response:
-    """The error as JSON under /api, else as a page."""
+def error_response(request: Request, error: Exception) -> Response:
+    """The response to an error: JSON under /api, else a page."""
     status, part = describe(request, error)
     if request.url.path.startswith("/api/"):
         return JSONResponse(part, status)
     template = "error_part.html" if is_fragment(request) else "error.html"
-    asked = {**request.query_params, **request.path_params}
-    return render(request, template, status, error=part, namespace=asked.get("namespace", ""))
+    parameters = {**request.query_params, **request.path_params}
+    return render(request, template, status, error=part, namespace=parameters.get("namespace", ""))
 
 
 def describe(request: Request, error: Exception) -> tuple[int, ErrorPart]:
-    """Status and description of an error; what nobody expected is reported."""
+    """(HTTP status, description) of an error; unexpected errors are reported."""
     if isinstance(error, HTTPException):
         return error.status_code, {
             "code": "http_error",

@@ -1,4 +1,4 @@
-"""The form of a question. It is shown before the other pages are imported."""
+"""The page with the question form, which works before the other pages are imported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rag_platform.web.site import get_site
 
 
 class Form(QuestionAddress):
-    """A question as the form sends it: what was left empty is not there, tags are separated by
-    commas and phrasings by lines.
+    """A question as the form sends it: empty fields are ignored, tags are separated by commas and
+    phrasings by lines.
     """
 
     q: str = Field(default="", max_length=4000)
@@ -35,7 +35,7 @@ class Form(QuestionAddress):
         return found
 
     def address(self) -> dict[str, Any]:
-        """The parameters of this question's address."""
+        """The query parameters of this question's URL."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -43,14 +43,19 @@ def _parts(name: str, value: Any) -> list[Any]:
     if not isinstance(value, str):
         return [value]
     if name == "tags":
-        return [part.strip() for part in value.replace("，", ",").split(",")]
+        return split_list(value)
     return [part.strip() for part in value.splitlines()] if name == "searches" else [value.strip()]
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a comma-separated list."""
+    return [part.strip() for part in text.replace("，", ",").split(",") if part.strip()]
 
 
 def show_form(
     request: Request, asked: Form, answer: Mapping[str, Any] | None = None, status: int = 200
 ) -> Response:
-    """The page with the form, filled as it was asked, and the answer or the error below it."""
+    """The page with the form, filled with the question, and below it the answer or the error."""
     site = get_site(request)
     chosen = choose_namespaces(site.library, asked.namespace)
     values = {

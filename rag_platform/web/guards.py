@@ -1,8 +1,7 @@
-"""Guards of every request over HTTP: the access log, Host and Origin, the body's encoding and pace,
-tokens and rates.
+"""ASGI middleware that guards every HTTP request: access log, checks of Host and Origin, body
+encoding and speed, tokens and rate limits.
 
-Each guard is an ASGI application around the next one. A refused request gets a JSON body `{error,
-error_description}` that names the fault and the remedy.
+A refused request gets a JSON body `{error, error_description}` with the fault and the remedy.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ MCP_PATH = "/mcp"
 LOGIN_PATH = "/login"
 STATIC_PATH = "/static"
 TOKEN_COOKIE = "rag_token"
-# answered without a token: there is nothing of the library in them
+# served without a token: they contain nothing of the library
 _OPEN_PATHS = (HEALTH_PATH, LOGIN_PATH, f"{STATIC_PATH}/", "/.well-known/")
-_NOTE = "rag_platform.access_note"  # key of the scope: what inner parts add to the line of the log
+_NOTE = "rag_platform.access_note"  # key of the scope: fields added to the access log's line
 _MAX_RATES = 10_000
-_READING = ("GET", "HEAD", "OPTIONS")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
-# Raises InvalidToken; None where no token was sent and none is needed.
+# Raises InvalidToken; None if no token was sent and none is needed.
 Verify = Callable[[str | None], Awaitable[Caller | None]]
 
 
@@ -44,8 +43,8 @@ class InvalidToken(Exception):
     """A token is missing, unknown or expired; the message says which."""
 
 
-def refusal(status: int, error: str, description: str, **headers: str) -> JSONResponse:
-    """The answer to a request that goes no further."""
+def refuse(status: int, error: str, description: str, **headers: str) -> JSONResponse:
+    """The response to a refused request."""
     body = {"error": error, "error_description": description}
     return JSONResponse(
         body, status, {key.replace("_", "-"): text for key, text in headers.items()}
@@ -53,7 +52,7 @@ def refusal(status: int, error: str, description: str, **headers: str) -> JSONRe
 
 
 def mcp_url(http: HttpSettings) -> str:
-    """The address of the protocol's endpoint, as clients and authorization servers name it."""
+    """The public URL of the MCP endpoint."""
     return f"{http.public_url or f'http://{http.host}:{http.port}'}{MCP_PATH}"
 
 
@@ -67,16 +66,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def note(scope: Mapping[str, Any], **fields: Any) -> None:
-    """Add to the line that the access log writes of a request."""
-    held = scope.get(_NOTE)
-    if held is not None:
-        held.update({key: value for key, value in fields.items() if value not in ("", None)})
+def add_log_fields(scope: Mapping[str, Any], **fields: Any) -> None:
+    """Add fields to the access log's line of a request."""
+    known = scope.get(_NOTE)
+    if known is not None:
+        known.update({key: value for key, value in fields.items() if value not in ("", None)})
 
 
 class AccessLog:
-    """One line of the structured log for each request, once it is answered: no query strings, and
-    of tools their names alone unless the settings say more.
+    """Logs one structured line per request after its response: without query strings, and without
+    tool arguments unless the settings allow them.
     """
 
     def __init__(self, app: ASGIApp, logs_dir: Path, *, log_arguments: bool) -> None:
@@ -85,13 +84,12 @@ class AccessLog:
         self._log_arguments = log_arguments
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and log."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        noted: dict[str, Any] = {}
-        scope[_NOTE] = noted
+        added: dict[str, Any] = {}
+        scope[_NOTE] = added
         status, size = 0, 0
 
         async def watch(message: Message) -> None:
@@ -105,7 +103,7 @@ class AccessLog:
             await self._app(scope, receive, watch)
         finally:
             if not self._log_arguments:
-                noted.pop("arguments", None)
+                added.pop("arguments", None)
             client = scope.get("client")
             line = {
                 "schema_version": logs.LOG_SCHEMA_VERSION,
@@ -117,29 +115,28 @@ class AccessLog:
                 "status": status,
                 "bytes": size,
                 "duration_ms": round((time.perf_counter() - began) * 1000, 1),
-                **noted,
+                **added,
             }
             logs.append(self._logs_dir, line)
 
 
-class _OriginGuard:
-    """Answers a request itself where `_refusal` finds a reason, else passes it on."""
+class _HeaderGuard:
+    """Sends the response that `_check` returns, or passes the request on if that is None."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on with a request that is not refused."""
-        refused = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
+        refused = self._check(scope, Headers(scope=scope)) if scope["type"] == "http" else None
         await (refused or self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+    def _check(self, scope: Scope, headers: Headers) -> Response | None:
         raise NotImplementedError
 
 
-class KnownHosts(_OriginGuard):
-    """Refuses what a page of another site makes a browser send (DNS rebinding): a foreign Host or
-    Origin. The health check is open, because load balancers ask by address.
+class KnownHosts(_HeaderGuard):
+    """Refuses requests with a foreign Host or Origin, which pages of other sites can make a browser
+    send (DNS rebinding). The health check is exempt, as load balancers use IP addresses.
     """
 
     def __init__(self, app: ASGIApp, settings: HttpSettings, host: str) -> None:
@@ -152,18 +149,18 @@ class KnownHosts(_OriginGuard):
             for origin in (*settings.allowed_origins, settings.public_url)
         }
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+    def _check(self, scope: Scope, headers: Headers) -> Response | None:
         if scope["path"] == HEALTH_PATH:
             return None
         if not self._knows_host(host := headers.get("host", "")):
-            return refusal(
+            return refuse(
                 421,
                 "unknown_host",
                 f"this server does not answer for the host {host[:100]!r}; name it in"
                 " server.http.allowed_hosts",
             )
         if not self._knows_origin(origin := headers.get("origin", "")):
-            return refusal(
+            return refuse(
                 403,
                 "unknown_origin",
                 f"pages of {origin[:100]!r} may not use this server; name it in"
@@ -183,21 +180,21 @@ class KnownHosts(_OriginGuard):
         return parts.scheme in ("http", "https") and is_loopback(_without_port(parts.netloc))
 
 
-class SameOrigin(_OriginGuard):
-    """Refuses changes that a page of another origin asks for, even of one on this machine."""
+class SameOrigin(_HeaderGuard):
+    """Refuses changes requested by pages of another origin, even one on this machine (CSRF)."""
 
     def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
         super().__init__(app)
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        if scope["method"] in _READING or scope["path"] == MCP_PATH:
+    def _check(self, scope: Scope, headers: Headers) -> Response | None:
+        if scope["method"] in _SAFE_METHODS or scope["path"] == MCP_PATH:
             return None
         origin = headers.get("origin", "").lower()
         own = urlsplit(origin).netloc == headers.get("host", "").lower()
         if not origin or own or origin in self._origins:
             return None
-        return refusal(
+        return refuse(
             403,
             "unknown_origin",
             f"pages of {origin[:100]!r} may change nothing here; name it in"
@@ -224,8 +221,8 @@ class _TooSlow(Exception):
 
 
 class PlainBody:
-    """Refuses compressed bodies, which may unpack to any size, and those that come too slowly: a
-    body as a whole, files that are handed over each part of theirs.
+    """Refuses compressed bodies, which may expand to any size, and bodies that arrive too slowly;
+    for file uploads the time limit holds per message, else for the whole body.
     """
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
@@ -233,13 +230,12 @@ class PlainBody:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on with a body that comes as it is, in time."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         encoding = Headers(scope=scope).get("content-encoding", "identity")
         if encoding.lower() not in ("", "identity"):
-            answer = refusal(
+            answer = refuse(
                 415,
                 "compressed_body",
                 f"bodies are not unpacked here; send it without Content-Encoding {encoding[:40]!r}",
@@ -253,7 +249,7 @@ class PlainBody:
 
         async def timed() -> Message:
             nonlocal complete, until
-            if complete:  # what comes now is the end of the connection, whenever it comes
+            if complete:  # only the disconnect is left, which has no time limit
                 return await receive()
             with anyio.move_on_at(until):
                 message = await receive()
@@ -272,7 +268,7 @@ class PlainBody:
             await self._app(scope, timed, watch)
         except _TooSlow:
             if not started:
-                answer = refusal(
+                answer = refuse(
                     408,
                     "slow_body",
                     f"the body did not arrive within {self._seconds:g} s",
@@ -282,27 +278,27 @@ class PlainBody:
 
 
 class Rate:
-    """How many requests a minute each key may make: as many at once, then evenly."""
+    """A token bucket per key: `per_minute` requests at once, refilled evenly."""
 
     def __init__(self, per_minute: int) -> None:
-        self._most = float(per_minute)
+        self._max_per_minute = float(per_minute)
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_seconds(self, key: str) -> float:
-        """0 where the request may be made, and is counted; else in how many seconds it may."""
+        """0 if the request is allowed, which counts it; else the seconds until one is allowed."""
         now = time.monotonic()
-        left, at = self._left.pop(key, (self._most, now))
-        left = min(self._most, left + (now - at) * self._most / 60)
+        left, at = self._left.pop(key, (self._max_per_minute, now))
+        left = min(self._max_per_minute, left + (now - at) * self._max_per_minute / 60)
         allowed = left >= 1
         self._left[key] = (left - allowed, now)
         if len(self._left) > _MAX_RATES:
             self._left.popitem(last=False)
-        return 0.0 if allowed else (1 - left) * 60 / self._most
+        return 0.0 if allowed else (1 - left) * 60 / self._max_per_minute
 
 
 class RequireToken:
-    """Refuses requests without a valid token where one is needed, and tokens that ask too fast.
-    Browsers send the token as a cookie; without one they get a page that asks for it.
+    """Refuses requests without a valid token if one is needed, and tokens above their rate limit.
+    Browsers send the token as a cookie; without one they are redirected to the login page.
     """
 
     def __init__(
@@ -315,7 +311,6 @@ class RequireToken:
         self._challenge = f', resource_metadata="{metadata_url}"' if metadata_url else ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on as the caller whose token it is."""
         path = scope.get("path", "")
         if scope["type"] != "http" or path.startswith(_OPEN_PATHS):
             await self._app(scope, receive, send)
@@ -328,7 +323,7 @@ class RequireToken:
         try:
             caller = await self._verify(secret)
         except InvalidToken as error:
-            answer = self._refuse(scope, str(error), sent=bool(secret))
+            answer = self._refuse_token(scope, str(error), sent=bool(secret))
             if "text/html" in headers.get("accept", ""):
                 answer = RedirectResponse(f"{LOGIN_PATH}?next={quote(path)}", 303)
             await answer(scope, receive, send)
@@ -338,21 +333,21 @@ class RequireToken:
                 await _too_many(wait)(scope, receive, send)
                 return
             scope["caller"] = caller
-            note(scope, token_id=caller.token_id)
+            add_log_fields(scope, token_id=caller.token_id)
         await self._app(scope, receive, send)
 
-    def _refuse(self, scope: Scope, why: str, *, sent: bool) -> Response:
+    def _refuse_token(self, scope: Scope, why: str, *, sent: bool) -> Response:
         client = scope.get("client")
         if wait := self._refusals.wait_seconds(client[0] if client else ""):
             return _too_many(wait)
         error = 'error="invalid_token", ' if sent else ""
         challenge = f'Bearer {error}error_description="{why}"{self._challenge}'
-        return refusal(401, "invalid_token", why, WWW_Authenticate=challenge)
+        return refuse(401, "invalid_token", why, WWW_Authenticate=challenge)
 
 
 def _too_many(wait: float) -> JSONResponse:
     seconds = max(1, round(wait + 0.5))
-    return refusal(
+    return refuse(
         429,
         "too_many_requests",
         f"too many requests; the next one is taken in {seconds} s",

@@ -1,4 +1,4 @@
-"""Templates, in the reader's language and theme."""
+"""Renders templates in the reader's language and theme."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 LANGUAGE_COOKIE, THEME_COOKIE = "rag_lang", "rag_theme"
 THEMES = ("auto", "light", "dark")
-_EXCERPT, _BEFORE = 700, 250  # characters of a passage beside an answer, and before what is cited
+_EXCERPT, _BEFORE = 700, 250  # characters of an excerpt, and of its text around the citation
 _END = re.compile(r"[.!?](?=\s)\s*|[。！？；]|\n+")
 _MARK = re.compile(r"\[(\d{1,3})\]")
 # (path, English name) of the pages, in the order of the menu
@@ -47,13 +47,13 @@ PAGES = (
     ("/evaluation", "Evaluation"),
     ("/overview", "Overview"),
 )
-# the first part of other addresses to the page that leads there
-_LED_TO = {"documents": "/browser", "chunks": "/browser", "drafts": "/browser", "source": "/"}
-_OVERRIDES = str.maketrans("", "", "\u202d\u202e")  # by which a name reads as another one
+# first segment of other paths to the menu page that they belong to
+_MENU_PAGES = {"documents": "/browser", "chunks": "/browser", "drafts": "/browser", "source": "/"}
+_OVERRIDES = str.maketrans("", "", "\u202d\u202e")  # bidi overrides, which can spoof a name
 
 
 def language_of(request: Request) -> str:
-    """The language that the reader chose, else the one that the browser prefers."""
+    """The language that the reader chose, else the browser's preferred one."""
     chosen = request.cookies.get(LANGUAGE_COOKIE, "")
     if chosen in LANGUAGES:
         return chosen
@@ -67,25 +67,25 @@ def theme_of(request: Request) -> str:
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """The page or fragment that the template makes of the values."""
+    """A response with the rendered page or fragment."""
     return _templates().TemplateResponse(request, template, values, status_code=status)
 
 
 def render_text(request: Request, template: str, **values: Any) -> str:
-    """The same as text, for a part that is sent as an event."""
+    """The rendered fragment as text, for server-sent events."""
     shown = _templates().env.get_template(template)
     return str(shown.render({"request": request, **_context(request), **values}))
 
 
 def compile_templates() -> None:
-    """Make every template ready, which costs the first view of a page a tenth of a second."""
+    """Compile every template, which would delay the first view of a page by a tenth of a second."""
     environment = _templates().env
     for name in environment.list_templates():
         environment.get_template(name)
 
 
 def is_fragment(request: Request) -> bool:
-    """True where htmx asks for a part of a page."""
+    """True if htmx requests a part of a page."""
     return request.headers.get("hx-request") == "true"
 
 
@@ -110,9 +110,9 @@ def _templates() -> Jinja2Templates:
 
 
 def _context(request: Request) -> dict[str, Any]:
-    """What every template may use: `_` translates, `filled` what has its values already, such as
-    the message of an error; `place_of` says where a passage stands, `quote_of` puts the place
-    of a citation's quote into it, `link` builds addresses.
+    """The variables of every template: `_` translates, and `filled` translates texts that already
+    contain their values, such as error messages; `place_of` describes a passage's place, and
+    `quote_of` puts the place of its quote into a citation.
     """
     language = language_of(request)
     site = get_site(request)
@@ -133,35 +133,35 @@ def _context(request: Request) -> dict[str, Any]:
 
 
 def section_of(path: str) -> str:
-    """The page of the menu that an address belongs to; empty where it is that of none alone.
+    """The menu page that a path belongs to; empty if there is no single one.
 
     >>> section_of("/documents/lib/guide"), section_of("/evaluation/gaps"), section_of("/traces/t")
     ('/browser', '/evaluation', '')
     """
     first = path.split("/")[1]
-    return _LED_TO.get(first) or next((page for page, _ in PAGES if page == f"/{first}"), "")
+    return _MENU_PAGES.get(first) or next((page for page, _ in PAGES if page == f"/{first}"), "")
 
 
 def _without_overrides(value: Any) -> Any:
-    # what is Markup stays Markup; nearly all values hold none
+    # `translate` keeps Markup as Markup; nearly all values are ASCII
     return value.translate(_OVERRIDES) if isinstance(value, str) and not value.isascii() else value
 
 
 def place_of(passage: Mapping[str, Any], language: str) -> str:
-    """Where a citation or chunk stands, in words."""
+    """The place of a citation or chunk in words: page, lines or rows."""
     return format_place(
         passage.get("page_range"), passage.get("line_range"), passage.get("locator") or "", language
     )
 
 
 def link(path: str, **parameters: Any) -> str:
-    """The address of a page with those parameters that have a value."""
+    """The URL of a page with the parameters that have a value."""
     given = {key: value for key, value in parameters.items() if value or value == 0}
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
 
 def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
-    """The text cut at spans [start, end): (piece, whether it is inside one), in order."""
+    """The text split at spans [start, end): (piece, whether it is inside a span), in order."""
     found, at = [], 0
     for start, end in sorted((max(0, start), min(end, len(text))) for start, end in spans):
         if (start := max(start, at)) < end:
@@ -171,7 +171,7 @@ def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
 
 
 def excerpt(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
-    """The pieces of a text around its spans, cut between sentences or lines where it is long."""
+    """The pieces of a text around its spans; a long text is cut between sentences or lines."""
     if len(text) <= _EXCERPT:
         return pieces(text, spans)
     first = min((start for start, _ in spans), default=0)
@@ -194,23 +194,23 @@ def excerpt(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]
 
 @cache
 def static_url(name: str) -> str:
-    """The address of a static file, which changes with its bytes."""
+    """The URL of a static file, with a hash of its content."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:10]
     return f"{STATIC_PATH}/{name}?v={digest}"
 
 
 @cache
 def _markdown() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # with the first answer
+    from markdown_it import MarkdownIt  # imported with the first answer
 
-    # no HTML of the document's own; links of schemes that could run something are left as text
+    # no raw HTML; links with schemes that could run code are left as text
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     return parser.disable("image")
 
 
 def markdown(text: str, marks: Mapping[int, Mapping[str, str]] | None = None) -> Markup:
-    """Markdown as HTML in which nothing runs and nothing is fetched; a mark [n] becomes a link with
-    the attributes that `marks` has for n.
+    """Markdown as HTML that runs no code and fetches nothing; a mark [n] becomes a link with the
+    attributes `marks[n]`.
     """
     parser = _markdown()
     tokens = parser.parse(text)

@@ -1,4 +1,4 @@
-"""What FastAPI answers: all pages and `/api`."""
+"""The FastAPI application with all pages and `/api`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from rag_platform.contract.schema import ErrorPart
 from rag_platform.errors import InputError, RagError
 from rag_platform.observability.build import build_info
-from rag_platform.web.failures import tell
+from rag_platform.web.failures import error_response
 from rag_platform.web.pages import (
     ask,
     browsing,
@@ -30,7 +30,7 @@ from rag_platform.web.routes import sources as source_routes
 from rag_platform.web.routes import traces as trace_routes
 from rag_platform.web.site import Site
 
-# a request builds the routers up to the one that answers it, those of /api slowly
+# order matters: a request builds the routers up to the matching one, and those of /api are slow
 _PAGES = (
     ask,
     preferences,
@@ -58,13 +58,13 @@ _ROUTES = (
 
 
 def build_app(site: Site) -> FastAPI:
-    """The application over a site, without guards."""
+    """The application of a site, without guards."""
     app = FastAPI(
         title="rag_platform",
         version=build_info()["app_version"],
         description="What the library holds, answers, and how it came about.",
         openapi_url="/api/openapi.json",
-        docs_url=None,  # their scripts come from elsewhere
+        docs_url=None,  # they load scripts from a CDN
         redoc_url=None,
         responses={"4XX": {"model": ErrorPart}, "5XX": {"model": ErrorPart}},
     )
@@ -74,15 +74,15 @@ def build_app(site: Site) -> FastAPI:
     for routes in _ROUTES:
         app.include_router(routes.router, prefix="/api")
     for kind in (RagError, HTTPException, Exception):
-        app.add_exception_handler(kind, tell)
-    app.add_exception_handler(RequestValidationError, _tell_arguments)
+        app.add_exception_handler(kind, error_response)
+    app.add_exception_handler(RequestValidationError, _validation_error_response)
     return app
 
 
-def _tell_arguments(request: Request, error: Exception) -> Response:
+def _validation_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = "; ".join(
         f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']} (given: {str(item['input'])[:80]!r})"
         for item in error.errors()
     )
-    return tell(request, InputError(problems, code="invalid_arguments"))
+    return error_response(request, InputError(problems, code="invalid_arguments"))

@@ -1,4 +1,4 @@
-"""A process that listens for HTTP requests and answers them with an application."""
+"""Runs an ASGI application in a uvicorn server."""
 
 from __future__ import annotations
 
@@ -22,35 +22,33 @@ from rag_platform.observability.logs import setup_logging
 from rag_platform.storage.store import Store
 
 UI_PORT = 8766
-OnReady = Callable[[str], Any]  # gets the address at which a browser finds the pages
+OnReady = Callable[[str], Any]  # gets the URL of the application
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that closes connections whose request headers do not come in time."""
+    """HTTP/1.1 that closes connections whose request headers do not arrive in time."""
 
     seconds = 10.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
         super().connection_made(transport)
         self._await_request(None)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
         answered = self.cycle
         super().on_response_complete()
         self._await_request(answered)
 
     def _await_request(self, last: Any) -> None:
-        self.loop.call_later(self.seconds, self._close_unless_asked, last)
+        self.loop.call_later(self.seconds, self._close_if_idle, last)
 
-    def _close_unless_asked(self, last: Any) -> None:
+    def _close_if_idle(self, last: Any) -> None:
         if self.cycle is last:
             self.transport.close()
 
 
 def serve_pages(settings: Settings, on_ready: OnReady | None = None) -> None:
-    """Show the pages of a data root until the process is told to stop."""
+    """Serve the web pages of a data root until the process is told to stop."""
     from rag_platform.releases.following import following
     from rag_platform.web.app import create_app
     from rag_platform.web.site import Site
@@ -64,12 +62,10 @@ def serve_pages(settings: Settings, on_ready: OnReady | None = None) -> None:
 def serve_app(
     app: ASGIApp, http: HttpSettings, path: str = "/", on_ready: OnReady | None = None
 ) -> None:
-    """Answer until the process is told to stop; `path` is what the user is pointed to, and
-    `on_ready` gets its address.
-
-    Raises ConfigError where it cannot listen.
+    """Serve until the process is told to stop; `path` is the path of the URL that is printed and
+    passed to `on_ready`. Raises ConfigError if it cannot listen.
     """
-    # uvicorn sends itself the signal that it stopped for once more: the program then ends as usual
+    # uvicorn re-raises the signal that stopped it, after which the program shall exit normally
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
     protocol = type("Protocol", (PatientProtocol,), {"seconds": http.request_seconds})
@@ -96,14 +92,14 @@ def serve_app(
 
 
 def _listen(http: HttpSettings) -> socket.socket:
-    """The socket at which the server listens. Raises ConfigError where it cannot."""
+    """The listening socket. Raises ConfigError `cannot_listen`."""
     try:
         listener = socket.create_server(
             (http.host, http.port),
             family=socket.AF_INET6 if ":" in http.host else socket.AF_INET,
             backlog=512,
         )
-        # asyncio does it for sockets of its own only; headers and body would go 40 ms apart
+        # asyncio sets it only for sockets of its own; else headers and body arrive 40 ms apart
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What all requests share: the data root that is shown."""
+"""The data root that an application serves, shared by all requests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from rag_platform.storage.store import Store
 
 
 class Site:
-    """The data root that is shown."""
-
     def __init__(self, settings: Settings, library: Library | None = None) -> None:
         self.settings = settings
         self.store = Store.of(settings)
@@ -21,7 +19,6 @@ class Site:
 
     @cached_property
     def library(self) -> Library:
-        """The published releases."""
         if self._library is not None:
             return self._library
         from rag_platform.ledger.hiding import LedgerView
@@ -29,12 +26,11 @@ class Site:
         return Library(self.settings, self.store, LedgerView(self.store))
 
     def close(self) -> None:
-        """Close the releases, unless somebody else opened them."""
+        """Close the library, unless it was passed in."""
         if self._library is None and "library" in self.__dict__:
             self.library.close()
 
 
 def get_site(request: Request) -> Site:
-    """The site of the application."""
     site: Site = request.app.state.site
     return site

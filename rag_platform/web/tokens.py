@@ -1,7 +1,7 @@
-"""The tokens of the server over HTTP: made, listed, revoked and recognised.
+"""Access tokens of the HTTP server: creates, lists, revokes and verifies them.
 
-A token is 256 random bits, shown once. What is kept is its SHA-256, which gives nothing away of a
-secret that nobody can guess.
+A token has 256 random bits and is shown once. Only its SHA-256 is stored, which is safe for a
+secret that cannot be guessed.
 """
 
 from __future__ import annotations
@@ -21,40 +21,39 @@ from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store, read_json, write_json
 
 SCHEMA_VERSION = 1
-_PREFIX = "rag_"  # by which people and secret scanners recognise one
+_PREFIX = "rag_"  # lets people and secret scanners recognise a token
 _MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; times as ISO 8601 in UTC, `expires_at` empty for never."""
+    """The stored record of a token; times as ISO 8601 in UTC, `expires_at` empty for never."""
 
     token_id: str
     name: str
     sha256: str
     scope: str
-    namespaces: tuple[str, ...]  # empty: every one
+    namespaces: tuple[str, ...]  # empty: all
     created_at: str
     expires_at: str
 
     def has_expired(self) -> bool:
-        """True once its time is over."""
         return bool(self.expires_at) and datetime.fromisoformat(self.expires_at) <= _now()
 
     def caller(self) -> Caller:
-        """What its holder may do."""
+        """The caller that its holder acts as."""
         return Caller(self.token_id, self.scope, frozenset(self.namespaces) or None)
 
 
 class Tokens:
-    """The tokens of one data root; safe for any number of threads and processes."""
+    """The tokens of one data root; safe between threads and processes."""
 
     def __init__(self, store: Store) -> None:
         self._path = store.tokens_path
         self._known: tuple[tuple[int, int, int], list[Token]] = ((0, 0, 0), [])
 
     def all(self) -> list[Token]:
-        """Every token, expired ones too, oldest first; read again when the file was replaced."""
+        """All tokens, including expired ones, oldest first; cached until the file is replaced."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -71,7 +70,7 @@ class Tokens:
         namespaces: Sequence[str] = (),
         days: float | None = None,
     ) -> tuple[Token, str]:
-        """(what is kept of a new token, the token itself, which is kept nowhere)."""
+        """(the record of a new token, the token itself, which is not stored)."""
         if scope not in SCOPES:
             raise InputError(f"unknown scope {scope!r}; known: {', '.join(SCOPES)}", code="usage")
         now = _now()
@@ -97,7 +96,7 @@ class Tokens:
         return token, secret
 
     def revoke(self, name: str) -> Token:
-        """The token of that name or id, which is accepted no longer. Raises NotFoundError."""
+        """Remove the token of that name or id and return its record. Raises NotFoundError."""
         with self._changing() as tokens:
             for token in tokens:
                 if name in (token.name, token.token_id):
@@ -107,13 +106,13 @@ class Tokens:
             raise NotFoundError(f"no token {name!r}; known: {known}", code="unknown_token")
 
     def find(self, secret: str) -> Token | None:
-        """The token, unless it is unknown or has expired."""
+        """The record of a token; None if it is unknown or has expired."""
         digest = _hash(secret)
         return next((t for t in self.all() if t.sha256 == digest and not t.has_expired()), None)
 
     @contextmanager
     def _changing(self) -> Iterator[list[Token]]:
-        """The tokens, written back with what the block made of them."""
+        """The tokens as a list that the block may change, and that is then written."""
         what = "the tokens are being changed"
         with hold_lock(self._path.with_name(".tokens"), "tokens", what, wait=10.0):
             tokens = list(self.all())
@@ -125,16 +124,17 @@ class Tokens:
             )
 
     def _read(self) -> list[Token]:
-        held: dict[str, Any] = read_json(
+        stored: dict[str, Any] = read_json(
             self._path, "remove it, then make new tokens with `rag token create NAME`"
         )
-        if held["schema_version"] != SCHEMA_VERSION:
+        if stored["schema_version"] != SCHEMA_VERSION:
             raise SchemaVersionError(
-                f"{self._path} has schema version {held['schema_version']}, this program knows"
+                f"{self._path} has schema version {stored['schema_version']}, this program knows"
                 f" {SCHEMA_VERSION}; use the program that wrote it"
             )
         return [
-            Token(**{**token, "namespaces": tuple(token["namespaces"])}) for token in held["tokens"]
+            Token(**{**token, "namespaces": tuple(token["namespaces"])})
+            for token in stored["tokens"]
         ]
 
 

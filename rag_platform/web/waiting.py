@@ -1,4 +1,4 @@
-"""Work in a thread for a browser that may go away before it is done."""
+"""Runs work in a thread for a browser, and cancels it when the browser disconnects."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rag_platform.observability import faults, tracing
 
 T = TypeVar("T")
 OnText = Callable[[str], None]
-_ALIVE_SECONDS = 10.0  # a proxy may close what is silent for longer
+KEEP_ALIVE_SECONDS = 10.0  # a proxy may close connections that are silent for longer
 
 
 async def work_for(request: Request, work: Callable[[threading.Event], T]) -> T:
-    """What `work` returns; the event that it gets is set once nobody waits for it."""
+    """The result of `work`; the event passed to it is set when the client disconnects."""
     cancelled = threading.Event()
 
     async def watch() -> None:
@@ -38,38 +38,39 @@ async def work_for(request: Request, work: Callable[[threading.Event], T]) -> T:
 
 
 async def follow(work: Callable[[OnText, threading.Event], Any]) -> AsyncIterator[tuple[str, Any]]:
-    """(`stage`, name) as a stage of a question begins, (`text`, part) as parts come, at last
-    (`done`, what `work` returns) or (`failed`, its exception); (`silent`, seconds) where nothing
-    came for a while. The work's event is set once nobody follows it.
+    """Run `work` and yield its events: (`stage`, name) when a stage of a question begins, (`text`,
+    part) for each part of the answer, (`silent`, seconds) if nothing else came for a while, and at
+    last (`done`, result) or (`failed`, exception). The event passed to `work` is set when the
+    iteration is abandoned.
     """
     loop = asyncio.get_running_loop()
     events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
     cancelled = threading.Event()
 
-    def tell(kind: str, value: Any) -> None:
-        with suppress(RuntimeError):  # the loop has ended: nobody listens
+    def put(kind: str, value: Any) -> None:
+        with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(events.put_nowait, (kind, value))
 
-    def tell_stage(name: str) -> None:
+    def put_stage(name: str) -> None:
         if name == "model.load" or name.startswith("stage."):
-            tell("stage", name)
+            put("stage", name)
 
     def run() -> None:
         try:
-            with tracing.watching(tell_stage):
-                tell("done", work(lambda part: tell("text", part), cancelled))
-        except Exception as error:  # noqa: BLE001 (told to whoever follows)
+            with tracing.watching(put_stage):
+                put("done", work(lambda part: put("text", part), cancelled))
+        except Exception as error:  # noqa: BLE001 (yielded as `failed`)
             if not isinstance(error, RagError):
                 faults.report(error, "web")
-            tell("failed", error)
+            put("failed", error)
 
     running = asyncio.ensure_future(anyio.to_thread.run_sync(run))
     try:
         while True:
             try:
-                found = await asyncio.wait_for(events.get(), _ALIVE_SECONDS)
+                found = await asyncio.wait_for(events.get(), KEEP_ALIVE_SECONDS)
             except TimeoutError:
-                found = ("silent", _ALIVE_SECONDS)
+                found = ("silent", KEEP_ALIVE_SECONDS)
             yield found
             if found[0] in ("done", "failed"):
                 await running
@@ -79,7 +80,7 @@ async def follow(work: Callable[[OnText, threading.Event], Any]) -> AsyncIterato
 
 
 def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
-    """The response that sends server-sent events."""
+    """A response that streams server-sent events."""
     return StreamingResponse(
         events, media_type="text/event-stream", headers={"x-accel-buffering": "no"}
     )

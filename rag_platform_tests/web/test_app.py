@@ -22,7 +22,7 @@ from rag_platform.registry import PROVIDERS
 from rag_platform.storage.store import Store
 from rag_platform.web.app import create_app
 from rag_platform.web.guards import PlainBody
-from rag_platform.web.pages.ask import DOING
+from rag_platform.web.pages.ask import STAGE_MESSAGES
 from rag_platform.web.rendering import PAGES, STATIC, markdown
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
@@ -100,7 +100,7 @@ def test_no_template_or_script_names_a_provider() -> None:
 
 def test_every_message_of_the_pages_has_its_chinese() -> None:
     known = catalogue("zh")
-    wanted = {name for _, name in PAGES} | set(DOING.values())
+    wanted = {name for _, name in PAGES} | set(STAGE_MESSAGES.values())
     for template in TEMPLATES:
         text = template.read_text(encoding="utf-8")
         wanted |= {found[2] for found in re.finditer(r"""_\((["'])(.+?)\1\s*[,)]""", text)}

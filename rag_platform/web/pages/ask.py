@@ -1,4 +1,4 @@
-"""A question, its answer, and what the answer cites."""
+"""The page of a question, its answer and its citations."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from rag_platform.web.site import Site
 from rag_platform.web.waiting import event_stream, follow, sse, work_for
 
 router = APIRouter()
-_THUMBNAILS = 3  # images beside a passage
-# what a page says as a stage of the question begins
-DOING = {
+_THUMBNAILS = 3  # images shown with a passage
+# stage of a question to the message while it runs
+STAGE_MESSAGES = {
     "model.load": "Loading the models …",
     "stage.query_norm": "Searching the documents …",
     "stage.rerank": "Weighing what was found …",
@@ -41,7 +41,7 @@ Asked = Annotated[Form, Query()]
 
 @router.get("/")
 async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: Asked) -> Response:
-    """The form, and the answer to a question or why there is none."""
+    """The form with the answer to a question, or with the error."""
     values: dict[str, Any] = {"namespace": namespace}
     status = 200
     if asked.q:
@@ -56,7 +56,7 @@ async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: 
 
 @router.get("/ask")
 def begin(request: Request, asked: Asked) -> Response:
-    """The place into which the answer is streamed, and the address of the question."""
+    """The fragment into which the answer is streamed; sets the page's URL to the question's."""
     address = link("/", **asked.address())
     if not is_fragment(request) or not asked.q:
         return RedirectResponse(address, 303)
@@ -67,22 +67,22 @@ def begin(request: Request, asked: Asked) -> Response:
 
 @router.get("/ask/stream")
 async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
-    """The answer as parts of the page: `text` as it is written, `answer` when it is checked."""
+    """The answer as server-sent fragments: `text` while it is written, `answer` once checked."""
 
     async def events() -> AsyncIterator[str]:
         waited = 0.0
         language = language_of(request)
-        doing = ""
+        message = ""
         async for kind, value in follow(
-            # read here: a browser asks again and again for a stream that is refused
+            # parsed inside, so that errors are streamed: browsers retry a refused stream forever
             lambda on_text, gone: ask(
                 site.library, asked.question(), on_text=on_text, cancelled=gone
             )
         ):
             if kind == "stage":
-                if (begun := DOING.get(value, doing)) != doing:
-                    doing = begun
-                    yield sse("note", str(escape(translate(doing, language))))
+                if (new := STAGE_MESSAGES.get(value, message)) != message:
+                    message = new
+                    yield sse("note", str(escape(translate(message, language))))
             elif kind == "text":
                 yield sse("text", str(escape(value)))
             elif kind == "done":
@@ -94,14 +94,14 @@ async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
             else:
                 waited += value
                 still = translate("Still at work after {n} s.", language, n=round(waited))
-                yield sse("note", str(escape(f"{translate(doing, language)} {still}".strip())))
+                yield sse("note", str(escape(f"{translate(message, language)} {still}".strip())))
         yield sse("end", "")
 
     return event_stream(events())
 
 
 def answer_values(site: Site, asked: Form, data: AskedData) -> dict[str, Any]:
-    """What the template of an answer shows."""
+    """The variables of the template of an answer."""
     namespace = choose_namespaces(site.library, asked.namespace)[0]
     release_id = data["release_id"] if asked.release else None
     shown = [*(row["citation"] for row in data["results"]), *data["citations"]]
@@ -132,7 +132,7 @@ def answer_values(site: Site, asked: Form, data: AskedData) -> dict[str, Any]:
 
 
 def source_link(citation: CitationPart, namespace: str, release_id: str | None = None) -> str:
-    """The address at which a passage of an answer is shown in its document."""
+    """The URL of the page that shows a cited passage in its document."""
     spans = [f"{start}-{end}" for start, end in citation.get("spans", [])]
     space = citation.get("namespace", namespace)
     return link(f"/source/{space}/{citation['chunk_id']}", release=release_id, span=spans)

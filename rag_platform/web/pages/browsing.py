@@ -13,20 +13,19 @@ from rag_platform.api.documents import STATUSES, document_states, list_dropped
 from rag_platform.api.documents import get_document as read_document
 from rag_platform.api.upkeep import documents, releases
 from rag_platform.web.dependencies import MayAdminister, PageNamespace, PathNamespace, SiteOf
+from rag_platform.web.first_page import split_list
 from rag_platform.web.rendering import is_fragment, link, render
 from rag_platform.web.routes.documents import Cursor, Deletion, DocId, VersionId, Wanted, delete
 
 router = APIRouter()
 _PREVIEW_CHARS = 20_000
 _CHUNKS = 20
-# shown as it stands: Markdown would take it for a heading
+# shown as a code block: as Markdown it would render as a heading
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 
 class Filters(Wanted):
-    """Filters as the form sends them: what was left empty is not there, values of lists are parted
-    by commas.
-    """
+    """Filters as the form sends them: empty fields are ignored, lists are separated by commas."""
 
     limit: int = Field(default=50, ge=1, le=200)
 
@@ -36,14 +35,13 @@ class Filters(Wanted):
         found: dict[str, Any] = {}
         for name, value in given.items():
             if isinstance(value, list):
-                parts = [part for item in value for part in str(item).replace("，", ",").split(",")]
-                found[name] = [part.strip() for part in parts if part.strip()]
+                found[name] = [part for item in value for part in split_list(str(item))]
             elif value != "":
                 found[name] = value
         return found
 
     def address(self, namespace: str, **changes: Any) -> str:
-        """The address of this list, or of one that differs."""
+        """The URL of this list with some filters changed."""
         given = self.model_dump(exclude_defaults=True) | {"namespace": namespace} | changes
         return link("/browser", **{key: value for key, value in given.items() if value})
 
@@ -111,7 +109,6 @@ def show_text(
 def show_dropped(
     request: Request, site: SiteOf, namespace: PathNamespace, doc_id: DocId
 ) -> Response:
-    """What of a document's text is in no chunk."""
     return _part(request, "dropped", namespace, data=list_dropped(site.library, namespace, doc_id))
 
 
@@ -124,20 +121,19 @@ def show_difference(
     before: VersionId = None,
     after: VersionId = None,
 ) -> Response:
-    """What differs between two versions."""
     data = documents.compare_versions(site.settings, namespace, doc_id, before, after)
     return _part(request, "version_diff", namespace, data=data)
 
 
 @router.get("/documents/{namespace}/{doc_id}/proof", dependencies=[MayAdminister])
 def show_proof(request: Request, site: SiteOf, namespace: PathNamespace, doc_id: DocId) -> Response:
-    """What the stores still hold of a document."""
+    """What is still stored of a document."""
     data = releases.prove_deletion(site.settings, namespace, doc_id)
     return _part(request, "proof", namespace, data=data)
 
 
 def _part(request: Request, name: str, namespace: str, **values: Any) -> Response:
-    """A part of a page, or a page of its own where no script asks."""
+    """A fragment for htmx, else a page of its own."""
     shown = f"browsing/{name}.html"
     if is_fragment(request):
         return render(request, shown, namespace=namespace, **values)
@@ -151,7 +147,7 @@ def show_chunk(
     namespace: PathNamespace,
     chunk_id: Annotated[str, Path(max_length=100)],
 ) -> Response:
-    """A chunk with its place and what the retrievers read of it."""
+    """A chunk with its place and its retrieval texts."""
     data = documents.describe_chunk(site.library, namespace, chunk_id)
     return render(request, "browsing/chunk.html", namespace=namespace, data=data)
 
@@ -164,7 +160,6 @@ def plan_deletion(
     doc_id: DocId,
     asked: Annotated[Deletion, Query()],
 ) -> Response:
-    """What a deletion would take."""
     asked.confirm = None
     plan = delete(site, namespace, doc_id, asked)
     return render(
@@ -181,7 +176,7 @@ def delete_document(
     mode: Annotated[str, Form(max_length=10)] = "soft",
     version_id: Annotated[str, Form(max_length=400)] = "",
 ) -> Response:
-    """The deletion that was confirmed."""
+    """Start the confirmed deletion."""
     asked = Deletion.model_validate(
         {"confirm": confirm, "mode": mode, "version_id": version_id or None}
     )

@@ -21,7 +21,7 @@ _CHUNKS = 20
 
 
 class EditForm(BaseModel):
-    """An edit as forms send it, and the page it was made on."""
+    """An edit as the form sends it, with the cursor of its page."""
 
     op: str = Field(max_length=40)
     chunk_id: str = Field(max_length=100)
@@ -31,7 +31,7 @@ class EditForm(BaseModel):
     cursor: str = Field(default="", max_length=100)
 
     def operation(self) -> dict[str, Any]:
-        """The operation as drafts keep it."""
+        """The operation as stored in drafts."""
         found: dict[str, Any] = {"op": self.op, "chunk_id": self.chunk_id}
         if self.op == "edit_text":
             found["text"] = self.text
@@ -58,7 +58,7 @@ def show_draft(
     cursor: Cursor = None,
     chunk_id: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
-    """A document's chunks with what can be done to each."""
+    """A document's chunks with the edits that are possible for each."""
     return _show(request, site, namespace, doc_id, cursor=cursor, chunk_id=chunk_id)
 
 
@@ -107,9 +107,7 @@ def add_operation(
     doc_id: DocId,
     edit: Annotated[EditForm, Form()],
 ) -> Response:
-    """One more edit; where it cannot be made, the page with the reason and the text as it was
-    typed.
-    """
+    """Add an edit; on an error, show the page with the reason and the typed text."""
     try:
         drafts.add_operation(site.settings, namespace, doc_id, edit.operation())
     except RagError as error:
@@ -138,9 +136,7 @@ def change_draft(
     change: str,
     drop_conflicts: Annotated[bool, Form()] = False,
 ) -> Response:
-    """Undo, discard, rebase, publish or revert; where that cannot be done, the page with the
-    reason.
-    """
+    """Undo, discard, rebase, publish or revert; on an error, show the page with the reason."""
     try:
         if change in _CHANGES:
             _CHANGES[change](site.settings, namespace, doc_id)

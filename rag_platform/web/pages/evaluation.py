@@ -35,7 +35,7 @@ def show_runs(
     strategy: Name = "",
     cursor: Cursor = "",
 ) -> Response:
-    """Runs, how the leading metric went, and the form that starts one."""
+    """Runs, the trend of the leading metric, and the form to start a run."""
     home = site.settings.home
     space = "" if everywhere else namespace
     found = run_views.list_eval_runs(
@@ -59,7 +59,7 @@ def show_runs(
 
 @router.post("/eval/run", dependencies=[MayWrite])
 def start_run(site: SiteOf, choice: Annotated[RunChoice, Form()]) -> Response:
-    """Start a run and show how far it is."""
+    """Start a run and show its progress."""
     job = start(site, choice)
     address = link(f"/evaluation/jobs/{job['job_id']}", namespace=choice.namespace)
     return RedirectResponse(address, 303)
@@ -67,7 +67,7 @@ def start_run(site: SiteOf, choice: Annotated[RunChoice, Form()]) -> Response:
 
 @router.get("/evaluation/jobs/{job_id}")
 def show_job(request: Request, site: SiteOf, namespace: PageNamespace, job_id: str) -> Response:
-    """How far a run is; as a fragment, what of that changes."""
+    """The progress of a run; as a fragment only the part that changes."""
     template = "evaluation/progress.html" if is_fragment(request) else "evaluation/job.html"
     return render(request, template, namespace=namespace, job=get_run_job(site.settings, job_id))
 
@@ -104,7 +104,7 @@ def show_run(
 
 @router.get("/evaluation/runs/{run_id}/cases/{case_id:path}")
 def show_case(request: Request, site: SiteOf, run_id: str, case_id: str) -> Response:
-    """One case: what was expected, and what was found."""
+    """One case: its expectations and hits."""
     data = case_views.get_eval_case(site.library, site.settings.home, run_id, case_id)
     return render(request, "evaluation/case.html", namespace=data["run"]["namespace"], data=data)
 
@@ -113,7 +113,7 @@ def show_case(request: Request, site: SiteOf, run_id: str, case_id: str) -> Resp
 def show_comparison(
     request: Request, site: SiteOf, namespace: PageNamespace, before: Name = "", after: Name = ""
 ) -> Response:
-    """Two runs beside each other."""
+    """A comparison of two runs."""
     home = site.settings.home
     found = run_views.compare_eval_runs(home, before, after) if before and after else None
     return render(
@@ -160,7 +160,7 @@ def show_trends(
 def show_strategies(
     request: Request, site: SiteOf, namespace: PageNamespace, dataset_id: Name = ""
 ) -> Response:
-    """Strategies beside each other, and those that were promoted."""
+    """A comparison of strategies, and the promotions."""
     home = site.settings.home
     runs = run_views.list_eval_runs(home, namespace=namespace, limit=100)["runs"]
     datasets = list(dict.fromkeys(run["dataset_id"] for run in runs))
@@ -179,13 +179,12 @@ def show_strategies(
 
 @router.get("/evaluation/monitoring")
 def show_monitoring(request: Request, namespace: PageNamespace) -> Response:
-    """What can be looked into: drift, gaps, canaries."""
+    """The page that links to drift, gaps and canaries."""
     return render(request, "evaluation/monitoring.html", namespace=namespace)
 
 
 @router.get("/evaluation/drift")
 def show_drift(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
-    """Whether what users ask and get has changed."""
     found = monitor_views.get_drift(site.settings, namespace)
     return _render_found(request, "evaluation/drift.html", namespace=namespace, found=found)
 
@@ -197,14 +196,12 @@ def show_gaps(
     namespace: PageNamespace,
     days: Annotated[int, Query(ge=1, le=3650)] = 30,
 ) -> Response:
-    """Questions that nothing answers."""
     found = monitor_views.get_gaps(site.library, namespace, days)
     return _render_found(request, "evaluation/gaps.html", namespace=namespace, found=found)
 
 
 @router.get("/evaluation/canaries")
 def show_canaries(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
-    """What the published release lost."""
     found = monitor_views.get_canaries(site.library, namespace)
     return _render_found(request, "evaluation/canaries.html", namespace=namespace, found=found)
 
@@ -221,7 +218,7 @@ def show_prompts(request: Request, namespace: PageNamespace) -> Response:
 
 
 def _render_found(request: Request, template: str, **values: Any) -> Response:
-    """The part alone for htmx, else the page that it stands on."""
+    """The fragment for htmx, else the page that contains it."""
     if is_fragment(request):
         return render(request, template, **values)
     return render(request, "evaluation/monitoring.html", part=template, **values)

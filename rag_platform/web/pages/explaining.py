@@ -1,5 +1,5 @@
-"""Explains an answer: the order of its hits, the question asked again or in two ways, and what is
-expected of it from now on.
+"""Pages that explain an answer: the ranking of its hits, a replay, a comparison of two ways to ask,
+and pinning it as an expectation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ router = APIRouter()
 
 @router.get("/why/{trace_id}")
 def show_order(request: Request, site: SiteOf, trace_id: TraceId) -> Response:
-    """The places of each hit by stage."""
+    """The rank of each hit by stage."""
     order = explain_order(site.library, trace_id)
     template = "asking/order.html" if is_fragment(request) else "asking/order_page.html"
     return render(request, template, namespace=order["namespace"], order=order)
@@ -38,7 +38,7 @@ def show_order(request: Request, site: SiteOf, trace_id: TraceId) -> Response:
 def show_replay(
     request: Request, site: SiteOf, trace_id: TraceId, release: Asked = "recorded"
 ) -> Response:
-    """A question asked again as it was asked."""
+    """The replay of a question."""
     found = get_replay(site, trace_id, release)
     template = "asking/replay.html" if is_fragment(request) else "asking/replay_page.html"
     return render(request, template, namespace=found["namespace"], replay=found)
@@ -53,7 +53,7 @@ def expect(
     chunk_id: Annotated[str, Form(max_length=100)] = "",
     span: Annotated[str, Form(max_length=30)] = "",
 ) -> Response:
-    """Expect from now on what was found."""
+    """Pin what was found as an expectation."""
     pinned = pin(site, Expected(q=q, namespace=namespace, chunk_id=chunk_id, span=span))
     template = "asking/expected.html" if is_fragment(request) else "asking/expected_page.html"
     return render(request, template, namespace=namespace, pinned=pinned)
@@ -68,7 +68,7 @@ async def show_comparison(
     left: Way = "",
     right: Way = "",
 ) -> Response:
-    """Two answers to a question, side by side, or why there are none."""
+    """Two answers to a question side by side, or the error."""
     values: dict[str, Any] = {}
     status = 200
     if asked.q and (left or right):
@@ -99,13 +99,13 @@ async def show_comparison(
 
 
 def _ways(site: Site, namespace: str) -> dict[str, list[str]]:
-    """The strategies and kept releases that a question can be asked of."""
+    """The strategies and kept releases to choose from."""
     kept = [m.release_id for m in list_heads(site.store, namespace) if not m.failures]
     return {"strategy": strategy_names(site.settings), "release": kept}
 
 
 def _mark_lines(left: str, right: str) -> list[list[tuple[str, bool]]]:
-    """The lines of both texts, each with whether the other has it too."""
+    """(line, whether the other text has it too) for the lines of both texts."""
     texts = [[line for line in text.split("\n") if line.strip()] for text in (left, right)]
     shared: list[set[int]] = [set(), set()]
     for match in SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_matching_blocks():

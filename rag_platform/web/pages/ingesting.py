@@ -1,4 +1,4 @@
-"""Pages that take documents in: files, folders and addresses, previews, jobs and their progress."""
+"""Pages of ingestion: uploads, folders and URLs, previews, jobs and their progress."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rag_platform.errors import InputError, RagError
 from rag_platform.processes.jobs import FINAL_STATES
 from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
 from rag_platform.web.failures import describe
+from rag_platform.web.first_page import split_list
 from rag_platform.web.rendering import is_fragment, link, render, render_text
 from rag_platform.web.routes.documents import Cursor
 from rag_platform.web.routes.jobs import JobId, UploadId, follow_job, preview_upload, take_files
@@ -28,7 +29,7 @@ _EVERY_SECONDS = 0.7
 def show(
     request: Request, site: SiteOf, namespace: PageNamespace, cursor: Cursor = None
 ) -> Response:
-    """Where documents are taken in, and the jobs."""
+    """The forms for ingestion, and the jobs."""
     return _show(request, site, namespace, cursor=cursor)
 
 
@@ -45,14 +46,9 @@ def _show(
     return render(request, shown, status, namespace=namespace, data=data, **values)
 
 
-def _tags(given: str) -> list[str]:
-    parts = (part.strip() for part in given.replace("，", ",").split(","))
-    return [part for part in parts if part]
-
-
 @router.post("/ingestion/upload", dependencies=[MayWrite])
 async def upload(request: Request, site: SiteOf) -> Response:
-    """Files wait for a look at them."""
+    """Store uploaded files, and redirect to their page."""
     named: dict[str, str] = {}
 
     def read(form: FormData) -> None:
@@ -100,12 +96,12 @@ def ingest_upload(
     tags: _Text = "",
     action: _Text = "ingest",
 ) -> Response:
-    """Ingest the files that wait, or forget them."""
+    """Ingest the files that wait, or delete them."""
     site.library.require_visible(namespace)
     if action == "drop":
         uploads.drop_upload(site.settings, upload_id)
         return RedirectResponse(link("/ingestion", namespace=namespace), 303)
-    job = uploads.ingest_upload(site.settings, namespace, upload_id, _tags(tags))
+    job = uploads.ingest_upload(site.settings, namespace, upload_id, split_list(tags))
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)
 
 
@@ -118,16 +114,16 @@ def ingest_place(
     tags: _Text = "",
     action: _Text = "ingest",
 ) -> Response:
-    """Ingest a path of the server's machine or an address, or look at a file first; where that
-    cannot be done, the page with the reason and the form as it was filled.
+    """Ingest a path of the server's machine or a URL, or preview a file; on an error, show the page
+    with the reason and the filled form.
     """
     site.library.require_visible(namespace)
     try:
         return _take_place(request, site, place, namespace, tags, action)
     except RagError as error:
-        status, told = describe(request, error)
+        status, part = describe(request, error)
         typed = {"place": place, "tags": tags}
-        return _show(request, site, namespace, status, error=told, typed=typed)
+        return _show(request, site, namespace, status, error=part, typed=typed)
 
 
 def _take_place(
@@ -154,7 +150,7 @@ def _take_place(
         namespace,
         path=None if is_url else given,
         url=given if is_url else None,
-        tags=_tags(tags),
+        tags=split_list(tags),
     )
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)
 
@@ -172,7 +168,7 @@ def show_job(request: Request, site: SiteOf, job_id: JobId, cursor: Cursor = Non
 
 @router.get("/ingestion/jobs/{job_id}/events")
 async def stream_job(request: Request, site: SiteOf, job_id: JobId) -> Response:
-    """The progress of a job as a part of its page."""
+    """The progress of a job as server-sent fragments of its page."""
 
     def shown(job: JobDetail) -> str:
         over = job["state"] in FINAL_STATES
@@ -183,13 +179,12 @@ async def stream_job(request: Request, site: SiteOf, job_id: JobId) -> Response:
 
 @router.post("/ingestion/jobs/{job_id}/cancel", dependencies=[MayWrite])
 def cancel_job(site: SiteOf, job_id: JobId) -> Response:
-    """Stop a job."""
     jobs.cancel_job(site.settings, job_id)
     return RedirectResponse(f"/ingestion/jobs/{job_id}", 303)
 
 
 @router.post("/ingestion/jobs/{job_id}/retry", dependencies=[MayWrite])
 def retry_job(site: SiteOf, job_id: JobId, source_uri: _Text = "") -> Response:
-    """Do what a job left undone, or one document of it."""
+    """Retry the unfinished documents of a job, or one of them."""
     job = jobs.retry_job(site.settings, job_id, source_uri or None)
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)

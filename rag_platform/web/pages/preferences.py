@@ -21,7 +21,7 @@ _Text = Annotated[str, Form(max_length=500)]
 
 @router.post("/preferences")
 def prefer(next: _Text = "/", language: _Text = "", theme: _Text = "") -> Response:
-    """Keep a language or a theme, and show the page again."""
+    """Set the language or the theme, and show the page again."""
     answer = RedirectResponse(_local(next), 303)
     for cookie, value, known in (
         (LANGUAGE_COOKIE, language, LANGUAGES),
@@ -40,7 +40,7 @@ def ask_for_token(request: Request, next: str = "/") -> Response:
 
 @router.post(LOGIN_PATH)
 def log_in(request: Request, site: SiteOf, token: _Text, next: _Text = "/") -> Response:
-    """Keep a valid token for this browser."""
+    """Store a valid token in a cookie."""
     if Tokens(site.store).find(token.strip()) is None:
         return render(request, "login.html", 401, next=_local(next), refused=True)
     answer = RedirectResponse(_local(next), 303)
@@ -57,14 +57,14 @@ def log_in(request: Request, site: SiteOf, token: _Text, next: _Text = "/") -> R
 
 @router.post("/logout")
 def log_out(request: Request) -> Response:
-    """Forget the token."""
+    """Delete the token's cookie."""
     answer = RedirectResponse(LOGIN_PATH, 303)
     answer.delete_cookie(TOKEN_COOKIE, samesite="strict")
     return answer
 
 
 def _local(address: str) -> str:
-    """The address, if it is one of this server."""
+    """The URL if it is local to this server, else `/`."""
     parts = urlsplit(address.replace("\\", "/"))
     inside = not parts.scheme and not parts.netloc and address.startswith("/")
     return address if inside else "/"

@@ -1,4 +1,4 @@
-"""Pages of releases: what each changed, and which one readers see."""
+"""Pages of releases: the list, differences, and changes of the published one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
     """The releases of a library."""
     data = releases.list_releases(site.library, namespace)
     kept = [row for row in data["releases"] if row["kept"]]
-    chosen = _worth_comparing(kept)
+    chosen = _choose_compared(kept)
     return render(
         request,
         "browsing/releases.html",
@@ -36,9 +36,9 @@ def show(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
     )
 
 
-def _worth_comparing(kept: Sequence[ReleaseRow]) -> list[str]:
-    """Of releases, newest first, the two that are compared by default, the later first: the newest
-    where it was never published, the published one, and the last that was published besides.
+def _choose_compared(kept: Sequence[ReleaseRow]) -> list[str]:
+    """The two releases to compare by default, the later first, of `kept` ones, newest first. In
+    this order: the newest if it was never published, the published one, earlier published ones.
     """
     waiting = [row for row in kept[:1] if not row["published_at"]]
     published = [row for row in kept if row["state"] == "published"]
@@ -69,7 +69,7 @@ def change_releases(
     release_id: _ReleaseId = None,
     reason: Annotated[str, Form(max_length=1000)] = "",
 ) -> Response:
-    """Go back, go forward, pin or unpin, or publish what the gate rejected."""
+    """Roll back, go forward, pin, unpin, or publish a release that the gate rejected."""
     site.library.require_visible(namespace)
     settings = site.settings
     if change == "rollback":

@@ -1,4 +1,4 @@
-"""A cited passage in its document, and its proof."""
+"""Pages that show a cited passage in its document, and its proof."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def show(
         "before": at(sheet["page"] - 1) if sheet and sheet["page"] > 1 else "",
         "after": at(sheet["page"] + 1) if sheet and sheet["page"] < place["page_count"] else "",
         "own_page": at(None) if page is not None else "",
-        # of an older release, the published one shows no page
+        # a passage of an older release is not in the published one
         "release": source["release_id"] if source["state"] == "changed" else None,
     }
     template = "asking/source_view.html" if is_fragment(request) else "asking/source.html"
@@ -53,14 +53,14 @@ def show(
 
 
 def _first_page(place: PlaceData) -> PlacePage | None:
-    """The first page that shows something cited, else the first."""
+    """The first page with a cited span, else the first one."""
     pages = place["pages"]
     return next((page for page in pages if page["cited"]), pages[0] if pages else None)
 
 
 @router.get("/{namespace}/{chunk_id}/proof")
 def prove(request: Request, site: SiteOf, namespace: str, chunk_id: ChunkId) -> Response:
-    """Whether the passage stands in the stored file, found out now."""
+    """The proof that the passage is in the stored file."""
     from rag_platform.api.proofs import prove_chunk
 
     proof = prove_chunk(site.library, chunk_id, namespace)

@@ -1,4 +1,4 @@
-"""The pages of traces: what was ingested, what was asked, and one trace with all its stages."""
+"""Pages of traces: lists of ingestion and query traces, and one trace with all its stages."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def show_queries(
     own: bool = False,
     cursor: Cursor = "",
 ) -> Response:
-    """What users asked, newest first; with `own` also what evaluations, canaries and comparisons
-    asked.
+    """Traces of users' questions, newest first; with `own` also those of evaluations, canaries and
+    comparisons.
     """
     where = replace(where, kinds=where.kinds or ("query",), published=not own)
     return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
@@ -52,7 +52,7 @@ def show_ingests(
     everywhere: bool = False,
     cursor: Cursor = "",
 ) -> Response:
-    """What was ingested and published, newest first."""
+    """Traces of ingestion and publication, newest first."""
     where = replace(where, kinds=("ingestion",))
     return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
 

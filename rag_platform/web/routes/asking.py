@@ -62,7 +62,7 @@ TraceId = Annotated[str, Path(max_length=40, description="trc_ and 32 hex digits
 async def get_comparison(
     request: Request, site: SiteOf, asked: Address, left: Way = "", right: Way = ""
 ) -> ComparedData:
-    """A question asked in two ways: answers, and rankings next to each other."""
+    """A question asked in two ways: both answers, and both rankings side by side."""
     question = asked.question()
     return await work_for(
         request, lambda gone: compare(site.library, question, left, right, cancelled=gone)
@@ -71,22 +71,20 @@ async def get_comparison(
 
 @router.get("/ask/{trace_id}/order")
 def get_order(site: SiteOf, trace_id: TraceId) -> OrderData:
-    """Why the hits of a question that was asked stand in their order."""
+    """The ranking of a traced question's hits, by stage."""
     return explain_order(site.library, trace_id)
 
 
 @router.get("/ask/{trace_id}/replay")
 def get_replay(site: SiteOf, trace_id: TraceId, release: Asked = "recorded") -> ReplayData:
-    """A question that was asked, asked again in the same way of the release that it was asked of,
-    or of the one that is published now.
-    """
+    """Repeat a traced question with the same options on the recorded or the published release."""
     from rag_platform.evaluation.monitoring.replay import replay_question
 
     return replay_question(site.library, trace_id, published=release == "published")
 
 
 class Expected(BaseModel):
-    """What is expected of a question: a chunk that is found, or without one a refusal."""
+    """What to expect of a question: that a chunk is found, or without one a refusal."""
 
     q: str = Field(min_length=1, max_length=4000)
     namespace: str = Field(max_length=63)
@@ -96,12 +94,12 @@ class Expected(BaseModel):
 
 @router.post("/expectations", dependencies=[MayWrite])
 def post_expectation(site: SiteOf, expected: Expected) -> PinnedData:
-    """Expect from now on what a question found, or that it finds nothing."""
+    """Pin what a question found, or that it finds nothing, as an expectation."""
     return pin(site, expected)
 
 
 def pin(site: Site, expected: Expected) -> PinnedData:
-    """The expectation, made. Raises NotFoundError, InputError."""
+    """Add an expectation. Raises NotFoundError, InputError."""
     from rag_platform.evaluation.expectations import add_expectation, expectation
 
     site.library.require_visible(expected.namespace)
@@ -124,11 +122,11 @@ def pin(site: Site, expected: Expected) -> PinnedData:
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
 )
 async def stream_answer(site: SiteOf, asked: Address) -> StreamingResponse:
-    """The answer as server-sent events: `stage` with the `name` of each stage as it begins, as the
-    trace names it; `text` for each part as a model writes it; then `answer` with the data of GET
+    """The answer as server-sent events: `stage` with the `name` of each stage as it begins, as in
+    the trace; `text` for each part that a model writes; then `answer` with the data of GET
     /api/ask, or `error`; at last `end`.
 
-    An answer made of quotes is there at once, in one part.
+    An extractive answer comes in one part.
     """
     question = asked.question()
     return event_stream(_events(site, question))

@@ -1,4 +1,4 @@
-"""`/api`: documents, their versions and chunks, and what the retrievers read of a chunk."""
+"""`/api`: documents, their versions and chunks, and the retrieval texts of a chunk."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def list_documents(
 
 @router.get("/documents/{doc_id}")
 def get_document(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DocumentDetail:
-    """A document with its versions and the outline of what is published of it."""
+    """A document with its versions and the outline of the published one."""
     return documents.describe_document(site.library, namespace, doc_id)
 
 
@@ -131,13 +131,13 @@ def compare_versions(
     before: VersionId = None,
     after: VersionId = None,
 ) -> VersionDiff:
-    """What differs between two versions, by default the live one and the one before."""
+    """The differences between two versions, by default the live one and its predecessor."""
     return documents.compare_versions(site.settings, namespace, doc_id, before, after)
 
 
 @router.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
 def get_deletion_proof(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DeletionProof:
-    """What the stores still hold of a document, deleted or not."""
+    """What is still stored of a document, deleted or not."""
     return releases.prove_deletion(site.settings, namespace, doc_id)
 
 
@@ -145,12 +145,12 @@ def get_deletion_proof(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> D
 def get_chunk_texts(
     site: SiteOf, namespace: NamespaceOf, chunk_id: Annotated[str, Path(max_length=100)]
 ) -> ChunkDetail:
-    """A chunk with its place and what the retrievers read of it."""
+    """A chunk with its place and its retrieval texts."""
     return documents.describe_chunk(site.library, namespace, chunk_id)
 
 
 class Deletion(BaseModel):
-    """What is deleted, and the code of the plan that was shown."""
+    """What to delete, and the code of the plan that was shown."""
 
     version_id: str | None = Field(default=None, max_length=400)
     mode: Literal["soft", "hard"] = "soft"
@@ -161,14 +161,13 @@ class Deletion(BaseModel):
 def delete_document(
     site: SiteOf, namespace: NamespaceOf, doc_id: DocId, asked: Deletion
 ) -> DeletionData:
-    """What a deletion would take, with a code; with that code, the deletion."""
+    """The plan of a deletion with a code; called again with that code, the deletion."""
     return delete(site, namespace, doc_id, asked)
 
 
 def delete(site: Site, namespace: str, doc_id: str, asked: Deletion) -> DeletionData:
-    """The same, for the page too: expectations that hold words of a deleted document go with it.
-
-    Raises InputError, NotFoundError, ReleaseError.
+    """Plan or start a deletion, which also drops the expectations that quote the document. Raises
+    InputError, NotFoundError, ReleaseError.
     """
     if asked.confirm == "":
         raise InputError("confirm is empty; leave it out to see the plan", code="no_confirmation")

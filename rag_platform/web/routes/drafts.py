@@ -1,4 +1,4 @@
-"""`/api`: chunks edited by hand in a draft, and its publication."""
+"""`/api`: drafts, in which chunks are edited by hand, and their publication."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Operation(BaseModel):
     parent_id: str | None = Field(default=None, max_length=100, description="reparent")
 
     def data(self) -> dict[str, Any]:
-        """The operation as drafts keep it."""
+        """The operation as stored in drafts."""
         return self.model_dump(exclude_none=True)
 
 
@@ -84,7 +84,7 @@ def undo(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DraftData:
 
 @router.post("/{doc_id}/discard", dependencies=[MayWrite])
 def discard(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DraftData:
-    """Forget what is not published of a draft, and its conflicts."""
+    """Discard the unpublished edits of a draft, and its conflicts."""
     return drafts.discard(site.settings, namespace, doc_id)
 
 
@@ -101,11 +101,11 @@ def publish(
     doc_id: DocId,
     drop_conflicts: Annotated[bool, Query()] = False,
 ) -> JobData:
-    """The job that publishes a draft."""
+    """Start a job that publishes a draft."""
     return drafts.publish(site.settings, namespace, doc_id, drop_conflicts=drop_conflicts)
 
 
 @router.post("/{doc_id}/revert", dependencies=[MayWrite])
 def revert(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> JobData:
-    """The job that publishes a document as it was cut."""
+    """Start a job that publishes a document's chunks without any edits."""
     return drafts.revert(site.settings, namespace, doc_id)

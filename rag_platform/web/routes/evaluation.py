@@ -1,4 +1,4 @@
-"""`/api/eval`: runs, their cases and trends, what differs between two, and starting one."""
+"""`/api/eval`: runs, cases, trends, comparisons, and starting a run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WantedCases = Annotated[CaseFilter, Depends(_case_filter)]
 
 
 class RunChoice(BaseModel):
-    """What is to be asked, and how it is measured; `/api/eval/choices` lists what there is."""
+    """What to evaluate, and how to measure it; `/api/eval/choices` lists the valid names."""
 
     dataset: str = Field(min_length=1, max_length=200)
     namespace: str = Field(default="", max_length=63)
@@ -69,7 +69,7 @@ class RunChoice(BaseModel):
 
 
 def start(site: Site, choice: RunChoice) -> EvalJobData:
-    """The launched job of a run; empty texts choose nothing."""
+    """Launch the job of a run; empty texts mean the default."""
     if choice.namespace:
         site.library.require_visible(choice.namespace)
     request = RunRequest(
@@ -107,13 +107,13 @@ def get_runs(
 
 @router.post("/runs", status_code=202, dependencies=[MayWrite])
 def post_run(site: SiteOf, choice: RunChoice) -> EvalJobData:
-    """Start a run; its job says how far it is."""
+    """Start a run as a job."""
     return start(site, choice)
 
 
 @router.get("/runs/{run_id}")
 def get_run(site: SiteOf, run_id: str) -> EvalRunData:
-    """One run: metrics with intervals, slices, and what the gates say."""
+    """One run: metrics with intervals, slices, and gate results."""
     return run_views.get_eval_run(site.settings.home, run_id)
 
 
@@ -151,37 +151,37 @@ def get_comparison(site: SiteOf, before: Name, after: Name) -> EvalComparisonDat
 
 @router.get("/strategies")
 def get_strategies(site: SiteOf, namespace: NamespaceOf, dataset_id: Name) -> StrategiesData:
-    """The newest run of each strategy over a dataset, beside each other."""
+    """A comparison of the newest run of each strategy on a dataset."""
     return run_views.compare_newest(site.settings.home, dataset_id, namespace)
 
 
 @router.get("/promotions")
 def get_promotions(site: SiteOf) -> list[PromotionPart]:
-    """The strategies that were to become a namespace's own, and their verdicts."""
+    """The promotions of strategies to a namespace's own, with their verdicts."""
     return run_views.list_promotions(site.store, site.library.namespaces())
 
 
 @router.get("/choices")
 def get_choices(site: SiteOf) -> EvalChoicesData:
-    """What a run can be started with."""
+    """The valid choices for a run."""
     return list_choices(site.settings, site.library.namespaces())
 
 
 @router.get("/jobs")
 def get_jobs(site: SiteOf) -> list[EvalJobData]:
-    """The newest runs that were started here."""
+    """The jobs of the newest runs started by people."""
     return list_run_jobs(site.store)
 
 
 @router.get("/jobs/{job_id}")
 def get_job(site: SiteOf, job_id: str) -> EvalJobData:
-    """How far a run is; it names the run once that is done."""
+    """The progress of a run's job, with the run_id once it is done."""
     return get_run_job(site.settings, job_id)
 
 
 @router.get("/drift")
 def get_drift(site: SiteOf, namespace: NamespaceOf) -> DriftData:
-    """What users ask and get of late, against the last stable window."""
+    """Drift of users' recent questions and answers from the last stable window."""
     return monitor_views.get_drift(site.settings, namespace)
 
 
@@ -189,17 +189,19 @@ def get_drift(site: SiteOf, namespace: NamespaceOf) -> DriftData:
 def get_gaps(
     site: SiteOf, namespace: NamespaceOf, days: Annotated[int, Query(ge=1, le=3650)] = 30
 ) -> GapsData:
-    """What should be written: refused and doubtful questions, asked again now."""
+    """Content gaps: questions that were refused or answered with low confidence, asked
+    again now.
+    """
     return monitor_views.get_gaps(site.library, namespace, days)
 
 
 @router.get("/canaries")
 def get_canaries(site: SiteOf, namespace: NamespaceOf) -> CanariesData:
-    """Ask the published release questions made of the one before."""
+    """Ask the published release questions made from the previous one."""
     return monitor_views.get_canaries(site.library, namespace)
 
 
 @router.get("/prompts")
 def get_prompts(site: SiteOf) -> list[PromptPart]:
-    """The versions of prompts, and the experiments that go on."""
+    """The versions of prompts, and the running experiments."""
     return monitor_views.list_prompts()

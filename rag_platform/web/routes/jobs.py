@@ -1,4 +1,4 @@
-"""`/api`: files handed over, ingestion, and jobs with their progress."""
+"""`/api`: uploads, ingestion, and jobs with their progress."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from rag_platform.processes.jobs import FINAL_STATES
 from rag_platform.web.dependencies import MayWrite, SiteOf
 from rag_platform.web.routes.documents import Cursor, Limit
 from rag_platform.web.site import Site
-from rag_platform.web.waiting import event_stream, sse, work_for
+from rag_platform.web.waiting import KEEP_ALIVE_SECONDS, event_stream, sse, work_for
 
 router = APIRouter(tags=["jobs"])
 JobId = Annotated[str, Path(max_length=60)]
 UploadId = Annotated[str, Path(max_length=60)]
 _POLL_SECONDS = 0.4
-_ALIVE_SECONDS = 10.0  # a proxy may close what is silent for longer
 
 
 def _require_named(
     site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] = None
 ) -> str:
-    """The library that is written, which need not be there yet. Raises NotFoundError."""
+    """The library to write to, which need not exist yet. Raises NotFoundError."""
     default = access.current().default_namespace(site.settings.default_namespace)
     name = namespace or default
     site.library.require_visible(name)
@@ -44,7 +43,7 @@ NamedNamespace = Annotated[str, Depends(_require_named)]
 
 
 class Place(BaseModel):
-    """What is ingested: a path on the server's machine, or an address."""
+    """What is ingested: a path on the server's machine, or a URL."""
 
     path: str | None = Field(default=None, max_length=4000)
     url: str | None = Field(default=None, max_length=4000)
@@ -52,7 +51,7 @@ class Place(BaseModel):
 
 
 class Tags(BaseModel):
-    """Tags for what is ingested."""
+    """Tags for the ingested documents."""
 
     tags: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=50)
 
@@ -62,7 +61,7 @@ class Tags(BaseModel):
 
 @router.post("/ingest", dependencies=[MayWrite])
 def ingest(site: SiteOf, namespace: NamedNamespace, place: Place) -> JobData:
-    """The job that ingests a file or folder of the server's machine, or an address."""
+    """Start a job that ingests a file or folder of the server's machine, or a URL."""
     return uploads.ingest_place(
         site.settings, namespace, path=place.path, url=place.url, tags=place.tags
     )
@@ -88,16 +87,15 @@ _FILES = {
 
 @router.post("/uploads", dependencies=[MayWrite], openapi_extra=_FILES)
 async def upload(request: Request, site: SiteOf) -> UploadData:
-    """Hand files over; they wait until they are ingested."""
+    """Upload files; they wait until they are ingested."""
     return await take_files(request, site)
 
 
 async def take_files(
     request: Request, site: Site, more: Callable[[FormData], None] = lambda form: None
 ) -> UploadData:
-    """The files of a form, kept under a new id. `more` reads its other fields.
-
-    Raises InputError for a body of unknown length or above the limit, before it is read.
+    """Store the files of a form under a new id; `more` reads its other fields. Raises InputError
+    for a body of unknown length or above the limit, before it is read.
     """
     http = site.settings.server.http
     length = request.headers.get("content-length", "")
@@ -127,7 +125,7 @@ def get_upload(site: SiteOf, upload_id: UploadId) -> UploadData:
 
 @router.delete("/uploads/{upload_id}", dependencies=[MayWrite], status_code=204)
 def drop_upload(site: SiteOf, upload_id: UploadId) -> Response:
-    """Forget the files that wait under an id."""
+    """Delete the files that wait under an id."""
     uploads.drop_upload(site.settings, upload_id)
     return Response(status_code=204)
 
@@ -153,7 +151,7 @@ async def preview_upload(
 def ingest_upload(
     site: SiteOf, namespace: NamedNamespace, upload_id: UploadId, given: Tags
 ) -> JobData:
-    """The job that ingests the files."""
+    """Start a job that ingests the files."""
     return uploads.ingest_upload(site.settings, namespace, upload_id, given.tags)
 
 
@@ -179,19 +177,19 @@ def get_job(site: SiteOf, job_id: JobId, limit: Limit = 50, cursor: Cursor = Non
 
 @router.post("/jobs/{job_id}/cancel", dependencies=[MayWrite])
 def cancel_job(site: SiteOf, job_id: JobId) -> JobData:
-    """Stop a job; what it has done stays."""
+    """Stop a job; documents that it has finished stay ingested."""
     return jobs.cancel_job(site.settings, job_id)
 
 
 class Retry(BaseModel):
-    """Which document of a job is tried again; none: all that it left undone."""
+    """The document of a job to retry; none: all unfinished ones."""
 
     source_uri: str | None = Field(default=None, max_length=4000)
 
 
 @router.post("/jobs/{job_id}/retry", dependencies=[MayWrite])
 def retry_job(site: SiteOf, job_id: JobId, asked: Retry) -> JobData:
-    """The job that does what another one left undone."""
+    """Start a job that retries the unfinished documents of another one."""
     return jobs.retry_job(site.settings, job_id, asked.source_uri)
 
 
@@ -201,8 +199,8 @@ def retry_job(site: SiteOf, job_id: JobId, asked: Retry) -> JobData:
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def stream_job(site: SiteOf, job_id: JobId) -> StreamingResponse:
-    """A job's progress as server-sent events: `progress` with its row at each change, at last
-    `end`.
+    """A job's progress as server-sent events: `progress` with its row at each change,
+    then `end`.
     """
 
     def shown(row: JobRow) -> str:
@@ -214,7 +212,9 @@ async def stream_job(site: SiteOf, job_id: JobId) -> StreamingResponse:
 async def follow_job(
     site: Site, job_id: str, shown: Callable[[JobDetail], str], every: float = _POLL_SECONDS
 ) -> StreamingResponse:
-    """Events with what `shown` makes of a job, until it has ended. Raises NotFoundError."""
+    """Stream the job as rendered by `shown` at each change until it has ended. Raises
+    NotFoundError.
+    """
     first = await anyio.to_thread.run_sync(jobs.show_job, site.settings, job_id)
 
     async def events() -> AsyncIterator[str]:
@@ -224,7 +224,7 @@ async def follow_job(
             if now != last or job["state"] in FINAL_STATES:
                 yield sse("end" if job["state"] in FINAL_STATES else "progress", now)
                 last, silent = now, 0.0
-            elif silent >= _ALIVE_SECONDS:
+            elif silent >= KEEP_ALIVE_SECONDS:
                 yield ": still at work\n\n"
                 silent = 0.0
             if job["state"] in FINAL_STATES:

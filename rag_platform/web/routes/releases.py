@@ -1,4 +1,4 @@
-"""`/api`: releases, their differences, and which one readers see."""
+"""`/api`: releases, their differences, and the published one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OtherId = Annotated[str | None, Query(pattern=RELEASE_ID)]
 
 
 class Target(BaseModel):
-    """The release to go back to; none: the one before the published one."""
+    """The release to roll back to; none: the one before the published one."""
 
     release_id: str | None = Field(default=None, pattern=RELEASE_ID)
 
@@ -71,11 +71,11 @@ def publish_rejected(
 
 @router.post("/{release_id}/pin", dependencies=[MayAdminister])
 def pin(site: SiteOf, namespace: NamespaceOf, release_id: ReleaseId) -> ReleasesData:
-    """Keep a release, whatever retention says."""
+    """Keep a release regardless of retention."""
     return releases.pin(site.settings, namespace, release_id, True)
 
 
 @router.post("/{release_id}/unpin", dependencies=[MayAdminister])
 def unpin(site: SiteOf, namespace: NamespaceOf, release_id: ReleaseId) -> ReleasesData:
-    """Leave a release to retention again."""
+    """Let retention drop a release again."""
     return releases.pin(site.settings, namespace, release_id, False)

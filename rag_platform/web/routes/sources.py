@@ -1,4 +1,4 @@
-"""`/api`: cited chunks, where they stand, their proof, and the pictures that show them."""
+"""`/api`: cited chunks, their places and proofs, and pictures of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
 def read_spans(texts: list[str]) -> list[Span]:
-    """The spans that an address names. Raises InputError `bad_span`."""
+    """Parse spans START-END. Raises InputError `bad_span`."""
     found = []
     for text in texts:
         if (match := _SPAN.fullmatch(text)) is None:
@@ -52,7 +52,7 @@ def read_spans(texts: list[str]) -> list[Span]:
 def get_chunk(
     site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None, release: Release = None
 ) -> SourceData:
-    """A cited chunk with its document, the versions of that, and its images."""
+    """A cited chunk with its document, the document's versions, and the chunk's images."""
     return read_source(site.library, chunk_id, namespace, release)
 
 
@@ -65,13 +65,13 @@ def get_place(
     span: Spans = [],  # noqa: B006 (FastAPI copies it)
     page: Page = None,
 ) -> PlaceData:
-    """Where a chunk stands in its file: rectangles on pages, lines, or rows of a sheet."""
+    """The place of a chunk in its file: rectangles on pages, lines, or rows of a sheet."""
     return find_place(site.library, chunk_id, namespace, release, spans=read_spans(span), page=page)
 
 
 @router.get("/chunks/{chunk_id}/proof")
 def get_proof(site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None) -> ProvedData:
-    """The proof of a chunk, made now from the bytes of its file."""
+    """The proof of a chunk from the bytes of its file."""
     from rag_platform.api.proofs import prove_chunk
 
     return prove_chunk(site.library, chunk_id, namespace)
@@ -87,7 +87,7 @@ def get_page(
     page: Annotated[int, Path(ge=1, le=100_000)],
     release: Release = None,
 ) -> Response:
-    """A page of a document as it is drawn."""
+    """A page of a document as a picture."""
     found = pictures.page_picture(site.library, namespace, version_id, page, release)
     return Response(found, media_type=pictures.media_type(found))
 
@@ -96,6 +96,6 @@ def get_page(
 def get_image(
     site: SiteOf, asset_id: Annotated[str, Path(max_length=64, description="A sha256.")]
 ) -> Response:
-    """An image of a published document, drawn anew."""
+    """An image of a published document, redrawn."""
     found = pictures.image_picture(site.library, asset_id)
     return Response(found, media_type=pictures.media_type(found))

@@ -1,4 +1,4 @@
-"""`/api`: the installation, and one library at a glance."""
+"""`/api`: the state of the installation, and the overview of a library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter(tags=["system"])
 
 @router.get("/status")
 def get_status(site: SiteOf) -> StatusData:
-    """Every namespace with its release, failures and jobs, and the versions of what is stored."""
+    """Every namespace with its release, failures and jobs, and the schema versions."""
     return status(site.library)
 
 
@@ -28,11 +28,11 @@ def get_collections(site: SiteOf) -> CollectionsData:
 
 @router.get("/overview")
 def show(site: SiteOf, namespace: PageNamespace) -> OverviewData:
-    """What does the work of a library, what it holds, and how it does."""
+    """The components, contents and health of a library."""
     return get_overview(site.library, namespace, evaluation_snapshot(site.settings))
 
 
 @router.get("/disk")
 def show_disk(site: SiteOf) -> DiskData:
-    """How large the data root is."""
+    """The size of the data root, in total and by part."""
     return disk_use(site.settings.home)

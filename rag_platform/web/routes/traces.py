@@ -1,4 +1,4 @@
-"""`/api/traces`: lists, figures, one trace, and a question asked again."""
+"""`/api/traces`: lists, statistics, and one trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Skip = Annotated[int, Query(ge=0, le=10_000_000)]
 
 
 def _read_given(value: object) -> object:
-    """A field of a form that was left empty says nothing."""
+    """None for an empty form field."""
     return None if value in ("", [""]) else value
 
 
@@ -34,7 +34,7 @@ Time = Annotated[datetime | None, _Optional, Query()]
 
 
 class Choices:
-    """Which traces are meant; what is left out does not limit them."""
+    """Filters of traces by kind, time and text."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Choices:
 
 
 class Bounds:
-    """Bounds of the traces that are meant."""
+    """Filters of traces by latency, confidence and job."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Bounds:
 
 
 def _aware(time: datetime | None) -> datetime | None:
-    """A time without a zone is one of UTC."""
+    """The time, as UTC if it has no zone."""
     return time if time is None or time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
@@ -112,7 +112,7 @@ def get_traces(
 
 @router.get("/stats")
 def get_stats(site: SiteOf, where: FilterOf) -> TraceStats:
-    """Counts, quantiles by stage, caches and model calls over the traces that are meant."""
+    """Counts, quantiles by stage, caches and model calls of the traces that match."""
     return trace_stats(site.store, where)
 
 
