@@ -2,9 +2,8 @@
 
 The map, in pipeline order:
 
-    config, ir, protocols, registry, errors     words and contracts every other module shares
-    store, ledger, jobs, observability          where bytes lie, what is known of them, who works on
-                                                them, what happened
+    config, ir, protocols, registry, errors     settings, records and interfaces shared by all
+    storage, ledger, processes, observability   files, metadata, jobs, traces and logs
     loaders                                     bytes of one format        -> facts and blocks
     documents                                   facts -> sections -> chunks -> views
     indexes                                     chunks -> vectors, catalog, lexical and dense index,
@@ -14,13 +13,12 @@ The map, in pipeline order:
     evaluation                                  dataset x engine           -> metrics -> verdict
     assets, definitions                         the same steps as Dagster assets, jobs, sensors and
                                                 schedules
-    server, cli                                 doors for assistants and people
+    server, web, cli                            MCP for assistants, pages and commands for people
 
-A module imports only what stands above it in this list; `pyproject.toml` holds the checked
-contract.
+A module imports only those above it in this list; the contract in `pyproject.toml` is checked.
 """
 
 from rag_platform.telemetry import switch_off
 
-# here, because every door and every child process imports the package before any engine
+# here, because every process imports this package before any engine
 switch_off()

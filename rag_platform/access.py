@@ -1,7 +1,7 @@
-"""Who asks, and what of the library they may see and do.
+"""The caller of a request, and what they may see and do.
 
-A request over HTTP acts for the caller whose token it carries. The command line, and a server on
-standard input and output, act for whoever started them, who may do everything.
+A request over HTTP acts for the caller of its token. The command line and a stdio server act for
+the user who started them, who may do everything.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ SCOPES = ("read", "write", "admin")  # each includes those before it
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a caller may do, and in which namespaces; None: in every one."""
+    """What a caller may do, and in which namespaces (None: all)."""
 
     token_id: str = ""
     scope: str = SCOPES[-1]
     namespaces: frozenset[str] | None = None
 
     def may(self, scope: str) -> bool:
-        """True where the caller's scope includes that one."""
+        """True if the caller's scope includes this one."""
         return SCOPES.index(scope) <= SCOPES.index(self.scope)
 
     def may_see(self, namespace: str) -> bool:
-        """True for a namespace that exists as far as the caller is concerned."""
+        """True if the caller may know about a namespace."""
         return self.namespaces is None or namespace in self.namespaces
 
     def default_namespace(self, configured: str) -> str:
-        """The configured one where the caller may see it, else the first of theirs."""
+        """The configured one if the caller may see it, else the first of theirs."""
         if self.namespaces is None or configured in self.namespaces:
             return configured
         return min(self.namespaces)
 
 
-OWNER = Caller()  # whoever can read the data root anyway
+OWNER = Caller()  # the user of the data root's machine
 _current: contextvars.ContextVar[Caller] = contextvars.ContextVar("rag_caller", default=OWNER)
 
 
 def current() -> Caller:
-    """The caller for whom this thread or task works."""
+    """The caller of the current thread or task."""
     return _current.get()
 
 
 @contextmanager
 def acting_for(caller: Caller) -> Iterator[None]:
-    """Work for the caller until the end of the block, also in calls carried to other threads."""
+    """Set the current caller for the block, including work passed on to other threads."""
     token = _current.set(caller)
     try:
         yield

@@ -1,6 +1,4 @@
-"""A bounded memory of what was computed: least recently used out first, each entry for a limited
-time, safe between threads.
-"""
+"""A thread-safe LRU cache with expiry."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ V = TypeVar("V")
 
 
 class Cache(Generic[V]):
-    """At most `size` values, each for `seconds`; a size of 0 remembers nothing.
+    """At most `size` values, each for `seconds`; a size of 0 disables the cache.
 
-    Keys name all that a value depends on, so nothing is ever invalidated: a new release or another
-    strategy asks under other keys, and the old entries are pushed out. A value under the `id` of an
-    object must hold that object, so that no other one gets the id meanwhile.
+    Keys must contain everything that a value depends on, as nothing is invalidated: after a new
+    release, lookups have other keys, and the old entries are evicted. If a key contains the `id` of
+    an object, the value must reference that object, so that its id is not reused.
     """
 
     def __init__(
@@ -42,7 +40,7 @@ class Cache(Generic[V]):
         return len(self._entries)
 
     def get(self, key: Hashable) -> V | None:
-        """The value under the key, None where there is none or its time is over."""
+        """The value of the key; None if there is none or it has expired."""
         if not self._size:
             return None
         with self._lock:
@@ -58,7 +56,6 @@ class Cache(Generic[V]):
             return found[1]
 
     def put(self, key: Hashable, value: V) -> None:
-        """Remember the value."""
         if not self._size:
             return
         with self._lock:
@@ -68,26 +65,26 @@ class Cache(Generic[V]):
                 self._entries.popitem(last=False)
 
     def figures(self) -> Json:
-        """`size` and `entries`, `hits` and `misses` since the start, and their `hit_rate` (0 before
-        the first look).
+        """`size` and `entries`, `hits` and `misses` since the start, and the `hit_rate` (0 before
+        the first lookup).
         """
         with self._lock:
             return _figures(self._size, len(self._entries), self._hits, self._misses)
 
 
 def sum_figures(figures: Sequence[Json]) -> Json:
-    """The figures of the same cache in several processes, as those of one."""
+    """The summed figures of one cache in several processes."""
     return _figures(
         *(sum(each[name] for each in figures) for name in ("size", "entries", "hits", "misses"))
     )
 
 
 def _figures(size: int, entries: int, hits: int, misses: int) -> Json:
-    asked = hits + misses
+    lookups = hits + misses
     return {
         "size": size,
         "entries": entries,
         "hits": hits,
         "misses": misses,
-        "hit_rate": round(hits / asked, 4) if asked else 0.0,
+        "hit_rate": round(hits / lookups, 4) if lookups else 0.0,
     }

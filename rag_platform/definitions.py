@@ -31,7 +31,7 @@ defs = dg.Definitions(
     sensors=[automation.inbox, automation.release_when_quiet],
     schedules=[automation.nightly, evaluation.nightly_evaluation],
     resources={"platform": Platform()},
-    # A run is one chain of steps over the data root: a process for each would only cost its start,
-    # and a Celery worker cannot start any, so this must stay whatever launcher runs the runs.
+    # A run is one chain of steps over the data root: a process per step would only add its start,
+    # and a Celery worker cannot start processes, so this holds for every run launcher.
     executor=dg.in_process_executor,
 )

@@ -78,7 +78,7 @@ class DocumentError(RagError):
     default_code = "document_failed"
 
 
-# codes of failures that lie in a file's bytes, its name or its address: the same fails again
+# codes of failures caused by a file's bytes, name or URL: a retry would fail again
 NEEDS_ANOTHER_FILE = frozenset(
     {
         "address_refused",
@@ -167,7 +167,7 @@ class BusyError(RagError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'notes'?` where a known name is near, else nothing.
+    """`; did you mean 'notes'?` if a known name is similar, else empty.
 
     >>> did_you_mean("ntoes", ["notes", "demo"])
     "; did you mean 'notes'?"
@@ -177,7 +177,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_namespace(name: str, known: Iterable[str]) -> NotFoundError:
-    """The error of a namespace that does not exist."""
+    """The error for a namespace that does not exist."""
     names = sorted(known)
     if not names:
         return NotFoundError(
@@ -193,7 +193,7 @@ def unknown_namespace(name: str, known: Iterable[str]) -> NotFoundError:
 
 
 def unknown_job(job_id: str) -> NotFoundError:
-    """The error of a job that does not exist."""
+    """The error for a job that does not exist."""
     return NotFoundError(f"no job {job_id[:80]!r}", code="unknown_job")
 
 
@@ -201,9 +201,7 @@ REBUILD = "rebuild the release with `rag rebuild --full`"
 
 
 def damaged_file(path: Path, reason: object, remedy: str = "put it back from a backup") -> RagError:
-    """The error of a file that does not hold what it must, named as it is called below the data
-    root.
-    """
+    """The error for a file with invalid content; its path is shown relative to the data root."""
     root = next((folder for folder in path.parents if (folder / "releases").is_dir()), None)
     words = "".join(filter(str.isprintable, str(reason))).rstrip(".: ")
     return IntegrityError(
@@ -213,8 +211,8 @@ def damaged_file(path: Path, reason: object, remedy: str = "put it back from a b
 
 
 def read_only(home: Path) -> StorageError:
-    """The error of work that has to write where this process can only read; that of a full disk
-    where it could write otherwise.
+    """The error for writing where this process can only read, or if the cause is a full disk, for
+    that.
     """
     if os.access(home, os.W_OK) and is_full(home):
         return full_disk(home)
@@ -231,9 +229,9 @@ def read_only(home: Path) -> StorageError:
 FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
 # a database in WAL mode whose shared memory file cannot grow says only "disk I/O error"
 _FULL_SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
-# for the databases that a command opens: SQLite puts 32 KiB and a log beside each
+# for the databases that a command opens: SQLite creates 32 KiB and a log for each
 _OPENING_BYTES = 256 * 1024
-FULL_DISK = "the disk is full:"  # how every message of ours about it begins
+FULL_DISK = "the disk is full:"  # the beginning of all our messages about it
 _FULL_WORDS = (
     FULL_DISK,
     "no space left on device",
@@ -243,18 +241,18 @@ _FULL_WORDS = (
 
 
 def is_full(folder: Path, needed: int = _OPENING_BYTES) -> bool:
-    """True where the disk of a folder has less room than databases need to be opened for writing,
-    or than `needed`.
+    """True if the disk of a folder has less than `needed` bytes free, by default what opening the
+    databases for writing takes, or no free inodes.
     """
     disk = os.statvfs(folder)
-    # file systems that do not count blocks or files say that they have none at all
+    # file systems without counts of blocks or files report a total of 0
     no_blocks = disk.f_blocks and disk.f_bavail * disk.f_frsize < needed
     return bool(no_blocks or (disk.f_files and not disk.f_favail))
 
 
 def disk_full(error: BaseException, home: Path) -> StorageError | None:
-    """The StorageError that an error comes down to when the disk is full, through whatever library
-    it came; None for every other error.
+    """The StorageError for an error that a full disk caused, also through other libraries; None for
+    any other error.
     """
     link: BaseException | None = error
     for _ in range(20):
@@ -269,7 +267,7 @@ def disk_full(error: BaseException, home: Path) -> StorageError | None:
 
 
 def says_disk_full(error: BaseException) -> bool:
-    """True for an error by which the system or a library says that the disk is full."""
+    """True for an error with which the system or a library reports a full disk."""
     if isinstance(error, OSError) and error.errno in FULL_ERRNO:
         return True
     if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) in _FULL_SQLITE:
@@ -279,12 +277,12 @@ def says_disk_full(error: BaseException) -> bool:
 
 
 def _says_read_only(error: BaseException) -> bool:
-    """True for what a database answers a writer when it was opened for reading."""
+    """True for the error of writing to an SQLite database that is open read-only."""
     return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
 
 
 def full_disk(home: Path, path: str | None = None) -> StorageError:
-    """The error of a full disk under the data root: how much is free, and what to do."""
+    """The error for a full disk under the data root: how much is free, and what to do."""
     free = shutil.disk_usage(home).free
     where = f" ({path} could not be written)" if path else ""
     return StorageError(
@@ -295,7 +293,7 @@ def full_disk(home: Path, path: str | None = None) -> StorageError:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The first error within groups of errors."""
+    """The first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

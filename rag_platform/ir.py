@@ -1,7 +1,7 @@
-"""Every record that crosses a stage: frozen dataclasses, standard library only.
+"""The records passed between stages: frozen dataclasses, standard library only.
 
-Offsets are counted in code points and half open (`start <= i < end`). Three coordinate systems
-exist and are never mixed:
+Offsets are counted in code points and half open (`start <= i < end`). There are three coordinate
+systems, which are never mixed:
 
     raw     bytes of the received file                     `byte_start`, `byte_end`
     facts   characters of the loader's text `start`, `end` of blocks, edits and sections
@@ -37,12 +37,12 @@ class Document:
     categories: tuple[str, ...] = ()
     metadata: Json = field(default_factory=dict)
     live_version: str | None = None
-    pinned: bool = False  # to its live version, until a user lets go
+    pinned: bool = False  # to its live version, until a user unpins it
     status: str = "active"  # active | retired | deleted
     origin: str = ""  # absolute path of the file; never leaves the ledger
     created_at: str = ""
     updated_at: str = ""
-    # what its source held when it was last looked at; the only version that may go live by itself
+    # the version last seen in its source; the only one that may go live automatically
     wanted_version: str | None = None
 
 
@@ -57,20 +57,20 @@ class Version:
     filename: str
     file_sha256: str
     size: int
-    mime: str  # content type found by sniffing, with `; charset=` where a server declared one
-    loader: str  # registry name of the loader that claims it
+    mime: str  # content type found by sniffing, with `; charset=` if a server declared one
+    loader: str  # registry name of the loader that reads it
     strategy: str
     revision: int = 1
-    # received | ready | failed | dead (failed too often to be tried again unasked) | purged (its
-    # data is gone)
+    # received | ready | failed | dead (failed too often for automatic retries) | purged (its data
+    # is deleted)
     status: str = "received"
     code: str = ""  # error code when failed
     reason: str = ""
     received_at: str = ""
     completed_at: str = ""
     counts: Json = field(default_factory=dict)
-    edition: str = ""  # fingerprint of the published draft over its chunks, empty without one
-    attempts: int = 0  # failed ones since it was last complete
+    edition: str = ""  # fingerprint of the published draft of its chunks, empty without one
+    attempts: int = 0  # failed ones since the last success
 
     @property
     def content_type(self) -> str:
@@ -88,7 +88,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A run of facts text with one source location."""
+    """A span of the facts' text with one source location."""
 
     ordinal: int
     # heading | paragraph | list | table | code | formula | html | front_matter | header | footer |
@@ -105,19 +105,19 @@ class Block:
     bbox: Box | None = None
     locator: str = ""  # native locator of other formats, e.g. "sheet=Q1;row=3"
     title: str = ""  # plain text of a heading
-    # a header or footer like those of other pages; others look like one, or alone have its words
+    # of a header or footer: whether it recurs on other pages
     repeated: bool = False
 
 
-# Reasons why text that a reader is shown is no part of the facts: navigation, headers and footers;
+# Reasons why text that a reader sees is not part of the facts: navigation, headers and footers;
 # buttons; text of drawings; beside the main content; only in the other version of a mail's text.
 SHOWN = ("navigation", "control", "drawing", "beside_main", "alternative")
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenText:
-    """Text of a page that is no part of the facts and never searched: nobody who reads the page
-    sees it, or it is left out for one of the reasons SHOWN.
+    """Text of a page that is not part of the facts and never searched: it is invisible to readers,
+    or left out for one of the reasons SHOWN.
     """
 
     page: int  # 0 in a format without pages
@@ -129,12 +129,12 @@ class HiddenText:
 
 @dataclass(frozen=True, slots=True)
 class MediaRef:
-    """An image found by a loader; `ref_id` means nothing outside this one parse."""
+    """An image found by a loader; `ref_id` is only valid within one parse."""
 
     ref_id: str
     source_type: str  # pdf | markdown | docx | html | ipynb | pptx | epub | eml | mhtml
     origin_ref: str  # "pdf:xref=12" or the path or URL as written
-    # facts offset of the reference, None where facts hold no placeholder (PDF)
+    # facts offset of the reference, None if the facts have no placeholder (PDF)
     start: int | None = None
     end: int | None = None
     page: int | None = None
@@ -146,7 +146,7 @@ class MediaRef:
 
 @dataclass(frozen=True, slots=True)
 class ParseSummary:
-    """What a loader did; equal input and config give an equal summary."""
+    """The summary of a parse; deterministic for input and config."""
 
     loader_name: str
     loader_version: str
@@ -170,7 +170,7 @@ class ParseSummary:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The structured Markdown a loader made of a version; faithful, never cleaned."""
+    """The structured Markdown that a loader extracted from a version; faithful, never cleaned."""
 
     text: str
     blocks: tuple[Block, ...]
@@ -183,7 +183,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class MediaLink:
-    """A reference resolved to stored bytes, or the reason why it is not."""
+    """A reference resolved to stored bytes, or the reason why it could not be."""
 
     ref_id: str
     asset_id: str  # sha256 of the bytes; empty when missing
@@ -203,12 +203,14 @@ class MediaLink:
 
 @dataclass(frozen=True, slots=True)
 class MediaText:
-    """What models read in one image: text for views, never for facts or chunk_text."""
+    """The texts that models extracted from an image: used in views, never in facts or
+    chunk_text.
+    """
 
     asset_id: str
     ocr_text: str = ""
     ocr_confidence: float | None = None  # mean over the lines, 0 to 1
-    caption: str = ""  # plain text made of the caption's JSON
+    caption: str = ""  # plain text made from the caption's JSON
     # the checked JSON under the caption contract, empty when captions are off
     caption_json: str = ""
     ocr_profile_id: str = ""
@@ -222,7 +224,7 @@ class MediaText:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One normalisation: facts[start:end] reads `replacement` in the normalised text."""
+    """One normalisation: facts[start:end] becomes `replacement` in the normalised text."""
 
     start: int
     end: int
@@ -230,18 +232,18 @@ class Edit:
     rule: str
 
 
-PREAMBLE = "__preamble__"  # section_path of what stands before the first heading
+PREAMBLE = "__preamble__"  # section_path of the text before the first heading
 
 
 def format_section(section_path: str) -> str:
-    """The headings above a text, for people; nothing before the first heading."""
+    """The section path for display; empty before the first heading."""
     return "" if section_path == PREAMBLE else section_path
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A structural unit of the normalised text; one too short for chunks of its own is `joined_to`
-    the one before it.
+    """A structural unit of the normalised text; one too short for its own chunks is `joined_to` its
+    predecessor.
     """
 
     section_id: str
@@ -253,18 +255,18 @@ class Section:
     title: str = ""
     h1_title: str = ""
     h2_title: str = ""
-    joined_to: str = ""  # the section_id under which its text is cut
+    joined_to: str = ""  # the section_id with which its text is chunked
 
 
 @dataclass(frozen=True, slots=True)
 class PageKept:
-    """How much of a page a second reader finds again in the chunks; page 0 is a whole file of a
-    format without pages.
+    """How many of a page's words, as read by a second loader, are in the chunks; page 0 is the
+    whole file in formats without pages.
     """
 
     page: int
-    words: int  # that the second reader reads
-    found: int  # of these in chunks, or set aside on purpose
+    words: int  # according to the second loader
+    found: int  # of these, in chunks or deliberately left out
     set_aside: int
 
     @property
@@ -310,21 +312,21 @@ class Chunk:
     asset_ids: tuple[str, ...] = ()
     # first native locator of formats without lines and pages, e.g. "sheet=Q1;rows=3-9"
     locator: str = ""
-    # ids of the chunks whose text a published draft changed into this one
+    # ids of the chunks from which a published draft made this one
     edited_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The retrieval text of a chunk and what was found out about it; citations never show it."""
+    """The retrieval texts of a chunk with derived features; citations never show them."""
 
     chunk_id: str
     dense_text: str
     sparse_text: str
     content_hash: str  # sha256(canonical(dense_text)); the embedding cache key
     keyphrases: tuple[str, ...] = ()
-    quality_score: float | None = None  # 0 to 1, None where it was not computed
-    # title, summary and tags are written by a model, where the strategy asks for them
+    quality_score: float | None = None  # 0 to 1, None if not computed
+    # written by a model, if the strategy asks for them
     title: str = ""
     summary: str = ""
     tags: tuple[str, ...] = ()
@@ -335,7 +337,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class LexicalRow:
-    """What the lexical index holds of a chunk: nothing that depends on the version."""
+    """A chunk's entry in the lexical index; nothing in it depends on the version."""
 
     chunk_id: str
     doc_id: str
@@ -345,7 +347,7 @@ class LexicalRow:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderPart:
-    """One of the embedders that a joined embedder puts beside each other, and its weight."""
+    """One of the embedders whose vectors a joined embedder concatenates, and its weight."""
 
     embedder_id: str
     version: str
@@ -361,7 +363,7 @@ class EmbedderInfo:
     version: str
     dim: int
     max_tokens: int = 512
-    parts: tuple[EmbedderPart, ...] = ()  # of a joined embedder: whose vectors its own are made of
+    parts: tuple[EmbedderPart, ...] = ()  # of a joined embedder
 
 
 # --- 5. retrieval -------------------------------------------------------------------------------
@@ -371,33 +373,33 @@ class EmbedderInfo:
 class QueryIR:
     """A question prepared for the retrievers."""
 
-    original: str  # as it was asked
+    original: str  # as asked
     normalised: str  # NFKC, one space between words, without the words that became filters
-    dense_text: str  # what is embedded: `normalised` in half width, or a model's rewriting
+    dense_text: str  # text to embed: `normalised` in half width, or a model's rewrite
     sparse_query: str  # `normalised` without function words, for the word index
     query_hash: str  # of the whole question in lower case without punctuation
-    language: str  # ISO 639-1 as text.language tells it, or und
+    language: str  # ISO 639-1 as detected by text.language, or und
     intent: str = "search"  # search | summarize | compare | metadata_filter | tool_call
     filters: Json = field(default_factory=dict)  # the caller's and the inferred ones
-    # the words that carry the meaning, as the one keyphrase service finds them
+    # the content words, found by the keyphrase extraction
     keywords: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()  # as written: PPR-9087, foo_bar, v1.2.3
-    phrases: tuple[str, ...] = ()  # what stood in quotation marks or book-title marks
-    # synonyms and aliases with their weight, the question's own words weighing 1
+    phrases: tuple[str, ...] = ()  # texts in quotation marks or book-title marks
+    # synonyms and aliases with their weight; the question's own words weigh 1
     expansions: tuple[tuple[str, float], ...] = ()
-    # search phrasings that are searched beside the question, of the caller or of a model
+    # phrasings searched in addition to the question, from the caller or a model
     rewrites: tuple[str, ...] = ()
-    # prefer_recent, prefer_official, prefer_has_image, as the words of the question say
+    # prefer_recent, prefer_official, prefer_has_image, inferred from the question
     preferences: tuple[str, ...] = ()
-    # the part of `filters` that was told from the words of the question
+    # the part of `filters` that was inferred from the question
     inferred: Json = field(default_factory=dict)
-    # what was told from the words of the question, and what of a rewrite was left out
+    # what was inferred from the question, and what was dropped from a rewrite
     warnings: tuple[str, ...] = ()
     query_profile_id: str = ""
     rewrite_profile_id: str = ""
 
 
-@dataclass(slots=True)  # not frozen: hundreds are made for every question, in a third of the time
+@dataclass(slots=True)  # not frozen, which makes creation three times as fast: hundreds per query
 class Candidate:
     """A scored chunk id of one retriever, or of the fusion of retrievers."""
 
@@ -406,7 +408,7 @@ class Candidate:
     source: str  # dense | sparse | hybrid
 
 
-# not frozen, as candidates are not; nothing changes one all the same
+# not frozen, like Candidate, but never changed
 @dataclass(slots=True, unsafe_hash=True)
 class Hit:
     """A fused candidate joined with its catalog row."""
@@ -427,16 +429,16 @@ class Hit:
     line_range: tuple[int, int] | None = None
     asset_ids: tuple[str, ...] = ()
     locator: str = ""
-    # of a hit without text of its own: what models read in its picture; shown as such, never quoted
+    # of a hit without text: what models read in its picture; shown as such, never quoted
     picture_text: str = ""
     edited_from: tuple[str, ...] = ()  # chunk ids; a hit edited by hand is no quote of its source
     namespace: str = ""
-    parent_id: str = ""  # of a child chunk, whose evidence may be the text of its parent
-    # which of the phrasings had it among their first hits: 0 the question, n the nth phrasing;
-    # empty where the question alone was searched
+    parent_id: str = ""  # of a child chunk, for which the parent's text may serve as evidence
+    # the phrasings that had it among their first hits: 0 the question, n the nth phrasing; empty
+    # if only the question was searched
     found_by: tuple[int, ...] = ()
-    # of a table that a passage begins or ends within: the header that stands in another passage,
-    # and whether its rows go on in the next
+    # if a table is split across passages: its header, which is in an earlier passage, and whether
+    # its rows go on in the next
     table_head: str = ""
     table_goes_on: bool = False
 
@@ -458,9 +460,9 @@ class Citation:
     locator: str = ""
     edited_from: tuple[str, ...] = ()
     namespace: str = ""
-    # what of `text` the answer rests on, half open; empty: all of it
+    # half-open spans of `text` that support the answer; empty: all of it
     spans: tuple[tuple[int, int], ...] = ()
-    # where the spans stand, if that is narrower than the place of `text`
+    # the place of the spans, if that is narrower than the place of `text`
     quote_section: str = ""
     quote_pages: tuple[int, int] | None = None
     quote_lines: tuple[int, int] | None = None
@@ -482,25 +484,25 @@ class QueryRequest:
     release_id: str | None = None  # None asks the published one
     strategy: str | None = None  # its query part replaces that of the namespace's strategy
     answer: bool = True  # False stops after the hits: no evidence, no answer
-    # hits with a lower score, as it is shown, are dropped; what scores mean depends on the fusion
+    # hits with a lower displayed score are dropped; the meaning of scores depends on the fusion
     score_threshold: float | None = None
     max_per_document: int | None = None  # None takes the strategy's, 0 is no limit
-    # more than one: each is asked, and the hits are merged; empty: `namespace` alone
+    # if several: each is searched, and the hits are merged; empty: only `namespace`
     namespaces: tuple[str, ...] = ()
-    rerank: bool = True  # False leaves the order of the fusion
-    # whether filters are told from the words of the question; None takes the strategy's
+    rerank: bool = True  # False keeps the order of the fusion
+    # whether filters are inferred from the question; None takes the strategy's
     infer: bool | None = None
-    # answered from these chunks of one namespace, in their order; empty: from what is found
+    # answer from these chunks of one namespace, in this order; empty: from the hits
     context_chunks: tuple[str, ...] = ()
-    # phrasings that documents with the answer would use, searched beside the question
+    # phrasings that documents with the answer would use, searched in addition to the question
     searches: tuple[str, ...] = ()
     timeout_ms: int | None = None  # an earlier deadline than the strategy's
-    skip: int = 0  # of the hits, those that an earlier answer showed
+    skip: int = 0  # number of hits that an earlier answer showed
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What the engine returns; server and CLI only translate it."""
+    """The engine's result, which server and CLI only convert."""
 
     answer_markdown: str
     citations: tuple[Citation, ...]
@@ -513,21 +515,20 @@ class QueryResult:
     trace_id: str
     warnings: tuple[str, ...] = ()
     flags: Json = field(default_factory=dict)
-    # the state is `answered`
-    answered: bool = False
+    answered: bool = False  # `state` is "answered"
     # namespace to release_id, of every namespace that answered
     releases: Json = field(default_factory=dict)
     # of model calls: calls, input_tokens, output_tokens, cost
     usage: Json = field(default_factory=dict)
-    # the phrasings that were searched beside the question, of the caller or of a model
+    # phrasings searched in addition to the question, from the caller or a model
     searches: tuple[str, ...] = ()
-    top_k: int = 0  # how many hits were wanted; fewer are all that there are
+    top_k: int = 0  # requested number of hits; if there are fewer, they are all
     # answered | closest (`answer_markdown` shows the nearest passages, which may not answer the
-    # question; without an answer asked for: there are hits) | nothing_found
+    # question; if no answer was requested: there are hits) | nothing_found
     state: State = "nothing_found"
-    # what `confidence` goes by, by name
+    # the inputs of `confidence`, by name
     signals: Json = field(default_factory=dict)
-    language: str = "en"  # of the question, as in Query
+    language: str = "en"  # of the question, as in QueryIR
 
 
 # --- 6. results of writing and checking ---------------------------------------------------------
@@ -535,7 +536,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class StageOutcome:
-    """What one stage did for one version; becomes Dagster metadata and a trace span."""
+    """The outcome of one stage for one version; becomes Dagster metadata and a trace span."""
 
     stage: str
     profile: str
@@ -545,7 +546,7 @@ class StageOutcome:
     sha256: str = ""
     counts: Json = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    preview: Json = field(default_factory=dict)  # as `documents.stage_previews` makes it
+    preview: Json = field(default_factory=dict)  # from `documents.stage_previews`
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""What a provider must do: one or two methods each. `registry.PROVIDERS` names the ones that ship.
+"""The interfaces of providers, with one or two methods each. `registry.PROVIDERS` lists the shipped
+ones.
 
-Every provider's class has a `VERSION`, part of the profiles of what it makes: it changes whenever
-that would. How the platform may use it is in its `traits`; a class without them has the defaults
-(`registry.traits_of`). Providers raise the errors of `rag_platform.errors`: ProviderError where an
-engine or a model fails, whatever that one raises; everything else is logged as a bug.
+Every provider class has a `VERSION`, which is part of the profiles of its outputs and changes
+whenever those would. Its `traits` say how the platform may use it; a class without them has the
+defaults (`registry.traits_of`). Providers raise the errors of `rag_platform.errors`: ProviderError
+for any failure of an engine or a model; any other exception is logged as a bug.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from rag_platform.ir import Candidate, EmbedderInfo, Facts, Hit, Json, LexicalRow, QueryIR, Section
 from rag_platform.traits import Traits
 
-if TYPE_CHECKING:  # a door that only reads lists starts without numpy
+if TYPE_CHECKING:  # not imported at run time, so that commands without vectors start fast
     import numpy as np
     from numpy.typing import NDArray
 
@@ -41,29 +42,29 @@ class Message:
     role: str  # system | user | assistant
     text: str
     pictures: tuple[Picture, ...] = ()
-    prompt: str = ""  # profile id of the prompt file that it was made of
+    prompt: str = ""  # profile id of the prompt file that it was made from
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a language model answered, and what the call took."""
+    """A language model's answer, with usage and timing of the call."""
 
     text: str
     provider: str
     model: str
     model_version: str = ""
     mode: str = "online"  # online | offline
-    # input_tokens, output_tokens, as the endpoint counts them
+    # input_tokens, output_tokens, as counted by the endpoint
     usage: Json = field(default_factory=dict)
     cost: float | None = None  # in the currency of the configured prices, None without prices
     retries: int = 0
     seconds: float = 0.0
-    finish: str = ""  # stop | length: why the model ended, as far as the endpoint says
+    finish: str = ""  # stop | length: why the model stopped, if the endpoint says
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an answerer wrote; empty text says that the evidence holds no answer."""
+    """An answerer's output; empty text means that the evidence has no answer."""
 
     text: str
     completion: Completion | None = None
@@ -72,27 +73,27 @@ class Written:
 
 
 class Loader(Protocol):
-    """Turns the bytes of one format into facts.
+    """Extracts facts from the bytes of one format.
 
-    A loader whose blocks have neither bytes nor pages has `verify_blocks(path, text, blocks) ->
-    dict[ordinal, reason]`, which reads the file again at each block's locator and names the blocks
-    it does not prove.
+    A loader whose blocks have neither bytes nor pages also has `verify_blocks(path, text, blocks)
+    -> dict[ordinal, reason]`, which reads the file again at each block's locator and returns the
+    blocks that it cannot prove.
     """
 
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
     def claims(self, filename: str, head: bytes) -> bool:
-        """True when this loader reads such a file; `head` holds its first 4096 bytes."""
+        """True if this loader reads such a file; `head` has its first 4096 bytes."""
         ...
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of the stored file. Raises DocumentError with a reason when there are none."""
+        """The facts of the stored file. Raises DocumentError with the reason if there are none."""
         ...
 
 
 class Sectioner(Protocol):
-    """Decides structural boundaries."""
+    """Splits a text into sections."""
 
     VERSION: ClassVar[str]
 
@@ -106,30 +107,30 @@ class Sectioner(Protocol):
 
 
 class Chunker(Protocol):
-    """Cuts one section into spans.
+    """Splits one section into spans.
 
-    An option `max_tokens` is lowered to the embedder's window; options `embedder` and
-    `embedder_options` are filled with the strategy's embedder where they are empty, and
-    `needs_embedder(options) -> bool`, a static method, says when the chunks depend on it. A chunker
-    of two levels has `families(text) -> [(parent span or None, spans of its children)]` besides,
-    whose children are its spans.
+    An option `max_tokens` is lowered to the embedder's window. Options `embedder` and
+    `embedder_options` are set to the strategy's embedder if they are empty; a static method
+    `needs_embedder(options) -> bool` says whether the chunks depend on it. A chunker with two
+    levels also has `families(text) -> [(parent span or None, spans of its children)]`, whose
+    children are the spans.
     """
 
     VERSION: ClassVar[str]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Half-open spans of `text` in order, each within the chunker's size, none blank."""
+        """Half-open spans of `text` in order, each within the size limit, none blank."""
         ...
 
 
 class Embedder(Protocol):
     """Turns texts into unit vectors of one space.
 
-    One that can count tokens has `count_tokens(texts) -> list[int]`, without prefixes and marks,
-    and `count_question_tokens` where another tokenizer cuts questions. A provider of any kind whose
-    first call would wait for files or imports has `load() -> None`: it is called before the time of
-    a question begins to count. One with an option `cache_folder` is given a folder to keep files
-    in, and its `prepare() -> None`, where it has one, is called before a minute of work or more.
+    Optional methods: `count_tokens(texts) -> list[int]`, without prefixes and special tokens, and
+    `count_question_tokens` if questions have another tokenizer. `load() -> None` (for providers of
+    any kind) loads files and imports, and is called before the time of a question starts. With an
+    option `cache_folder` the provider gets a folder for files, and its `prepare() -> None`, if it
+    has one, is called before work of a minute or more.
     """
 
     VERSION: ClassVar[str]
@@ -140,43 +141,43 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), dim], rows of length 1. Raises ProviderError naming the position of
-        a bad text.
+        """float32 [len(texts), dim], rows of length 1. Raises ProviderError with the position of a
+        bad text.
         """
         ...
 
 
 class DenseReader(Protocol):
-    """An opened nearest-neighbour index."""
+    """An open nearest-neighbour index."""
 
     def search(self, vector: Vectors, k: int) -> list[Candidate]:
-        """At most k candidates, best first, scores are cosine similarity."""
+        """At most k candidates, best first, scored by cosine similarity."""
         ...
 
     def count(self) -> int:
-        """Number of vectors held."""
+        """The number of vectors."""
         ...
 
     def ids(self) -> set[str]:
-        """Every chunk id held."""
+        """All chunk ids."""
         ...
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         ...
 
 
 class DenseIndex(Protocol):
-    """An approximate nearest-neighbour engine: its directory is written once.
+    """An approximate nearest-neighbour engine, whose directory is written once.
 
-    Releases share the files by hard links, so whoever reads them must not write them.
+    Releases share the files by hard links, so readers must not write them.
     """
 
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
     def build(self, directory: Path, *, ids: Sequence[str], vectors: Vectors) -> None:
-        """Write the index of these rows [len(ids), dim] into a new directory."""
+        """Write an index of the vectors [len(ids), dim] into a new directory."""
         ...
 
     def open(self, directory: Path) -> DenseReader:
@@ -185,7 +186,7 @@ class DenseIndex(Protocol):
 
 
 class LexicalReader(Protocol):
-    """An opened word index."""
+    """An open lexical index."""
 
     def search(
         self,
@@ -197,46 +198,46 @@ class LexicalReader(Protocol):
         chunk_ids: Collection[str] | None = None,
         doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates, best first, BM25 scores above 0; the id sets restrict what may
+        """At most k candidates, best first, with BM25 scores above 0; the id sets restrict what may
         match.
 
-        Expansions are further texts with the weight of their words, the question's own weighing 1.
-        What holds a phrase word by word comes above what holds its words in another way; the words
-        of a phrase stand in the question, too.
+        Expansions are additional texts with the weight of their words; the question's own weigh 1.
+        Texts that contain a phrase verbatim rank above texts that only contain its words; the words
+        of phrases are also in the question.
         """
         ...
 
     def full_match_score(self, query: str) -> float:
-        """What a text of average length scores that holds every word of the question once, its
-        headings apart; 0 without words.
+        """The score of a text of average length that contains every word of the question once,
+        without its headings; 0 for a question without words.
         """
         ...
 
     def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """How many chunks hold all of these words in their text, headings apart; those of some
-        documents alone where they are given.
+        """The number of chunks, of all or of the given documents, whose text without headings
+        contains all of these words.
         """
         ...
 
     def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
-        """The words and identifiers of texts and headings that begin so, whole, in lower case and
-        without accents, and how many chunks hold each; none of an index that cannot tell.
+        """(word, number of chunks) for the words and identifiers with this prefix, in lower case
+        and without accents; empty if the index does not support it.
         """
         ...
 
     def count(self) -> int:
-        """Number of chunks held."""
+        """The number of chunks."""
         ...
 
     def ids(self, among: Collection[str] | None = None) -> set[str]:
-        """Every chunk id held, or those of the given ones that are."""
+        """All chunk ids, or those of the given ones that are in the index."""
         ...
 
 
 class LexicalIndex(Protocol):
-    """A word index over one directory.
+    """A lexical index in one directory.
 
-    Releases share files by hard links: before `update` every file is given bytes of its own, unless
+    Releases share files by hard links: before `update` every file is copied, unless
     `traits.replaces_files`, and readers must not write any.
     """
 
@@ -246,11 +247,8 @@ class LexicalIndex(Protocol):
     def update(
         self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
     ) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`; creates the index when the
-        directory is empty.
-
-        Afterwards every question has the hits and scores of an index that was built of the same
-        rows from nothing.
+        """Delete `removed` (chunk id: doc id), then add `rows`; creates the index if the directory
+        is empty. Afterwards hits and scores equal those of an index built from scratch.
         """
         ...
 
@@ -260,7 +258,7 @@ class LexicalIndex(Protocol):
 
 
 class Fusion(Protocol):
-    """Joins the candidates of two retrievers into one order."""
+    """Merges the candidates of two retrievers into one ranking."""
 
     VERSION: ClassVar[str]
 
@@ -272,22 +270,22 @@ class Fusion(Protocol):
         trust: float = 1.0,
         whole: bool = False,
     ) -> list[Candidate]:
-        """Every candidate once, best first; ties by best former rank, then chunk_id. `trust`
-        multiplies the weight of the sparse retriever; that is `whole` where it holds every text
-        with a word of the question.
+        """Every candidate once, best first; ties by best previous rank, then chunk_id. `trust` is a
+        factor on the weight of the sparse retriever; `whole` says that `sparse` has every text with
+        a word of the question.
         """
         ...
 
 
 class Reranker(Protocol):
-    """Judges joined hits; retrieval.reranking makes an order of its scores."""
+    """Scores hits; retrieval.reranking sorts them by it."""
 
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """One finite number a hit, the higher the better; only their order within one call must
-        mean something. Raises ProviderError.
+        """One finite number per hit, higher is better; only comparable within one call. Raises
+        ProviderError.
         """
         ...
 
@@ -305,11 +303,10 @@ class Answerer(Protocol):
         *,
         on_text: Callable[[str], None] | None = None,
     ) -> Written:
-        """Markdown whose [n] marks point at evidence[n-1]; empty text when the evidence holds no
-        answer.
+        """Markdown whose [n] marks cite evidence[n-1]; empty text if the evidence has no answer.
 
-        `on_text` is given the parts of the text as they come; whatever it raises stops the writing
-        and is raised.
+        `on_text` receives the parts of the text as they are written; an exception from it aborts
+        and propagates.
         """
         ...
 
@@ -321,8 +318,8 @@ class Ocr(Protocol):
     traits: ClassVar[Traits]
 
     def read(self, image: bytes) -> tuple[str, float | None]:
-        """(text, one printed line a line, in reading order; mean confidence 0 to 1). Raises
-        ProviderError when the image cannot be read.
+        """(text in reading order with one line per printed line, mean confidence 0 to 1). Raises
+        ProviderError if the image cannot be read.
         """
         ...
 
@@ -339,12 +336,12 @@ class LLM(Protocol):
         json_schema: Json | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The completion; with a schema its text is JSON, which the caller still checks. Raises
+        """The completion; with a schema its text is JSON, which the caller must validate. Raises
         ProviderError with a structured code.
 
-        With `on_text` the answer is streamed: each part is handed over as it comes, and whatever
-        `on_text` raises closes the stream and is raised. A stream that breaks after its first part
-        is not asked again; the error has what came in `details["text"]`.
+        With `on_text` the answer is streamed to it part by part; an exception from it closes the
+        stream and propagates. A stream that breaks after its first part is not retried; the error
+        has the received text in `details["text"]`.
         """
         ...
 
@@ -359,51 +356,52 @@ class Blob:
 
 
 class Blobs(Protocol):
-    """A store of objects that machines share. Its methods raise ProviderError where it fails.
+    """An object store shared by machines. Its methods raise ProviderError on failure.
 
-    What lies under a key never changes, but for pointers, which are only replaced over what the
-    writer saw there before.
+    Objects never change, except pointers, which are replaced by compare-and-swap.
     """
 
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
     def put_new(self, key: str, path: Path) -> bool:
-        """Store a file under a key; False where something has that key already, which stays."""
+        """Store a file under a new key; False, without a change, if the key exists."""
         ...
 
     def get(self, key: str, path: Path) -> None:
-        """Write an object into a file. Raises NotFoundError `no_blob`."""
+        """Download an object to a file. Raises NotFoundError `no_blob`."""
         ...
 
     def list(self, prefix: str) -> Iterator[Blob]:
-        """The objects whose keys begin with the prefix, which ends with `/`."""
+        """The objects with this key prefix, which ends with `/`."""
         ...
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that are gone already are no error."""
+        """Delete objects; missing ones are ignored."""
         ...
 
     def has(self, key: str) -> bool:
-        """True where there is such an object."""
+        """True if the object exists."""
         ...
 
     def keeps_versions(self, key: str) -> bool:
-        """True where the store keeps what an object was before, told by this one."""
+        """True if the store keeps earlier versions of objects, detected on this one."""
         ...
 
     def remove_versions(self, prefix: str, *, plan: bool = False) -> int | None:
-        """Remove what the store keeps of objects below the prefix that are gone, or with `plan`
-        count it; None where it cannot be asked for that.
+        """Remove the kept versions of deleted objects with this prefix, or with `plan` count them;
+        None if the store does not support that.
         """
         ...
 
     def read_pointer(self, key: str, known: str = "") -> tuple[bytes, str] | None:
-        """(content, tag) of a pointer, both empty where there is none; None while its tag is the
-        `known` one.
+        """(content, tag) of a pointer, both empty if there is none; None if its tag is still
+        `known`.
         """
         ...
 
     def swap_pointer(self, key: str, data: bytes, expected: str) -> bool:
-        """Replace a pointer, if its tag still is the `expected` one; empty where there was none."""
+        """Replace a pointer if its tag is still `expected` (empty: if there is none);
+        True if so.
+        """
         ...

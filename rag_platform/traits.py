@@ -1,5 +1,5 @@
-"""What a provider declares of itself beside its options: `traits: ClassVar[Traits] = Traits(...)`
-of its class.
+"""What a provider's class declares besides its options, as `traits: ClassVar[Traits] =
+Traits(...)`.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ class Traits:
     """How the platform may use a provider; the defaults hold for one that declares nothing."""
 
     # embedders, rerankers, answerers
-    # calls another machine: so many of its calls run at once as `load.provider_calls` says
+    # calls another machine; concurrent calls are limited by `load.provider_calls`
     remote: bool = False
-    # takes some milliseconds, with the longest question some dozen: no thread waits for it
+    # takes milliseconds, for the longest questions a few dozen: called without a thread
     quick: bool = False
-    # asks a language model: a reranker gets it as its option `model`, an answerer as its field
+    # uses a language model, which a reranker gets as its option `model`, an answerer as its field
     # `llm`
     uses_llm: bool = False
 
     # loaders
-    # its parser may crash, hang or grow: it is run in a child process under limits
+    # its parser may crash, hang or use much memory, so it runs in a child process with limits
     isolated: bool = False
-    # the library that reads the pages of its files, in children that speak it alone; empty for
-    # formats without pages
+    # the library that reads pages, each in child processes of its own; empty for formats without
+    # pages
     engine: str = ""
 
     # embedders
-    window: int | None = None  # tokens read at once; None where it depends on the model's files
-    reads_all: bool = False  # what lies beyond the window moves the vector as well
-    # the model takes a lot of memory: a server answers its questions in one process
+    window: int | None = None  # maximum tokens; None if it depends on the model's files
+    reads_all: bool = False  # text beyond the window affects the vector too
+    # the model takes a lot of memory, so a server answers questions in one process only
     large: bool = False
-    bytes_per_second: float = 10_000.0  # UTF-8 embedded by one core, until it is measured
+    bytes_per_second: float = 10_000.0  # of UTF-8 embedded per core, until it is measured
     load_seconds: float = 1.0  # until a process can embed
 
-    # word indexes
-    # no file is ever changed in place, so none needs bytes of its own before an update
+    # lexical indexes
+    # files are never changed in place, so they need not be copied before an update
     replaces_files: bool = False
 
     # rerankers
-    applies: bool = True  # False for the one that leaves the order alone
-    pointwise: bool = False  # judges every hit by itself: it is asked in batches
+    applies: bool = True  # False for the one that keeps the order
+    pointwise: bool = False  # scores each hit independently, so it can be called in batches
 
-    # readers of printed text
-    package: str = ""  # distribution whose version decides what is read
+    # OCR
+    package: str = ""  # distribution whose version determines the output

@@ -1,4 +1,4 @@
-"""What work over a data root needs, as one object instead of four parameters."""
+"""A data root with its settings, and the workspace of a namespace, as one parameter each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class DataRoot:
     ledger: Ledger
 
     def __post_init__(self) -> None:
-        """From here on this process keeps the limits of model endpoints."""
+        """Apply the rate limits of model endpoints to this process."""
         traffic.use(self.settings.traffic, self.store)
 
     @classmethod
     def open(cls, settings: Settings) -> DataRoot:
-        """The data root at `settings.home`; its ledger is made by the first write."""
+        """The data root at `settings.home`; its ledger is created by the first write."""
         store = Store.of(settings)
         return DataRoot(settings=settings, store=store, ledger=open_ledger(store))
 
@@ -41,8 +41,8 @@ class DataRoot:
         return known[namespace]
 
     def workspace(self, namespace: str, strategy: str | None = None) -> Workspace:
-        """The workspace of a namespace: with the named strategy, else with the one it is bound to,
-        else with the default one. Raises what `load_strategy` raises.
+        """The workspace of a namespace with the named strategy, else the bound one, else the
+        default one. Raises what `load_strategy` raises.
         """
         name = strategy or self.ledger.namespaces().get(namespace)
         return Workspace(
@@ -55,16 +55,16 @@ class DataRoot:
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace(DataRoot):
-    """A data root and the strategy by which documents are ingested there."""
+    """A data root with the strategy for ingestion."""
 
     strategy: Strategy
 
     def keep_config(self) -> str:
-        """The strategy's id, under which its configuration is kept from now on."""
+        """Store the strategy's configuration, and return its id."""
         config_id = strategy_config_id(self.strategy)
         keep_config(self.store, config_id, self.strategy.model_dump(mode="json"))
         return config_id
 
     def describe(self, trace: Trace) -> None:
-        """Tell a trace the strategy and what does the work of each of its modules."""
+        """Record the strategy and its providers in a trace."""
         trace.describe(self.keep_config(), providers_snapshot(self.strategy))

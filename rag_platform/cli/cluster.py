@@ -1,4 +1,4 @@
-"""Commands about what machines share: the ledger's database and the servers in it."""
+"""Commands about the shared ledger database and the registered servers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ledger_copy(context: Context, source: str, target: str) -> Json:
 
 
 def _url(place: str) -> str:
-    """A URL as it is, a path as that of an SQLite file."""
+    """The URL of a database; a path becomes that of an SQLite file."""
     return place if "://" in place else f"sqlite:///{Path(place).absolute()}"
 
 

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are used: a program starts without the others."""
+"""Commands that are imported when they are used, so that the program starts fast."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 
 
 class Commands(MutableMapping[str, click.Command]):
-    """Commands by name, each imported when it is asked for: `module:function` below this package
-    says where it is.
+    """Commands by name, each imported at first access from its `module:function` in this
+    package.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:

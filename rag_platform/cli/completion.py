@@ -1,4 +1,4 @@
-"""What the shell offers for a value that only the data root or the config knows."""
+"""Shell completion of names from the data root and the config."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rag_platform.errors import RagError
 
 
 def _offer(names: Callable[[Any, click.Context], Iterator[str]]) -> Callable[..., list[str]]:
-    """A completion by names, which are read when the shell asks; none where they cannot be."""
+    """A completion function by `names`, which are read on demand; empty if that fails."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         from rag_platform.cli.output import Context

@@ -1,6 +1,4 @@
-"""What `rag doctor` looks at: the installation, weights, data root, schema versions and the
-effective config.
-"""
+"""The checks of `rag doctor`: installation, weights, data root, schema versions and config."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every finding, in the order in which a reader would want them; looking changes nothing."""
+    """All findings, in reading order; the checks change nothing."""
     store = Store.of(settings)
     return [
         *_installation(),
@@ -82,10 +80,10 @@ def examine(settings: Settings) -> list[Finding]:
     ]
 
 
-def differing(config: Json, shipped: Json) -> Json:
-    """What a config holds that the shipped one does not, section by section.
+def find_differences(config: Json, shipped: Json) -> Json:
+    """The values of a config that differ from the shipped one, section by section.
 
-    >>> differing({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}})
+    >>> find_differences({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}})
     {'b': {'d': 3}}
     """
     found: Json = {}
@@ -93,7 +91,7 @@ def differing(config: Json, shipped: Json) -> Json:
         if value == shipped.get(key):
             continue
         both = isinstance(value, dict) and isinstance(shipped.get(key), dict)
-        found[key] = differing(value, shipped[key]) if both else value
+        found[key] = find_differences(value, shipped[key]) if both else value
     return found
 
 
@@ -113,7 +111,7 @@ def _installation() -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    """Which extras are there; one is where all of its packages are."""
+    """Which extras are installed, i.e. all of their packages."""
     wanted: dict[str, list[str]] = {}
     for line in requires(PACKAGE) or ():
         name, _, marker = line.partition(";")
@@ -154,7 +152,7 @@ def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
                 f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}",
             )
         except RagError as error:
-            # a shipped strategy that nobody chose may need what is not installed
+            # a shipped strategy that no library uses may need packages that are not installed
             idle = error.code == "missing_extra" and name not in used
             yield Finding("warning" if idle else "error", f"strategy {name}", error.message)
 
@@ -183,8 +181,8 @@ def _config(store: Store) -> Iterator[Finding]:
 
 
 def _bound(store: Store) -> dict[str, str]:
-    """The strategies of the libraries; none where the ledger cannot be read, which is said of
-    it.
+    """The strategies of the libraries; none if the ledger cannot be read, which `_ledger`
+    reports.
     """
     try:
         return bound_namespaces(store)
@@ -193,13 +191,13 @@ def _bound(store: Store) -> dict[str, str]:
 
 
 def _precision(store: Store) -> Iterator[Finding]:
-    """In which precision E5 is computed here, and why."""
+    """The precision in which E5 is computed on this machine, and why."""
     folder = store.embeddings_path.parent
     options = {"cache_folder": str(folder)} if folder.is_dir() else {}
     try:
         embedder = build("embedder", "e5_onnx", options)
     except RagError:
-        return  # what is missing is said of the packages
+        return  # reported by `_installation`
     found = embedder.choose_precision()
     yield Finding("ok", "embedder e5_onnx", f"{found['precision']}: {found['reason']}")
 
@@ -238,16 +236,16 @@ def _ledger(store: Store) -> Iterator[Finding]:
             return
         with closing(open_ledger(store)) as ledger:
             counts = {name: len(ledger.live(name)) for name in ledger.namespaces()}
-        held = "; ".join(
+        contents = "; ".join(
             f"{name}: {pluralise(count, 'live document')}" for name, count in counts.items()
         )
-        yield Finding("ok", "ledger", f"{store.ledger_name}: {held or 'empty'}")
+        yield Finding("ok", "ledger", f"{store.ledger_name}: {contents or 'empty'}")
     except RagError as error:
         yield Finding("error", "ledger", error.message)
 
 
 def _blobs(store: Store) -> Iterator[Finding]:
-    """Whether the object store is there, and can be trusted with publications."""
+    """Whether the object store is reachable and supports conditional writes."""
     if store.remote is None:
         return
     try:
@@ -262,7 +260,7 @@ def _blobs(store: Store) -> Iterator[Finding]:
 
 
 def _traffic(settings: Settings, store: Store) -> Iterator[Finding]:
-    """What limited model endpoints were asked today, and who waits for them."""
+    """Today's usage of rate-limited model endpoints, and who waits for them."""
     try:
         for found in traffic.read_places(settings.traffic, store):
             yield Finding("ok", f"traffic {found.place}", found.sentence())
@@ -284,7 +282,7 @@ def _releases(store: Store) -> Iterator[Finding]:
         try:
             release_id = current(store, folder.name)
             if release_id is None and not any(folder.glob("[!.]*")):
-                continue  # an ingest of which nothing could be published
+                continue  # nothing of an ingest could be published
             if release_id is None:
                 yield Finding("warning", f"releases of {folder.name}", "nothing is published")
                 continue

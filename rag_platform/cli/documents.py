@@ -314,8 +314,8 @@ def docs_delete(
 
 
 def _confirm(planned: Json, needs: str, *, ask: bool) -> None:
-    """Show what will be deleted and ask for consent. Raises InputError `needs_yes` where nobody can
-    be asked, RagError `not_confirmed` for a no.
+    """Show what will be deleted and ask for confirmation. Raises InputError `needs_yes` without a
+    terminal to ask on, RagError `not_confirmed` if the user declines.
     """
     if not (ask and sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError(
@@ -329,8 +329,8 @@ def _confirm(planned: Json, needs: str, *, ask: bool) -> None:
 
 
 def _doc_id(context: Context, namespace: str | None, doc: str) -> str:
-    """The doc_id of a document by whatever name; a name that the ledger does not know as it is, for
-    the release to look up.
+    """The doc_id of a document by any of its names; a name that the ledger does not know is
+    returned unchanged, and looked up in the release.
     """
     if context.store.has_ledger():
         with suppress(NotFoundError):

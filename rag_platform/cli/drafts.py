@@ -25,7 +25,7 @@ def drafts() -> None:
 def _command(
     name: str, *arguments: Callable[..., Any], own_trace: bool = False
 ) -> Callable[[Callable[..., Json]], click.Command]:
-    """A command of the group, about one document unless it is `list`."""
+    """Decorate a command of the group; all but `list` take a document."""
     document = (
         []
         if name == "list"
@@ -52,7 +52,7 @@ def _drafts(context: Context, namespace: str | None) -> Any:
 
 
 def _show(opened: Any, *, with_chunks: bool = False) -> Json:
-    """The envelope that shows a draft."""
+    """The envelope of a draft."""
     from rag_platform.drafts.reports import show_data
 
     data = show_data(opened, with_chunks=with_chunks)
@@ -215,7 +215,7 @@ def drafts_revert(context: Context, doc_id: str, namespace: str | None) -> Json:
 
 
 def _finish(context: Context, launched: Any, began: float) -> Json:
-    """The envelope of a publication, once its job has ended."""
+    """Wait for the job of a publication, and return its envelope."""
     from rag_platform.drafts.reports import published_data
 
     job = wait_for_job(context, *launched)

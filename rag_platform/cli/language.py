@@ -1,4 +1,4 @@
-"""The command line in the reader's language: help, and the few words that click adds."""
+"""Translates the command line: messages, help, and the few words that click adds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rag_platform.messages import terminal_language, translate, translate_filled
 
 CommandT = TypeVar("CommandT", bound=click.Command)
 
-# what stays on one line: a Latin word or a Chinese character, with the punctuation around it
+# unit of line breaking: a Latin word or a Chinese character, with adjacent punctuation
 _PIECE = re.compile(r"\s+|[（“]*(?:[^\s\u2e80-\uffef]+|\S)[，。；：、）！？”]*")
-HELP_LINE = 200  # letters that the line of a command has in a list; click cuts it to the window
-_MARK = re.compile("#+ |  +")  # of a heading, or of a line below another one
+HELP_LINE = 200  # characters of a command's line in a list; click cuts it to the window
+_MARK = re.compile("#+ |  +")  # prefix of a heading or of an indented line
 _CELL = re.compile(r"[^|\s](?:[^|]*[^|\s])?")
 
 
@@ -29,12 +29,14 @@ def say(text: str, **values: Any) -> str:
 
 
 def say_filled(message: str) -> str:
-    """A finished message, such as that of an error, in the language of the command line."""
+    """A message that already contains its values, e.g. an error's, in the language of the command
+    line.
+    """
     return translate_filled(message, terminal_language())
 
 
 def say_lines(text: str) -> str:
-    """The same of Markdown: each line is a message, so is each cell in the head of a table."""
+    """The same for Markdown, line by line, and cell by cell in the header of a table."""
     lines = text.split("\n")
     return "\n".join(map(_say_line, lines, [*lines[1:], ""]))
 
@@ -48,8 +50,8 @@ def _say_line(line: str, following: str) -> str:
 
 
 def localise(command: CommandT) -> CommandT:
-    """The command as readers of the command line's language have it, with all below it but what is
-    imported when it is used.
+    """The command and its subcommands with their help translated; subcommands that are imported
+    when used are translated then.
     """
     if terminal_language() == "en":
         for each in _below(command):
@@ -75,7 +77,7 @@ def _below(command: click.Command) -> Iterator[click.Command]:
 
 
 class _Formatter(click.HelpFormatter):
-    """Lays out help in a language whose characters are two columns wide."""
+    """Formats help in a language whose characters are two columns wide."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         super().write_usage(prog, args, prefix or f"{say('Usage:')} ")
@@ -102,14 +104,14 @@ class _Context(click.Context):
 
 
 def _translate_row(text: str) -> str:
-    """A row of options: the words that click writes itself, and its remarks in brackets."""
+    """Translate the words that click itself adds to a row of options, such as `[required]`."""
     head, gap, remarks = text.partition("  [")
     remarks = remarks.replace("required", say("required")).replace("default:", say("default:"))
     return f"{say(head)}{gap}{remarks}"
 
 
 def _fill(text: str, width: int) -> str:
-    """A paragraph in lines of at most `width` columns, which click leaves as they are."""
+    """A paragraph wrapped at `width` columns, marked so that click does not rewrap it."""
     lines, used = [""], 0
     for piece in _PIECE.findall(" ".join(text.split("\n"))):
         columns = sum(1 + (unicodedata.east_asian_width(sign) in "WF") for sign in piece)

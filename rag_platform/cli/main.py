@@ -33,7 +33,7 @@ Connect
   rag ui                                    ask and look around in a browser
   rag serve                                 answer your assistant over MCP
 """
-# heading of the help to the commands below it, each with the place it is imported from
+# heading in the help to its commands, each with the `module:function` to import
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Ask": {
         "query": "reading:query",
@@ -80,12 +80,12 @@ class Program(click.Group):
     """The group of all commands."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command in the language of the command line; None where there is none."""
+        """A command in the language of the command line; None for an unknown name."""
         found = super().get_command(ctx, cmd_name)
         return found and localise(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands under the headings that a reader looks for them by."""
+        """Write the commands under their headings."""
         for title, places in _COMMANDS.items():
             commands = [(name, self.get_command(ctx, name)) for name in places]
             rows = [
@@ -98,7 +98,7 @@ class Program(click.Group):
                     formatter.write_dl(rows)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
-        """Run a command and exit with its code; whatever is wrong is printed in the one form."""
+        """Run a command and exit with its code; all errors are printed in one format."""
         given = list(sys.argv[1:] if args is None else args)
         try:
             self._run(given, *rest, **named)
@@ -131,8 +131,8 @@ class Program(click.Group):
 
 
 def _require_utf8(given: Sequence[str]) -> None:
-    """Raise InputError for an argument that is neither UTF-8 nor a path that is there: no database
-    takes it. Those commands that take paths say themselves what such a file needs.
+    """Raise InputError for an argument that is not UTF-8, which no database accepts, unless it is
+    an existing path, which the commands handle themselves.
     """
     for word in given:
         if encodable(word) != word and not os.path.lexists(word):
@@ -145,12 +145,12 @@ def _require_utf8(given: Sequence[str]) -> None:
 
 
 def _give_up_printing(error: OSError) -> None:
-    """Say on stderr that nothing more can be printed, and exit; any other error is raised. Errors
-    of files have names, and commands tell of those themselves.
+    """If stdout cannot be written, as its disk is full, say so on stderr and exit; raise any other
+    error. Errors with a file name are not about stdout.
     """
     if error.filename is not None or not says_disk_full(error):
         raise error
-    # what is left to print would be tried again at the end of the process
+    # the interpreter would flush the remaining output again at exit
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     full = RagError(
         f"what this command prints could not be written to standard output ({error.strerror}); what"
@@ -161,7 +161,7 @@ def _give_up_printing(error: OSError) -> None:
 
 
 def _exit_codes() -> Any:
-    from rag_platform.api import envelopes  # not to be paid for by a command that succeeds
+    from rag_platform.api import envelopes  # imported late: only needed after a failure
 
     return envelopes
 

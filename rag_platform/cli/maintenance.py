@@ -1,4 +1,4 @@
-"""Commands about jobs, and about collecting garbage and proving a deletion."""
+"""Commands about jobs, garbage collection, proofs of deletions, and the doctor."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def jobs_list(
     context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int
 ) -> Json:
     """Jobs, newest first."""
-    # jobs over the whole data root have no namespace
+    # jobs for the whole data root have an empty namespace
     names = [None] if everywhere else [context.known_namespace(namespace), ""]
     work.end_orphans(context.ledger, context.settings.jobs)
     found = [
@@ -81,7 +81,7 @@ def jobs_list(
 
 
 def _format_progress(row: Json) -> str:
-    """How far a running job is, empty for others."""
+    """The progress of a running job; empty for others."""
     progress = row["progress"]
     if row["state"] != "running" or not progress:
         return ""
@@ -107,7 +107,7 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
     """Cancel a job; what it has done and the published release stay."""
     job = work.cancel(job_id, context.ledger, context.settings.jobs)
     data = work.report(job, context.ledger.job_items(job_id), context.store)
-    if job.state == "cancelling":  # of another machine or container
+    if job.state == "cancelling":  # it runs on another machine or in a container
         data["markdown"] += (
             f"\nIt was told to stop and does so within {2 * work.HEARTBEAT_SECONDS:.0f} s."
         )
@@ -192,19 +192,19 @@ def gc(
     if plan:
         from rag_platform.assets.collecting import partition_keys  # which imports Dagster
 
-        reads = context.ledger.read_only
-        # Dagster's storage is opened by writing it
-        opens = context.store.home.is_dir() and not reads
+        read_only = context.ledger.read_only
+        # opening Dagster's storage writes to it
+        can_open = context.store.home.is_dir() and not read_only
         uncounted = ["partitions of Dagster are not counted where nothing can be written"]
-        with partition_keys(context.store) if opens else nullcontext() as keys:
+        with partition_keys(context.store) if can_open else nullcontext() as keys:
             planned = collect(context.root, partitions=keys, plan=True).data()
-        return envelopes.envelope(planned, warnings=uncounted if reads else ())
+        return envelopes.envelope(planned, warnings=uncounted if read_only else ())
     job = wait_for_job(context, *start_gc(context.root))
     return job_envelope(job, {**job.result, "job_id": job.job_id}, "gc_failed")
 
 
 def _open_partitions(context: Context, opened: ExitStack) -> PartitionKeys | str:
-    """What Dagster keeps of document versions, or why it cannot be asked."""
+    """Dagster's records of document versions, or why they cannot be opened."""
     from rag_platform.assets.collecting import partition_keys
 
     if context.ledger.read_only:
@@ -213,17 +213,17 @@ def _open_partitions(context: Context, opened: ExitStack) -> PartitionKeys | str
         return "Dagster's storage, which is not there yet"
     try:
         return opened.enter_context(partition_keys(context.store))
-    except Exception as error:  # noqa: BLE001 (each storage driver fails in its own way, and the proof names what it could not ask)
+    except Exception as error:  # noqa: BLE001 (errors depend on the storage driver; the proof reports them)
         _log.warning("Dagster's storage cannot be opened", exc_info=True)
-        said = str(error).splitlines()[0][:200]
-        return f"Dagster's storage cannot be opened ({type(error).__name__}: {said})"
+        message = str(error).splitlines()[0][:200]
+        return f"Dagster's storage cannot be opened ({type(error).__name__}: {message})"
 
 
 @click.command()
 @answers(own_trace=True)
 def doctor(context: Context) -> Json:
     """Check packages, weights, data root and config."""
-    from rag_platform.cli.doctor import differing, examine
+    from rag_platform.cli.doctor import examine, find_differences
     from rag_platform.config.settings import Settings
 
     findings = [to_json(finding) for finding in examine(context.settings)]
@@ -231,7 +231,8 @@ def doctor(context: Context) -> Json:
     places = context.places()
     lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
     lines += ["", *(f"{name}: {place}" for name, place in places.items()), ""]
-    if changed := differing(config, Settings(home=context.settings.home).model_dump(mode="json")):
+    shipped = Settings(home=context.settings.home).model_dump(mode="json")
+    if changed := find_differences(config, shipped):
         lines += ["settings that differ from the shipped ones:", json.dumps(changed, indent=1)]
     else:
         lines += ["Every setting is the shipped one."]

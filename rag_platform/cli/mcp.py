@@ -45,11 +45,11 @@ def install(
     """Show what a client's file needs to start the server, and put it there with --write. Other
     entries, and comments, stay as they are.
     """
-    from rag_platform.cli.serving import allowing
+    from rag_platform.cli.serving import apply_allow_options
     from rag_platform.server.client_files import check_name, client_files, launch_of
 
     check_name(name)
-    allowing(context.settings, allow, roots)  # what it refuses, the server would
+    apply_allow_options(context.settings, allow, roots)  # raises what the server would raise
     options = ["--allow", allow] if allow else []
     options += [part for root in roots for part in ("--root", str(root.resolve()))]
     file = client_files(Path.home(), Path.cwd())[client or "generic"]
@@ -70,8 +70,10 @@ def install(
     if write:
         file.write(after)
         data["written"] = True
-        said = f"Wrote {file.path}: {file.restart}. `rag mcp doctor --client {client}` checks it."
-        return {"markdown": said, **data}
+        message = (
+            f"Wrote {file.path}: {file.restart}. `rag mcp doctor --client {client}` checks it."
+        )
+        return {"markdown": message, **data}
     change = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(file.path), str(file.path), lineterm="", n=2
     )
@@ -91,7 +93,7 @@ def doctor(context: Context, client: str | None, name: str) -> Json:
 
     file = client_files(Path.home(), Path.cwd())[client or "generic"]
     launch = launch_of(context.settings) if file.path is None else file.read(name)
-    # clients start servers where they please: what depends on the folder must not work by chance
+    # clients start servers in any folder, so nothing may depend on the current one
     found = probe(launch, Path.home())
     command = " ".join((launch.command, *launch.args))
     data = {"markdown": found.markdown(command), **to_json(found)}

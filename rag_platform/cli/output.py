@@ -1,5 +1,5 @@
-"""What all commands share: settings and stores, the envelope they print, their exit code and the
-progress bar.
+"""Shared by all commands: settings and stores, the printed envelope, exit codes, waiting
+for jobs.
 """
 
 from __future__ import annotations
@@ -42,34 +42,31 @@ class Context:
 
     json_output: bool = False
     render: Callable[[Json], None] | None = None  # prints the data on a terminal
-    opened: ExitStack = field(default_factory=ExitStack)  # closed when the command is over
+    opened: ExitStack = field(default_factory=ExitStack)  # closed when the command ends
 
     @cached_property
     def settings(self) -> Settings:
-        """The effective settings."""
+        """The effective settings. Raises ConfigError, also for mistakes in the gates."""
         settings = load_settings()
-        read_gates()  # a mistake in them is told before anything is built for them
+        read_gates()
         otlp.setup(settings.observability.otlp)
         return settings
 
     @cached_property
     def store(self) -> Store:
-        """The data root."""
         return Store.of(self.settings)
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger."""
         return self.opened.enter_context(closing(open_ledger(self.store)))
 
     @cached_property
     def root(self) -> DataRoot:
-        """Settings, store and ledger, for what writes."""
+        """Settings, store and ledger as one object, for writing."""
         return DataRoot(settings=self.settings, store=self.store, ledger=self.ledger)
 
     @cached_property
     def library(self) -> Any:
-        """The published releases."""
         from rag_platform.ledger.hiding import LedgerView
         from rag_platform.retrieval.library import Library
 
@@ -77,7 +74,7 @@ class Context:
         return self.opened.enter_context(closing(Library(self.settings, self.store, ledger)))
 
     def places(self) -> dict[str, str]:
-        """Where data and ledger lie, and the config that is in force."""
+        """The locations of data, ledger and config."""
         own = config_dir().resolve()
         return {
             "home": str(self.settings.home),
@@ -94,13 +91,13 @@ class Context:
         return self.namespace(given)
 
     def namespace(self, given: str | None) -> str:
-        """The library given, or the one that a call without a name means."""
+        """The library given, or the default one."""
         from rag_platform.retrieval.namespaces import choose_namespace
 
         return given or choose_namespace(self.library)
 
 
-ENVELOPE_VERSION = 1  # raised when a field of the envelope that `--json` prints changes its meaning
+ENVELOPE_VERSION = 1  # of the output of `--json`; raised when a field changes its meaning
 Command = Callable[..., Mapping[str, Any]]
 _SHOWN_WARNINGS = 8
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
@@ -110,9 +107,9 @@ _FILE_NAMES = ("source_uri", "filename")
 def answers(
     own_trace: bool = False, *, reports: bool = True
 ) -> Callable[[Command], Callable[..., None]]:
-    """Make a command of a function that returns data, or their envelope where there is more to
-    say: it is traced, unless it has an `own_trace`, its envelope printed, and its exit code that of
-    the envelope. What one that `reports` prints are lines of the program, in the reader's language;
+    """Decorate a function that returns data or an envelope: the command gets the option `--json`,
+    is traced (unless the function opens its `own_trace`), prints the envelope and exits with its
+    code. With `reports` the Markdown consists of the program's messages, which are translated;
     texts of documents are not.
     """
 
@@ -160,7 +157,7 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
         return envelopes.failure(
             error, str(error.details.pop("trace_id", "")) or trace_id, local=True
         )
-    except Exception as error:  # noqa: BLE001 (a program that reads the envelope finds one, a person the stack trace on stderr)
+    except Exception as error:  # noqa: BLE001 (becomes an envelope, with the stack trace on stderr)
         if full := disk_full(error, context.store.home):
             return envelopes.failure(full, trace_id, local=True)
         faults.report(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)
@@ -173,7 +170,7 @@ def _in_envelope(found: Mapping[str, Any]) -> Json:
 
 
 def fail_if(failed: bool, data: Json, *, code: str) -> Json:
-    """The data, or the envelope of an error that says what they say."""
+    """The data, or if `failed` the envelope of an error with the data's Markdown as its message."""
     if not failed:
         return data
     return envelopes.failure(RagError(data["markdown"], code=code), data=data)
@@ -186,10 +183,10 @@ def print_envelope(
     *,
     reports: bool = False,
 ) -> None:
-    """Print an envelope as JSON, or its Markdown to stdout and errors and warnings to stderr; on a
-    terminal `render` prints the data instead of the Markdown, where it is given. The Markdown of
-    what `reports` is in the reader's language; a report that its error does not repeat
-    comes before it.
+    """Print an envelope as JSON, or its Markdown to stdout and errors and warnings to stderr. On a
+    terminal `render`, if given, prints the data instead of the Markdown. With `reports` the
+    Markdown is translated. The Markdown of a failed command is printed unless the error message
+    repeats it.
     """
     if json_output:
         versioned = {"schema_version": ENVELOPE_VERSION, **envelope}
@@ -203,7 +200,7 @@ def print_envelope(
         print_error(envelope["error"]["code"], message)
         return
     markdown = envelope["data"]["markdown"]
-    # as notes, in the question's language, an answer has them already
+    # an answer already contains its warnings as notes, in the question's language
     warnings = [
         text
         for text in envelope.get("warnings") or []
@@ -216,15 +213,15 @@ def print_envelope(
         click.echo(f"{say('warning')}: {warning}", err=True)
     if render is not None and sys.stdout.isatty():
         render(envelope["data"])
-    else:  # last, for its end is what to do next
+    else:  # after the warnings, as it ends with what to do next
         click.echo(say_lines(markdown) if reports else markdown)
 
 
 def make_visible(data: Any) -> Any:
-    """The same data with control characters written out, such as `\\x1b`: a terminal would obey
-    them. A line break is one in the name of a file.
+    """The data with control characters escaped, such as `\\x1b`, which a terminal would interpret;
+    also line breaks, but only in file names.
     """
-    broken = {name for name in _file_names(data) if "\n" in name}
+    with_breaks = {name for name in _file_names(data) if "\n" in name}
 
     def show(value: Any) -> Any:
         if isinstance(value, dict):
@@ -233,7 +230,7 @@ def make_visible(data: Any) -> Any:
             return [show(item) for item in value]
         if not isinstance(value, str):
             return value
-        for name in broken:
+        for name in with_breaks:
             value = value.replace(name, name.replace("\n", r"\x0a"))
         return _CONTROL.sub(lambda char: f"\\x{ord(char[0]):02x}", value)
 
@@ -249,7 +246,7 @@ def _file_names(data: Any) -> Iterator[str]:
 
 
 def _say_warning(warning: str) -> str:
-    """A warning in the reader's language, also one of a document, whose name stands before it."""
+    """A warning in the reader's language; a document's warning begins with its name."""
     if (shown := say_filled(warning)) == warning:
         name, colon, rest = warning.partition(": ")
         return f"{name}{colon}{say_filled(rest)}"
@@ -257,14 +254,13 @@ def _say_warning(warning: str) -> str:
 
 
 def print_error(code: str, message: str) -> None:
-    """Print an error for a person, in the language of the command line."""
+    """Print an error to stderr in the language of the command line."""
     click.echo(f"{say('error')} [{code}]: {say_lines(make_visible(message))}", err=True)
 
 
 def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
-    """`k=v` options as a mapping; a repeated key becomes a list, JSON values are read as JSON.
-
-    Raises InputError for one without `=`, naming the option.
+    """`k=v` options as a mapping; a repeated key becomes a list, JSON values are parsed. Raises
+    InputError for one without `=`.
     """
     found: dict[str, Any] = {}
     for item in values:
@@ -300,10 +296,8 @@ wait_option = click.option(
 
 
 def wait_for_job(context: Context, job: Job, process: Any) -> Job:
-    """A launched job in its final state, with its progress shown until then; `process` is None for
-    one that had nothing to do.
-
-    Raises RagError `interrupted` on Ctrl-C; the job goes on.
+    """Wait for a job, showing its progress, and return it in its final state; `process` is None for
+    a job that had nothing to do. Raises RagError `interrupted` on Ctrl-C; the job goes on.
     """
     from rag_platform.processes import jobs
 
@@ -330,8 +324,8 @@ def wait_for_job(context: Context, job: Job, process: Any) -> Job:
 
 
 def job_envelope(job: Job, data: Json, code: str) -> Json:
-    """The envelope of a job that has ended, with the reason as a warning; that of an error `code`
-    where the job failed.
+    """The envelope of an ended job, with its reason as a warning; of a failed job that of an error
+    with its own code, else `code`.
     """
     from rag_platform.processes import jobs
 
@@ -342,7 +336,7 @@ def job_envelope(job: Job, data: Json, code: str) -> Json:
 
 
 def finish_job(context: Context, started: Any, started_at: float) -> Json:
-    """The envelope of an ingest, rebuild or retry, once its job has ended."""
+    """Wait for the job of an ingest, rebuild or retry, and return its envelope."""
     from rag_platform.ingestion.job_start import DOCUMENT_JOBS, ingest_data
     from rag_platform.processes import jobs
 

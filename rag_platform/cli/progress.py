@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal, a line now and then in a log."""
+"""Shows progress on stderr: bars on a terminal, occasional lines in a log."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from rag_platform.ledger.schema import Job
 
 
 class Advance(Protocol):
-    """Shows how far a stage is."""
+    """Shows the progress of a stage."""
 
     def __call__(self, stage: str, done: int, total: int, note: str = "", /) -> None:
-        """Show it; a total of 0 is one that nobody knows yet, the note stands beside."""
+        """Show it with a note; a total of 0 is unknown."""
 
 
-_LINE_SECONDS = 10.0  # between two lines of a log
+_LINE_SECONDS = 10.0  # between two lines in a log
 _START = "starting"
 
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Advance]:
-    """A function that shows how far a stage is on stderr; it does nothing where `quiet`."""
+    """A function that shows the progress of a stage on stderr; does nothing if `quiet`."""
     if quiet:
         yield lambda stage, done, total, note="": None
     elif sys.stderr.isatty():
@@ -38,7 +38,9 @@ def progress_bar(quiet: bool) -> Iterator[Advance]:
 
 
 def _lines() -> Advance:
-    """Writes a line about what is not done yet, at most every ten seconds and none twice."""
+    """A function that prints a line for an unfinished stage, at most every ten seconds and without
+    repetitions.
+    """
     written, last = time.monotonic(), ""
 
     def advance(stage: str, done: int, total: int, note: str = "") -> None:
@@ -87,14 +89,14 @@ def _bars() -> Iterator[Advance]:
 
 
 def show_job(job: Job, advance: Advance) -> None:
-    """Show the stages of a job; the time left stands beside the one that is worked on."""
+    """Show the stages of a job, and for the current one the time left."""
     from rag_platform.processes import jobs
 
     stages = job.progress.get("stages", {})
     if not stages:
         advance(_START, 0, 0, "")
     left = jobs.seconds_left(job)
-    # the one that is worked on first: a log shows no other
+    # the current stage first: a log shows no other
     for stage, figures in sorted(stages.items(), key=lambda item: item[0] != job.progress["stage"]):
         growing = jobs.is_growing(stage, stages)
         each = jobs.rate(figures)
@@ -106,8 +108,8 @@ def show_job(job: Job, advance: Advance) -> None:
         if growing:
             notes.append(f"more {'pages' if stage == 'pages' else 'texts'} to come")
         total = 0 if growing else int(figures["total"])
-        said = map(say_filled, filter(None, notes))
-        advance(stage, int(figures["done"]), total, ", ".join(said))
+        note = ", ".join(map(say_filled, filter(None, notes)))
+        advance(stage, int(figures["done"]), total, note)
 
 
 def _duration(seconds: float) -> str:

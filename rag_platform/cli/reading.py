@@ -1,4 +1,4 @@
-"""Commands that read: questions, documents, proofs, traces, and a preview that keeps nothing."""
+"""Commands that read: questions, status, sources, proofs, and previews."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def query(
     if live:
         click.echo("\n")
     detail = "full" if full or context.json_output or not request.answer else "brief"
-    # a program reads whole passages; what people and assistants read has its budget
+    # programs get whole passages; for people and assistants there is a budget
     budget = WHOLE if context.json_output else context.settings.server.result_tokens
     data, warnings = fit_query(result, detail=detail, max_tokens=budget)
     if detail == "brief":
@@ -242,7 +242,7 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
     metavar="N",
     help="How many chunks to list; by default 10, with --json all.",
 )
-@answers(own_trace=True, reports=False)  # a trace would be kept
+@answers(own_trace=True, reports=False)  # no trace, as that would be stored
 def preview(context: Context, path: Path, strategy: str | None, chunks: int | None) -> Json:
     """Show how a file would be read and cut. Nothing is stored."""
     from rag_platform.documents import previewing

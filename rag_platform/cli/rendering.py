@@ -1,5 +1,5 @@
-"""Answers on a terminal: Markdown set, each passage with its place, and in it what the answer rests
-on and the words of the question.
+"""Renders answers on a terminal: formatted Markdown, and each cited passage with its place, the
+quoted spans and the words of the question highlighted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORD = re.compile(r"[A-Za-z0-9][\w.-]{3,}|[\u4e00-\u9fff]{2}")
 
 
 def render_answer(data: Json, question: str, console: Console) -> None:
-    """Print an answer: its text, each source with its passage, then how it was found."""
+    """Print an answer: its text, each source with its passage, then the notes."""
     from rich.markdown import Markdown
     from rich.padding import Padding
     from rich.text import Text
@@ -51,7 +51,7 @@ def render_answer(data: Json, question: str, console: Console) -> None:
 
 
 def _split(markdown: str) -> tuple[str, str, str]:
-    """(the answer, what stands below the heading of its sources, the language of both)."""
+    """(the answer, the text below the heading of the sources, the language)."""
     from rag_platform.contract.markdown_views import SOURCES
 
     for language in LANGUAGES:

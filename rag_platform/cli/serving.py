@@ -1,4 +1,4 @@
-"""Commands that answer until they are stopped: over MCP, pages in a browser, Dagster's pages."""
+"""Commands that serve until they are stopped: the MCP server, the web pages, Dagster's UI."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def allow_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options `--allow` and `--root` of a command that serves."""
+    """Add the options `--allow` and `--root` to a command."""
     known = ", ".join(get_args(Change))
     allow = click.option(
         "--allow",
@@ -48,9 +48,9 @@ def allow_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return allow(root(command))
 
 
-def allowing(settings: Settings, allow: str | None, roots: tuple[Path, ...]) -> Settings:
-    """The settings with what the options say; what they leave out stays as it is. Raises InputError
-    for what cannot be allowed.
+def apply_allow_options(settings: Settings, allow: str | None, roots: tuple[Path, ...]) -> Settings:
+    """The settings changed by `--allow` and `--root`, if given. Raises InputError for an unknown
+    value.
     """
     changes: dict[str, Any] = {}
     if allow is not None:
@@ -68,11 +68,11 @@ def allowing(settings: Settings, allow: str | None, roots: tuple[Path, ...]) -> 
 
 
 def _load_settings() -> Settings:
-    """The settings; what is set for nothing that exists is warned about."""
+    """The settings; prints warnings about unknown variables and gates of unknown libraries."""
     settings = load_settings()
     unknown = [*find_unknown_variables().values()]
     if read_gates():
-        # a handshake does not wait for these otherwise
+        # imported only if needed, as they delay the handshake
         from rag_platform.ledger.ledger import bound_namespaces
         from rag_platform.storage.store import Store
 
@@ -94,8 +94,8 @@ def serve(
     if not over_http and (host is not None or port is not None):
         raise click.UsageError("--host and --port go with --http")
     try:
-        gc.disable()  # until the first question is prepared: a fifth of the start went into it
-        settings = allowing(_load_settings(), allow, roots)
+        gc.disable()  # until preloading is done: it takes a fifth of the start
+        settings = apply_allow_options(_load_settings(), allow, roots)
         if not over_http:
             from rag_platform.server.app import serve_stdio
 
@@ -120,7 +120,7 @@ def serve(
 def ui(host: str | None, port: int | None, open_browser: bool) -> None:
     """Show the pages: ask, browse, ingest, traces and evaluation, in a browser."""
     try:
-        gc.disable()  # until the first page stands, as above
+        gc.disable()  # until the first page is served, as above
         settings = _load_settings()
         from rag_platform.web.serving import UI_PORT, serve_pages
 
@@ -141,7 +141,7 @@ def dagster(port: int, open_browser: bool) -> None:
     """
     try:
         settings = _load_settings()
-        _expect_free(port)
+        _require_free(port)
         from rag_platform.assets import instance
 
         address = f"http://{LOOPBACK}:{port}"
@@ -153,7 +153,7 @@ def dagster(port: int, open_browser: bool) -> None:
     sys.exit(0 if code == instance.STOPPED else code)
 
 
-def _expect_free(port: int) -> None:
+def _require_free(port: int) -> None:
     try:
         socket.create_server((LOOPBACK, port)).close()
     except OSError as error:
@@ -165,7 +165,7 @@ def _expect_free(port: int) -> None:
 
 
 def _announce(port: int, address: str, open_browser: bool) -> None:
-    """Say where the pages are once they answer."""
+    """Print the URL, and open it in a browser, once the port accepts connections."""
     while True:
         time.sleep(0.2)
         with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=5):

@@ -1,4 +1,4 @@
-"""Commands of the first hour: a demonstration with the shipped samples, and a config to edit."""
+"""Commands to get started: a demo with the shipped samples, and a config to edit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rag_platform.cli.output import Context, answers, finish_job
 from rag_platform.config.folders import DEMO, SAMPLES, SHIPPED, config_dir
 from rag_platform.ir import Json
 
-# Chinese, a table of a PDF, an exact identifier
+# in Chinese, about a table in a PDF, an exact identifier
 QUESTIONS = (
     "主机失去心跳多久后备机接管？",
     "What is the maximum throughput of the PX-40?",

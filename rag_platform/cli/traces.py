@@ -1,4 +1,4 @@
-"""Commands about traces: lists, one whole trace, figures over many, and files of them."""
+"""Commands about traces: list, show, statistics and export."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def trace() -> None:
 
 
 def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which traces are meant."""
+    """Add the options that filter traces."""
     options = [
         click.option(
             "--type",
@@ -78,13 +78,13 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _filter(values: dict[str, Any]) -> TraceFilter:
-    """The filter that options describe. Raises InputError for a time that cannot be read."""
+    """The filter that the options describe. Raises InputError for an invalid time."""
     times = {name: _read_time(values[name], f"--{name}") for name in ("since", "until")}
     return TraceFilter(**{**values, **times, "published": bool(values["published"])})
 
 
 def _read_time(text: str | None, option: str) -> datetime | None:
-    """A time given as ISO 8601 in UTC, or as how long ago it was."""
+    """A time given as ISO 8601 (by default UTC), or as how long ago it was."""
     if text is None:
         return None
     if ago := _AGO.fullmatch(text.strip()):

@@ -183,7 +183,7 @@ def rebuild(
 
 
 def _announce(context: Context, strategy: str, started: Any) -> None:
-    """Before long work, print how long it takes, and how long with the other strategies."""
+    """Before long work, print its estimated time, also for the other strategies."""
     from rag_platform.ingestion.rebuild_plan import estimate_embedding
 
     if context.json_output or started.process is None:

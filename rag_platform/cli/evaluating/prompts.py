@@ -1,4 +1,4 @@
-"""Commands over the versions of prompts: list, compare, try, activate, and share the questions."""
+"""Commands about prompt versions: list, compare, try, activate, and experiments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands over what users asked: a sample to label, and what the library could not answer."""
+"""Commands that sample or generate questions to label, and find content gaps."""
 
 from __future__ import annotations
 

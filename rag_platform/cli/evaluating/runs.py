@@ -338,7 +338,7 @@ def bisect_releases(
 
 
 class _QuestionOrCommand(click.Group):
-    """What is no command of the group is a question to add."""
+    """A group that treats an unknown command as a question to add."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
@@ -384,9 +384,9 @@ def expect_add(
     case = expectation(question or "", file=file, section=section, text=text, refuse=refuse)
     space = context.known_namespace(namespace)
     new = add_expectation(context.store, space, case)
-    said = "pinned" if new else "was pinned already"
+    outcome = "pinned" if new else "was pinned already"
     return {
-        "markdown": f"{case.case_id} {said}; `rag expect run` checks it",
+        "markdown": f"{case.case_id} {outcome}; `rag expect run` checks it",
         "expectation": case_data(case),
     }
 
@@ -465,7 +465,7 @@ def _format_expected(case: EvalCase) -> str:
 
 
 def _evaluate(context: Context, dataset: Dataset, options: RunOptions) -> EvalRun:
-    """The finished run, its progress shown meanwhile."""
+    """Run an evaluation, showing its progress."""
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import evaluate, open_library
 

@@ -27,7 +27,7 @@ from rag_platform.storage.records import to_json
 def compare_named(
     context: Context, names: str, dataset_name: str, namespace: str | None, mode: str | None
 ) -> Json:
-    """Every strategy of a list asked the dataset, the others against the first."""
+    """Evaluate each of the named strategies on a dataset, and compare them with the first."""
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import open_library
     from rag_platform.evaluation.sources import open_dataset
@@ -108,11 +108,11 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
         if made:
             promotion |= describe_promotion(context.root, space, made[0], store)
     job = ledger.job(started.job.job_id)
-    # a release that was built by the strategy already stays, and the job is done all the same
+    # if the published release was already built by the strategy, it stays and the job is done
     if current(context.store, space) == published and job.state != "done":
         promotion["verdict"] = promotion.get("verdict", "not released")
         ledger.update_job(job.job_id, result={**job.result, "promotion": promotion})
-        # what was rebuilt is still there, so going back computes nothing
+        # the old outputs are still stored, so this rebuild computes nothing
         back = start_rebuild(space, context.root.workspace(space, before), wait=wait)
         finish_job(context, back, started_at)
         reason = job.reason or str((ended["error"] or {}).get("message", ""))
