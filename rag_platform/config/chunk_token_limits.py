@@ -1,6 +1,4 @@
-"""How embedders limit chunks: how long one may be, and whose tokens or vectors decide where it
-ends.
-"""
+"""How chunks depend on embedders: their maximum length, and where they are split."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def chunk_tokens(strategy: Strategy) -> int | None:
-    """The most tokens that a chunk may cost: the chunker's `max_tokens`, within nine tenths of the
-    embedder's window, which leaves room for marks, prefixes and errors of the estimate. None for a
+    """The maximum tokens of a chunk: the chunker's `max_tokens`, but at most nine tenths of the
+    embedder's window, to leave room for special tokens, prefixes and estimation errors. None for a
     chunker without the option.
     """
     wanted = _max_tokens(strategy)
@@ -24,8 +22,8 @@ def chunk_tokens(strategy: Strategy) -> int | None:
 
 
 def embedder_window(strategy: Strategy) -> int:
-    """How many tokens of a text the embedder reads at once; from the model's files where its class
-    does not declare it.
+    """The embedder's window in tokens, from its class or, if not declared there, from the model's
+    files.
     """
     windows = [window for window, _ in _windows(strategy)]
     declared = [window for window in windows if window is not None]
@@ -36,9 +34,7 @@ def embedder_window(strategy: Strategy) -> int:
 
 
 def tokens_seen(strategy: Strategy) -> int | None:
-    """How many tokens of a longer text move its vector, None where all do, as several windows of
-    one text.
-    """
+    """How many tokens of a longer text affect its vector; None if all do."""
     windows = [window for window, reads_all in _windows(strategy) if not reads_all]
     declared = [window for window in windows if window is not None]
     if not windows:
@@ -47,8 +43,8 @@ def tokens_seen(strategy: Strategy) -> int | None:
 
 
 def _windows(strategy: Strategy) -> list[tuple[int | None, bool]]:
-    """(window, whether it reads beyond it) as the embedder's class declares them; of a joined
-    embedder, those of each part's class.
+    """(window, whether text beyond it affects the vector) as declared by the embedder's class, or
+    by the class of each part of a joined embedder.
     """
     name, options = strategy.embedding.provider, strategy.embedding.options
     parts_of = getattr(provider_class("embedder", name), "parts_of", None)
@@ -63,8 +59,8 @@ def _max_tokens(strategy: Strategy) -> int | None:
 
 
 def chunking_embedder(strategy: Strategy) -> tuple[str, dict[str, Any]]:
-    """(name, options) of the embedder that a chunker uses: the one its options name, else the one
-    its class names, else the strategy's.
+    """(name, options) of the embedder that a chunker uses: from its options, else the default of
+    its class, else the strategy's.
     """
     options = strategy.chunker.options
     if name := options.get("embedder") or defaults("chunker", strategy.chunker.provider).get(
@@ -75,9 +71,8 @@ def chunking_embedder(strategy: Strategy) -> tuple[str, dict[str, Any]]:
 
 
 def embedder_dependencies(strategy: Strategy) -> list[Any]:
-    """What the chunks depend on: the strategy's embedder where its window cuts them shorter, or may
-    do so because only its files tell the window; and the one whose tokenizer or vectors decide
-    where to cut.
+    """What chunks depend on: the strategy's embedder, if its window limits them (or may, if only
+    its files say how large it is); and the embedder that the chunker uses to split.
     """
     options, wanted = strategy.chunker.options, _max_tokens(strategy)
     embedding = strategy.embedding.provider, strategy.embedding.options

@@ -1,5 +1,5 @@
-"""Where configuration and data lie: the user's config folder over the shipped one, file by file,
-and the data root where none is named.
+"""Locates configuration (the user's config folder overrides the shipped one file by file) and the
+default data root.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from pathlib import Path
 
 APP = "rag-platform"  # the folder of the user's config and data
 PACKAGE = Path(__file__).resolve().parents[1]
-SHIPPED = PACKAGE / "defaults"  # the config folder of whoever has none
-SAMPLES = PACKAGE / "samples"  # what `rag demo` ingests
-DEMO = "demo"  # into this library, which the shipped datasets ask
+SHIPPED = PACKAGE / "defaults"  # the shipped config folder
+SAMPLES = PACKAGE / "samples"  # documents that `rag demo` ingests
+DEMO = "demo"  # the library of `rag demo`, which the shipped datasets are about
 LEDGER = "ledger.sqlite"
 
 
 def config_dir() -> Path:
-    """The user's config folder: `RAG_CONFIG`, else `./config` with a settings.yaml, else the
-    platform's. It may not exist: what it does not hold is taken from the shipped one.
+    """The user's config folder: `RAG_CONFIG`, else `./config` if it has a settings.yaml, else the
+    platform's. It may not exist.
     """
     if explicit := os.environ.get("RAG_CONFIG"):
         return Path(explicit)
@@ -31,18 +31,18 @@ def config_dir() -> Path:
 
 
 def config_folders(name: str = "") -> tuple[Path, Path]:
-    """The user's folder of that name and the shipped one, the former winning file by file."""
+    """The user's folder of that name, whose files take precedence, and the shipped one."""
     return config_dir() / name, SHIPPED / name
 
 
 def config_file(name: str) -> Path:
-    """A file of the config: the user's, else the shipped one. It may be in neither."""
+    """A file of the config: the user's, else the shipped one, which may not exist."""
     own, shipped = config_folders(name)
     return own if own.is_file() else shipped
 
 
 def config_files(folder: str) -> Iterator[Path]:
-    """The files of a folder of the config, the user's before the shipped ones of other names."""
+    """The files of a folder of the config: the user's, then the shipped ones of other names."""
     seen: set[str] = set()
     for place in config_folders(folder):
         for path in sorted(place.iterdir()) if place.is_dir() else ():
@@ -52,13 +52,13 @@ def config_files(folder: str) -> Iterator[Path]:
 
 
 def _is_data_root(folder: Path) -> bool:
-    """True for one that holds a ledger, or what was ingested with a ledger elsewhere."""
+    """True for a folder with a ledger, or with ingested data whose ledger is elsewhere."""
     return (folder / LEDGER).is_file() or any(folder.glob("configs/scfg_*.json"))
 
 
 def default_home() -> Path:
-    """The data root where neither settings nor `RAG_HOME` name one: `./data` if it is a data root
-    or empty, else the platform's folder for a user's data.
+    """The default data root: `./data` if it is a data root or empty, else the platform's folder for
+    user data.
     """
     local = Path("data")
     if _is_data_root(local) or (local.is_dir() and not any(local.iterdir())):
@@ -69,6 +69,6 @@ def default_home() -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The variables by which a child process in any folder finds this data root and config."""
+    """The environment variables that point a child process to this data root and config."""
     folder = config_dir().resolve()
     return {"RAG_HOME": str(home), **({"RAG_CONFIG": str(folder)} if folder.is_dir() else {})}

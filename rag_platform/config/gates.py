@@ -1,7 +1,7 @@
-"""What a release must reach before it is published: `gates.yaml` in the config folder.
+"""Quality gates that a release must pass before it is published: `gates.yaml` in the config folder.
 
 notes:                      # a namespace
-  - dataset: golden         # a name of config/datasets, or a path from this folder on
+  - dataset: golden         # a name of config/datasets, or a path relative to this folder
     floors: {retrieval.hit_rate@10: 0.9}
     max_seconds: 60
 """
@@ -31,16 +31,16 @@ Floor = Annotated[float, AfterValidator(_require_reachable)]
 
 
 class GateConfig(Section):
-    """One dataset that a namespace's releases are judged by."""
+    """One dataset by which a namespace's releases are judged."""
 
     dataset: str = Field(min_length=1)
-    # least mean by metric
+    # metric to its minimum mean
     floors: dict[str, Floor] = Field(default_factory=dict)
     # whether it must not be significantly worse than the published release, question by question
     not_worse: bool = True
     # of answers, for floors of `generation.*`: rules, llm or a dotted path
     judge: str | None = None
-    # of the questions' own time; a larger dataset is sampled, always alike
+    # time for the questions; a larger dataset is sampled deterministically
     max_seconds: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
@@ -74,7 +74,7 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
 
 
 def find_unknown_gates(libraries: Iterable[str]) -> list[str]:
-    """What to say of each library in gates.yaml that does not exist: its gates judge nothing."""
+    """A warning for each library in gates.yaml that does not exist."""
     known, path = set(libraries), config_file(FILENAME)
     return [
         f"{place_of(path, [name])}: there is no library {name!r}, so its gates judge nothing; mend"

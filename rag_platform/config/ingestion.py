@@ -1,5 +1,5 @@
-"""The sections of a strategy that decide how documents are read, cut and embedded: with another
-value what follows from it is built anew.
+"""The sections of a strategy that determine how documents are read, chunked and embedded; changing
+one rebuilds everything that depends on it.
 """
 
 from __future__ import annotations
@@ -14,46 +14,44 @@ from rag_platform.config.query import ProviderConfig, Section
 from rag_platform.config.user_patterns import compile_pattern
 from rag_platform.errors import ConfigError
 
-# What the prompt `describe/chunk` is filled with.
+# The placeholders of the prompt `describe/chunk`.
 DESCRIBE_FIELDS = ("section_path", "text")
 
 
 class LoadingConfig(Section):
-    """Loaders in the order in which they may claim a file."""
+    """Loaders, of which the first that accepts a file reads it."""
 
     loaders: tuple[ProviderConfig, ...]
 
 
 class MediaConfig(Section):
-    """Which images are kept; another value builds the links anew, and all that follows from
-    them.
-    """
+    """Which images are kept, and how pages are drawn."""
 
     fetch_remote: bool = False
     max_pixels: int = 50_000_000
     max_bytes: int = 20 * 1024 * 1024
-    page_dpi: int = Field(default=150, ge=50, le=600)  # of the pictures of pages without text
-    page_pixels: int = 4_000_000  # larger pages are drawn smaller
+    page_dpi: int = Field(default=150, ge=50, le=600)  # of pictures of pages without text
+    page_pixels: int = 4_000_000  # larger pictures are scaled down
 
 
 class CaptionConfig(Section):
-    """Which model describes images, and how it is asked."""
+    """Which model captions images, and how it is called."""
 
     provider: str = "none"  # a provider of the kind `llm`
     options: dict[str, Any] = Field(default_factory=dict)
-    # models by place and load; options win
+    # models by region and load; options take precedence
     preset: Literal["", "abroad", "abroad_batch", "china", "china_batch"] = ""
     lang: Literal["zh", "en", "auto"] = "auto"
     context_scope: Literal["local", "none"] = "local"
     context_chars: int = Field(default=1200, ge=800, le=1500)
-    inject: Literal["summary", "full"] = "full"  # what of a caption stands in views
+    inject: Literal["summary", "full"] = "full"  # the part of a caption in views
     max_images_per_doc: int = Field(default=50, ge=0)
     min_pixels: int = 10_000  # smaller images are icons and rules
     parallel: int = Field(default=2, ge=1, le=16)
 
 
 class MediaTextConfig(Section):
-    """What models read in images; only views follow from it."""
+    """OCR and captions of images, on which only views depend."""
 
     ocr: ProviderConfig = ProviderConfig(provider="none")
     ocr_min_pixels: int = 4_000  # smaller images are icons and rules
@@ -64,11 +62,11 @@ class MediaTextConfig(Section):
 
 
 class NoiseRule(Section):
-    """Noise: what matches `pattern` is replaced in the normalised text, never in the facts."""
+    """Noise: matches of `pattern` are replaced in the normalised text, never in the facts."""
 
-    pattern: str  # `^` and `$` are the ends of lines
-    replacement: str = Field(default="", max_length=200)  # taken word for word
-    # outside code; lines that match as a whole, outside code; code too
+    pattern: str  # `^` and `$` match at line boundaries
+    replacement: str = Field(default="", max_length=200)  # literal
+    # text: outside code; lines: whole lines outside code; everywhere: also code
     scope: Literal["text", "lines", "everywhere"] = "text"
 
     @field_validator("pattern")
@@ -82,30 +80,30 @@ class NoiseRule(Section):
 
 
 class CleaningConfig(Section):
-    """Normalisation before cutting, and the canonical form behind fingerprints.
+    """Normalisation before chunking, and the canonical form behind fingerprints.
 
-    Every rule is an edit of the normalised text, so chunks read without what it removes, facts keep
-    it, and citations map back to it.
+    Every rule becomes edits of the normalised text: chunks lack what it removes, facts keep it, and
+    citations map back to the facts.
     """
 
     unicode_form: Literal["NFC", "NFKC"] = "NFKC"
     max_blank_lines: int = 1
     join_cjk_lines: bool = True
     drop_page_headers: bool = True
-    drop_urls: bool = False  # of links and bare ones; a link keeps its words, an image its place
+    drop_urls: bool = False  # bare ones and those of links, which keep their text, and images
     drop_emails: bool = False
     noise: tuple[NoiseRule, ...] = Field(default=(), max_length=50)
 
 
 class Stopwords(Section):
-    """Words that are never keyphrases, beside the built-in ones."""
+    """Words that are never keyphrases, in addition to the built-in ones."""
 
-    path: str = ""  # UTF-8, one word a line, `#` starts a comment; relative to the config folder
+    path: str = ""  # UTF-8, one word per line, `#` for comments; relative to the config folder
 
 
 class KeyphraseConfig(Section):
-    """How the keyphrases of chunks and questions are found; keybert asks the strategy's embedder
-    once a chunk, which is slow.
+    """How the keyphrases of chunks and questions are extracted; keybert calls the strategy's
+    embedder for every chunk, which is slow.
     """
 
     method: Literal["textrank", "light", "keybert", "none"] = "textrank"
@@ -115,7 +113,7 @@ class KeyphraseConfig(Section):
 
 
 class QualityWeights(Section):
-    """The parts of the quality score; the formula stands in documents/quality.py."""
+    """The weights of the quality score; its formula is in documents/quality.py."""
 
     garbled: float = Field(default=0.4, ge=0)
     valid: float = Field(default=0.2, ge=0)
@@ -124,13 +122,13 @@ class QualityWeights(Section):
 
 
 class QualityObservability(Section):
-    """When low scores are logged and warned about."""
+    """When low scores are logged and cause warnings."""
 
     enabled: bool = True
     threshold: float = Field(default=0.6, ge=0, le=1)
-    # a document with a larger share of low chunks is warned about as a whole
+    # share of low chunks above which a document gets a warning
     alert_ratio: float = Field(default=0.2, ge=0, le=1)
-    # share of the low chunks that are logged one by one
+    # share of the low chunks that are logged individually
     sample_rate: float = Field(default=0.01, ge=0, le=1)
 
 
@@ -144,7 +142,7 @@ class QualityConfig(Section):
 
 
 class DescribeConfig(Section):
-    """Which language model writes a title, a summary and tags for each chunk; none by default."""
+    """Which language model, if any, writes a title, a summary and tags for each chunk."""
 
     provider: str = "none"  # a provider of the kind `llm`
     options: dict[str, Any] = Field(default_factory=dict)
@@ -152,10 +150,10 @@ class DescribeConfig(Section):
 
 
 class ViewConfig(Section):
-    """Templates of the retrieval texts, and what is found out about each chunk.
+    """Templates of the retrieval texts, and the features computed for each chunk.
 
-    Known fields: `{text}`, `{headings}`, `{terms}`, `{keyphrases}`, and `{title}`, `{summary}`,
-    `{tags}` where `describe` names a model.
+    Fields: `{text}`, `{headings}`, `{terms}`, `{keyphrases}`, and with a model for `describe`
+    `{title}`, `{summary}`, `{tags}`.
     """
 
     RETIRED: ClassVar[Mapping[str, str]] = {
@@ -175,13 +173,13 @@ class EmbeddingConfig(Section):
     provider: str
     options: dict[str, Any] = Field(default_factory=dict)
     batch_size: int = Field(default=64, ge=1)
-    # for the estimated cost; None where embedding costs nothing
+    # for cost estimates; None if embedding is free
     price_per_million_tokens: float | None = None
 
     @property
     def call_options(self) -> dict[str, Any]:
-        """The options with the price, where the provider takes one; profiles depend on `options`
-        alone.
+        """The options with the price, if the provider takes one; profiles only depend on
+        `options`.
         """
         if self.price_per_million_tokens is None or not registry.takes(
             "embedder", self.provider, "price_input"

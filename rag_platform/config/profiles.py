@@ -1,6 +1,6 @@
-"""Profiles: what decides each stage's output and each store of a release, as fingerprints that
-paths, caches and Dagster carry; and the providers of a strategy with their versions and profiles,
-by which differences between two runs can be explained.
+"""Profiles: fingerprints of everything that determines a stage's output or a release's store, used
+in paths, caches and Dagster; and snapshots of a strategy's providers, which explain differences
+between two runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rag_platform.registry import provider_class, provider_version
 
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
-# A stage's code version changes when the same input and config would give another output.
+# A stage's code version changes when equal input and config would give a different output.
 STAGE_CODE_VERSIONS = {
     "raw_document": "1",
     "facts": "2",
@@ -29,18 +29,18 @@ STAGE_CODE_VERSIONS = {
     "embeddings": "1",
 }
 Provider = dict[str, str]
-# The modules of an evaluation, which says itself what they are.
+# The modules that only an evaluation sets.
 EVALUATION_MODULES = ("evaluator", "dataset", "metric_set", "judge")
-_EDITION_CODE_VERSION = "1"  # of what edits by hand do; another one makes other editions
+_EDITION_CODE_VERSION = "1"  # of the semantics of edits by hand
 
 
 def strategy_config_id(strategy: Strategy) -> str:
-    """`scfg_` and 16 hex digits over everything in the strategy but its name and description."""
+    """`scfg_` and 16 hex digits over the strategy without its name and description."""
     return config_id_of(strategy.model_dump(mode="json"))
 
 
 def config_id_of(config: Mapping[str, object]) -> str:
-    """The same of a strategy that was written out."""
+    """The same for a strategy as JSON."""
     named = ("name", "description")
     return "scfg_" + fingerprint({key: value for key, value in config.items() if key not in named})
 
@@ -57,11 +57,9 @@ def text_norm_profile_id(cleaning: CleaningConfig) -> str:
 
 
 def stage_profiles(strategy: Strategy) -> dict[str, str]:
-    """Stage name to profile: h(own config section, code version, upstream profile), for the seven
-    ingestion stages.
-
-    `media_texts` is there too: what models read in images is made in the stage `media` but changes
-    only the views, so sections and chunks do not hang on it.
+    """Stage name to profile, h(own config section, code version, upstream profile), for the seven
+    ingestion stages; and `media_texts`, which the stage `media` produces, but on which only the
+    views depend, not sections and chunks.
     """
     dump = strategy.model_dump(mode="json")
     own: dict[str, Any] = {
@@ -104,8 +102,8 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
 
 
 def _outside_views(views: ViewConfig) -> list[str]:
-    """What views hang on beside their config: the words of the list of stop words, the prompt and
-    the version of the describing model.
+    """What views depend on besides their config: the file of stop words, the describing model's
+    provider version and prompt.
     """
     found: list[str] = []
     if path := views.keyphrases.stopwords.path:
@@ -120,8 +118,8 @@ def _outside_views(views: ViewConfig) -> list[str]:
 
 
 def _media_texts_parts(strategy: Strategy) -> list[Any]:
-    """What decides the texts of images: options, code versions, and the wording of the prompts
-    where captions are on.
+    """What determines the texts of images: options, provider versions, and the prompts if captions
+    are on.
     """
     config = strategy.media_texts
     parts: list[Any] = [
@@ -134,15 +132,15 @@ def _media_texts_parts(strategy: Strategy) -> list[Any]:
 
 
 def edition_name(operations: Sequence[Any], chunks_profile: str) -> str:
-    """The fingerprint of edits by hand over the chunks of a profile, empty without edits."""
+    """The fingerprint of edits by hand of the chunks of a profile; empty without edits."""
     if not operations:
         return ""
     return fingerprint(list(operations), chunks_profile, _EDITION_CODE_VERSION, length=12)
 
 
 def index_profile(strategy: Strategy, stages: Mapping[str, str] | None = None) -> str:
-    """The identity of what a release holds: stage profiles, by default those of `stage_profiles`,
-    encoding and index providers. Another one forces a full build.
+    """The fingerprint of a release's content: stage profiles (by default those of
+    `stage_profiles`), encoding and index providers. A different one forces a full build.
     """
     stages = stage_profiles(strategy) if stages is None else stages
     dump = strategy.model_dump(mode="json", include={"encoding", "lexical", "dense"})
@@ -156,7 +154,7 @@ def index_profile(strategy: Strategy, stages: Mapping[str, str] | None = None) -
 
 
 def _outside_lexical(strategy: Strategy) -> list[str]:
-    """What the word index depends on beside its config, such as the words of a dictionary file."""
+    """What the lexical index depends on besides its config, such as a dictionary file."""
     outside: Callable[[dict[str, Any]], str] | None = getattr(
         provider_class("lexical_index", strategy.lexical.provider), "outside", None
     )
@@ -165,11 +163,11 @@ def _outside_lexical(strategy: Strategy) -> list[str]:
 
 
 def store_profiles(strategy: Strategy, stages: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Store of a release to the identity of what it holds: `catalog`, `lexical_index`,
-    `dense_index`; `stages` as for `index_profile`.
+    """Store of a release (`catalog`, `lexical_index`, `dense_index`) to the fingerprint of its
+    content; `stages` as for `index_profile`.
 
-    Another index profile builds all three anew, for they are one directory; these tell which of
-    them would hold something else.
+    A different index profile rebuilds all three, as they share a directory; these say which of them
+    would change.
     """
     stages = stage_profiles(strategy) if stages is None else stages
     dump = strategy.model_dump(mode="json", include={"lexical", "dense"})
@@ -190,12 +188,11 @@ def providers_snapshot(
     *,
     built: Mapping[str, str] | None = None,
 ) -> dict[str, Provider]:
-    """By module: `provider_id` (kind.name), `version`, and `profile_id`. Empty versions and
-    profiles are those of the program and of the whole strategy.
+    """Module to `provider_id` (kind.name), `version` and `profile_id`. Empty versions mean the
+    program's, empty profiles the whole strategy's.
 
-    `loader` names the version of each of its formats as well. Where the stages have the profiles by
-    which a release was `built`, no loader, sectioner or chunker works: none is imported, and none
-    has a version beside its profile.
+    `loader` also has the version of each format. With the stage profiles by which a release was
+    `built`, loaders, sectioner and chunker are not imported, and have no version.
     """
     profiles = stage_profiles(strategy) if built is None else built
     stores = store_profiles(strategy, profiles)

@@ -1,7 +1,5 @@
-"""Which version of a prompt is in force, and which one is tried on a share of the questions:
-`prompts/active.yaml` in the config folder, written by `rag prompts`.
-
-A prompt that the file does not name has version 1 and no experiment.
+"""The active version of each prompt, and running experiments: `prompts/active.yaml` in the config
+folder, written by `rag prompts`. A prompt that is not in the file has version 1 and no experiment.
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ FILENAME = "active.yaml"
 
 
 class Chosen(Section):
-    """A version that was made the active one, by whom and when."""
+    """A version that was activated, by whom and when."""
 
     version: int = Field(default=1, ge=1)
     by: str = ""
-    at: datetime | None = None  # None: nobody chose it, it is the first
+    at: datetime | None = None  # None: the initial version
 
 
 class Experiment(Section):
-    """A version that takes a share of the questions from the active one."""
+    """A version that is used instead of the active one for a share of the questions."""
 
     experiment_id: str
     version: int = Field(ge=1)
@@ -40,13 +38,13 @@ class Experiment(Section):
     at: datetime
 
     def arm(self, query_hash: str) -> str:
-        """`treatment` or `control`; the same question always has the same."""
+        """`treatment` or `control`, determined by the question."""
         drawn = hashlib.sha256(f"{self.experiment_id}:{query_hash}".encode()).digest()
         return "treatment" if int.from_bytes(drawn[:8]) < self.share * 2**64 else "control"
 
 
 class Choice(Section):
-    """The active version, those that were active before, oldest first, and a running experiment."""
+    """The active version, the previously active ones, oldest first, and a running experiment."""
 
     active: Chosen = Chosen()
     before: tuple[Chosen, ...] = ()
@@ -57,12 +55,11 @@ _FILE = TypeAdapter(dict[str, Choice])
 
 
 def choices_path() -> Path:
-    """Where the choices are kept."""
     return config_dir() / "prompts" / FILENAME
 
 
 def read_choices() -> dict[str, Choice]:
-    """The choices by name of prompt. Raises ConfigError naming the file and what is wrong."""
+    """Prompt name to choice. Raises ConfigError for an invalid file."""
     path = choices_path()
     if not path.is_file():
         return {}
@@ -73,7 +70,7 @@ def read_choices() -> dict[str, Choice]:
 
 
 def write_choice(name: str, choice: Choice) -> None:
-    """Replace the choice of one prompt. Raises ConfigError where the folder cannot be written."""
+    """Replace the choice of one prompt. Raises ConfigError if the folder cannot be written."""
     path = choices_path()
     data = _FILE.dump_python(
         {**read_choices(), name: choice}, mode="json", exclude_none=True, exclude_defaults=True

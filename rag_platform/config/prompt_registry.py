@@ -1,7 +1,7 @@
-"""The versions of prompts: which there are, which is active, and which is tried.
+"""The versions of prompts: lists them, activates one, and runs experiments.
 
-Every change is recorded in `prompts/active.yaml` with its author and time; nothing is deleted, so
-going back is one step.
+Every change is recorded in `prompts/active.yaml` with author and time, and nothing is deleted, so
+every change can be rolled back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rag_platform.config.prompt_choices import (
 from rag_platform.config.settings import Strategy
 from rag_platform.errors import InputError
 
-# of prompts that are sent once a question, so that a share of the questions can have another one
+# purposes of prompts that belong to a single question, so that questions can be split between them
 QUESTION_PURPOSES = ("query", "rerank", "retrieval")
 
 
@@ -38,7 +38,7 @@ class PromptVersion:
     path: Path
     by: str = ""
     at: datetime | None = None
-    share: float | None = None  # of the questions, of a trial
+    share: float | None = None  # of the questions, if it is on trial
 
 
 def list_versions(name: str = "") -> list[PromptVersion]:
@@ -53,7 +53,7 @@ def list_versions(name: str = "") -> list[PromptVersion]:
 
 
 def read_choice(name: str) -> Choice:
-    """What is chosen of a prompt. Raises ConfigError for an unknown prompt."""
+    """The current choice among a prompt's versions. Raises ConfigError for an unknown prompt."""
     prompts.placeholders(name, 1)
     return read_choices().get(name, Choice())
 
@@ -96,7 +96,7 @@ def activate(reference: str, by: str) -> Choice:
 
 
 def rollback(name: str, by: str) -> Choice:
-    """Make the version active that was so before, and end the experiment. Raises InputError
+    """Activate the previously active version, and end the experiment. Raises InputError
     `no_version_before`.
     """
     choice = read_choice(name)
@@ -111,8 +111,8 @@ def rollback(name: str, by: str) -> Choice:
 
 
 def start_experiment(reference: str, share: float, by: str) -> Choice:
-    """Give a version a share of the questions, in place of an experiment that runs. Raises
-    InputError `not_of_questions`, and as `activate` does.
+    """Use a version for a share of the questions; replaces a running experiment. Raises InputError
+    `not_of_questions`, and what `activate` raises.
     """
     name, version, choice = _read_candidate(reference)
     if name.partition("/")[0] not in QUESTION_PURPOSES:
@@ -132,7 +132,7 @@ def start_experiment(reference: str, share: float, by: str) -> Choice:
 
 
 def require_experiment(name: str) -> Experiment:
-    """The experiment that runs with a prompt. Raises InputError `no_experiment`."""
+    """The running experiment of a prompt. Raises InputError `no_experiment`."""
     found = read_choice(name).experiment
     if found is None:
         raise InputError(
@@ -144,14 +144,14 @@ def require_experiment(name: str) -> Experiment:
 
 
 def end_experiment(name: str) -> Choice:
-    """The active version answers all questions again. Raises InputError `no_experiment`."""
+    """End the experiment of a prompt. Raises InputError `no_experiment`."""
     require_experiment(name)
     return _keep(name, read_choice(name).model_copy(update={"experiment": None}))
 
 
 def use_prompt(strategy: Strategy, reference: str) -> Strategy:
-    """The strategy with a version of a prompt of its own, whatever is active. Raises InputError
-    `prompt_unused` where the strategy sends no such prompt.
+    """The strategy with a fixed version of a prompt. Raises InputError `prompt_unused` if the
+    strategy does not use that prompt.
     """
     name, version = prompts.parse_reference(reference)
     prompts.placeholders(name, version)

@@ -1,9 +1,9 @@
-"""Prompt files: loaded, their placeholders checked, each with its profile id.
+"""Loads prompt files, checks their placeholders, and gives each a profile id.
 
-A prompt is `config/prompts/<purpose>/<name>.yaml` with `system`, `user_template` and, if wanted,
+A prompt is `config/prompts/<purpose>/<name>.yaml` with `system`, `user_template` and optionally
 `description`; its later versions are `<purpose>/<name>/v2.yaml` and so on. Only the user template
-has placeholders, written `{name}`; `{{` and `}}` stand for braces. The system text is sent as it is
-written.
+has placeholders, written `{name}`; `{{` and `}}` are literal braces. The system text is sent
+verbatim.
 """
 
 from __future__ import annotations
@@ -28,23 +28,19 @@ _KEYS = ("system", "user_template")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A checked prompt; `profile_id` is its name and the fingerprint of its texts: another wording
-    is another profile.
-    """
+    """A validated prompt; `profile_id` consists of its name and the fingerprint of its texts."""
 
     name: str
     profile_id: str
     system: str
     user_template: str
     version: int = 1
-    # where it was chosen by an experiment: its id, and `treatment` or `control`
+    # if an experiment chose it: its id, and `treatment` or `control`
     experiment_id: str = ""
     arm: str = ""
 
     def user(self, **values: str) -> str:
-        """The user message with its placeholders filled. Raises InputError naming a placeholder
-        without a value.
-        """
+        """The user message with its placeholders filled. Raises InputError for a missing value."""
         try:
             return self.user_template.format_map(values)
         except KeyError as error:
@@ -56,8 +52,8 @@ class Prompt:
     def messages(
         self, pictures: tuple[Picture, ...] = (), **values: str
     ) -> tuple[Message, Message]:
-        """The system and the user message of a call, which name this prompt in the trace. Raises as
-        `user` does.
+        """The system and the user message of a call, marked with this prompt for the trace. Raises
+        what `user` raises.
         """
         from rag_platform.protocols import Message
 
@@ -67,11 +63,10 @@ class Prompt:
 
 
 def load(name: str, fields: Collection[str], query_hash: str = "") -> Prompt:
-    """The prompt `<purpose>/<name>`, or `<purpose>/<name>@<version>`; its placeholders must be
-    exactly `fields`. Raises ConfigError naming the file and what is wrong.
-
-    Without a version it is the active one; while an experiment runs, the hash of a question decides
-    which of its two. A config folder without the file falls back on the shipped prompts.
+    """The prompt `<purpose>/<name>` or `<purpose>/<name>@<version>`, from the user's config folder
+    or the shipped one; its placeholders must be exactly `fields`. Without a version it is the
+    active one, or during an experiment the one that the hash of the question selects. Raises
+    ConfigError.
     """
     name, version, experiment_id, arm = _choose(name, query_hash)
     path = _path(name, version)
@@ -94,9 +89,7 @@ def _read(path: Path) -> tuple[str, str]:
 
 
 def parse_reference(reference: str) -> tuple[str, int]:
-    """The name and the version of `<purpose>/<name>@<version>`. Raises ConfigError for another
-    form.
-    """
+    """(name, version) of `<purpose>/<name>@<version>`. Raises ConfigError."""
     name, _, version = reference.partition("@")
     if not version.isdecimal() or int(version) < 1:
         raise ConfigError(f"{reference!r} names no version of a prompt, as in {name}@2")
@@ -104,7 +97,7 @@ def parse_reference(reference: str) -> tuple[str, int]:
 
 
 def _choose(name: str, query_hash: str) -> tuple[str, int, str, str]:
-    """(name, version, id of the experiment that chose it, its arm)."""
+    """(name, version, id and arm of the experiment that chose it, empty without one)."""
     if "@" in name:
         return *parse_reference(name), "", ""
     choice = read_choices().get(name, Choice())
@@ -116,7 +109,7 @@ def _choose(name: str, query_hash: str) -> tuple[str, int, str, str]:
 
 
 def names(purpose: str = "") -> list[str]:
-    """The names of the prompts, `<purpose>/<name>`, sorted; of one purpose when it is named."""
+    """The sorted names of the prompts, `<purpose>/<name>`, of all or of one purpose."""
     found = {
         path.relative_to(folder).with_suffix("").as_posix()
         for folder in config_folders("prompts")
@@ -126,7 +119,7 @@ def names(purpose: str = "") -> list[str]:
 
 
 def versions(name: str) -> dict[int, Path]:
-    """The files of a prompt's versions, in their order; empty for an unknown prompt."""
+    """Version to file of a prompt, in order; empty for an unknown prompt."""
     found: dict[int, Path] = {}
     for folder in reversed(config_folders("prompts")):
         if (path := folder / f"{name}.yaml").is_file():
@@ -138,8 +131,8 @@ def versions(name: str) -> dict[int, Path]:
 
 
 def wording(purpose: str = "") -> str:
-    """A fingerprint over the texts of the active versions, of all prompts or those of a purpose; a
-    file that cannot be read is reported by `load`.
+    """A fingerprint of the active versions of all prompts, or of those of a purpose. Unreadable
+    files are ignored, as `load` reports them.
     """
     choices = read_choices()
     return fingerprint(
@@ -151,7 +144,7 @@ def wording(purpose: str = "") -> str:
 
 
 def fingerprint_all() -> str:
-    """A fingerprint over the texts of all versions of all prompts, and of what is chosen."""
+    """A fingerprint of all versions of all prompts, and of the choices among them."""
     choices = {name: item.model_dump(mode="json") for name, item in read_choices().items()}
     texts = [[name, n, _text(path)] for name in names() for n, path in versions(name).items()]
     return fingerprint(choices, texts)
@@ -186,9 +179,7 @@ def placeholders(name: str, version: int) -> set[str]:
 
 
 def _check(path: Path, template: str, fields: set[str]) -> None:
-    """Raises ConfigError for a placeholder that nobody fills, and for an input that the template
-    leaves out.
-    """
+    """Raises ConfigError unless the placeholders are exactly `fields`."""
     used = _placeholders(path, template)
     if unknown := sorted(used - fields):
         raise ConfigError(

@@ -1,8 +1,7 @@
-"""Typed settings and strategies: their sections, how they are loaded, and how their providers and
-options are checked.
+"""Typed settings and strategies: their sections, and how they are loaded and validated.
 
-Command line > environment (`RAG_...`) > `settings.yaml` > defaults. Vendors' keys are read from the
-environment by the provider that needs them and never stand here.
+Precedence: command line > environment (`RAG_...`) > `settings.yaml` > defaults. Vendors' API keys
+are read from the environment by the providers that need them, and are not settings.
 """
 
 from __future__ import annotations
@@ -53,30 +52,30 @@ ModelT = TypeVar("ModelT", bound=Section)
 
 
 class Limits(Section):
-    """Bounds on what one document may cost."""
+    """Limits on the size and cost of one document."""
 
     max_bytes: int = 200 * 1024 * 1024
     read_chunk_size_bytes: int = 8 * 1024 * 1024
     max_pages: int = 5000
     max_cells: int = 2_000_000  # of a workbook or a CSV file
-    max_archive_ratio: float = 200.0  # of what a ZIP container unpacks to, over its own size
+    max_archive_ratio: float = 200.0  # unpacked size of a ZIP container over its own size
     max_unpacked_bytes: int = 1024 * 1024 * 1024
     pdf_window_pages: int = 32
     pdf_memory_mb: int = 900
     page_seconds: float = 30.0
     file_seconds: float = 1800.0
-    parse_seconds: float = 120.0  # a file of a format without pages
+    parse_seconds: float = 120.0  # for a file of a format without pages
     parse_memory_mb: int = 900
     max_query_chars: int = 4000
 
 
 class FetchLimits(Section):
-    """Bounds on one download."""
+    """Limits on one download."""
 
-    seconds: float = Field(default=30.0, gt=0)  # from the first look-up to the last byte
+    seconds: float = Field(default=30.0, gt=0)  # from the DNS lookup to the last byte
     max_bytes: int = 100 * 1024 * 1024  # after decompression
     redirects: int = Field(default=5, ge=0)
-    # host:port that may be private or on another port than 80 and 443; never link-local or metadata
+    # host:port that may be private or on a port other than 80 and 443; never link-local or metadata
     allow: tuple[str, ...] = ()
 
 
@@ -87,29 +86,29 @@ class ReleasePolicy(Section):
 
 
 class JobPolicy(Section):
-    """How often work is tried again, and how long a job waits for another one."""
+    """Retries, timeouts and the launcher of jobs."""
 
-    # failed runs after which a version is dead until somebody asks for it
+    # failed runs after which a version is not retried automatically
     max_attempts: int = Field(default=3, ge=1)
     # before the first retry of a transient failure in a job, doubled each time
     backoff_seconds: float = Field(default=1.0, ge=0)
-    # a launched job waits so long for the one that writes its namespace
+    # how long a launched job waits for another one that writes its namespace
     lock_seconds: float = Field(default=30.0, ge=0)
-    # a job of another machine or container without a sign of life is over
+    # a job of another machine or container without a heartbeat for so long counts as lost
     silent_seconds: float = Field(default=120.0, ge=30)
-    # one that Dagster is to start is over when no job at all showed one for so long
+    # a job to be started by Dagster counts as lost if no job had a heartbeat for so long
     start_seconds: float = Field(default=900.0, ge=30)
-    # who starts the process of a job: this one, or the run launcher of the Dagster instance
+    # what starts the process of a job: the calling process, or Dagster's run launcher
     launcher: Literal["child", "dagster"] = "child"
-    # versions of a range, the part of a job that one of Dagster's runs does
+    # versions per range, the part of a job that one Dagster run processes
     range_size: int = Field(default=500, ge=1)
-    # ranges of one namespace side by side, as dagster.yaml is written
+    # concurrent ranges of one namespace, written to dagster.yaml
     ranges_at_once: int = Field(default=4, ge=1)
 
 
 class TextKept(Section):
-    """From which share of a file's words in its chunks a document is warned about, and below which
-    its check fails.
+    """The shares of a file's words in its chunks below which a document gets a warning, and below
+    which its check fails.
     """
 
     warn_below: float = Field(default=0.95, ge=0, le=1)
@@ -117,34 +116,34 @@ class TextKept(Section):
 
 
 class Retention(Section):
-    """What `gc` keeps of documents beside what is live or held by a kept release."""
+    """What `gc` keeps besides live versions and those in kept releases."""
 
     versions: int = Field(default=3, ge=0)  # of each document, newest first
-    # since a version was received, a document was deleted softly or retired
+    # since a version was received, or a document was soft-deleted or retired
     days: float = Field(default=30.0, ge=0)
 
 
 class CacheSettings(Section):
-    """What the read side caches; keys hold the release and the strategy, so a publication makes
-    old entries unreachable.
+    """Sizes of the read side's caches; keys include the release and the strategy, so a publication
+    makes old entries unreachable.
     """
 
     query_vectors: int = Field(default=512, ge=0)
     retrievals: int = Field(default=256, ge=0)
     responses: int = Field(default=0, ge=0)  # 0: off
-    seconds: float = Field(default=300.0, gt=0)  # an entry lives so long
+    seconds: float = Field(default=300.0, gt=0)  # lifetime of an entry
 
 
 class LoadSettings(Section):
-    """What is given up when too many questions run at once: in this order, each at its number of
-    running questions.
+    """Load shedding: the numbers of running questions at which each step is taken, in
+    this order.
     """
 
     skip_rerank_at: int = Field(default=16, ge=1)
     smaller_pool_at: int = Field(default=32, ge=1)
     extractive_at: int = Field(default=48, ge=1)
     refuse_at: int = Field(default=128, ge=1)
-    # calls of one outside provider at once; the others wait within their deadline
+    # concurrent calls of one remote provider; others wait within their deadline
     provider_calls: int = Field(default=4, ge=1)
 
 
@@ -156,56 +155,56 @@ class ServerSettings(Section):
 
     name: str = "rag-platform"
     underscore_tool_names: bool = True
-    result_tokens: int = 8000  # of one result, text and structure together
+    result_tokens: int = 8000  # of one result, text and structured content together
     query_tokens: int = 4000  # the same, of an answer
     # what assistants may change; nothing unless named here or by `rag serve --allow`
     allow: tuple[Change, ...] = ()
-    # folders whose files assistants may ingest; none: content and addresses alone
+    # folders whose files assistants may ingest; none: only content and URLs
     ingest_roots: tuple[Path, ...] = ()
-    # where the Dagster UI is, for links to its runs; empty: no links
+    # URL of the Dagster UI, for links to its runs; empty: no links
     dagster_url: str = Field(default="", pattern=r"^(https?://[^\s]+)?$")
-    # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
+    # that answer questions under load; 0: one per core, at most 4; 1: only the server
     processes: int = Field(default=0, ge=0)
     http: HttpSettings = HttpSettings()
 
 
 def tool_name(settings: ServerSettings, name: str) -> str:
-    """The public name of a tool: with an underscore, since many clients refuse dots, or a dot."""
+    """The public name of a tool, with an underscore, as many clients refuse dots, or with a dot."""
     return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
 
 
 class CanarySettings(Section):
-    """How many questions with a known answer a release is asked once it is published."""
+    """How many questions with a known answer are asked after a release is published."""
 
-    # what that may add to a release; the first eight questions are asked whatever they take; 0: off
+    # time that they may take; the first eight are always asked; 0: off
     seconds: float = Field(default=3.0, ge=0)
-    documents: int = Field(default=60, ge=1)  # sampled, always alike
+    documents: int = Field(default=60, ge=1)  # in a stable sample
     per_document: int = Field(default=2, ge=1, le=6)
 
 
 class DriftSettings(Section):
-    """When what users ask, and what they get, counts as changed."""
+    """When users' questions and answers count as drifted."""
 
     days: float = Field(default=7.0, gt=0)  # of a window
-    windows: int = Field(default=8, ge=2)  # that are looked back for a stable one
-    min_questions: int = Field(default=30, ge=10)  # of a window that says something
+    windows: int = Field(default=8, ge=2)  # to look back for a stable one
+    min_questions: int = Field(default=30, ge=10)  # of a window, to be compared
     # largest distance between two distributions of a figure (Kolmogorov-Smirnov); chosen by hand
     ks: float = Field(default=0.25, gt=0, le=1)
     # population stability index of shares; above 0.25 is a shift (Siddiqi, Credit Risk Scorecards)
     psi: float = Field(default=0.25, gt=0)
-    # of a difference that large by chance alone, for each signal
+    # probability of such a difference by chance, for each signal
     significance: float = Field(default=0.001, gt=0, lt=1)
 
 
 class Settings(Section):
-    """Everything that does not change what an index contains."""
+    """All configuration that does not change the content of an index."""
 
     schema_version: Literal[1] = 1
     home: Path = Field(default_factory=default_home)
     # postgresql://USER:PASSWORD@HOST:PORT/DATABASE; empty: the file ledger.sqlite of the data root
     ledger: SecretStr = SecretStr("")
     blobs: BlobSettings = BlobSettings()
-    # where it is named, a call without a name means it; else whatever is published
+    # used by calls that name no library, if it is set; else what is published
     default_namespace: str = "default"
     default_strategy: str = "default"
     # None: `strategies` in the config folder, then the shipped ones
@@ -223,9 +222,9 @@ class Settings(Section):
     canaries: CanarySettings = CanarySettings()
     drift: DriftSettings = DriftSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
-    # the language model by which `rag eval run --judge llm` scores answers
+    # the language model with which `rag eval run --judge llm` scores answers
     judge: ProviderConfig = ProviderConfig(provider="none")
-    # who answers for the assets in Dagster: an e-mail address or `team:NAME` each
+    # owners of the assets in Dagster: an e-mail address or `team:NAME` each
     asset_owners: tuple[
         Annotated[str, Field(pattern=r"^(team:[A-Za-z0-9_-]+|[^@\s]+@[^@\s]+)$")], ...
     ] = ("team:library",)
@@ -233,7 +232,7 @@ class Settings(Section):
     evaluation_cron: str = "0 5 * * *"
     # a file of the inbox that changed within this time may still be written
     inbox_settle_seconds: float = Field(default=5.0, ge=0)
-    # that embed, build many small documents and prove releases; 0: one per core
+    # for embedding, building many small documents and proving releases; 0: one per core
     embedding_processes: int = 0
 
 
@@ -264,7 +263,7 @@ class Strategy(Section):
     context: ContextConfig = ContextConfig()
     answerer: AnswererConfig = AnswererConfig()
     summary: SummaryConfig = SummaryConfig()
-    # of every part of the query path that names none of its own
+    # for every part of the query path that names none of its own
     llm: ProviderConfig = ProviderConfig(provider="none")
 
     @model_validator(mode="after")
@@ -289,11 +288,11 @@ class Strategy(Section):
 
 
 def canonical_json(value: Any) -> str:
-    """One text for equal values: sorted keys, no spaces, non-ASCII kept."""
+    """Canonical JSON: sorted keys, no spaces, non-ASCII kept."""
     return _canonical(value)
 
 
-# json.dumps would make an encoder for every call
+# json.dumps would create an encoder for every call
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -303,13 +302,13 @@ def fingerprint(*parts: Any, length: int = 16) -> str:
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from defaults, `settings.yaml`, the environment and `overrides`, the later winning;
-    `home` made absolute.
+    """Settings from defaults, `settings.yaml`, the environment and `overrides`, in increasing
+    precedence, with an absolute `home`.
 
     Environment: `RAG_` and the key in capitals, two underscores between a section and its key
     (`RAG_SERVER__PROCESSES=2`, `RAG_FETCHING__ALLOW='["intranet:8080"]'`), values as YAML;
     `RAG_STRATEGY` and `RAG_NAMESPACE` are short for the default ones. Raises ConfigError naming the
-    file or the variable, and the key; or the data root, where it can be no folder.
+    file or the variable, and the key; also if the data root cannot be a folder.
     """
     _require_config_dir()
     path = config_file("settings.yaml")
@@ -327,7 +326,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
 
 
 def _require_config_dir() -> None:
-    """Raise ConfigError where `RAG_CONFIG` names no folder."""
+    """Raise ConfigError if `RAG_CONFIG` is not a folder."""
     given = os.environ.get("RAG_CONFIG")
     if given and not Path(given).is_dir():
         raise ConfigError(
@@ -337,7 +336,7 @@ def _require_config_dir() -> None:
 
 
 def _as_folder(home: Path) -> Path:
-    """The data root. Raises ConfigError where it, or what it would lie in, is a file."""
+    """The data root. Raises ConfigError if it or a parent is a file."""
     found = next(place for place in (home, *home.parents) if os.path.exists(place))
     if not found.is_dir():
         raise ConfigError(
@@ -354,7 +353,7 @@ def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
-# the environment gives these word for word, everything else as YAML
+# values that are taken from the environment verbatim; all others are parsed as YAML
 _PLAIN_TEXT = {
     "home",
     "ledger",
@@ -370,7 +369,7 @@ _PLAIN_TEXT = {
 
 
 def variables(model: type[Section] = Settings, above: str = "") -> dict[str, str]:
-    """Key of the settings, dotted, to its environment variable."""
+    """Dotted key of the settings to its environment variable."""
     found: dict[str, str] = {}
     for name, info in model.model_fields.items():
         key, kind = f"{above}{name}", info.annotation
@@ -382,8 +381,8 @@ def variables(model: type[Section] = Settings, above: str = "") -> dict[str, str
 
 
 def find_unknown_variables() -> dict[str, str]:
-    """Variables that look like those of settings (`RAG_SECTION__KEY`) and name none, each with what
-    to say of it; they have no effect.
+    """Environment variables of the form `RAG_SECTION__KEY` that name no setting, each with a
+    warning.
     """
     known = set(variables().values())
     given = (name for name, value in os.environ.items() if value.strip())
@@ -396,13 +395,13 @@ def find_unknown_variables() -> dict[str, str]:
 
 
 def _read_environment(values: dict[str, Any]) -> dict[str, str]:
-    """Put what the environment says into the values. Returns the keys that it gave, each with its
-    variable. Raises ConfigError for no YAML.
+    """Put the values of the environment into `values`. Returns the changed keys, each with its
+    variable. Raises ConfigError for invalid YAML.
     """
     given: dict[str, str] = {}
     for key, variable in variables().items():
         variable = variable if os.environ.get(variable) else _SHORT.get(key, variable)
-        # an empty one is not set: as a folder, it would be the one in which the program runs
+        # empty counts as unset: an empty path would mean the current folder
         if not (text := os.environ.get(variable, "")).strip():
             continue
         try:
@@ -414,8 +413,8 @@ def _read_environment(values: dict[str, Any]) -> dict[str, str]:
         *sections, last = key.split(".")
         section = values
         for name in sections:
-            held = section.get(name)
-            section[name] = section = dict(held) if isinstance(held, dict) else {}
+            below = section.get(name)
+            section[name] = section = dict(below) if isinstance(below, dict) else {}
         section[last] = value
         given[key] = variable
     return given
@@ -424,11 +423,11 @@ def _read_environment(values: dict[str, Any]) -> dict[str, str]:
 def load_strategy(
     settings: Settings, name: str | None = None, *, ingestion: bool = False
 ) -> Strategy:
-    """The strategy of that name, or the default one. Raises NotFoundError listing the known ones,
-    ConfigError for a bad file.
+    """The strategy of that name, or the default one. Raises NotFoundError with the known ones,
+    ConfigError for an invalid file.
 
-    With `ingestion` the options that only ingestion uses are checked as well, which loads the
-    modules of its providers.
+    With `ingestion`, the options that only ingestion uses are also checked, which loads the modules
+    of its providers.
     """
     name = name or settings.default_strategy
     known = strategy_names(settings)
@@ -446,7 +445,7 @@ def load_strategy(
 
 
 def _default_place() -> str:
-    """The variable or the place in the file that names the default strategy."""
+    """The variable or the place in the file that sets the default strategy."""
     given = ("RAG_DEFAULT_STRATEGY", _SHORT["default_strategy"])
     variable = next((name for name in given if name in os.environ), "")
     if variable:
@@ -460,12 +459,12 @@ def strategy_names(settings: Settings) -> list[str]:
 
 
 def has_strategy(settings: Settings, name: str) -> bool:
-    """True when there is a file of that strategy; cheap, since every question asks."""
+    """True if the strategy has a file; cheap, as it is called for every question."""
     return strategy_path(settings, name).is_file()
 
 
 def strategy_path(settings: Settings, name: str) -> Path:
-    """The file of a strategy, the user's before the shipped one; it may not exist."""
+    """The file of a strategy, by precedence the user's, then the shipped one; it may not exist."""
     for folder in _folders(settings):
         if (path := folder / f"{name}.yaml").is_file():
             break
@@ -473,7 +472,7 @@ def strategy_path(settings: Settings, name: str) -> Path:
 
 
 def _folders(settings: Settings) -> tuple[Path, ...]:
-    """Where strategies are looked for: the one folder that the settings name, or the config."""
+    """The folders of strategies: the configured one, else those of the config."""
     own = settings.strategies_dir
     return (own,) if own else config_folders("strategies")
 
@@ -481,7 +480,7 @@ def _folders(settings: Settings) -> tuple[Path, ...]:
 def find_retired(
     model: type[Section], values: Mapping[str, Any], where: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """(key, why it means nothing any more) of what a file of an older version holds."""
+    """(key, reason) for the retired keys in a file of an older version."""
     for key, value in values.items():
         if key in model.RETIRED:
             yield f"{where}{key}", model.RETIRED[key]
@@ -496,7 +495,7 @@ def _validate(
     path: Path,
     variables: Mapping[str, str] | None = None,
 ) -> ModelT:
-    """The validated values. Raises ConfigError naming the variable or the file, the key and the
+    """The validated values. Raises ConfigError with the variable or the file, the key and the
     value.
     """
     for key, why in find_retired(model, values):
@@ -516,7 +515,7 @@ def _validate(
                 f"{did_you_mean(str(first['loc'][-1]), known)}"
             ) from error
         message = first["msg"].removeprefix("Value error, ")
-        if not first["loc"]:  # about several settings, which it names
+        if not first["loc"]:  # concerns several settings, which the message names
             raise ConfigError(f"{place}: {message}") from error
         raise ConfigError(
             f"{place}: {where}: {message} (value: {first['input']!r:.200})"
@@ -524,7 +523,7 @@ def _validate(
 
 
 def _fields(model: Any, keys: Sequence[object]) -> Iterable[str]:
-    """The names of the settings below a key, where these are known."""
+    """The names of the settings below a key, if they are known."""
     for key in keys:
         kind = model if isinstance(key, int) else model.model_fields[key].annotation
         parts = (kind, *get_args(kind))  # of a list or an optional section
@@ -536,8 +535,8 @@ def _fields(model: Any, keys: Sequence[object]) -> Iterable[str]:
 
 
 def require_usable(settings: Settings, names: Iterable[str] = ()) -> None:
-    """Raise ConfigError for the first of the default strategy and the named ones that cannot be
-    used as its file is now; one without a file answers as it was recorded.
+    """Raise ConfigError if the current file of the default strategy or of a named one is invalid;
+    named ones without a file are skipped, as queries use their recorded config.
     """
     for name in dict.fromkeys((settings.default_strategy, *names)):
         if name == settings.default_strategy or has_strategy(settings, name):

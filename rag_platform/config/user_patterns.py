@@ -1,5 +1,5 @@
-"""Patterns that users write: compiled under rules, and searched under a time limit, so that none
-can hang a run.
+"""Users' regular expressions: validated, and searched with a time limit, so that none can hang a
+run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SECONDS = 5.0  # for one pattern in one document
 
 @functools.lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Any:
-    """The pattern, compiled with `^` and `$` at lines. Raises ConfigError: too long, not well
-    formed, or matching the empty text.
+    """The compiled pattern, with `^` and `$` matching at lines. Raises ConfigError if it is too
+    long, malformed, or matches the empty text.
     """
     import regex
 
@@ -39,8 +39,8 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def matches(pattern: str, text: str) -> Iterator[re.Match[str]]:
-    """The matches in order, none empty, with the methods of those of `re`. Raises DocumentError
-    `pattern_timeout` when the search takes longer than it may.
+    """The non-empty matches in order, with the interface of `re.Match`. Raises DocumentError
+    `pattern_timeout`.
     """
     try:
         for match in compile_pattern(pattern).finditer(text, timeout=SECONDS):

@@ -1,5 +1,5 @@
-"""Reads config files, says where in a file a value stands, and checks whether a strategy can be
-used: its providers, the types of their options, the extras that they need.
+"""Reads config files, locates values in them, and validates strategies: their providers, the types
+of options, required extras.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from rag_platform.errors import ConfigError
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    # which checks what it loads by this module
+    # it imports this module
     from rag_platform.config.settings import Strategy
 
-# the same values as by SafeLoader, read in a tenth of the time
+# equivalent to SafeLoader, ten times as fast
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_mapping(path: Path, *, code: str = "invalid_config") -> dict[str, Any]:
-    """The mapping that a YAML file holds; an empty file holds an empty one. Raises ConfigError,
-    also for a key that is given twice, of which YAML would keep the last.
+    """The mapping in a YAML file, empty for an empty file. Raises ConfigError, also for a repeated
+    key, of which YAML would keep the last.
     """
     try:
         loader = YAML_LOADER(path.read_text(encoding="utf-8-sig"))
@@ -56,19 +56,19 @@ def read_mapping(path: Path, *, code: str = "invalid_config") -> dict[str, Any]:
 
 
 def _repeated_keys(top: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
-    """Each key that a mapping holds twice, with both lines."""
-    waiting, seen = [top], set()
-    while waiting:
-        node = waiting.pop()
+    """(key, first line, second line) of each repeated key."""
+    pending, seen = [top], set()
+    while pending:
+        node = pending.pop()
         if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
             continue
-        seen.add(id(node))  # an alias stands for the same node
+        seen.add(id(node))  # an alias is the same node
         if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
+            pending += node.value
             continue
         lines: dict[tuple[str, str], int] = {}
         for key, value in node.value:
-            waiting.append(value)
+            pending.append(value)
             if isinstance(key, yaml.ScalarNode):
                 name, line = (key.tag, key.value), key.start_mark.line + 1
                 if name in lines:
@@ -77,15 +77,15 @@ def _repeated_keys(top: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
 
 
 def packaged_yaml(path: Path) -> Any:
-    """The data of a YAML file that belongs to the package."""
+    """The data of a YAML file of the package."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
 
 
 def invalid_value(
     error: ValidationError, path: Path, keys: Sequence[object] = (), *, code: str = "invalid_config"
 ) -> ConfigError:
-    """The error that names the first value of a file which its model rejects; `keys` lead to the
-    part of the file that was validated.
+    """The error for the first value of a file that its model rejects; `keys` is the path of the
+    validated part of the file.
     """
     first = error.errors()[0]
     key = ".".join(map(str, first["loc"])) or "(top)"
@@ -95,7 +95,7 @@ def invalid_value(
 
 
 def place_of(path: Path, keys: Sequence[object]) -> str:
-    """`file:line` of the key that the keys lead to, as far as they lead in the file."""
+    """`file:line` of the key at the path `keys`, or of its deepest existing parent."""
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
     except (OSError, yaml.YAMLError):
@@ -115,17 +115,15 @@ def place_of(path: Path, keys: Sequence[object]) -> str:
     return f"{path}:{line}" if line else str(path)
 
 
-# What only ingestion uses: loading the modules of its engines would cost a question half a second.
+# Used only by ingestion; loading these engines would delay a question by half a second.
 _INGESTION = frozenset({"loader", "ocr", "sectioner", "chunker", "lexical_index", "dense_index"})
-# can be made without a model and without a package that may be missing
+# can be built without a model and without optional packages
 _PLAIN = _INGESTION - {"ocr"} | {"fusion"}
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A provider as a strategy names it: the key of its options in the file, its kind, its name and
-    the options.
-    """
+    """A provider in a strategy; `key` is the path of its options in the file."""
 
     key: str
     kind: str
@@ -134,11 +132,9 @@ class Named:
 
 
 def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
-    """Raise ConfigError for an unknown provider or option, an option of another type, or a missing
-    extra. The error names the file with its line, the key and the remedy.
-
-    With `ingestion`, options that only ingestion uses are checked too, and whether the providers
-    accept the values.
+    """Raise ConfigError, with file, line, key and remedy, for an unknown provider or option, an
+    option of a wrong type, or a missing extra. With `ingestion`, also check options that only
+    ingestion uses, and whether their providers accept the values.
     """
     for named in providers(strategy):
         if named.kind in _INGESTION and not ingestion:
@@ -165,7 +161,7 @@ def _check(named: Named) -> None:
     try:
         cls = registry.provider_class(named.kind, named.name)
     except ConfigError as error:
-        # a package that is not installed: who builds the provider says how to get it
+        # a package is not installed, which building the provider reports
         if isinstance(error.__cause__, ImportError):
             return
         raise
@@ -185,7 +181,7 @@ _KINDS = {
 
 
 def providers(strategy: Strategy) -> Iterator[Named]:
-    """Every provider that the strategy names, those inside the options of another one too."""
+    """All providers in the strategy, including those in the options of others."""
 
     def named(key: str, kind: str, config: Any) -> Named:
         return Named(f"{key}.options", kind, config.provider, config.options)
@@ -223,7 +219,7 @@ def providers(strategy: Strategy) -> Iterator[Named]:
 
 
 def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Named]:
-    """The embedder and, of a joined one, its parts."""
+    """The embedder, and the parts of a joined one."""
     yield Named(f"{key}.options", "embedder", name, options)
     parts = options.get("parts")
     for number, part in enumerate(parts if isinstance(parts, (list, tuple)) else ()):
@@ -231,6 +227,6 @@ def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Name
 
 
 def _inside(key: str, kind: str, value: object) -> Iterator[Named]:
-    """The provider that the options of another one name, if they do."""
+    """The provider in the options of another one, if there is one."""
     if isinstance(value, Mapping) and value.get("provider"):
         yield Named(f"{key}.options", kind, str(value["provider"]), value.get("options") or {})

@@ -1,4 +1,4 @@
-"""Which program this is."""
+"""The version of this program."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Which trace and span the work of this thread or task belongs to: what logs and faults need to
-name them.
-"""
+"""The current trace and span of a thread or task, for logs and faults."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ span: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_span", default=N
 
 
 @contextmanager
-def holding(variable: contextvars.ContextVar[T], value: T) -> Iterator[T]:
-    """The variable has the value in the block, and in calls carried from it."""
+def set_variable(variable: contextvars.ContextVar[T], value: T) -> Iterator[T]:
+    """Set the variable in the block, and in calls carried from it."""
     token = variable.set(value)
     try:
         yield value
@@ -29,18 +27,20 @@ def holding(variable: contextvars.ContextVar[T], value: T) -> Iterator[T]:
 
 
 def current_trace_id() -> str:
-    """The id of the current trace, empty outside one."""
+    """The id of the current trace; empty outside one."""
     running = trace.get()
     return str(running.trace_id) if running else ""
 
 
 def current_logs_dir() -> Path | None:
-    """Where the current trace is written; None outside one, and where it is not written."""
+    """The folder to which the current trace is written; None outside one or if it is not
+    written.
+    """
     running = trace.get()
     return running.logs_dir if running is not None else None
 
 
 def current_span_id() -> str:
-    """The id of the current span, empty outside one."""
+    """The id of the current span; empty outside one."""
     current = span.get()
     return str(current.span_id) if current else ""

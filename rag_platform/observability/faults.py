@@ -1,10 +1,10 @@
 """Unexpected exceptions: each is logged once with its stack trace, counted, and shown by `rag
 status` and `rag doctor`.
 
-Unexpected is what is neither an error of `rag_platform.errors` nor an OSError: a bug of ours or of
-a library. Code that goes on without what failed calls `report` first; spans and traces do when an
-exception leaves them. The stack trace is a line of the program's log, joined to its trace;
-`logs/faults.jsonl` has a short line for each, without words that a document could have brought.
+Unexpected are exceptions other than those of `rag_platform.errors` and OSError: bugs of ours or of
+a library. Code that swallows an exception calls `report` first; spans and traces do so when an
+exception leaves them. The stack trace goes to the program's log, linked to its trace;
+`logs/faults.jsonl` has a short line for each, without text that could be from a document.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rag_platform.ir import Json
 from rag_platform.observability import context, logs
 
 FILE_NAME = "faults.jsonl"
-_MAX_BYTES = 1 << 20  # of that file; a program that fails at every call must not fill the disk
+_MAX_BYTES = 1 << 20  # of that file, so that repeated failures do not fill the disk
 _MAX_MESSAGE = 200
 _MARK = "_rag_platform_seen"
 _PLACE = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
@@ -40,18 +40,18 @@ _collecting: ContextVar[list[Json] | None] = ContextVar("rag_faults", default=No
 
 
 def is_expected(error: BaseException) -> bool:
-    """True for errors of the program and of the system, and for being told to stop."""
+    """True for RagErrors, OSErrors and exceptions that end the program."""
     return isinstance(error, (RagError, OSError)) or not isinstance(error, Exception)
 
 
 def is_ours(error: BaseException) -> bool:
-    """True for an exception raised in this package itself, not in a library."""
+    """True for an exception raised in this package, not in a library."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and Path(__file__).parents[1] in Path(frames[-1].filename).parents
 
 
 def describe(error: BaseException) -> str:
-    """What a warning says of an exception."""
+    """The description of an exception for a warning."""
     if is_expected(error):
         return str(error)
     return (
@@ -61,20 +61,19 @@ def describe(error: BaseException) -> str:
 
 
 def about(version_id: str) -> AbstractContextManager[str]:
-    """Faults in the block are logged with this document version: by it, erasing the document finds
-    what they quote.
+    """Log faults in the block with this document version, by which erasing the document
+    finds them.
     """
-    return context.holding(_version, version_id)
+    return context.set_variable(_version, version_id)
 
 
 def report(error: BaseException, stage: str, *, logs_dir: Path | None = None) -> None:
-    """Log and count an exception unless it is expected or was reported before.
-
-    `logs_dir` is where to write, outside a trace and in a process without a log of its own.
+    """Log and count an exception, unless it is expected or was reported before. `logs_dir` is used
+    outside a trace, in a process without a log of its own.
     """
     if is_expected(error) or _is_of_full_disk(error) or getattr(error, _MARK, False):
         return
-    # an exception that takes no attributes may be reported again
+    # an exception without attributes may be reported again
     with suppress(AttributeError):
         setattr(error, _MARK, True)
     fault: Json = {
@@ -88,8 +87,8 @@ def report(error: BaseException, stage: str, *, logs_dir: Path | None = None) ->
 
 
 def _is_of_full_disk(error: BaseException) -> bool:
-    """True for an error of a library that says so, or names one as its cause; an error that is met
-    only while another one is handled may be a fault.
+    """True for a library's error that reports a full disk, itself or by its `__cause__`; with such
+    an error only as `__context__`, it may be a fault.
     """
     link: BaseException | None = error
     while link is not None:
@@ -100,17 +99,16 @@ def _is_of_full_disk(error: BaseException) -> bool:
 
 
 def report_own(error: BaseException, stage: str) -> None:
-    """As `report`, for exceptions raised in this package itself: libraries raise whatever they like
-    on broken files.
+    """As `report`, but only for exceptions raised in this package, as libraries raise anything on
+    broken files.
     """
     if is_ours(error):
         report(error, stage)
 
 
 class Attempt:
-    """A block that may fail while the program goes on: `error` is what it raised, reported.
-
-    Exceptions of the types `passing`, and those that end the program, leave the block.
+    """A context manager that reports an exception of its block, stores it in `error` and suppresses
+    it, except the types `passing` and those that end the program.
     """
 
     def __init__(
@@ -138,12 +136,12 @@ class Attempt:
         return True
 
     def give_up(self, error: Exception) -> None:
-        """Report what the block raised."""
+        """Report the exception of the block."""
         report(error, self.stage, logs_dir=self._logs_dir)
 
 
 def record(fault: Json, logs_dir: Path | None = None) -> None:
-    """Write a fault of this or a child process once in a trace, to stderr where there is no log."""
+    """Write a fault of this or a child process, once per trace; to stderr if there is no log."""
     fault = {
         "trace_id": context.current_trace_id(),
         "span_id": context.current_span_id(),
@@ -152,11 +150,11 @@ def record(fault: Json, logs_dir: Path | None = None) -> None:
     }
     place = (fault["trace_id"], fault["type"], _PLACE.findall(fault["exception"])[-1:])
     if fault["trace_id"] and _recent.count(place):
-        return  # a batch that is halved until only the bad text is left fails many times
+        return  # e.g. a batch that is halved repeatedly to isolate a bad text
     _recent.append(place)
     logs_dir, collecting = _find_logs_dir() or logs_dir, _collecting.get()
     if logs_dir is None and collecting is not None:
-        # the parent may know what is not known here
+        # without empty values, which the parent may know
         collecting.append({key: value for key, value in fault.items() if value})
         return
     line = {
@@ -174,15 +172,15 @@ def record(fault: Json, logs_dir: Path | None = None) -> None:
 
 @contextmanager
 def collect() -> Iterator[list[Json]]:
-    """The faults of the block, in a process without a log, for its parent to `record`."""
+    """Collect the faults of the block in a process without a log, for its parent to `record`."""
     found: list[Json] = []
-    with context.holding(_collecting, found):
+    with context.set_variable(_collecting, found):
         yield found
 
 
 def summary(logs_dir: Path) -> Json:
     """`count` of unexpected errors, `since` when, and the `latest` one (ts, stage, type, trace_id);
-    empty without any.
+    empty if there are none.
     """
     path = logs_dir / FILE_NAME
     found = []
@@ -195,7 +193,7 @@ def summary(logs_dir: Path) -> Json:
 
 
 def sentence(found: Mapping[str, Any]) -> str:
-    """A summary in words, and where to look."""
+    """The summary as a sentence, with where to find details."""
     latest, log = found["latest"], f"logs/{str(found['latest']['ts'])[:10]}-*.jsonl"
     where = f"`rag trace show {latest['trace_id']}` or {log}" if latest["trace_id"] else log
     return (
@@ -206,7 +204,7 @@ def sentence(found: Mapping[str, Any]) -> str:
 
 
 def _stack(error: BaseException) -> str:
-    """The stack trace with its causes, with messages cut: an exception may quote its input."""
+    """The stack trace with causes and shortened messages, as exceptions may quote their input."""
     trace = traceback.TracebackException.from_exception(error, max_group_depth=3)
     link: Any = trace
     for _ in range(20):
@@ -218,7 +216,7 @@ def _stack(error: BaseException) -> str:
 
 
 def _find_logs_dir() -> Path | None:
-    """The log folder of the running trace, else that of the process."""
+    """The log folder of the current trace, else of the process."""
     if (logs_dir := context.current_logs_dir()) is not None:
         return logs_dir
     handlers = logging.getLogger("rag_platform").handlers

@@ -1,8 +1,8 @@
-"""One JSON object a line under `logs/`: traces and the program's log share the files and the
-redaction of secrets.
+"""Writes JSON lines under `logs/`: traces and the program's log share the files and the redaction
+of secrets.
 
-A line is appended by one write, so readers and other processes never see half of it between others.
-Writing never raises: failures are counted, and the first one is reported through `logging`.
+A line is appended by one write, so that lines of several processes do not mix. Writing never
+raises: failures are counted, and the first one is reported through `logging`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEYS = tuple(
     "api_key apikey access_key secret_key private_key secret password passwd authorization cookie"
     " token credentials".split()
 )
-# A pattern that begins with a fixed letter is nine times as fast: one for each case.
+# One pattern for each case, as a pattern with a literal first letter is nine times as fast.
 _PATTERNS = (
     r"sk-[A-Za-z0-9_-]{16,}",
     r"Bearer\s+[A-Za-z0-9._~+/=-]{12,}",
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RedactConfig:
-    """What is replaced by `[redacted]`: values under the keys, and what the patterns find."""
+    """What is replaced by `[redacted]`: values of the keys, and matches of the patterns."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     keys: tuple[str, ...] = _KEYS
@@ -66,9 +66,8 @@ class LogConfig:
 
 
 def load_log_config(path: Path | None = None) -> LogConfig:
-    """The logging config of `path`, by default `logging.yaml` of the config.
-
-    `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
+    """The logging config of `path`, by default `logging.yaml` of the config, overridden by
+    `RAG_ENV` and `RAG_LOG_LEVEL`. Raises ConfigError with the file and the key.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -91,7 +90,7 @@ def load_log_config(path: Path | None = None) -> LogConfig:
 
 @cache
 def log_config() -> LogConfig:
-    """The process's logging config; the defaults, with a warning, where the file is broken."""
+    """The process's logging config; if the file is invalid the defaults, with a warning."""
     try:
         return load_log_config()
     except (RagError, OSError) as error:
@@ -111,14 +110,14 @@ class Redaction:
         self._key = (
             re.compile(rf"(?:.*[_\-.])?(?:{names})", re.IGNORECASE | re.DOTALL) if names else None
         )
-        # The finished line is searched first, because walking every payload would cost more than
-        # writing it; one alternation of all keys or patterns is five times slower than each alone.
+        # The encoded line is searched first, because walking every payload would cost more than
+        # writing it; an alternation of all keys or patterns is five times slower than single ones.
         self._suspects = tuple(f'{key.lower()}":' for key in config.redact.keys)
         self._values = config.redact.patterns
 
     def line(self, value: Mapping[str, Any]) -> bytes:
-        """One JSON line of `value`, secrets replaced, `payload` and `attrs` cut where the line
-        would be too long.
+        """`value` as one JSON line with secrets replaced; if it is too long, `payload` and `attrs`
+        are replaced by a preview.
         """
         text = self._text(value)
         if len(text) > self._max_bytes:
@@ -127,7 +126,7 @@ class Redaction:
         return text.encode("utf-8", "backslashreplace") + b"\n"
 
     def lines(self, values: Sequence[Mapping[str, Any]]) -> bytes:
-        """The JSON lines of the values, searched for secrets all at once."""
+        """The values as JSON lines, searched for secrets all at once."""
         texts = [_encode(value) for value in values]
         whole = "\n".join(texts)
         lowered = whole.lower()
@@ -170,7 +169,7 @@ def _plain(value: Any) -> Any:
 def _encode(value: Any) -> str:
     try:
         return orjson.dumps(value, default=_plain, option=_AS_TEXT).decode()
-    # half a surrogate pair in a text, a number above 64 bits, a key that is no text
+    # a lone surrogate, a number above 64 bits, a key that is not a string
     except TypeError:
         return _slowly(value)
 
@@ -194,8 +193,8 @@ def _file_name(day: int, pid: int) -> str:
 
 
 class _Files:
-    """Open descriptors by folder. A file's name has the day and the process, so midnight and a fork
-    open another one.
+    """Open descriptors by folder. File names contain the day and the process id, so a new file is
+    opened at midnight and after a fork.
     """
 
     def __init__(self) -> None:
@@ -207,7 +206,7 @@ class _Files:
     def append(self, logs_dir: Path, line: bytes) -> None:
         with self.lock:
             descriptor = self._descriptor(logs_dir)
-            # the disk was full: start a new line, readers skip the broken one
+            # after an incomplete write start a new line; readers skip the broken one
             if descriptor in self.torn:
                 line = b"\n" + line
             written = os.write(descriptor, line)
@@ -223,7 +222,7 @@ class _Files:
             if known[0] == name:
                 return known[1]
             self._close(logs_dir)
-        logs_dir.mkdir(exist_ok=True)  # where there is no data root, what reads makes none
+        logs_dir.mkdir(exist_ok=True)  # without parents: reading must not create a data root
         descriptor = os.open(
             logs_dir / name,
             os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0),
@@ -244,14 +243,14 @@ _files = _Files()
 
 
 def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
-    """True when the lines were appended, in one write; failures are counted and never raised.
-    Without a data root there is nowhere to append them, which is no failure.
+    """Append the lines in one write; True if that succeeded. Failures are counted and never raised;
+    a missing data root is not a failure.
     """
     try:
         _files.append(logs_dir, redaction().lines(values))
     except FileNotFoundError:
         return False
-    except Exception as error:  # noqa: BLE001 (what cannot be logged must not stop what it tells of)
+    except Exception as error:  # noqa: BLE001 (a failure to log must not stop the work)
         if not _files.failures:
             _log.warning(
                 "observability: lines could not be written to %s (%s); further failures are only"
@@ -268,14 +267,14 @@ def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
 
 
 class JsonlHandler(logging.Handler):
-    """Writes `logging` records as lines beside the traces, joined to them by trace_id."""
+    """Writes `logging` records to the files of the traces, linked to them by trace_id."""
 
     def __init__(self, logs_dir: Path) -> None:
         super().__init__()
         self.logs_dir = logs_dir
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Append one record, unless it is of this module: a failed write would log itself."""
+        """Append one record, unless it is from this module, to avoid recursion."""
         if record.name == __name__:
             return
         line: dict[str, Any] = {
@@ -294,8 +293,8 @@ class JsonlHandler(logging.Handler):
 
 
 def setup_logging(logs_dir: Path) -> None:
-    """Send the package's log to `logs_dir` at the configured level; a second call replaces the
-    first.
+    """Write the package's log to `logs_dir` at the configured level; replaces an earlier
+    handler.
     """
     logger = logging.getLogger("rag_platform")
     for handler in [item for item in logger.handlers if isinstance(item, JsonlHandler)]:

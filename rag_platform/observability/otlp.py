@@ -1,9 +1,9 @@
-"""Sends traces to a collector by OTLP, where the settings name one; nothing is sent otherwise.
+"""Exports traces to an OTLP collector, if one is configured.
 
-Our ids are already of OpenTelemetry's lengths. Each trace gets a root span whose id is the end of
-the trace's own, calls of models become client spans, and events stay events. Names and values
-follow the semantic conventions for generative AI, and `openinference.span.kind` those of Phoenix.
-The words of questions and documents are left out unless `content` says otherwise.
+Our ids have OpenTelemetry's lengths. Each trace gets a root span whose id is the end of the
+trace_id; model calls become client spans, other events stay events. Names and values follow the
+semantic conventions for generative AI, and `openinference.span.kind` those of Phoenix. The text of
+questions and documents is left out unless `content` is set.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from rag_platform.observability.redaction import TEXT_KEYS
 log = logging.getLogger(__name__)
 
 _TRACES_PATH = "/v1/traces"
-_SECONDS = 5.0  # that a process waits at its end for a collector that does not answer
-_RANKED = 50  # documents of a retrieval that are listed
-# our spans by what they do in the conventions, and in those of Phoenix
+_SECONDS = 5.0  # timeout of an export, also at the end of the process
+_RANKED = 50  # listed documents of a retrieval
+# span to its operation in the conventions, and its kind in Phoenix
 _OPERATIONS = {
     "stage.retrieve_dense": ("retrieval", "RETRIEVER"),
     "stage.retrieve_sparse": ("retrieval", "RETRIEVER"),
@@ -41,20 +41,20 @@ _OPERATIONS = {
     "model.embed": ("embeddings", "EMBEDDING"),
     "stage.embedding": ("embeddings", "EMBEDDING"),
 }
-_LISTS = ("candidates", "ranked", "after")  # where events list documents
+_LISTS = ("candidates", "ranked", "after")  # payload fields with documents
 
 
 def setup(settings: OtlpSettings) -> None:
-    """Send the traces of this process from now on, if a collector is configured; a second call does
-    nothing. Raises ConfigError where the extra is missing or the endpoint cannot be used.
+    """Export the traces of this process from now on, if a collector is configured; a second call
+    does nothing. Raises ConfigError if the extra is missing or the endpoint is invalid.
     """
     if settings.endpoint and not tracing.is_exported():
         tracing.export_to(SpanExport(settings, _processor(settings)).take)
 
 
 def headers_of(settings: OtlpSettings) -> dict[str, str]:
-    """The headers in the variable that the settings name, as `key=value,key=value`. Raises
-    ConfigError where the variable is not set.
+    """The headers from the configured variable, `key=value,key=value`. Raises ConfigError if it is
+    not set.
     """
     if not settings.headers_env:
         return {}
@@ -106,16 +106,16 @@ def _processor(settings: OtlpSettings) -> Any:
 
 
 class SpanExport:
-    """Makes OpenTelemetry's spans of the lines of traces, and hands them to a processor."""
+    """Converts trace lines to OpenTelemetry spans, and passes them to a processor."""
 
     def __init__(self, settings: OtlpSettings, processor: Any) -> None:
         self._settings, self._processor = settings, processor
         self._lock = threading.Lock()
-        # events wait for the span that they belong to
+        # events are buffered until their span ends
         self._events: dict[tuple[str, str | None], list[Json]] = defaultdict(list)
 
     def take(self, header: Mapping[str, Any], line: Mapping[str, Any]) -> None:
-        """One line of a trace, as it is written to the log."""
+        """Process one line of a trace."""
         if not self._is_sampled(header["trace_id"]):
             return
         record: Json = orjson.loads(redaction().line(line))
@@ -136,7 +136,7 @@ class SpanExport:
             self._send(header, record, _root_fields(record), events)
 
     def _is_sampled(self, trace_id: str) -> bool:
-        """The same answer in every process that writes the trace."""
+        """Deterministic by trace_id, so that all processes of a trace agree."""
         return int(trace_id[4:12], 16) < self._settings.sample_rate * 0x1_0000_0000
 
     def _send(
@@ -183,12 +183,12 @@ class SpanExport:
 
 
 def without_content(value: Any) -> Any:
-    """The JSON value without what stands under a key of free text."""
+    """The JSON value without the keys that contain free text."""
     if isinstance(value, dict):
         return {
             key: without_content(item)
             for key, item in value.items()
-            # what failed is told by its code
+            # of an error the code is exported
             if key not in TEXT_KEYS or key == "error"
         }
     return [without_content(item) for item in value] if isinstance(value, list) else value
@@ -267,7 +267,7 @@ def _retrieval_fields(events: list[Json], header: Mapping[str, Any], kind: str) 
 
 
 def _call_fields(record: Json, header: Mapping[str, Any]) -> Json:
-    """A call of a model, which is an event to us and a span to others."""
+    """A model call, which is an event in our traces and a span in OpenTelemetry."""
     call = record["payload"]
     operation = call.get("operation") or "chat"
     usage, cost = call.get("usage") or {}, call.get("cost")
@@ -289,7 +289,7 @@ def _call_fields(record: Json, header: Mapping[str, Any]) -> Json:
     }
     return {
         "name": f"{operation} {call['model']}",
-        # as long as a span's, and as different
+        # has the length of a span id, and is as unique
         "span_id": record["event_id"],
         "parent": record["span_id"] or _root_id(record["trace_id"]),
         "attributes": {key: value for key, value in values.items() if value is not None},
@@ -299,9 +299,7 @@ def _call_fields(record: Json, header: Mapping[str, Any]) -> Json:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Json:
-    """Attributes as OpenTelemetry takes them: what is no text, number or list of one kind of them
-    as JSON.
-    """
+    """OpenTelemetry attributes: values other than scalars and lists of texts become JSON."""
     made: Json = {}
     for key, value in values.items():
         if isinstance(value, (str, int, float, bool)) or (
@@ -348,7 +346,7 @@ def _scope(header: Mapping[str, Any]) -> Any:
 
 
 def _at(header: Mapping[str, Any], milliseconds: float) -> int:
-    """A moment of the trace in nanoseconds of Unix time."""
+    """A time offset of the trace as Unix time in nanoseconds."""
     started = datetime.fromisoformat(header["started_at"])
     return _nanoseconds(started + timedelta(milliseconds=milliseconds))
 

@@ -1,5 +1,5 @@
-"""Traces, spans and events: one JSON line for each span.end, event and trace.end, and a trace.eval
-for what an evaluation says of a trace.
+"""Traces, spans and events, written as one JSON line for each span.end, event and trace.end, and a
+trace.eval for the evaluation of a trace.
 
     with tracing.trace("query", logs_dir=store.logs_dir, namespace="default"):
         with tracing.span("stage.fusion", provider_type="fusion", provider_id="min_max") as span:
@@ -7,9 +7,9 @@ for what an evaluation says of a trace.
             tracing.event("fusion.ranked", {"ranked": [...]})
 
 Ids are random: `trc_` and 32 hex digits, `spn_` and `evt_` and 16, the lengths of OpenTelemetry.
-The current trace follows `contextvars`: the same thread and asyncio tasks see it; a thread pool
-needs `carry(function)`. Outside a trace all calls do nothing. Nothing leaves the machine, and
-failing to write never fails the work.
+The current trace is a context variable, which asyncio tasks inherit; a thread pool needs
+`carry(function)`. Outside a trace all calls do nothing. Nothing leaves the machine, and failing to
+write never fails the work.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ EVENT_KINDS = frozenset(
 UNKNOWN_EVENT = "event.unknown"
 _MAX_ERRORS = 50
 _MAX_MESSAGE = 500
-# Traces whose lines are written together, at a third of the cost, unless they take longer.
-_GATHERED = frozenset({"query", "tool"})
-_GATHERED_SECONDS = 0.5
+# Types of traces whose lines are buffered and written together, at a third of the cost, unless they
+# take longer than so many seconds.
+_BUFFERED = frozenset({"query", "tool"})
+_BUFFERED_SECONDS = 0.5
 
-# Ids are no secret: drawing the twenty of a question from the system took 0.7 ms.
+# Ids need not be secret: drawing the twenty of a question from the OS took 0.7 ms.
 _ids = random.Random()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ids.seed)
@@ -69,8 +70,8 @@ _current_span: contextvars.ContextVar[Span | None] = context.span
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The program behind a request: its door, its own name, and its `client_level` (L0 reads text,
-    L1 structured content too, L2 also resources).
+    """The client program of a request; `client_level`: L0 reads text, L1 structured content too, L2
+    also resources.
     """
 
     door: str  # cli, stdio, http or web
@@ -83,18 +84,18 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A running trace, as another process of this machine joins it."""
+    """A running trace for another process of this machine to join."""
 
     trace_type: str
     logs_dir: Path | None
     header: dict[str, Any]
-    started: float  # by the clock that the processes share
+    started: float  # perf_counter, which the processes share
     parent_span_id: str
 
 
 @dataclass(slots=True)
 class Figures:
-    """The sums of spans and counters."""
+    """The sums of spans and counters of a trace."""
 
     stage_ms: dict[str, float] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
@@ -102,7 +103,6 @@ class Figures:
     error_count: int = 0
 
     def add(self, other: Figures) -> None:
-        """Add the other figures to these."""
         for name, spent in other.stage_ms.items():
             self.stage_ms[name] = round(self.stage_ms.get(name, 0.0) + spent, 3)
         for name, value in other.counters.items():
@@ -124,15 +124,15 @@ class Trace:
         self._figures = Figures()
         self._attrs: dict[str, Any] = {}
         self._counted: dict[str, set[str]] = {}
-        self._lines: list[dict[str, Any]] | None = [] if trace_type in _GATHERED else None
+        self._lines: list[dict[str, Any]] | None = [] if trace_type in _BUFFERED else None
 
     def set(self, **attrs: Any) -> None:
-        """Record facts about the whole run, such as the release or replay keys."""
+        """Record attributes of the whole trace, such as the release or replay keys."""
         with self._lock:
             self._attrs.update(attrs)
 
     def describe(self, strategy_config_id: str, providers: Mapping[str, Mapping[str, str]]) -> None:
-        """Record the strategy, and what does the work of each of its modules."""
+        """Record the strategy and its providers."""
         rest = {"version": build_info()["app_version"], "profile_id": strategy_config_id}
         described = {
             module: {key: text or rest[key] if key in rest else text for key, text in found.items()}
@@ -141,7 +141,7 @@ class Trace:
         self.header |= {"strategy_config_id": strategy_config_id, "providers": described}
 
     def merge(self, name: str, values: Mapping[str, Any]) -> None:
-        """Add entries to a mapping among the facts."""
+        """Add entries to an attribute that is a mapping."""
         with self._lock:
             self._attrs[name] = {**self._attrs.get(name, {}), **values}
 
@@ -150,7 +150,7 @@ class Trace:
         self.add(Figures(counters=counters))
 
     def count_distinct(self, name: str, items: Iterable[str]) -> None:
-        """Add to a counter how many of the items it has not counted yet."""
+        """Add the number of items that the counter has not counted yet."""
         with self._lock:
             seen = self._counted.setdefault(name, set())
             before = len(seen)
@@ -158,7 +158,7 @@ class Trace:
             self._figures.add(Figures(counters={name: len(seen) - before}))
 
     def stage_ms(self, name: str) -> float | None:
-        """Milliseconds spent in the ended spans of that name, None where there was none."""
+        """Milliseconds spent in the ended spans of that name; None if there were none."""
         with self._lock:
             return self._figures.stage_ms.get(name)
 
@@ -167,12 +167,12 @@ class Trace:
         return round((time.perf_counter() - self.started) * 1000, 3)
 
     def figures(self) -> Figures:
-        """A copy of what the spans and counts so far come to."""
+        """A copy of the sums so far."""
         with self._lock:
             return copy.deepcopy(self._figures)
 
     def add(self, figures: Figures) -> None:
-        """Add what a span, or another process that joined this trace, came to."""
+        """Add the sums of a span, or of another process that joined this trace."""
         with self._lock:
             self._figures.add(figures)
 
@@ -192,9 +192,9 @@ class Trace:
         with self._lock:
             if self._lines is not None:
                 self._lines.append(value)
-                if line != "trace.end" and time.perf_counter() - self.started < _GATHERED_SECONDS:
+                if line != "trace.end" and time.perf_counter() - self.started < _BUFFERED_SECONDS:
                     return
-                # later lines, of calls that nobody waits for any more, are written at once
+                # later lines, e.g. of abandoned calls, are written at once
                 values, self._lines = self._lines, None
             else:
                 values = [value]
@@ -237,15 +237,15 @@ class Span:
         self._start_ms = trace_.elapsed_ms() if trace_ is not None else 0.0
 
     def set(self, **attrs: Any) -> None:
-        """Record facts about this stage; a later value wins."""
+        """Record attributes of this stage; a later value wins."""
         self.attrs.update(attrs)
 
     def ext(self, provider_id: str, **attrs: Any) -> None:
-        """Record facts that only this provider knows, under names of its own."""
+        """Record attributes specific to a provider, under its own prefix."""
         self.attrs.update({f"ext.{provider_id}.{key}": value for key, value in attrs.items()})
 
     def fail(self, error: BaseException | str, code: str = "") -> None:
-        """Mark the stage as failed although the work goes on, as a fallback does."""
+        """Mark the stage as failed, although the work goes on with a fallback."""
         fields = {"code": code or "error", "message": str(error)[:_MAX_MESSAGE]}
         if isinstance(error, BaseException):
             faults.report(error, self.name)
@@ -256,8 +256,8 @@ class Span:
         event("stage.error", {"stage": self.name, **self._subject(), **self.error})
 
     def _subject(self) -> dict[str, Any]:
-        """The version that the stage works on. Erasing a document finds by it the errors that quote
-        the document.
+        """The version that the stage works on, by which erasing a document finds errors that quote
+        it.
         """
         return {key: value for key, value in self.attrs.items() if key == "version_id"}
 
@@ -266,7 +266,7 @@ class Span:
             return
         end_ms = self._trace.elapsed_ms()
         duration = round(end_ms - self._start_ms, 3)
-        # a stage without a provider of its own is ours, and goes by the whole strategy
+        # without a version and profile of its own, a stage has the program's and the strategy's
         if kind := self.provider["provider_type"]:
             own = self.provider["provider_id"]
             self.provider["provider_id"] = own if own.startswith(f"{kind}.") else f"{kind}.{own}"
@@ -301,14 +301,14 @@ _sinks: list[Sink] = []
 
 
 def export_to(sink: Sink) -> None:
-    """Hand each line that this process writes of a trace, with the trace's header, to a function as
-    well; what that raises is reported and does not fail the work.
+    """Also pass each trace line of this process, with the trace's header, to a function; its
+    exceptions are reported and do not fail the work.
     """
     _sinks.append(sink)
 
 
 def is_exported() -> bool:
-    """True where this process hands its traces to somebody else."""
+    """True if this process exports its traces."""
     return bool(_sinks)
 
 
@@ -316,40 +316,40 @@ def _hand_over(header: Mapping[str, Any], line: Mapping[str, Any]) -> None:
     for sink in _sinks:
         try:
             sink(header, line)
-        except Exception as error:  # noqa: BLE001 (whoever is told of the work must not stop it)
+        except Exception as error:  # noqa: BLE001 (an exporter must not stop the work)
             faults.report(error, "trace.export")
 
 
-# --- in use -------- ----------------------------------------------------------------------------
+# --- in use -------------------------------------------------------------------------------------
 
 
 def for_request(request_id: str | None) -> AbstractContextManager[str | None]:
-    """Traces that begin in the block, or in calls carried from it, name this client request."""
-    return context.holding(_request, request_id)
+    """Traces that begin in the block, or in calls carried from it, record this client request."""
+    return context.set_variable(_request, request_id)
 
 
 def current_request_id() -> str | None:
-    """The client request that is being answered, if known."""
+    """The id of the current client request, if known."""
     return _request.get()
 
 
 def for_client(client: Client | None) -> AbstractContextManager[Client | None]:
-    """Traces that begin in the block, or in calls carried from it, name this client."""
-    return context.holding(_client, client)
+    """Traces that begin in the block, or in calls carried from it, record this client."""
+    return context.set_variable(_client, client)
 
 
 def current_client() -> Client | None:
-    """The client that is being answered, if known."""
+    """The current client, if known."""
     return _client.get()
 
 
 def watching(
     on_stage: Callable[[str], None],
 ) -> AbstractContextManager[Callable[[str], None] | None]:
-    """Call a function with the name of each stage that begins in the block, in the thread in which
-    it begins.
+    """Call a function with the name of each stage that begins in the block, in that
+    stage's thread.
     """
-    return context.holding(_watcher, on_stage)
+    return context.set_variable(_watcher, on_stage)
 
 
 @contextmanager
@@ -363,11 +363,9 @@ def trace(
     request_id: str | None = None,
     parent_trace_id: str | None = None,
 ) -> Iterator[Trace]:
-    """A new trace, current inside the block; a trace already running is its parent, unless one of
-    another process is named.
-
-    An exception that leaves the block makes the status `error` and is raised on. `logs_dir=None`
-    writes nothing.
+    """A new trace, current inside the block; its parent is `parent_trace_id`, else the trace
+    already running. An exception sets the status `error` and propagates. `logs_dir=None` writes
+    nothing.
     """
     outer = _current.get()
     header = {
@@ -411,11 +409,8 @@ def span(
     profile_id: str = "",
     **attrs: Any,
 ) -> Iterator[Span]:
-    """A stage of the current trace, nested in the current span; its line is written when the block
-    ends.
-
-    An exception that leaves the block makes its status `error`, leaves a `stage.error` event and is
-    raised on.
+    """A stage of the current trace, nested in the current span; its line is written at the end of
+    the block. An exception sets the status `error`, writes a `stage.error` event and propagates.
     """
     running = _current.get()
     provider = {
@@ -467,8 +462,8 @@ def event(kind: str, payload: Mapping[str, Any] | None = None) -> None:
 
 
 def evaluate(logs_dir: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Record what an evaluation says of finished questions, by trace id: `eval` of a trace as
-    `trace_reader.show` reads it.
+    """Record the evaluation of finished questions, by trace id; `trace_reader.show` returns it as
+    `eval`.
     """
     logs.append(
         logs_dir,
@@ -487,13 +482,13 @@ def evaluate(logs_dir: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def describe(**attrs: Any) -> None:
-    """Record facts about the current span."""
+    """Record attributes of the current span."""
     if (current := _current_span.get()) is not None:
         current.set(**attrs)
 
 
 def ext(provider_id: str, **attrs: Any) -> None:
-    """Facts that only a provider knows, for the current span."""
+    """Record attributes specific to a provider, of the current span."""
     if (current := _current_span.get()) is not None:
         current.ext(provider_id, **attrs)
 
@@ -505,7 +500,7 @@ def count(**counters: float) -> None:
 
 
 def link() -> Link | None:
-    """The current trace for another process, None outside one."""
+    """The current trace for another process to join; None outside one."""
     running = _current.get()
     if running is None:
         return None
@@ -520,8 +515,8 @@ def link() -> Link | None:
 
 @contextmanager
 def join(link: Link | None) -> Iterator[Trace | None]:
-    """The trace of another process, current inside the block. That process ends the trace, after it
-    has passed the `figures` of the yielded trace to `add`.
+    """Make the trace of another process current inside the block. That process ends the trace,
+    after passing the `figures` of the yielded trace to `add`.
     """
     if link is None:
         yield None
@@ -531,18 +526,18 @@ def join(link: Link | None) -> Iterator[Trace | None]:
     parent = Span("", None, None, {})
     parent.span_id = link.parent_span_id
     inside = parent if link.parent_span_id else None
-    with context.holding(_current, running), context.holding(_current_span, inside):
+    with context.set_variable(_current, running), context.set_variable(_current_span, inside):
         yield running
 
 
 def add(figures: Figures | None) -> None:
-    """Add what another process did for the current trace."""
+    """Add the sums of another process to the current trace."""
     if figures is not None and (running := _current.get()) is not None:
         running.add(figures)
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
-    """`function` bound to the current trace and span, for one call in another thread."""
+    """`function` bound to the current context, for one call in another thread."""
     copied = contextvars.copy_context()
 
     def bound(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -558,9 +553,6 @@ def error_fields(error: BaseException) -> dict[str, str]:
         "code": code if isinstance(code, str) and code else type(error).__name__,
         "message": str(error)[:_MAX_MESSAGE],
     }
-
-
-# --- what every trace says of the program -------------------------------------------------------
 
 
 def now() -> str:

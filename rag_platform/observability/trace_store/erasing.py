@@ -1,4 +1,4 @@
-"""Erases the words of a document from the logs and from the trace store."""
+"""Erases the text of a document from the logs and from the trace store."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def erase(logs_dir: Path, names: redaction.Names) -> int:
     their number. Raises BusyError, StorageError `read_only`.
     """
     folder = traces_dir(logs_dir)
-    # nothing is compacted between erasing the one and the other
+    # no compaction between erasing the logs and the store
     with changing(folder, "erasing a deleted document"):
         erased = redaction.erase(logs_dir, names, also=_list_parts(folder))
-        # former parts hold the words still
+        # the replaced parts still contain the text
         remove_unnamed(folder, read_manifest(folder), seconds=0)
         return erased
 
 
 def quoting(logs_dir: Path, names: redaction.Names) -> int:
-    """How many lines of the logs and of the trace store quote the document."""
+    """The number of lines in the logs and the trace store that quote the document."""
     return redaction.quoting(logs_dir, names, also=_list_parts(traces_dir(logs_dir)))
 
 
@@ -54,23 +54,22 @@ class _PartLines:
     structured: bool = True
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """(number, line)."""
         lines = (
             line for table in LINE_TABLES for line in read_lines(self.folder, self.part, table)
         )
         return enumerate(lines)
 
     def rewrite(self, changes: list[tuple[int, bytes]]) -> int:
-        """Write the part anew with other lines; returns their number. The caller holds the lock of
-        the store.
+        """Rewrite the part with changed lines; returns their number. The caller holds the store's
+        lock.
         """
         if not changes:
             return 0
-        instead = dict(changes)
+        replacements = dict(changes)
         with new_part(self.folder) as writer:
             rows = Rows()
             for number, line in self.lines():
-                rows.add(instead.get(number, line), pid=0)
+                rows.add(replacements.get(number, line), pid=0)
                 if len(rows) >= _BATCH_LINES:
                     writer.add(rows.tables())
                     rows = Rows()
