@@ -31,9 +31,9 @@ class Anthropic:
     """A model by `model`, at Anthropic itself or at `base_url`; the key is in the environment
     variable that `api_key_env` names.
 
-    What is tried again, and how often, is said at providers.model_calls. A JSON schema is written
-    into the system text, for the protocol has no answer format of its own; `max_tokens` is what it
-    wants said with every call. Prices are per million tokens.
+    For retries see providers.model_calls. A JSON schema is written into the system text, as the
+    protocol has no answer format of its own. It requires `max_tokens` in every call. Prices are per
+    million tokens.
     """
 
     model: str = ""
@@ -66,8 +66,8 @@ class Anthropic:
         json_schema: Json | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The completion, streamed with `on_text`; with a schema its text should be JSON, which the
-        caller checks.
+        """The completion, streamed if `on_text` is given; with a schema its text should be JSON,
+        which the caller checks.
 
         Raises ProviderError with the codes of the provider `openai`.
         """
@@ -123,7 +123,7 @@ class Anthropic:
         return body
 
     def _learns_from(self, error: Exception, sent: Json) -> bool:
-        """True when the refusal names the temperature, which some models do not take."""
+        """True if the error names the temperature, which some models do not accept."""
         if "temperature" not in str(error).lower() or "temperature" not in sent:
             return False
         self._learnt["refused"] = ("temperature",)
@@ -132,7 +132,7 @@ class Anthropic:
     def _reply(
         self, endpoint: calls.Endpoint, body: Json, on_text: Callable[[str], None] | None
     ) -> Any:
-        """The endpoint's reply, a stream gathered into the form of one that came whole."""
+        """The endpoint's reply; a stream is assembled into the form of an unstreamed one."""
         # the body says everything: the SDK's own arguments vary with its version, and it refuses
         # long answers that are not streamed
         made = self._client().messages.create(
@@ -221,7 +221,7 @@ _NAMED = ("model", "max_tokens", "messages")
 
 
 def _wire(message: Message) -> Json:
-    """The message as the endpoint reads it; pictures come before the text, which reads best."""
+    """The message in the endpoint's format, with pictures before the text, which works best."""
     if not message.pictures:
         return {"role": message.role, "content": message.text}
     parts: list[Json] = []

@@ -46,7 +46,7 @@ class Chroma:
             "max_neighbors": self.max_neighbors,
             "ef_construction": self.ef_construction,
             "ef_search": self.ef_search,
-            # every call is written through, so that nothing is left for the first reader to write
+            # every call writes to disk, so that the first reader has nothing left to write
             "batch_size": 1,
             "sync_threshold": 1,
         }
@@ -73,7 +73,7 @@ class Chroma:
 
 
 class ChromaReader:
-    """An opened index; safe between threads."""
+    """An opened index; thread-safe."""
 
     def __init__(self, directory: Path) -> None:
         # The engine records each opening in its database, and opens the other files for writing.
@@ -84,11 +84,11 @@ class ChromaReader:
         self._count = int(self._collection.count())
 
     def count(self) -> int:
-        """Number of vectors held."""
+        """Number of vectors in the index."""
         return self._count
 
     def ids(self) -> set[str]:
-        """Every chunk id held."""
+        """All chunk ids of the index."""
         return set(self._collection.get(include=[])["ids"])
 
     def search(self, vector: Vectors, k: int) -> list[Candidate]:
@@ -107,7 +107,7 @@ class ChromaReader:
         ]
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._client.close()
 
 

@@ -1,4 +1,4 @@
-"""What engines raise, panics of those written in Rust included, as ProviderError."""
+"""Turns errors of engines, including panics of those in Rust, into ProviderError."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def engine_errors(
     kinds: tuple[type[Exception], ...] = (Exception,),
     stage: str = "",
 ) -> Iterator[None]:
-    """Raises ProviderError, `failed` with the engine's words and the remedy, for what an engine
-    raises in the block: the `kinds`, and panics.
+    """Turns panics and errors of the `kinds` that the block raises into ProviderError, whose
+    message has `failed`, the engine's message and the remedy.
 
     With a `stage` the engine's error is logged with its stack trace. A panic is no Exception to
     Python, and its class cannot be imported: each extension has a `PanicException` of its own.

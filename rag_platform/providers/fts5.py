@@ -35,7 +35,7 @@ _VERSION = 1
 # Terms stand between single spaces, so everything that is no space belongs to a term.
 _TOKENIZER = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* C*'"
 _TERMS_AT_ONCE = 100  # in one expression; SQLite joins at most 500 selects
-_SCORE_DIGITS = 9  # equal chunks tie however their sums were added up
+_SCORE_DIGITS = 9  # equal chunks tie in spite of rounding
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Fts5(WordOptions):
 
 
 class Fts5Reader:
-    """An opened word index; safe between threads. It cuts questions as its words were cut."""
+    """An opened word index; thread-safe. It tokenizes questions as the index was tokenized."""
 
     def __init__(self, directory: Path, options: Fts5) -> None:
         self._path = directory / _FILE
@@ -103,11 +103,11 @@ class Fts5Reader:
         self._analysis = Analysis(options.chinese, segmentation.Dictionary(tuple(words)))
 
     def count(self) -> int:
-        """Number of chunks held."""
+        """Number of chunks in the index."""
         return self._count
 
     def ids(self, among: Collection[str] | None = None) -> set[str]:
-        """Every chunk id held, or those of the given ones that are."""
+        """All chunk ids of the index, or those of the given ones that it has."""
         with _engine_errors(self._path):
             if among is None:
                 return {row[0] for row in self._file.execute("SELECT chunk_id FROM chunks")}
@@ -127,7 +127,7 @@ class Fts5Reader:
         """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what
         may match.
 
-        What holds a phrase comes above what holds its words in another way.
+        Chunks with a phrase rank above chunks with only its words.
         """
         weights = self._analysis.weights(
             query, expansions, identifier_boost=self._options.identifier_boost
@@ -190,8 +190,8 @@ class Fts5Reader:
             return sum(weight * self._rarity(term) for term, weight in weights.items())
 
     def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """How many chunks hold all of these words in their text, headings apart; those of some
-        documents alone where they are given.
+        """The number of chunks, of the given documents if any, whose text without headings contains
+        all of these words.
         """
         terms = list(dict.fromkeys(self._analysis.terms(words)))
         if not terms:
@@ -208,13 +208,13 @@ class Fts5Reader:
             return int(self._file.execute(sql, values).fetchone()[0])
 
     def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
-        """The words of texts and headings that begin so, and how many chunks hold each."""
+        """(word, number of chunks with it) for the words of texts and headings with this prefix."""
         sql = "SELECT term, doc FROM whole WHERE term >= ? AND term < ?"
         with _engine_errors(self._path):
             return list(self._file.execute(sql, (beginning, f"{beginning}\U0010ffff")))
 
     def _rarity(self, term: str) -> float:
-        """The idf of a term as FTS5 counts it."""
+        """The term's idf by FTS5's formula."""
         row = self._file.execute("SELECT doc FROM terms WHERE term = ?", (term,)).fetchone()
         holding = int(row[0]) if row else 0
         return max(1e-6, math.log((self._count - holding + 0.5) / (holding + 0.5)))
@@ -243,7 +243,7 @@ def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
 
 
 def _require(db: sqlite3.Connection | LastingFile, chinese: str, words: tuple[str, ...]) -> None:
-    """Raises ProviderError for an index of another schema, or of terms cut otherwise."""
+    """Raises ProviderError for an index with another schema or tokenizer."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != _VERSION:
         raise ProviderError(

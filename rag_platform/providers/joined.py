@@ -1,4 +1,4 @@
-"""Several embedders beside each other: what one space misses, another one finds."""
+"""Several embedders combined, so that one finds what another misses."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Joined:
         ]
 
     def load(self) -> None:
-        """Have every part in memory."""
+        """Load every part into memory."""
         for embedder in self._embedders:
             getattr(embedder, "load", lambda: None)()
 

@@ -1,9 +1,9 @@
-"""What calls to model endpoints share, whatever protocol they speak: names of failures, which are
-tried again, how streams are read, what each call leaves in the trace, and answers without the
-thoughts (`<think>…</think>`) that models which reason write in front of them.
+"""Calls to model endpoints, whatever their protocol: error codes, retries, reading of streams, the
+trace event of each call, and removal of the thoughts (`<think>…</think>`) that reasoning models
+write before an answer.
 
-The SDKs of OpenAI and Anthropic come from one generator, so their errors have the same names; told
-apart by name, neither is imported here.
+The SDKs of OpenAI and Anthropic come from one generator and name their errors alike, so errors are
+recognized by class name and neither SDK is imported here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rag_platform.text.tokens import estimate_tokens
 R = TypeVar("R")
 # Options that change how a model is reached, not what it writes.
 TRANSPORT = {"api_key_env", "timeout_ms", "retries", "backoff_ms", "price_input", "price_output"}
-ONLINE_RETRIES = 1  # somebody is waiting
+ONLINE_RETRIES = 1  # a user is waiting for the answer
 RETRYABLE = ("timeout", "connection_failed", "rate_limited", "server_error")
 _CODES = {
     400: "bad_request",
@@ -43,7 +43,7 @@ _CODES = {
     422: "bad_request",
     429: "rate_limited",
 }
-# An error may also come inside a stream whose status was 200; then only its type tells what it is.
+# Errors inside a stream, whose HTTP status was 200, are known only by their type.
 _TYPES = {
     "overloaded_error": "server_error",
     "api_error": "server_error",
@@ -61,8 +61,8 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model at its place, how often and after which wait it is asked again, and its prices per
-    million tokens of input and output.
+    """A model at a URL, with its retries, their first wait, and its prices per million tokens of
+    input and output.
     """
 
     provider: str
@@ -75,7 +75,7 @@ class Endpoint:
     def error(
         self, failure: Failure, cause: Exception, *, tries: int = 0, **details: Any
     ) -> ProviderError:
-        """The error of a call that failed for good after so many more tries."""
+        """The error to raise for a call that failed for good after `tries` retries."""
         how = "its reply is not readable" if failure.code == "broken_reply" else "did not answer"
         return ProviderError(
             f"the model {self.model!r} at {self.place}: {how} ({failure.code}, after {tries + 1}"
@@ -90,8 +90,8 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call failed: our code, the HTTP status where there was one, the seconds that the
-    endpoint asks to wait, and its words where the error does not have them.
+    """Why a call failed: our code, the HTTP status if any, the seconds that the endpoint asks to
+    wait, and the body of its response where the error's message lacks it.
     """
 
     code: str
@@ -107,17 +107,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What stands in a reply: the text with thoughts, and what the endpoint says about it."""
+    """A reply as the endpoint sent it: its text, thoughts included, and its metadata."""
 
     text: str
     usage: Json  # input_tokens, output_tokens; empty where the endpoint counts none
     model_version: str
     finish: str  # stop | length
-    refusal: str = ""  # why the model did not want to
+    refusal: str = ""  # the model's reason for not answering
 
 
 class StoppedByListener(Exception):
-    """Carries what `on_text` raised past the rules for failed calls."""
+    """Carries an error of `on_text` past the retry rules."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -125,13 +125,13 @@ class StoppedByListener(Exception):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """What an SDK's or HTTP client's error means; None for one that no endpoint causes."""
+    """The failure that an error of an SDK or HTTP client means; None for any other error."""
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & {"APITimeoutError", "TimeoutException"}:
         return Failure("timeout")
     if names & {"APIConnectionError", "TransportError"}:
         return Failure("connection_failed")
-    # the body of a good status is not readable
+    # a successful status with an unreadable body
     if isinstance(error, ValueError) or "APIResponseValidationError" in names:
         return Failure("broken_reply")
     if not names & {"APIError", "HTTPStatusError"}:
@@ -162,13 +162,13 @@ def ask(
     learns: Callable[[Exception], bool] = lambda error: False,
     ends: float = math.inf,
 ) -> tuple[R, int]:
-    """(what `call` returns, how many tries failed before it).
+    """(result of `call`, number of failed tries before it).
 
-    Rate limits, server errors, lost connections and timeouts are tried again, `retries` times at
-    most and not after `ends` (time.monotonic), after the wait that the endpoint asks for, else
-    after one that doubles from try to try. Nothing else is. `learns` is shown every refusal first
-    and says whether the call would now be another one. Where the settings limit the place, every
-    try waits for its turn, and no process calls there while one was told to wait. Raises
+    Only rate limits, server errors, lost connections and timeouts are retried: at most `retries`
+    times and not after `ends` (time.monotonic), after the wait that the endpoint asks for, or else
+    one that doubles with each try. `learns` gets each `bad_request` error first; True means that it
+    changed the call, which is then repeated at once. Where the settings limit this endpoint, each
+    try waits for its turn, and a rate limit that one process meets pauses all of them. Raises
     ProviderError naming model, place and code.
     """
     limit = traffic.limit_of(endpoint.place, endpoint.model)
@@ -203,12 +203,11 @@ def read_stream(
     text_of: Callable[[Any], str],
     on_text: Callable[[str], None],
 ) -> str:
-    """The whole text of a stream, each part handed to `on_text` as it comes, those of thoughts left
-    out.
+    """The whole text of a stream; each part outside thoughts is passed to `on_text` as it arrives.
 
-    A stream that breaks before a part was handed on raises as it is, so that it can be asked again;
-    later it raises ProviderError with what came in `details["text"]`. What `on_text` raises is
-    carried in StoppedByListener; closing the stream is the caller's.
+    An error before the first such part is raised unchanged, so that the call can be retried; a
+    later one as ProviderError with the text so far in `details["text"]`. Errors of `on_text` are
+    wrapped in StoppedByListener. The caller closes the stream.
     """
     parts: list[str] = []
     answer = ThoughtFilter(on_text)
@@ -237,7 +236,7 @@ def read_stream(
 
 
 def cut_stream_error(endpoint: Endpoint, text: str) -> ProviderError:
-    """The error of a stream without its end: its server went away between two lines."""
+    """The error of a stream whose server disconnected between two lines."""
     return ProviderError(
         f"the stream of {endpoint.model!r} at {endpoint.place} ended before its end",
         code="connection_failed",
@@ -256,12 +255,11 @@ def complete(
     streamed: bool,
     learns: Callable[[Exception], bool],
 ) -> Completion:
-    """The completion of one call, without the model's thoughts; the call is recorded, also one that
-    fails.
+    """The completion of one call, without the model's thoughts. Failed calls are recorded too.
 
-    Usage that the endpoint of a stream does not count is estimated and says so. Raises
-    ProviderError as `ask` and `read` do, and `content_filtered` and `empty_reply`, with `usage` and
-    `cost` in the details where they are known.
+    Where the endpoint reports no usage for a stream, it is estimated and marked so. Raises
+    ProviderError as `ask` and `read` do, and with the codes `content_filtered` and `empty_reply`;
+    its details have `usage` and `cost` where known.
     """
     model = endpoint.model
     if mode != "offline":
@@ -317,7 +315,7 @@ def complete(
 
 
 def _thoughts(reply: Reply) -> str:
-    """What an answer of nothing but thoughts comes from."""
+    """The hint for an empty answer when the reply had thoughts only."""
     return (
         " but thoughts; give it more `max_tokens`, or turn its thinking off"
         if reply.text.strip()
@@ -329,8 +327,8 @@ def _thoughts(reply: Reply) -> str:
 def record_call(
     provider: str, model: str, *, place: str, mode: str = "online", **more: Any
 ) -> Iterator[Json]:
-    """The record of one call, for the block to fill in; it becomes the event `model.call`, and is
-    counted where the settings limit its place.
+    """Yields the record of one call for the block to fill in; then emits it as the event
+    `model.call` and counts its usage against the limits of the endpoint.
     """
     record: Json = {
         "provider": provider,
@@ -356,13 +354,15 @@ def record_call(
 
 
 def close_with(owner: object, client: Any) -> Any:
-    """The client, closed when its owner is let go."""
+    """Returns the client, to be closed when its owner is garbage-collected."""
     weakref.finalize(owner, client.close)
     return client
 
 
 def key_of(provider: str, variable: str, *, kind: str = "llm") -> str:
-    """The key in a variable, `none` without a variable. Raises ProviderError `missing_key`."""
+    """The key in an environment variable; `none` if no variable is named. Raises ProviderError
+    `missing_key`.
+    """
     key = os.environ.get(variable, "") if variable else "none"
     if not key:
         raise ProviderError(
@@ -373,7 +373,7 @@ def key_of(provider: str, variable: str, *, kind: str = "llm") -> str:
 
 
 def cost_of(usage: Json, price_input: float | None, price_output: float | None) -> float | None:
-    """What a call cost at prices per million tokens; None without usage or prices."""
+    """The cost of a call at prices per million tokens; None without usage or prices."""
     if not usage or price_input is None or price_output is None:
         return None
     return (
@@ -383,7 +383,7 @@ def cost_of(usage: Json, price_input: float | None, price_output: float | None) 
 
 
 def estimate_usage(question: str, answer: str) -> Json:
-    """Usage where the endpoint counts none, marked `estimated`."""
+    """Estimated usage, for endpoints that report none."""
     return {
         "input_tokens": estimate_tokens(question),
         "output_tokens": estimate_tokens(answer),
@@ -395,7 +395,7 @@ _OPENS, _CLOSES = "<think>", "</think>"
 
 
 def strip_thoughts(text: str) -> str:
-    """The text behind the thoughts that it begins with; empty where they never end."""
+    """The text without its leading thoughts; empty if they are not closed."""
     rest = text.lstrip()
     if not rest.startswith(_OPENS):
         return text
@@ -405,16 +405,18 @@ def strip_thoughts(text: str) -> str:
 
 
 class ThoughtFilter:
-    """Hands a stream on from where its thoughts end, as `strip_thoughts` does with a text."""
+    """Passes the parts of a stream on once its leading thoughts have ended: `strip_thoughts` for
+    streams.
+    """
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
         self._held = ""
         self._thinks = self._thought = False
-        self.begun = False  # something was handed on
+        self.begun = False  # a part was passed on
 
     def add(self, part: str) -> None:
-        """Takes the next part. Raises what `on_text` raises."""
+        """Adds the next part. Raises what `on_text` raises."""
         if self.begun:
             self._on_text(part)
             return
@@ -423,20 +425,21 @@ class ThoughtFilter:
             if self._thinks:
                 _, end, rest = self._held.partition(_CLOSES)
                 if not end:
-                    self._held = self._held[-len(_CLOSES) :]  # the end may come in two parts
+                    # the closing mark may be split over two parts
+                    self._held = self._held[-len(_CLOSES) :]
                     return
                 self._held, self._thinks, self._thought = rest, False, True
             begun = self._held.lstrip()
             if begun.startswith(_OPENS):
                 self._held, self._thinks = begun.removeprefix(_OPENS), True
-            elif _OPENS.startswith(begun):  # nothing yet, or the beginning of the mark
+            elif _OPENS.startswith(begun):  # empty, or part of the opening mark
                 return
             else:
                 self._say()
                 return
 
     def finish(self) -> None:
-        """Hands on what was held back and is no thought. Raises what `on_text` raises."""
+        """Passes on any text still held back that is no thought. Raises what `on_text` raises."""
         if self._held.strip() and not self._thinks and not self.begun:
             self._say()
 

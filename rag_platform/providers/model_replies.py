@@ -16,8 +16,8 @@ _FENCE = re.compile(r"\A\s*```[a-z]*\s*|\s*```\s*\Z", re.I)
 
 
 def load_prompt(name: str, fields: Collection[str], query_hash: str) -> prompts.Prompt:
-    """The prompt for a question, as `prompts.load` gives it. The trace keeps the experiment that
-    chose it, also where the call of the model fails afterwards.
+    """The prompt for a question, from `prompts.load`. If an experiment chose it, the trace records
+    that before the model is called.
     """
     prompt = prompts.load(name, fields, query_hash)
     running = context.trace.get()
@@ -33,7 +33,7 @@ def load_prompt(name: str, fields: Collection[str], query_hash: str) -> prompts.
 
 
 def quote_text(text: str) -> str:
-    """The text as a JSON string that holds no tag either: `<` is written as an escape."""
+    """The text as a JSON string without tags: `<` is escaped."""
     return json.dumps(encodable(text), ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -43,8 +43,8 @@ def strip_fence(text: str) -> str:
 
 
 def parse_object(text: str) -> Json:
-    """The JSON object that a reply is, with or without a fence around it. Raises ProviderError
-    `bad_output` for anything else.
+    """The JSON object in a reply, with or without a fence. Raises ProviderError `bad_output` for
+    anything else.
     """
     try:
         found = json.loads(strip_fence(text))
@@ -56,5 +56,5 @@ def parse_object(text: str) -> Json:
 
 
 def bad_reply(what: str) -> ProviderError:
-    """The error of a model whose reply is not what was asked for."""
+    """The error for a reply that does not have the requested form."""
     return ProviderError(f"the language model answered with {what}", code="bad_output")

@@ -1,4 +1,4 @@
-"""What a model gets to read of texts that are embedded and of hits that are reranked."""
+"""The texts that models get for embedding and for reranking."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rag_platform.text.encoding import encodable
 
 
 def clean_texts(texts: Sequence[str], max_chars: int | None = None) -> list[str]:
-    """The texts as an engine can take them, at most `max_chars` characters of each. Raises
-    ProviderError `blank_text` with the position of one that holds nothing.
+    """The texts in encodable characters, each cut to `max_chars`. Raises ProviderError `blank_text`
+    with the position of a blank one.
     """
     cleaned = [encodable(text)[:max_chars] for text in texts]
     for position, text in enumerate(cleaned):
@@ -28,7 +28,7 @@ def passage(hit: Hit, max_chars: int) -> str:
     """Title and headings on one line, then the chunk's text, or what was read in its picture; at
     most `max_chars` characters, never blank.
 
-    A heading that the text begins with anyway is not said twice.
+    A heading that the text begins with is not repeated.
     """
     body = (hit.chunk_text or hit.picture_text).strip()
     opening = body[:300].lower()

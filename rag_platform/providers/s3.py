@@ -1,4 +1,4 @@
-"""Objects in a bucket of S3, or of a server that speaks its protocol, by obstore."""
+"""Objects in a bucket of S3, or of a server with its protocol, through obstore."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class S3Blobs:
         object.__setattr__(self, "_store", store)
 
     def put_new(self, key: str, path: Path) -> bool:
-        """Store a file under a key; False where something has that key already, which stays."""
+        """Store a file under a key; False if the key exists, whose object is kept."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -78,19 +78,19 @@ class S3Blobs:
             return None
 
     def has(self, key: str) -> bool:
-        """True where there is such an object."""
+        """True if there is an object with this key."""
         with self._errors():
             return self._head(key) is not None
 
     def keeps_versions(self, key: str) -> bool:
-        """True where the store keeps what an object was before, told by this one."""
+        """True if the bucket keeps earlier versions of objects, as seen at this one."""
         with self._errors():
             found = self._head(key)
         return found is not None and found["version"] not in (None, "null")
 
     def remove_versions(self, prefix: str, *, plan: bool = False) -> int | None:
-        """Remove what the store keeps of objects below the prefix that are gone, or with `plan`
-        count it; None where it cannot be asked for that.
+        """Remove the kept versions of deleted objects below the prefix, or with `plan` only count
+        them; None without credentials for it.
         """
         from rag_platform.providers import s3_versions
 
@@ -126,7 +126,7 @@ class S3Blobs:
                     yield Blob(entry["path"], entry["size"], entry["last_modified"])
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that are gone already are no error."""
+        """Remove objects; missing ones are no error."""
         import obstore
 
         with self._errors():
@@ -134,9 +134,7 @@ class S3Blobs:
                 obstore.delete(self._store, list(keys[start : start + _AT_ONCE]))
 
     def read_pointer(self, key: str, known: str = "") -> tuple[bytes, str] | None:
-        """(content, tag) of a pointer, both empty where there is none; None while its tag is the
-        `known` one.
-        """
+        """(content, tag) of a pointer, both empty if there is none; None if its tag is `known`."""
         import obstore
         from obstore.exceptions import NotModifiedError
 
@@ -153,7 +151,7 @@ class S3Blobs:
                 return b"", ""
 
     def swap_pointer(self, key: str, data: bytes, expected: str) -> bool:
-        """Replace a pointer, if its tag still is the `expected` one; empty where there was none."""
+        """Replace a pointer if its tag still is `expected`; empty means that there was none."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -172,7 +170,7 @@ class S3Blobs:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raises NotFoundError or ProviderError for what the library raises."""
+        """Turns the library's errors into NotFoundError or ProviderError."""
         from obstore.exceptions import BaseError
 
         try:

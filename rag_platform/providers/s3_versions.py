@@ -28,7 +28,7 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Version:
-    """What a bucket kept of a key: an object, or the mark of its deletion."""
+    """A kept version of a key: an object, or the mark of its deletion."""
 
     key: str
     version_id: str
@@ -37,13 +37,13 @@ class Version:
 
 
 def can_sign() -> bool:
-    """True where the environment holds a key; the role of a machine is obstore's alone."""
+    """True if the environment has credentials; only obstore can use the role of a machine."""
     return {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= os.environ.keys()
 
 
 def list_versions_of_gone(bucket: str, prefix: str) -> list[Version]:
-    """Every version, and the mark, of the keys below a prefix that hold nothing any more. Raises
-    ProviderError `blobs_unreachable`.
+    """All versions and deletion marks of the deleted keys below a prefix. Raises ProviderError
+    `blobs_unreachable`.
     """
     found = list(_list(bucket, prefix))
     gone = {version.key for version in found if version.latest and version.mark}

@@ -112,13 +112,13 @@ class SentenceTransformers:
         return EmbedderInfo(f"{self.NAME}:{name}", version, dim, window)
 
     def load(self) -> None:
-        """Have the model in memory; `embed` does so at its first call otherwise."""
+        """Load the model into memory, which otherwise the first call of `embed` does."""
         with _lock:
             self._load_model(self._folder(), self.info())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 unit rows [n, dim]. Raises ProviderError `blank_text`, `model_failed`, and
-        `device_lost` where only another process can use the GPU again.
+        `device_lost` if this process can no longer use the GPU.
         """
         cleaned = clean_texts(texts, self.max_chars)
         info, folder = self.info(), self._folder()
@@ -236,7 +236,7 @@ def _unit_rows(raw: Vectors, dim: int, model: str) -> Vectors:
 
 @functools.cache
 def _snapshot(name: str, revision: str | None, allow_download: bool) -> Path:
-    """The folder of a hub model in the local cache, fetched into it where that is allowed."""
+    """The folder of a hub model in the local cache, downloaded if that is allowed."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -273,7 +273,7 @@ def _snapshot(name: str, revision: str | None, allow_download: bool) -> Path:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty when there is no such file."""
+    """The object in a JSON file; empty if there is no file."""
     return dict(_read_json(path)) if path.is_file() else {}
 
 
@@ -297,7 +297,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _problem(folder: Path) -> str:
-    """Why a folder cannot be used, empty when it can."""
+    """The reason why a folder cannot be used; empty if it can."""
     if not (folder / "modules.json").is_file():
         return "has no modules.json, so how it pools its tokens is unknown"
     if not any(folder.rglob("*.safetensors")):

@@ -1,23 +1,22 @@
-"""The word index: BM25 over terms that we cut ourselves (tantivy with its white-space tokenizer).
+"""The word index: BM25 over terms from our own tokenizer (tantivy only splits them at spaces).
 
 No query language is parsed: a question becomes an OR of its terms, so operators and quotes in it
 are harmless.
 
-    meta.json             which segments are searched, as tantivy reads it
-    buckets.json          the segments and the rows of each bucket
-    merged.json           the segments of eight buckets together, which are searched in their place
-    dictionary.json       the words that are kept whole; absent where there are none
-    <segment>.idx, ...    what tantivy wrote of one bucket, or of eight
-    <segment>.parquet     the terms of the bucket's chunks, so that it can be written again without
-                          its texts
+    meta.json             the segments to search, in tantivy's format
+    buckets.json          the segments and the number of rows of each bucket
+    merged.json           merged segments of eight buckets each, searched in place of theirs
+    dictionary.json       the words that are kept whole; absent if there are none
+    <segment>.idx, ...    tantivy's files of one bucket, or of eight
+    <segment>.parquet     the terms of a bucket's chunks, for rewriting it without their texts
 
-tantivy counts deleted documents in its statistics until their segment is merged, and cannot be told
-to merge. So nothing is ever deleted: documents are spread over buckets by a hash, each bucket is
-written by itself, its segments named by their content, and a change writes the buckets of the
-changed documents anew; the others stay the same files. Each segment is searched from its beginning,
-so few large ones answer in half the time of many small ones: where all of eight buckets were
-written, what they hold is written once more as one, and searched until one of them changes. Scores
-are those of an index built from nothing.
+tantivy counts deleted documents in its statistics until their segment is merged, and a merge cannot
+be requested. So nothing is ever deleted: a hash spreads documents over buckets, each bucket is
+written separately with segments named by content, and a change rewrites the buckets of the changed
+documents; the files of the others stay. A query has a fixed cost for each segment, and few large
+ones answer in half the time of many small ones: when all of eight buckets were rewritten, their
+content is also written as one merged segment, searched until one of them changes. Scores equal
+those of an index built from scratch.
 """
 
 from __future__ import annotations
@@ -54,31 +53,32 @@ from rag_platform.storage.store import read_json, read_records, write_json, writ
 from rag_platform.text import segmentation
 from rag_platform.traits import Traits
 
-# The index's own schema says by this name how its terms were cut, so it cannot be opened, or added
-# to, with another cut.
+# Tokenizer names in the index's schema; they prevent opening an index, or adding to it, with terms
+# of the other kind.
 _TOKENIZERS: dict[segmentation.Chinese, str] = {"pairs": "terms", "words": "terms_words"}
-# a bucket with more terms than fit becomes several segments, which changes nothing but its speed
+# a bucket with more terms than fit becomes several segments, which affects only speed
 _WRITER_BYTES = 96 * 1024 * 1024
 _WRITERS = 4  # buckets written side by side
 _BUCKETS, _MERGED = "buckets.json", "merged.json"
 _DICTIONARY, _SCRATCH = "dictionary.json", ".scratch"
-# chunks, which a change of one of them writes anew: .8 s of the processor and 7.3 MB
+# chunks; changing one rewrites its bucket: .8 s of CPU time and 7.3 MB
 _LARGEST_BUCKET = 4_000
 # 254,000 chunks: 9.1 ms a question in buckets of 4,000, 4.4 in segments of 16,000, 3.7 of 64,000
 _MERGED_BUCKETS = 8
-_PARTS = 1_024  # of the rows of a first index, by the same hash; a power of two
+_PARTS = 1_024  # partitions, by the same hash, of a new index's rows; a power of two
 _ROWS_AT_ONCE = 8_192
 # A set of n ids in the query costs .35 ms * sqrt(n), because each segment compiles it anew; testing
 # hits against it .0045 ms for each of the 1.3 * k * chunks / n hits that hold k allowed ones. So
 # sets of which n ** 1.5 is above k * chunks / 60 are tested.
 _SET_COST = 60
 _MORE_HITS = 1.3
-# phrases that no more chunks hold are looked for by themselves; to read the ids of more would cost
-# what it saves
+# phrases in at most this many chunks are searched separately; for more, reading the ids costs as
+# much as it saves
 _RARE = 200
-_KEPT_IDFS = 20_000  # counting a term asks every segment; the index never changes
-_KEPT_COUNTS = 20_000  # likewise, of words, which have to be cut as well
-_KEPT_WEIGHTS = 64  # questions; those that are being answered
+# cached, as counting a term asks every segment and an opened index never changes
+_KEPT_IDFS = 20_000
+_KEPT_COUNTS = 20_000  # of words, which must also be tokenized
+_KEPT_WEIGHTS = 64  # of the questions being answered
 
 _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
 
@@ -144,11 +144,11 @@ class Tantivy(WordOptions):
 
 
 class TantivyReader:
-    """An opened word index; safe between threads. It cuts questions as its words were cut."""
+    """An opened word index; thread-safe. It tokenizes questions as the index was tokenized."""
 
     def __init__(self, directory: Path, options: Tantivy) -> None:
         self._options = options
-        # the engine makes files to lock
+        # the engine creates lock files, so the directory must be writable
         if (directory / "meta.json").is_file() and not writable(directory):
             directory = stand_in(directory, self, copies=lambda path: False)
         self._index = _index(directory, options.chinese, create=False)
@@ -157,22 +157,22 @@ class TantivyReader:
         self._index.reload()
         self._searcher = self._index.searcher()
         self._analysis = Analysis(options.chinese, segmentation.Dictionary(_words_of(directory)))
-        # of one question twice: its words are looked for, and what they reach is told
+        # needed twice for a question: to search and to report what its words found
         self._weights = lru_cache(_KEPT_WEIGHTS)(
             partial(self._analysis.weights, identifier_boost=options.identifier_boost)
         )
         self._has_places = _has_places(directory)
         self._idfs: dict[tuple[str, str], float] = {}
         self._counts = lru_cache(_KEPT_COUNTS)(self._count_holding)
-        # chunk ids by segment and place, as they were met: a stored document takes longer to read
+        # chunk ids by segment and document number, cached: reading a stored document is slower
         self._names: list[dict[int, str]] = [{} for _ in range(self._searcher.num_segments)]
 
     def count(self) -> int:
-        """Number of chunks held."""
+        """Number of chunks in the index."""
         return int(self._searcher.num_docs)
 
     def ids(self, among: Collection[str] | None = None) -> set[str]:
-        """Every chunk id held, or those of the given ones that are."""
+        """All chunk ids of the index, or those of the given ones that it has."""
         import tantivy
 
         query = tantivy.Query
@@ -196,8 +196,8 @@ class TantivyReader:
         """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what
         may match.
 
-        What holds a phrase comes above what holds its words in another way, but for an index that
-        an older program wrote: it knows no places of words.
+        Chunks with a phrase rank above chunks with only its words, except in an index of an older
+        program, which has no word positions.
         """
         words, sequences = self._build_clauses(query, expansions, phrases)
         if (
@@ -214,15 +214,16 @@ class TantivyReader:
         in_order, most = [clause for clause, _ in sequences], sum(n for _, n in sequences)
         if not 0 < most <= _RARE:
             return self._best(self._restrict([*words, *in_order], ids), k, allowed)
-        # The engine passes over texts that cannot be among the best only while it is asked for
-        # words alone.
-        held = self._hits(self._restrict(self._within(in_order, words), ids), most)
+        # The engine skips texts that cannot be among the best only in queries of words alone.
+        held = self._hits(self._restrict(self._require_sequence(in_order, words), ids), most)
         return self._best(self._restrict(words, ids), k, allowed, held)
 
     def _build_clauses(
         self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]
     ) -> tuple[list[_Clause], list[tuple[_Clause, int]]]:
-        """Clauses for terms; clauses for sequences, with the most chunks that may hold each."""
+        """(clauses for terms, clauses for sequences of terms, each with an upper bound of the
+        chunks that contain it).
+        """
         import tantivy
 
         query, should, schema = tantivy.Query, tantivy.Occur.Should, self._index.schema
@@ -261,8 +262,8 @@ class TantivyReader:
         return sum(weight * self._idf("text", term) for term, weight in weights.items())
 
     def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """How many chunks hold all of these words in their text, headings apart; those of some
-        documents alone where they are given.
+        """The number of chunks, of the given documents if any, whose text without headings contains
+        all of these words.
         """
         return self._counts(words) if doc_ids is None else self._count_holding(words, doc_ids)
 
@@ -286,8 +287,8 @@ class TantivyReader:
             return int(self._searcher.search(held, 1, count=True).count)
 
     def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
-        """The words of texts and headings that begin so, and how many chunks hold each; none of an
-        index that an older program wrote.
+        """(word, number of chunks with it) for the words of texts and headings with this prefix;
+        nothing from an index of an older program.
         """
         if not self._has_places:
             return []
@@ -296,7 +297,7 @@ class TantivyReader:
         return found
 
     def _rarity(self, term: str) -> float:
-        """The idf of a term as BM25 counts it here, summed over the fields with their weights."""
+        """The term's BM25 idf, summed over the fields with their weights."""
         return sum(boost * self._idf(name, term) for name, boost in self._fields())
 
     def _idf(self, field: str, term: str) -> float:
@@ -309,11 +310,13 @@ class TantivyReader:
             self._idfs[field, term] = found
         return found
 
-    def _within(self, sequences: Sequence[_Clause], words: Sequence[_Clause]) -> list[_Clause]:
-        """Clauses for the texts that hold one of the sequences, scored by their words as well.
+    def _require_sequence(
+        self, sequences: Sequence[_Clause], words: Sequence[_Clause]
+    ) -> list[_Clause]:
+        """Clauses that match only texts with one of the sequences and also score their words.
 
-        Each word is looked up in these few texts by itself; as one query for any of them the engine
-        would read all texts that hold a word (a million chunks: 24 ms, so 1.8).
+        Each word has its own clause with the sequences; with one clause for all words, the engine
+        would read every text that has any of them (a million chunks: 24 ms instead of 1.8).
         """
         import tantivy
 
@@ -351,10 +354,10 @@ class TantivyReader:
         allowed: Set[str] | None,
         held: Sequence[tuple[float, str]] = (),
     ) -> list[Candidate]:
-        """The k best hits, of the allowed ones where given; more are fetched while the last one
-        fetched might tie with the k-th.
+        """The k best hits, among `allowed` if given; fetches more while the last one fetched might
+        tie with the k-th.
 
-        `held` are all hits that score more than the query tells.
+        `held` are hits whose scores replace those of the query.
         """
         known, limit = {chunk_id for _, chunk_id in held}, k + 16 + len(held)
         if allowed is not None:
@@ -371,7 +374,7 @@ class TantivyReader:
             limit *= 4
 
     def _hits(self, query: Any, limit: int) -> list[tuple[float, str]]:
-        """(minus its score, chunk id) of each, best first."""
+        """(negative score, chunk id) of each hit, best first."""
         known = self._names
         with _reading():
             found = self._searcher.search(query, limit, count=False).hits
@@ -392,21 +395,21 @@ class TantivyReader:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """What the directory holds of one bucket."""
+    """The record of one bucket in `buckets.json`, or of merged ones in `merged.json`."""
 
     rows: int = 0
-    name: str = ""  # by content; that of the file with its terms
-    segments: tuple[Json, ...] = ()  # as they stand in meta.json
+    name: str = ""  # derived from the content; also the name of the file with its terms
+    segments: tuple[Json, ...] = ()  # in the form of meta.json
 
 
 def bucket_of(doc_id: str, buckets: int) -> int:
-    """The bucket of a document among so many, by linear hashing (Litwin 1980)."""
+    """The bucket of a document when there are `buckets`, by linear hashing (Litwin 1980)."""
     number = int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:4], "big")
     return _home(number % (1 << (buckets - 1).bit_length()), buckets)
 
 
 def _home(bucket: int, buckets: int) -> int:
-    """The bucket that holds the documents of `bucket` while there are only so many."""
+    """The bucket that has the documents of `bucket` when there are only `buckets`."""
     while bucket >= buckets:
         bucket -= 1 << (bucket.bit_length() - 1)
     return bucket
@@ -415,10 +418,12 @@ def _home(bucket: int, buckets: int) -> int:
 def _read_buckets(
     directory: Path, chinese: segmentation.Chinese, words: segmentation.Dictionary
 ) -> list[_Bucket]:
-    """What the directory holds, nothing for an empty one."""
+    """The buckets of an index; empty for an empty directory. Raises ProviderError if the index
+    cannot take changes.
+    """
     if not (directory / "meta.json").is_file():
         return []
-    _index(directory, chinese, create=False)  # refuses an index of terms that were cut otherwise
+    _index(directory, chinese, create=False)  # refuses an index with another tokenizer
     if not _has_places(directory) or not (directory / _BUCKETS).is_file():
         raise ProviderError(
             f"the word index was written by an older program and takes no changes; {REBUILD}"
@@ -451,8 +456,8 @@ def _has_places(directory: Path) -> bool:
 
 
 class _Spooled(Mapping[int, "list[IndexedRow]"]):
-    """The rows of a first index by bucket: on disk, because those of a large library do not fit
-    into memory, and read bucket by bucket.
+    """The rows of a new index by bucket, kept on disk and read bucket by bucket, as those of a
+    large library do not fit into memory.
     """
 
     def __init__(self, folder: Path, rows: Iterable[IndexedRow]) -> None:
@@ -495,7 +500,7 @@ def _rearrange(
     new: Sequence[IndexedRow],
     buckets_for: Callable[[int], int],
 ) -> tuple[dict[int, list[IndexedRow]], int]:
-    """The rows of every bucket that is not as it was, and how many buckets there are now."""
+    """(rows of every changed bucket, new number of buckets)."""
     before = len(held)
     gone = {*removed, *(row.chunk_id for row in new)}
     pool: dict[int, list[IndexedRow]] = {}
@@ -509,7 +514,7 @@ def _rearrange(
         take(bucket_of(doc_id, before))
     lost = sum(held[number].rows - len(rows) for number, rows in pool.items())
     after = buckets_for(sum(bucket.rows for bucket in held) - lost + len(new))
-    for number in range(min(before, after), max(before, after)):  # split off, or given up
+    for number in range(min(before, after), max(before, after)):  # added or dropped buckets
         for moved in (_home(number, before), _home(number, after), number) if held else ():
             take(moved)
     if before == after:
@@ -533,8 +538,8 @@ def _write_buckets(
     after: int,
     chinese: segmentation.Chinese,
 ) -> None:
-    """Write the changed buckets, and once more as one those that all changed; then the files that
-    name all; remove what belongs to none.
+    """Write the changed buckets and the merged segments, then the files that list them; remove all
+    other files.
     """
     scratch = directory / _SCRATCH
     buckets = [held[number] if number < len(held) else _Bucket() for number in range(after)]
@@ -542,7 +547,9 @@ def _write_buckets(
     written = set(changed)
 
     def merge(first: int) -> list[_Bucket]:
-        """The buckets from the first on that are searched together, as one where they can be."""
+        """The buckets to search for the group that starts at `first`: one merged bucket if there is
+        one or all of the group changed.
+        """
         numbers = [n for n in range(first, after)[:_MERGED_BUCKETS] if buckets[n].rows]
         own = [buckets[number] for number in numbers]
         name = hashlib.sha256("".join(bucket.name for bucket in own).encode()).hexdigest()[:32]
@@ -555,7 +562,7 @@ def _write_buckets(
         segments = _rename_segments(scratch / name, directory, name, meta["segments"])
         return [_Bucket(sum(bucket.rows for bucket in own), name, segments)]
 
-    with ThreadPoolExecutor(_WRITERS) as pool:  # a commit waits for the disk dozens of times
+    with ThreadPoolExecutor(_WRITERS) as pool:  # each commit waits for the disk dozens of times
         done = list(
             pool.map(
                 lambda number: _write_bucket(scratch, number, directory, changed[number], chinese),
@@ -598,7 +605,7 @@ def _write_bucket(
     rows: list[IndexedRow],
     chinese: segmentation.Chinese,
 ) -> tuple[_Bucket, Json]:
-    """The bucket of these rows, moved to `directory`, and the meta.json it had alone."""
+    """(bucket of these rows, moved to `directory`; its own meta.json)."""
     rows.sort(key=lambda row: row.chunk_id)
     scratch = folder / str(number)
     meta = _write_segments(scratch, rows, chinese)
@@ -615,13 +622,13 @@ def _write_bucket(
 def _write_segments(
     scratch: Path, rows: Iterable[IndexedRow], chinese: segmentation.Chinese
 ) -> Json:
-    """The meta.json of a new index of these rows, in their order."""
+    """Write a new index of these rows, in their order; returns its meta.json."""
     import tantivy
 
     scratch.mkdir(parents=True)
     index = _index(scratch, chinese, create=True)
     with _engine_errors("written"):
-        # one thread: equal rows, equal files
+        # one thread, so that equal rows make equal files
         writer = index.writer(heap_size=_WRITER_BYTES, num_threads=1)
         for row in rows:
             writer.add_document(
@@ -639,7 +646,7 @@ def _write_segments(
 def _rename_segments(
     source: Path, target: Path, name: str, segments: Sequence[Json]
 ) -> tuple[Json, ...]:
-    """Move fresh segments to `target`, named by content instead of by chance."""
+    """Move new segments to `target`, replacing their random names by ones from their content."""
     found = []
     for number, segment in enumerate(segments):
         new = str(uuid.UUID(hashlib.sha256(f"{name}{number}".encode()).hexdigest()[:32]))
@@ -654,7 +661,7 @@ def _file_stem(segment_id: str) -> str:
 
 
 def _engine_errors(what: str, code: str | None = None) -> AbstractContextManager[None]:
-    """The engine says by ValueError, OSError or a panic that something is wrong with its files."""
+    """Turns the engine's errors about its files (ValueError, OSError, panics) into ours."""
     return engine_errors(f"the word index cannot be {what}", code=code, kinds=(ValueError, OSError))
 
 

