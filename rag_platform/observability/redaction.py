@@ -1,9 +1,9 @@
-"""Erases the words of a document from the logs, in place.
+"""Erases a document's text from the logs, in place.
 
-A line names a document by its ids. Free text in such a line is overwritten by as many bytes: other
-processes still append to these files, and readers keep their positions. Ids, hashes and figures
-stay. A question is erased if its answer came from the document, or was expected to, because it may
-quote it. Compacted files, to which nobody appends, are rewritten.
+Log lines refer to a document by its ids. Free text in them is overwritten without changing a
+line's length, because other processes still append to these files and readers keep their offsets.
+Ids, hashes and figures stay. A question is erased if its answer came from the document, or was
+expected to, because it may quote it. Compressed files, which nobody appends to, are rewritten.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ TEXT_KEYS = frozenset(
     "text title section section_path heading warnings failed reason message exception preview"
     " caption snippet quote citations details error query_norm words searches".split()
 )
-# Errors whose messages have nothing but ids and times: they name a deleted document for good.
+# Errors whose messages contain only ids and times; these are kept.
 _ID_CODES = frozenset(
     "document_deleted already_deleted not_live not_pinned version_not_live version_not_ready"
     " unknown_version".split()
 )
 _IDS = re.compile(rb"chk_[0-9a-f]{20}|[0-9a-f]{64}")  # of chunks; of images and files
-# a name is not within a longer one; behind an escape of JSON it begins
+# A name must not be part of a longer one; it may follow a JSON escape.
 _BEGINS = rb"(?:(?<![\w-])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
 _ENDS = rb"(?![\w-])"
 _TRACE = re.compile(rb'"trace_id": ?"(trc_[0-9a-f]{32})"')
-# what a question's answer was made of, or an evaluated question was asked to find
+# events with the sources of an answer, or with the expected documents of an evaluated question
 _ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"|"expected_documents"')
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 # Parquet, zip, xz, bzip2, 7-Zip, lz4
@@ -42,9 +42,9 @@ _OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x2
 
 
 class Names:
-    """How lines name a document: `words` (doc_id, source_uri) anywhere in letters of either case,
-    `files` (file names) likewise but not within longer ones, `ids` of chunks, images and files only
-    whole.
+    """The names of a document in log lines: `words` (doc_id, source_uri) match anywhere, ignoring
+    case; `files` (file names) likewise, but not inside longer names; `ids` of chunks, images and
+    files match only as a whole.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Names:
         self._ids = frozenset(value.encode() for value in ids)
 
     def stand_in(self, line: bytes) -> bool:
-        """True when the line names the document."""
+        """True if the line names the document."""
         lower = line.lower()
         return (
             any(word in lower for word in self._words)
@@ -67,8 +67,8 @@ class Names:
 
 
 def _forms(words: Iterable[str]) -> tuple[bytes, ...]:
-    """How JSON writes the words, those of ASCII in small letters; a question is also logged in
-    small letters.
+    """The words' spellings in JSON, with ASCII letters in lower case; also of the words in lower
+    case, as questions are logged.
     """
     forms = (
         json.dumps(said, ensure_ascii=ascii_)[1:-1].encode("utf-8", "surrogatepass").lower()
@@ -81,34 +81,32 @@ def _forms(words: Iterable[str]) -> tuple[bytes, ...]:
 
 
 class Lines(Protocol):
-    """Lines that may quote a document, wherever they are kept."""
+    """Log lines that may quote a document, in a file or elsewhere."""
 
     @property
     def structured(self) -> bool:
-        """True where each is JSON."""
+        """True if each line is JSON."""
         ...
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """(where it is, line without its end)."""
+        """(position, line without its line end)."""
         ...
 
     def rewrite(self, changes: list[tuple[int, bytes]]) -> int:
-        """Put other lines, as long, where those were; returns their number."""
+        """Overwrite the lines at these positions by lines of equal length; returns their number."""
         ...
 
 
 def quoting(folder: Path, names: Names, also: Sequence[Lines] = ()) -> int:
-    """How many lines of the logs in a folder, and of others, name the document and have words under
-    a key of free text.
-    """
+    """The number of lines that `erase` would change."""
     files: list[Lines] = [*_files(folder), *also]
     traces = _find_answers(files, names)
     return sum(1 for file in files for _ in _changes(file, names, traces))
 
 
 def erase(folder: Path, names: Names, also: Sequence[Lines] = ()) -> int:
-    """Rewrite the lines that quote the document, and return their number. Safe beside others that
-    append to the files.
+    """Erase the free text of all lines that name the document, in the logs of a folder and in
+    `also`; returns their number. Others may append to the files meanwhile.
     """
     files: list[Lines] = [*_files(folder), *also]
     traces = _find_answers(files, names)
@@ -116,14 +114,14 @@ def erase(folder: Path, names: Names, also: Sequence[Lines] = ()) -> int:
 
 
 def without_words(value: Any, keys: Set[str] = TEXT_KEYS) -> Any:
-    """The JSON value with every text under one of the keys replaced by one no longer; messages of
-    ids alone stay.
+    """The JSON value with every text under one of the keys replaced by one that is not longer;
+    messages that contain only ids stay.
     """
     return _without_words(value, keys, False)
 
 
 def opaque(folder: Path) -> list[Path]:
-    """The files below a folder in packed formats that cannot be searched."""
+    """The files below a folder in compressed formats that cannot be searched."""
     return [
         path
         for path in _all(folder)
@@ -132,7 +130,7 @@ def opaque(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[_File]:
-    """Traces, the program's log and what jobs printed, rotated ones too."""
+    """Traces, the program's log and the output of jobs, including rotated files."""
     return [
         _File(path)
         for path in _all(folder)
@@ -154,7 +152,7 @@ def _head(path: Path) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of lines, packed or not."""
+    """A file of lines, compressed or not."""
 
     path: Path
 
@@ -164,8 +162,8 @@ class _File:
         return ".jsonl" in self.path.name
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """(offset in the unpacked file, line without its end); the lines of a stack trace come as
-        one.
+        """(offset in the uncompressed file, line without its line end); a stack trace is
+        one line.
         """
         at, lines = 0, _each_line(self._open())
         for block in lines if self.structured else _blocks(lines):
@@ -239,8 +237,8 @@ def _each_line(source: Any) -> Iterator[bytes]:
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines with those that go on from them: indented ones, and the last one of a stack trace,
-    which says the message.
+    """Lines joined with their continuations: indented lines, and the last line of a stack trace,
+    which has the message.
     """
     block, trace = b"", False
     for line in lines:
@@ -257,8 +255,8 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _changes(file: Lines, names: Names, traces: Set[bytes]) -> Iterator[tuple[int, bytes]]:
-    """(position, line without words) of each line with words that names the document or belongs to
-    one of the traces.
+    """(position, erased line) of each line with free text that names the document or belongs to one
+    of the traces.
     """
     for at, line in file.lines():
         trace = _TRACE.search(line) if traces else None
@@ -269,7 +267,7 @@ def _changes(file: Lines, names: Names, traces: Set[bytes]) -> Iterator[tuple[in
 
 
 def _find_answers(files: Iterable[Lines], names: Names) -> set[bytes]:
-    """The traces of questions that were answered from the document."""
+    """The ids of traces of questions that were answered from the document."""
     found = set()
     for file in files:
         for _, line in file.lines():
@@ -282,7 +280,7 @@ def _find_answers(files: Iterable[Lines], names: Names) -> set[bytes]:
 
 
 def _erase_line(line: bytes, *, structured: bool) -> bytes:
-    """The line without words, as long as before."""
+    """The line without free text, of the same length."""
     if not structured:
         return (
             line
@@ -291,7 +289,7 @@ def _erase_line(line: bytes, *, structured: bool) -> bytes:
         )
     try:
         value = json.loads(line)
-    except ValueError:  # a torn line, which is nothing but words
+    except ValueError:  # an incomplete line, all of it treated as free text
         return _pad(b"", len(line)) if line.strip() else line
     if not isinstance(value, dict):
         return line

@@ -1,4 +1,4 @@
-"""Reads traces: envelopes rebuilt from their lines, what users asked, and a waterfall as text."""
+"""Reads traces: envelopes rebuilt from their lines, users' questions, and a waterfall as text."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _ENVELOPE_KEYS = tuple(
     "trace_id trace_type status started_at ended_at strategy_config_id namespace build runtime"
     " links client providers attrs aggregates error".split()
 )
-_SAID_ABOVE = frozenset(("schema_version", "line", "trace_id", "trace_type"))
+_ENVELOPE_FIELDS = frozenset(("schema_version", "line", "trace_id", "trace_type"))
 _BAR = 32
 ENVELOPE_VERSION = 1  # of defaults/schemas/trace_envelope.v1.json
 
 
 def list_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Json], int]:
-    """(the requests of at most `limit` different questions to published releases of a namespace,
-    newest first; how many traces do not have the words).
+    """(requests of at most `limit` different questions to published releases of a namespace, newest
+    first; number of traces without the question's text).
 
-    Questions that differ in filters or mode are different ones.
+    Questions with different filters or modes count as different.
     """
     found: dict[str, Json] = {}
     wordless = 0
@@ -147,15 +147,15 @@ def show(logs_dir: Path, trace_id: str) -> Json:
 
 
 def unknown_trace(trace_id: str) -> NotFoundError:
-    """The error of an id that no trace has."""
+    """The error for an unknown trace id."""
     return NotFoundError(
         f"no trace {trace_id[:80]!r}; `rag trace list` shows the known ones", code="unknown_trace"
     )
 
 
 def waterfall(envelope: Json) -> str:
-    """The envelope as text: one line a span with its bar, time, provider and error, then the events
-    of each.
+    """The envelope as text: for each span a line with its bar, time, provider and error, followed
+    by its events.
     """
     total = (
         envelope["aggregates"].get("latency_ms")
@@ -176,10 +176,10 @@ def waterfall(envelope: Json) -> str:
     if client := envelope.get("client"):
         lines.append("client " + "  ".join(f"{key}={text}" for key, text in client.items() if text))
     width = max((len(item["name"]) + 2 * item["depth"] for item in envelope["spans"]), default=0)
-    happened: dict[str | None, list[str]] = {}
+    event_lines: dict[str | None, list[str]] = {}
     for event in envelope["events"]:
         line = f"· {event['kind']} {_short(event['payload'])}"
-        happened.setdefault(event["span_id"], []).append(line)
+        event_lines.setdefault(event["span_id"], []).append(line)
     for item in envelope["spans"]:
         start, end = (round(item[key] / total * _BAR) for key in ("start_ms", "end_ms"))
         bar = " " * min(start, _BAR - 1) + "█" * max(1, end - start)
@@ -192,8 +192,8 @@ def waterfall(envelope: Json) -> str:
             f"{name:<{width}} |{bar:<{_BAR}.{_BAR}}| {item['duration_ms']:>9.1f} ms "
             f" {provider}{error}".rstrip()
         )
-        lines += [f"{'':<{width}}   {line}" for line in happened.get(item["span_id"], ())]
-    lines += happened.get(None, ())
+        lines += [f"{'':<{width}}   {line}" for line in event_lines.get(item["span_id"], ())]
+    lines += event_lines.get(None, ())
     if counters := envelope["aggregates"].get("counters"):
         lines.append(
             "counters: " + ", ".join(f"{key}={value:g}" for key, value in sorted(counters.items()))
@@ -202,7 +202,7 @@ def waterfall(envelope: Json) -> str:
 
 
 def _parse(line: bytes | str) -> Json | None:
-    """The object of a line; None for one torn by a full disk or a power cut."""
+    """The object in a line; None if a full disk or a power cut left the line incomplete."""
     try:
         record = orjson.loads(line)
     except ValueError:
@@ -241,10 +241,10 @@ def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
 
 
 def _part(record: Json) -> Json:
-    """A span, event or log without what the envelope already says; a line cut for its length keeps
-    its preview.
+    """A span, event or log line without the fields of the envelope; a truncated line keeps its
+    preview.
     """
-    part = {key: value for key, value in record.items() if key not in _SAID_ABOVE}
+    part = {key: value for key, value in record.items() if key not in _ENVELOPE_FIELDS}
     if record["line"] == "span.end":
         part.setdefault("attrs", {"truncated": record.get("preview", "")})
     elif record["line"] == "event":

@@ -1,7 +1,7 @@
-"""Takes the lines of the logs into the trace store, and keeps the store small.
+"""Moves the lines of the logs into the trace store, and keeps the store small.
 
-Each log is read on from its mark; the marks move when the manifest names the part with the lines. A
-last line without its end is left for the next time. Small parts are merged, old ones dropped.
+Each log is read from its mark on; the marks advance when the manifest lists the part with the
+lines. An incomplete last line is left for the next run. Small parts are merged, old ones dropped.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from rag_platform.observability.trace_store.parts import (
 from rag_platform.observability.trace_store.rows import Rows, naive, time_column
 
 LOG_NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
-_BATCH_LINES = 100_000  # of a part at most, when much is compacted at once
+_BATCH_LINES = 100_000  # most lines of a new part
 _READ_BYTES = 4 << 20
-# Parts of about one size are merged when there are so many of them, as log-structured merge trees
-# do; a part larger than the bound is left alone.
+# As in log-structured merge trees, this many parts of similar size are merged; parts larger than
+# _LARGEST_PART are not.
 _MERGED_PARTS = 8
 _SMALLEST_TIER = 256 * 1024
 _LARGEST_PART = 48 << 20
-_OPEN_TRACES = 1000  # that are remembered; those of killed processes never end
+_OPEN_TRACES = 1000  # most unfinished traces to remember; those of killed processes never end
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class LogFile:
 
     @property
     def size(self) -> int:
-        """Its bytes, 0 once it is gone."""
+        """Its size in bytes; 0 if it was removed."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
@@ -68,13 +68,13 @@ def log_files(logs_dir: Path) -> list[LogFile]:
 
 
 def mark_of(file: LogFile, marks: Mapping[str, int]) -> int:
-    """How far a log has been read; from its beginning again where it was cut short."""
+    """How far a log has been read, in bytes; 0 if it was truncated since."""
     mark = marks.get(file.path.name, 0)
     return mark if mark <= file.size else 0
 
 
 def whole_lines(file: LogFile, marks: Mapping[str, int]) -> Iterator[tuple[bytes, int]]:
-    """(line, where it ends in the file) of each complete line that has not been read yet."""
+    """(line, offset of its end) of each complete line that has not been read yet."""
     mark = mark_of(file, marks)
     if not file.size > mark:
         return
@@ -89,9 +89,10 @@ def whole_lines(file: LogFile, marks: Mapping[str, int]) -> Iterator[tuple[bytes
 
 
 def compact(logs_dir: Path, *, wait: float = 30.0) -> int:
-    """Take what the logs have got since the last time; returns the number of rows.
+    """Move the new lines of the logs into the store; returns the number of rows.
 
-    Raises BusyError while another process does, after `wait` seconds; StorageError `read_only`.
+    Raises BusyError if another process still does so after `wait` seconds; StorageError
+    `read_only`.
     """
     folder = traces_dir(logs_dir)
     taken = 0
@@ -99,7 +100,7 @@ def compact(logs_dir: Path, *, wait: float = 30.0) -> int:
         manifest = read_manifest(folder)
         while True:
             rows, marks = Rows(), dict(manifest.marks)
-            more = _take(logs_dir, rows, marks)
+            more = _read_batch(logs_dir, rows, marks)
             if len(rows) or marks != manifest.marks:
                 manifest = _store(folder, manifest, rows, marks)
                 taken += len(rows)
@@ -115,13 +116,13 @@ def compact(logs_dir: Path, *, wait: float = 30.0) -> int:
     return taken
 
 
-def _take(logs_dir: Path, rows: Rows, marks: dict[str, int]) -> bool:
-    """Read lines up to the size of a part and move the marks; True when there are more."""
+def _read_batch(logs_dir: Path, rows: Rows, marks: dict[str, int]) -> bool:
+    """Read the lines of one part and advance the marks; True if there are more."""
     for file in log_files(logs_dir):
         name = file.path.name
         for line, end in whole_lines(file, marks):
             if not rows.add(line, file.pid):
-                break  # of a later program, which will read on from here
+                break  # a line of a later program version, which will continue here
             marks[name] = end
             if len(rows) >= _BATCH_LINES:
                 return True
@@ -134,12 +135,12 @@ def _store(folder: Path, manifest: Manifest, rows: Rows, marks: dict[str, int]) 
             writer.add(rows.tables())
         part = writer.finish()
     changed = replace_parts(manifest, [], part)
-    changed = replace(changed, marks=marks, open=_open(folder, manifest, rows))
+    changed = replace(changed, marks=marks, open=_find_open(folder, manifest, rows))
     write_manifest(folder, changed)
     return changed
 
 
-def _open(folder: Path, manifest: Manifest, rows: Rows) -> dict[str, Json]:
+def _find_open(folder: Path, manifest: Manifest, rows: Rows) -> dict[str, Json]:
     """The traces whose last line is in no part yet."""
     ended = {values["trace_id"] for values in rows.values["traces"]}
     found = {
@@ -154,7 +155,7 @@ def _open(folder: Path, manifest: Manifest, rows: Rows) -> dict[str, Json]:
 
 
 def _find_ended(folder: Path, manifest: Manifest, trace_ids: set[str]) -> set[str]:
-    """Those of the traces that ended in a part: a call nobody waited for may write afterwards."""
+    """The given traces whose last line is in a part; abandoned calls may write lines after it."""
     import pyarrow.parquet as pq
 
     found: set[str] = set()
@@ -198,8 +199,8 @@ def _merge(folder: Path, manifest: Manifest, group: list[Part]) -> Manifest:
 
 
 def drop_old(logs_dir: Path, keep: TraceRetention, now: datetime | None = None) -> Json:
-    """Remove what is older or more than is kept: rows, the oldest parts, and logs that are wholly
-    in the store; what was removed: `rows`, `bytes`, `logs`.
+    """Apply the retention limits: remove old rows, the oldest parts, and old logs that are wholly
+    in the store. Returns how much was removed: `rows`, `bytes`, `logs`.
 
     Raises BusyError, StorageError `read_only`.
     """
@@ -210,7 +211,7 @@ def drop_old(logs_dir: Path, keep: TraceRetention, now: datetime | None = None) 
         before = manifest = read_manifest(folder)
         for part in manifest.parts:
             if datetime.fromisoformat(part.first) < oldest:
-                manifest = replace_parts(manifest, [part], _without(folder, part, oldest))
+                manifest = replace_parts(manifest, [part], _drop_rows(folder, part, oldest))
         for part in sorted(manifest.parts, key=lambda part: part.last):
             if manifest.bytes > keep.max_bytes:
                 manifest = replace_parts(manifest, [part], None)
@@ -225,8 +226,8 @@ def drop_old(logs_dir: Path, keep: TraceRetention, now: datetime | None = None) 
     return {"rows": rows[0] - rows[1], "bytes": before.bytes - manifest.bytes, "logs": logs}
 
 
-def _without(folder: Path, part: Part, oldest: datetime) -> Part | None:
-    """The part without its rows before that time."""
+def _drop_rows(folder: Path, part: Part, oldest: datetime) -> Part | None:
+    """A copy of the part without the rows before `oldest`; None if none is left."""
     import pyarrow.compute as pc
 
     if datetime.fromisoformat(part.last) < oldest:

@@ -22,7 +22,7 @@ _SUMS = ("retries", "input_tokens", "output_tokens")
 
 def measure(logs_dir: Path, where: TraceFilter) -> Json:
     """Figures over the selected traces: `kinds` (count, failures, latency), `stages`, `caches`,
-    `model_calls`, `last_24h`. `warnings` say what could not be read.
+    `model_calls`, `last_24h`; and `warnings` about files that could not be read.
     """
     with open_tables(logs_dir) as tables:
         choose(tables, where)
@@ -47,10 +47,10 @@ def measure(logs_dir: Path, where: TraceFilter) -> Json:
         day, warnings = _last_day(tables, where), list(tables.warnings)
     caches = _caches(kinds, stages)
     return {
-        "kinds": [_shares(row) for row in kinds],
-        "stages": [_shares(row) for row in stages],
+        "kinds": [_add_failed_share(row) for row in kinds],
+        "stages": [_add_failed_share(row) for row in stages],
         "caches": caches,
-        "model_calls": [_spread(row) for row in calls],
+        "model_calls": [_name_quantiles(row) for row in calls],
         "last_24h": day,
         "warnings": warnings,
     }
@@ -61,7 +61,7 @@ def _quantiles(column: str) -> str:
 
 
 def _write_condition(where: TraceFilter) -> str:
-    """The condition that selects the rows of these traces; blocks of earlier rows are skipped."""
+    """The SQL that limits a table to these traces; its time condition skips older row groups."""
     if where == TraceFilter():
         return ""
     meant = " SEMI JOIN chosen USING (trace_key)"
@@ -71,7 +71,7 @@ def _write_condition(where: TraceFilter) -> str:
 
 
 def _caches(kinds: Sequence[Json], stages: Sequence[Json]) -> list[Json]:
-    """Hits and misses by the stage that asks the cache; of whole retrievals, by the question."""
+    """Hits and misses by stage; `retrieval` has those of whole questions."""
     found: dict[str, list[int]] = {}
     asked = [("retrieval", row) for row in kinds if row["trace_type"] == "query"]
     for name, row in (*asked, *((row["stage"], row) for row in stages)):
@@ -91,7 +91,7 @@ def _caches(kinds: Sequence[Json], stages: Sequence[Json]) -> list[Json]:
 
 
 def _last_day(tables: Tables, where: TraceFilter) -> Json:
-    """Traces by type, how many failed, and the sums of the counters of ingestion."""
+    """Numbers of traces and of failed ones by type, and the sums of the ingestion counters."""
     since = datetime.now(UTC) - timedelta(hours=24)
     condition, values = conditions(replace(where, since=since, until=None))
     kinds = tables.select(
@@ -111,14 +111,14 @@ def _last_day(tables: Tables, where: TraceFilter) -> Json:
     }
 
 
-def _shares(row: Mapping[str, Any]) -> Json:
-    """A row with the share that failed, without its cache."""
+def _add_failed_share(row: Mapping[str, Any]) -> Json:
+    """A row with `failed_share` and named quantiles, without its cache figures."""
     kept = {name: value for name, value in row.items() if name not in ("hits", "misses")}
-    return {**_spread(kept), "failed_share": round(row["failed"] / row["count"], 4)}
+    return {**_name_quantiles(kept), "failed_share": round(row["failed"] / row["count"], 4)}
 
 
-def _spread(row: Mapping[str, Any]) -> Json:
-    """A row with its quantiles by name, numbers rounded."""
+def _name_quantiles(row: Mapping[str, Any]) -> Json:
+    """A row with its quantiles by name and rounded numbers."""
     quantiles = row["quantiles"] or [None] * len(_PERCENTILES)
     named = {name: row[name] for name in row if name != "quantiles"}
     named |= dict(zip(_PERCENTILES, quantiles, strict=True))

@@ -1,11 +1,11 @@
-"""The files of the trace store below `traces/`: parts of Parquet files that never change, and the
-manifest that names those that count.
+"""The files of the trace store below `traces/`: parts, which are folders of immutable Parquet
+files, and the manifest that lists the valid parts.
 
     traces/manifest.json                  the parts, and how far each log has been read
     traces/<part>/traces.parquet  spans.parquet  events.parquet  model_calls.parquet
 
-A part is written under another name, read back, and given its own before the manifest names it;
-what the manifest does not name does not exist.
+A part is written under a temporary name, read back and renamed before the manifest lists it; parts
+that the manifest does not list are ignored.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.store import flush_directory, flush_file, read_json, write_json
 
 SCHEMA_VERSION = 1
-# Rows of a row group: lines are read back a few at a time, and a group is unpacked whole.
+# Rows of a row group. Lines are read back a few at a time; each read decompresses a whole group.
 _GROUP_ROWS = 20_000
-# A reader that began before a part was merged reads on in it.
+# Merged parts stay this long for readers that began before.
 _READING_SECONDS = 60.0
 _LOCK_SECONDS = 30.0  # for erasing and gc; a reader does not wait
 
@@ -47,14 +47,14 @@ class Part:
     name: str
     rows: Mapping[str, int]
     bytes: int
-    first: str  # the times of its oldest and newest line
+    first: str  # times of the oldest and newest line
     last: str
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the store holds: `marks` says how many bytes of each log are in it, `open` which traces
-    it knows without their last line, by id: trace_type, started_at, pid.
+    """The content of the store: `marks` has the number of bytes of each log that are in it, `open`
+    the traces whose last line is missing, by id: trace_type, started_at, pid.
     """
 
     parts: tuple[Part, ...] = ()
@@ -68,13 +68,13 @@ class Manifest:
 
 
 def traces_dir(logs_dir: Path) -> Path:
-    """The trace store that belongs to a folder of logs."""
+    """The folder of the trace store for a folder of logs."""
     return logs_dir.parent / "traces"
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a trace store, an empty one where there is none. Raises SchemaVersionError
-    for one that another program wrote.
+    """The manifest of a trace store; an empty one if there is no file. Raises SchemaVersionError
+    for another schema version.
     """
     path = folder / "manifest.json"
     if not path.is_file():
@@ -91,13 +91,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make a manifest count."""
+    """Replace the manifest of a trace store."""
     write_json(folder / "manifest.json", {"schema_version": SCHEMA_VERSION, **asdict(manifest)})
 
 
 def remove_unnamed(folder: Path, manifest: Manifest, seconds: float = _READING_SECONDS) -> None:
-    """Remove the parts that a manifest does not name, and what crashes left; by default only what
-    nobody can still be reading.
+    """Remove the parts that the manifest does not list and leftovers of crashes; by default only
+    those that no reader can still be using.
     """
     named = {part.name for part in manifest.parts}
     before = time.time() - seconds
@@ -108,7 +108,7 @@ def remove_unnamed(folder: Path, manifest: Manifest, seconds: float = _READING_S
 
 @contextmanager
 def changing(folder: Path, owner: str, *, wait: float = _LOCK_SECONDS) -> Iterator[None]:
-    """Change the store with nobody else changing it. Raises BusyError, StorageError `read_only`."""
+    """Holds the store's write lock. Raises BusyError, StorageError `read_only`."""
     with hold_lock(folder / ".lock", owner, "the traces are being compacted", wait=wait):
         yield
 
@@ -117,7 +117,7 @@ def changing(folder: Path, owner: str, *, wait: float = _LOCK_SECONDS) -> Iterat
 
 
 class PartWriter:
-    """A part under way: tables are appended to its files, `finish` gives it its name."""
+    """A part being written: tables are appended to its files; `finish` gives it its final name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -139,7 +139,7 @@ class PartWriter:
                     self._path / f"{name}.parquet",
                     arrow_schema(name),
                     compression="zstd",
-                    # ids are all different, and a dictionary of lines would be the lines
+                    # not for ids and lines, whose values are nearly all different
                     use_dictionary=_find_repeated(name),
                     store_schema=False,
                 )
@@ -156,7 +156,7 @@ class PartWriter:
                 self._times += [bounds["min"], bounds["max"]]
 
     def finish(self) -> Part | None:
-        """The part, read back and under its name; None without rows. Raises IntegrityError."""
+        """The part, verified and renamed; None without rows. Raises IntegrityError."""
         if not self._writers:
             return None
         for writer in self._writers.values():
@@ -186,7 +186,7 @@ class PartWriter:
 
 @contextmanager
 def new_part(folder: Path) -> Iterator[PartWriter]:
-    """A part to write; nothing is left of it where the block raises."""
+    """Yields a part to write; if the block raises, its files are removed."""
     writer = PartWriter(folder)
     try:
         yield writer
@@ -230,13 +230,13 @@ def _find_repeated(name: str) -> list[str]:
 
 
 def _verify(path: Path, name: str, count: int) -> None:
-    """Read a file back and flush it. Raises IntegrityError when it is not what was written."""
+    """Read a file back and flush it. Raises IntegrityError if it is damaged or lacks rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            # reading a column unpacks and checks every page of it
+            # reading a column decompresses and checks all its pages
             column = "line" if name in LINE_TABLES else "trace_id"
             read = sum(batch.num_rows for batch in file.iter_batches(columns=[column]))
     except (OSError, pa.ArrowInvalid) as error:

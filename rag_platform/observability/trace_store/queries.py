@@ -18,7 +18,7 @@ from rag_platform.observability.trace_store.rows import COLUMNS, naive, time_col
 from rag_platform.observability.trace_store.tables import Tables, open_tables, quote
 from rag_platform.storage.store import atomic_path
 
-# Of a summary, in this order; what has no last line yet has the first three.
+# Columns of a summary, in this order; an unfinished trace has only the first three.
 _COLUMNS = (
     "trace_id trace_type started_at status ended_at latency_ms namespace namespaces"
     " strategy_config_id release_id job_id request_id parent_trace_id door client client_version"
@@ -27,7 +27,7 @@ _COLUMNS = (
 ).split()
 _RELATED = 1000  # traces at most
 FORMATS = {"parquet": "FORMAT parquet, COMPRESSION zstd", "jsonl": "FORMAT json"}  # of exports
-# what a line has beside the columns of its table
+# the column with the fields of a line that have no column of their own
 _REST = {"traces": "attrs", "spans": "attrs", "events": "payload"}
 TraceType = Literal["query", "ingestion", "tool", "command", "evaluation"]
 Status = Literal["ok", "error", "running", "unfinished"]
@@ -35,7 +35,7 @@ Status = Literal["ok", "error", "running", "unfinished"]
 
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
-    """Which traces are selected; an empty field does not limit them."""
+    """Conditions on traces; an empty field is no condition."""
 
     kinds: Sequence[str] = ()  # each a TraceType
     namespace: str | None = None
@@ -44,15 +44,15 @@ class TraceFilter:
     until: datetime | None = None
     strategy_config_id: str | None = None
     client: str | None = None  # its name, or its door: cli, mcp, web
-    words: str | None = None  # each stands in the question
+    words: str | None = None  # all must occur in the question
     min_latency_ms: float | None = None
     max_latency_ms: float | None = None
     min_confidence: float | None = None
     max_confidence: float | None = None
     job_id: str | None = None
-    # questions of users alone: those of evaluations name the release they ask
+    # only users' questions; those of evaluations name a release
     published: bool = False
-    # of which the asker may see some; None: all. A trace of several needs all of them
+    # the namespaces that the caller may see; None: all. All of a trace's must be among them
     visible: frozenset[str] | None = None
 
 
@@ -63,8 +63,8 @@ def list_traces(
     limit: int = 20,
     after: tuple[datetime, str] | None = None,
 ) -> tuple[list[Json], tuple[str, ...]]:
-    """(at most `limit` summaries, newest first, that come `after` a (started_at, trace_id), what
-    could not be read).
+    """(at most `limit` summaries, newest first, that follow `after`, a (started_at, trace_id);
+    warnings about unreadable lines).
 
     A trace without its last line is `running` while its process lives, else `unfinished`. An absent
     folder has no traces.
@@ -85,8 +85,8 @@ def list_traces(
 
 
 def list_related(logs_dir: Path, envelope: Json, visible: frozenset[str] | None) -> Json:
-    """Summaries of the traces that a trace belongs to: `parent`, `children`, `job` (the others of
-    its job), oldest first.
+    """Summaries of related traces, oldest first: `parent`, `children`, and `job`, the others of its
+    job.
     """
     links, own = envelope.get("links") or {}, envelope["trace_id"]
     parent, job = links.get("parent_trace_id"), links.get("job_id")
@@ -109,9 +109,7 @@ def list_related(logs_dir: Path, envelope: Json, visible: frozenset[str] | None)
 def _list_open(
     tables: Tables, where: TraceFilter, after: tuple[datetime, str] | None
 ) -> list[Json]:
-    """The traces without a last line that the filter lets through; nothing but their type, time and
-    process is known.
-    """
+    """The unfinished traces that match the filter; only their type, time and process are known."""
     if not _only_open_facts(where):
         return []
     found = []
@@ -130,7 +128,7 @@ def _list_open(
 
 
 def _only_open_facts(where: TraceFilter) -> bool:
-    """True where the filter asks for nothing that only a last line tells."""
+    """True if all conditions are on fields that unfinished traces have."""
     return replace(where, kinds=(), statuses=(), since=None, until=None) == TraceFilter()
 
 
@@ -172,7 +170,7 @@ def conditions(where: TraceFilter) -> tuple[str, list[Any]]:
 
 
 def _summary(row: Json) -> Json:
-    """A row for callers: times as text, what is JSON as such."""
+    """A row for callers, with times as text and JSON columns parsed."""
     made = {name: row.get(name) for name in _COLUMNS}
     for name in ("started_at", "ended_at"):
         made[name] = time_text(row[name]) if row.get(name) is not None else None
@@ -195,7 +193,7 @@ def choose(tables: Tables, where: TraceFilter) -> None:
 
 
 def open_status(pid: int) -> str:
-    """The status of a trace without its last line, by the process that writes it."""
+    """The status of an unfinished trace, by whether its process is alive."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -206,7 +204,7 @@ def open_status(pid: int) -> str:
 
 
 def time_text(time: datetime) -> str:
-    """A time of the tables as traces write it."""
+    """A time of the tables in the format of traces."""
     return f"{time.isoformat(timespec='milliseconds')}Z"
 
 

@@ -25,7 +25,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "ended_at": _TIME,
         "latency_ms": _FLOAT,
         "namespace": _TEXT,
-        "namespaces": _TEXTS,  # all that were asked, where a question went to several
+        "namespaces": _TEXTS,  # all namespaces of a question to several
         **dict.fromkeys(
             "strategy_config_id release_id job_id request_id parent_trace_id door client"
             " client_version client_level tool token_id question query_hash state".split(),
@@ -40,7 +40,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "error_message": _TEXT,
         "error_count": _INT,
         "pid": _INT,
-        "asked_release_id": _TEXT,  # that the caller named; a user's question names none
+        "asked_release_id": _TEXT,  # the release that the caller named; users' questions name none
         "stages": _TEXT,  # JSON: milliseconds by stage
         "counters": _TEXT,  # JSON
         "line": _TEXT,
@@ -58,7 +58,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "cache_hit": _INT,
         "cache_miss": _INT,
     },
-    # also what an evaluation says of a trace, and the lines of the program's log that name one
+    # also evaluations of traces, and the program's log lines that name one
     "events": {
         "trace_key": _INT,
         **dict.fromkeys("trace_id trace_type event_id span_id kind".split(), _TEXT),
@@ -86,19 +86,19 @@ Values = dict[str, Any]
 
 
 class Rows:
-    """Rows of every table, made of lines."""
+    """The rows of all tables, parsed from log lines."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[Values]] = {name: [] for name in COLUMNS}
-        self.started: dict[str, Json] = {}  # traces whose last line is not among these
+        self.started: dict[str, Json] = {}  # traces with a line other than their last
 
     def __len__(self) -> int:
         return sum(len(self.values[name]) for name in LINE_TABLES)
 
     def add(self, line: bytes, pid: int) -> bool:
-        """Take a line of a process's log; False for one of a schema that is not known here.
+        """Add a line of a process's log; False for a line of a later schema version.
 
-        Lines of no trace and torn ones have no row.
+        Incomplete lines and lines without a trace make no row.
         """
         try:
             record = orjson.loads(line)
@@ -126,12 +126,12 @@ class Rows:
             self.started.setdefault(record["trace_id"], {**start, "pid": pid})
 
     def open_traces(self) -> dict[str, Json]:
-        """The traces that were begun and not ended in these lines, by id."""
+        """The traces without their last line among these lines, by id."""
         ended = {values["trace_id"] for values in self.values["traces"]}
         return {key: value for key, value in self.started.items() if key not in ended}
 
     def tables(self, names: Collection[str] = ()) -> dict[str, Any]:
-        """The rows as Arrow tables, those of the names or all."""
+        """The rows as Arrow tables: those in `names`, or all."""
         return {
             name: make_table(name, values)
             for name, values in self.values.items()
@@ -140,7 +140,7 @@ class Rows:
 
 
 def make_table(name: str, values: Iterable[Values]) -> Any:
-    """Rows of one table in Arrow's form."""
+    """Rows of one table as an Arrow table."""
     import pyarrow as pa
 
     rows = list(values)
@@ -148,7 +148,7 @@ def make_table(name: str, values: Iterable[Values]) -> Any:
     for column, kind in COLUMNS[name].items():
         cells = [row.get(column) for row in rows]
         if kind == _TIME:
-            # the strings are read all at once; a zone that is known can then be left out
+            # parsing all strings at once is fast; the zone is UTC and can then be dropped
             zoned = pa.array(cells, pa.string()).cast(pa.timestamp("ms", "UTC"))
             arrays.append(zoned.cast(pa.timestamp("ms")))
         else:
@@ -164,12 +164,12 @@ def arrow_schema(name: str) -> Any:
 
 
 def time_column(name: str) -> str:
-    """The column of a table that says how old a row is."""
+    """The name of a table's time column."""
     return "started_at" if "started_at" in COLUMNS[name] else "ts"
 
 
 def naive(time: datetime) -> datetime:
-    """A time as the tables have it."""
+    """A time in UTC without its zone, as in the tables."""
     return time.astimezone(UTC).replace(tzinfo=None)
 
 
@@ -190,7 +190,7 @@ def _arrow(kind: str) -> Any:
 
 
 def trace_facts(record: Json) -> Values:
-    """What lists say of a trace beside its times and figures, from its last line or envelope."""
+    """The descriptive columns of a trace, from its last line or envelope."""
     attrs, links = record.get("attrs") or {}, record.get("links") or {}
     client, flags = record.get("client") or {}, attrs.get("flags") or {}
     return {
@@ -244,7 +244,7 @@ def _trace(record: Json) -> tuple[str, Values]:
 
 
 def _cache(figures: Json) -> tuple[int | None, int | None]:
-    """How often a cache had what was wanted, and had not; None where none was asked."""
+    """(hits, misses) of a cache; None if none was asked."""
     found, missed = figures.get("cache_hit"), figures.get("cache_miss")
     if isinstance(found, bool):
         return int(found), int(not found)
@@ -313,7 +313,7 @@ def _key(trace_id: str) -> int:
 
 
 def _time(text: str) -> str:
-    """A time in the one form that Arrow reads, whatever its offset was written like."""
+    """A time with any offset, in the only format that Arrow parses."""
     if text.endswith("Z"):
         return text
     return datetime.fromisoformat(text).isoformat(timespec="milliseconds").replace("+00:00", "Z")

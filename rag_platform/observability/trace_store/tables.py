@@ -1,4 +1,4 @@
-"""The traces as tables for DuckDB: what is compacted, and what the logs have beyond it.
+"""The traces as DuckDB tables: the compacted ones, and newer lines of the logs.
 
     with open_tables(store.logs_dir) as tables:
         rows = tables.select("SELECT trace_id FROM traces WHERE latency_ms > ?", [500])
@@ -24,7 +24,7 @@ from rag_platform.observability.trace_store import compaction
 from rag_platform.observability.trace_store.parts import Manifest, Part, read_manifest, traces_dir
 from rag_platform.observability.trace_store.rows import LINE_TABLES, Rows, make_table, naive
 
-# Reading compacts first when the logs are so far ahead; parsing as much takes about 50 ms a time.
+# Bytes of new lines from which readers compact first; parsing this much takes about 50 ms.
 _COMPACT_FROM = 1 << 20
 _ATTEMPTS = 3  # a part may be merged into another between reading the manifest and opening it
 _THREADS = 2
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """An open connection with the tables as views; `warnings` say what could not be read."""
+    """An open connection with the tables as views, and `warnings` about unreadable lines."""
 
     connection: Any
     warnings: tuple[str, ...] = ()
@@ -50,10 +50,11 @@ class Tables:
 def open_tables(
     logs_dir: Path, since: datetime | None = None, names: Collection[str] = ()
 ) -> Iterator[Tables]:
-    """The traces that belong to a folder of logs; with `since` what is wholly older may be missing,
-    with `names` there are no other tables.
+    """The tables for a folder of logs, all or those in `names`; with `since`, older rows may be
+    missing.
 
-    Compacts first where the logs are far ahead and can be written. Raises SchemaVersionError.
+    Compacts first if the logs have many new lines and the store is writable. Raises
+    SchemaVersionError.
     """
     _catch_up(logs_dir)
 
@@ -73,8 +74,8 @@ def find_lines(
     values: Sequence[Any] = (),
     tables: Sequence[str] = LINE_TABLES,
 ) -> Iterator[tuple[bytes | str, int | None]]:
-    """(line, the process that wrote it) of two kinds: compacted lines for which an SQL condition
-    holds in one of the tables, with None for the process; and lines of the logs that contain the
+    """(line, id of the process that wrote it): first the compacted lines that meet an SQL condition
+    in one of the tables, with None for the process, then new lines of the logs that contain the
     `needle`.
     """
 
@@ -91,7 +92,7 @@ def find_lines(
 
 
 def _read_parts(logs_dir: Path, read: Callable[[Manifest], R]) -> R:
-    """What is read of the parts that count; once more where they change meanwhile."""
+    """The result of `read` for the current parts; repeated if a part disappears meanwhile."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):
             return read(read_manifest(traces_dir(logs_dir)))
@@ -127,7 +128,7 @@ def _catch_up(logs_dir: Path) -> None:
         file.size - compaction.mark_of(file, marks) for file in compaction.log_files(logs_dir)
     )
     if ahead > _COMPACT_FROM:
-        # somebody else does it, or nobody can: then the logs themselves are read
+        # if another process compacts, or nobody can, the logs are read instead
         with suppress(BusyError, StorageError, OSError):
             compaction.compact(logs_dir, wait=0)
 
@@ -148,12 +149,12 @@ def _read_tail(logs_dir: Path, manifest: Manifest) -> tuple[Rows, tuple[str, ...
 
 @functools.lru_cache(maxsize=1)
 def _database(pid: int) -> Any:
-    """The process's empty database, which costs 30 ms to make; each reader has a connection with
-    views of its own.
+    """The process's empty database, which takes 30 ms to create; each reader has its own connection
+    with its own views.
     """
     import duckdb
 
-    # nothing is fetched from anywhere
+    # nothing is downloaded
     offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
     return duckdb.connect(":memory:", config={"threads": _THREADS, **offline})
 
@@ -176,16 +177,12 @@ def _connect(
         {"trace_id": trace_id, **value}
         for trace_id, value in {**rows.open_traces(), **manifest.open}.items()
     ]
-    connection.register("begun", _begun(begun))
+    columns = ("trace_id", "trace_type", "started_at", "pid")
+    connection.register("begun", make_table("traces", begun).select(columns))
     connection.execute(
         "CREATE TEMP VIEW open_traces AS SELECT * FROM begun ANTI JOIN traces USING (trace_id)"
     )
     return connection
-
-
-def _begun(values: list[Json]) -> Any:
-    names = ("trace_id", "trace_type", "started_at", "pid")
-    return make_table("traces", values).select(names)
 
 
 def _require_present(folder: Path, parts: Sequence[Part]) -> None:
@@ -195,5 +192,5 @@ def _require_present(folder: Path, parts: Sequence[Part]) -> None:
 
 
 def quote(path: Path) -> str:
-    """A path as a text of SQL."""
+    """A path as an SQL string."""
     return "'" + str(path).replace("'", "''") + "'"
