@@ -20,5 +20,5 @@ def test_runs_start_no_process_of_their_own() -> None:
 @pytest.mark.parametrize("page", ["architecture.md", "cluster.md"])
 def test_dagsters_storage_is_told_with_its_driver(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
-    told = re.findall(r"(?:postgres_url: \"|put `)(\S+?)://", text)
+    told = re.findall(r"(?:postgres_url: \"|PostgreSQL: `)(\S+?)://", text)
     assert told and set(told) == {"postgresql+psycopg2"}  # SQLAlchemy's own choice is another
