@@ -1,7 +1,7 @@
 """Citations: checks an answer's text against the evidence.
 
-A mark [n] outside code means evidence[n-1]. Marks without a passage, links and pictures that are
-not in the evidence, and active markup are removed, whatever the model was told.
+A mark [n] outside code cites evidence[n-1]. Marks without a passage, links and pictures that are
+not in the evidence, and active markup are always removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans, fence_body
 from rag_platform.text.passages import units
 
-LEFT_OUT = " …"  # behind a quoted introduction of what is not quoted
+LEFT_OUT = " …"  # follows a quoted introduction whose continuation is not quoted
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
 _MARKS = re.compile(r"(?:\s*(?<!\\)\[\d{1,3}\])+")
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]
@@ -57,12 +57,12 @@ class Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """The marks that a claim of an answer carries, and whether what they cite supports it."""
+    """The marks of a claim, and whether the passages that they cite support it."""
 
     marks: tuple[int, ...]
     supported: bool
     sentence: str = ""
-    reason: str = ""  # why not
+    reason: str = ""  # why it is not supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class Cited:
 
     text: str
     citations: tuple[Citation, ...]
-    warnings: tuple[str, ...] = ()  # of what was removed, added or is not supported
+    warnings: tuple[str, ...] = ()  # what was removed, added or is unsupported
     unsupported: tuple[Unsupported, ...] = ()
     numbers: tuple[int, ...] = ()  # of the cited passages in the evidence, in citation order
-    agreement: float = 1.0  # mean over the sentences that can be checked, 0 to 1
+    agreement: float = 1.0  # mean over the claims that can be checked, 0 to 1
 
 
 # --- checking an answer -------------------------------------------------------------------------
@@ -83,18 +83,18 @@ class Cited:
 def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
     """The answer with its marks checked, its citations with spans, and its unsupported sentences.
 
-    Marks that point nowhere and foreign links, pictures and active markup are removed; a sentence
-    without a mark gets that of the passage which clearly supports it. `warnings` tells of each.
-    `Citation.spans` are slices of the citation's text: quoted sentences, else the unit nearest to
-    the sentence.
+    Marks without a passage and foreign links, pictures and active markup are removed; a sentence
+    without a mark gets the mark of a passage that clearly supports it. `warnings` reports each
+    change. `Citation.spans` are [start, end) in the citation's text: of the quoted sentence, else
+    of the unit that best matches it.
     """
-    text, nowhere = _normalise_marks(text, len(evidence))
+    text, dangling = _normalise_marks(text, len(evidence))
     text, warnings = remove_foreign_links(text, evidence)
-    if nowhere:
-        shown = ", ".join(f"[{number}]" for number in nowhere)
+    if dangling:
+        shown = ", ".join(f"[{number}]" for number in dangling)
         warnings.append(
-            f"the answer's mark{'s' if len(nowhere) > 1 else ''} {shown} pointed at no passage and"
-            f" {_was(nowhere)} removed"
+            f"the answer's mark{'s' if len(dangling) > 1 else ''} {shown} pointed at no passage and"
+            f" {_was(dangling)} removed"
         )
     claims = _find_claims(text)
     _share_marks(claims, evidence)
@@ -135,7 +135,7 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
 
 
 def check_claims(text: str, cited: Sequence[Hit]) -> list[ClaimCheck]:
-    """The claims of a finished answer that say something, its mark [n] pointing at cited[n-1]."""
+    """The claims of a finished answer that can be checked; its mark [n] cites cited[n-1]."""
     checks = [(claim, _check_claim(claim, cited)) for claim in _find_claims(text)]
     return [
         ClaimCheck(tuple(claim.marks), not reason, claim.text, reason)
@@ -145,8 +145,8 @@ def check_claims(text: str, cited: Sequence[Hit]) -> list[ClaimCheck]:
 
 
 def clean_part(text: str, evidence: Sequence[Hit]) -> str:
-    """Part of an answer that is still being written, without what `check_answer` would remove; its
-    marks keep the numbers of the evidence.
+    """Part of a streamed answer, without what `check_answer` would remove; its marks keep their
+    numbers.
     """
     return remove_foreign_links(_normalise_marks(text, len(evidence))[0], evidence)[0]
 
@@ -155,8 +155,8 @@ def remove_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list[
     """The text without links, pictures and active markup that are not in the evidence, and a
     warning when there were any.
 
-    A link keeps its words, a picture its description. Code stays as it is: nothing in it is
-    followed.
+    A link keeps its words, a picture its description. Code is unchanged, as nothing in it is a
+    link.
     """
     assets = [f"asset://{asset}" for hit in evidence for asset in hit.asset_ids]
     return remove_foreign_markup(text, "\n".join(hit.chunk_text for hit in evidence), assets)
@@ -165,7 +165,7 @@ def remove_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list[
 def remove_foreign_markup(
     text: str, source: str, allowed: Sequence[str] = ()
 ) -> tuple[str, list[str]]:
-    """As `remove_foreign_links`, against one source text and targets that are allowed besides."""
+    """Like `remove_foreign_links`, for links in one source text and the targets `allowed`."""
     removed: list[str] = []
 
     @cache
@@ -204,20 +204,20 @@ def remove_foreign_markup(
 
 
 def _normalise_marks(text: str, available: int) -> tuple[str, list[int]]:
-    """(the text with every mark written [n], without those outside of 1 to `available`; the numbers
-    of these).
+    """(the text with every mark as [n], without marks that are not within 1 to `available`; the
+    numbers of the removed marks).
     """
-    nowhere: dict[int, None] = {}
+    dangling: dict[int, None] = {}
 
     def mark(match: re.Match[str]) -> str:
         numbers = dict.fromkeys(int(number) for number in re.findall(r"\d+", match[1]))
-        nowhere.update({n: None for n in numbers if not 1 <= n <= available})
-        return "".join(f"[{n}]" for n in numbers if n not in nowhere)
+        dangling.update({n: None for n in numbers if not 1 <= n <= available})
+        return "".join(f"[{n}]" for n in numbers if n not in dangling)
 
     text = _outside_code(text, lambda prose: _LOOSE_MARK.sub(mark, prose))
-    if nowhere:
+    if dangling:
         text = re.sub(r"[ \t]+(?=[.。,，;；\n]|\Z)", "", text)
-    return text, list(nowhere)
+    return text, list(dangling)
 
 
 @dataclass(slots=True)
@@ -225,14 +225,14 @@ class _Claim:
     """A sentence, list item, row or code block of an answer, and the marks in it or after it."""
 
     kind: str
-    end: int  # where a mark of its own would go
+    end: int  # the position at which a mark would be inserted
     text: str
     marks: list[int]
 
 
 def _find_claims(text: str) -> list[_Claim]:
-    """The claims of an answer in order. Marks at the beginning of one, or alone in a paragraph,
-    belong to the claim before them.
+    """The claims of an answer in order. Marks at the start of a sentence or item, or alone in a
+    paragraph, belong to the claim before them.
     """
     found: list[_Claim] = []
     for unit in units(text):
@@ -250,7 +250,7 @@ def _find_claims(text: str) -> list[_Claim]:
 
 
 def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
-    """Give marks to the claims they follow: to all rows of a table or items of a list, else to the
+    """Give marks to the claims before them: to all rows of a table or items of a list, else to the
     last sentence.
     """
     last = claims[-1]
@@ -262,8 +262,8 @@ def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
 
 
 def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
-    """Give the marks behind a run of sentences to each sentence that the cited text holds word by
-    word. Code between them, which a quote may indent otherwise, ends no run.
+    """Give the marks after a run of sentences to each of them that the cited text contains
+    verbatim. Code within the run does not end it, as a quote may have another indentation.
     """
     marks: list[int] = []
     for claim in reversed(claims):
@@ -276,8 +276,8 @@ def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
 def _cite_sources(
     text: str, claims: Sequence[_Claim], evidence: Sequence[Hit], warnings: list[str]
 ) -> str:
-    """The text, and its claims, with a mark for each claim that has none and clearly rests on one
-    passage.
+    """The text with a mark added to each claim that has none and is clearly supported by one
+    passage; changes `claims` and `warnings` accordingly.
     """
     added: list[_Claim] = []
     for claim in claims:
@@ -298,8 +298,8 @@ def _cite_sources(
 
 
 def _check_claim(claim: _Claim, evidence: Sequence[Hit]) -> tuple[float | None, str]:
-    """(how far the cited passages agree with a claim, 0 to 1, None where there is nothing to check;
-    why they do not support it, empty where they do).
+    """(how far the cited passages agree with a claim, 0 to 1, or None if it cannot be checked; why
+    they do not support it, empty if they do).
     """
     cited = [evidence[number - 1] for number in claim.marks]
     if any(is_quoted(claim.text, hit.chunk_text) for hit in cited):
@@ -330,8 +330,8 @@ def _find_source(sentence: str, evidence: Sequence[Hit]) -> int | None:
 
 
 def find_cited(answer: str, available: int) -> list[int]:
-    """The distinct n of the [n] marks within 1 to `available`, in order of appearance; brackets in
-    code are none.
+    """The distinct numbers of the marks [n] outside code, within 1 to `available`, in order of
+    appearance.
     """
     return list(dict.fromkeys(n for n in _find_marks(answer) if 1 <= n <= available))
 
@@ -352,7 +352,7 @@ def strip_marks(answer: str) -> str:
 
 
 def escape_marks(quote: str) -> str:
-    """A quote whose own [n] cannot be taken for marks; Markdown shows it as it was."""
+    """The quote with its own [n] escaped, so that they are no marks; Markdown shows them as is."""
     return _outside_code(quote, lambda prose: re.sub(r"(?<!\\)\[(\d{1,3})\]", r"\\[\1\\]", prose))
 
 
@@ -381,12 +381,12 @@ def make_citation(number: int, hit: Hit) -> Citation:
 
 
 def shorten(text: str, most: int) -> str:
-    """The text on one line of at most that many characters, cut between words."""
+    """The text on one line of at most `most` characters, cut between words."""
     flat = " ".join(text.split())
     if len(flat) <= most:
         return flat
     shown = flat[: most - 1]
-    if shown[-1:].isascii() and flat[most - 1] != " ":  # not in the middle of a word
+    if shown[-1:].isascii() and flat[most - 1] != " ":  # the cut splits a word
         shown = shown.rpartition(" ")[0] or shown
     return shown.rstrip() + "…"
 
@@ -400,7 +400,7 @@ def _was(items: Sequence[object]) -> str:
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
-    """The text with its prose changed and its code left alone."""
+    """The text with `change` applied to everything but code."""
     return "".join(part if is_code else change(part) for part, is_code in _parts(text))
 
 
@@ -415,7 +415,7 @@ def _find_marks(text: str) -> list[int]:
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    """The text in parts, each with whether it is code."""
+    """The consecutive parts of the text, each with whether it is code."""
     end = 0
     for start, stop in code_spans(text):
         yield text[end:start], False

@@ -44,19 +44,16 @@ _STATEMENTS = {
 def list_passages(
     kind: str, language: str, passages: Sequence[tuple[Hit, str]], reason: str = ""
 ) -> tuple[str, tuple[Citation, ...]]:
-    """A plain statement in the question's language (Chinese or English) and the closest passages,
-    with their citations; `kind` is nothing, nothing_found, no_answer,
-    failed or unreachable.
+    """(a statement in Chinese or English and the closest passages as Markdown, their citations).
 
-    A passage comes with its sentence that is nearest to the question; where that is empty, its
-    beginning is shown.
+    `kind` is a key of `_STATEMENTS`. Each passage comes with its sentence nearest to the question;
+    where that is empty, its beginning is shown.
     """
     lines = [_STATEMENTS[kind][1 if language == "zh" else 0].format(reason=reason)]
-    shown = list(enumerate(passages, 1))
-    if shown:
+    if passages:
         lines.append("")
     cited: list[Citation] = []
-    for n, (hit, sentence) in shown:
+    for n, (hit, sentence) in enumerate(passages, 1):
         at = hit.chunk_text.find(sentence) if sentence else -1
         spans = ((at, at + len(sentence)),) if at >= 0 else ()
         cited.append(narrow(dataclasses.replace(make_citation(n, hit), spans=spans)))
@@ -69,5 +66,5 @@ def list_passages(
 
 
 def mark_closest(text: str, language: str) -> str:
-    """The quotes with a statement before them that they may not be the answer."""
+    """The quotes, preceded by a statement that they may not be the answer."""
     return f"{_STATEMENTS['closest'][1 if language == 'zh' else 0]}\n\n{text}"

@@ -1,7 +1,8 @@
-"""The stage `generate`: an answer with checked citations, or what is shown where there is none.
+"""The stage `generate`: an answer with checked citations, or a statement with the closest passages.
 
-The answerer of the strategy writes it. Where that fails or is given up under load, the question is
-answered by quotes; where nothing answers it, by a plain statement and the closest passages.
+The strategy's answerer writes the answer. Where that fails or is skipped under load, the extractive
+answerer quotes the passages instead. Where no passage answers the question, the result is a plain
+statement and the closest passages.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from rag_platform.retrieval.namespace_search import Found
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text with its citations; one that only shows the closest passages, or that nothing was
-    found, has `answered` False.
+    """The text with its citations. `answered` is False where it only lists the closest passages or
+    states that nothing was found.
     """
 
     text: str = ""
@@ -47,11 +48,10 @@ class Answer:
     model_id: str = ""
     llm_provider_id: str = ""
     usage: Json = field(default_factory=dict)
-    degraded: bool = False  # something was given up on the way
+    degraded: bool = False  # made by a fallback; not cached
 
     @property
     def answered(self) -> bool:
-        """True where the question is answered."""
         return self.state == "answered"
 
 
@@ -62,15 +62,15 @@ def compose(
     context: list[Hit],
     deadline: Deadline,
     span: tracing.Span,
-    sure: float,
+    probability: float,
 ) -> Answer:
-    """The answer from the context, by the strategy's answerer or its fallbacks; `sure` is the
-    probability that the hits hold it.
+    """The answer from the context, by the strategy's answerer or its fallbacks; `probability` is
+    that of the hits containing the answer.
     """
-    composer = _Composer(found[0], sure, context, _find_embedder(q, found[0]))
-    written, degraded = _ask_answerer(q, composer, deadline, span)
+    composer = _Composer(found[0], probability, context, _find_embedder(q, found[0]))
+    written, degraded = _run_answerer(q, composer, deadline, span)
     if degraded:
-        with faults.Attempt("stage.generation"):  # else the passages are listed
+        with faults.Attempt("stage.generation"):  # on failure the passages are listed below
             written = composer.run(Extractive(), "quoting", deadline)
     if written.text:
         return dataclasses.replace(written, degraded=degraded)
@@ -104,22 +104,21 @@ def compose(
     return dataclasses.replace(written, text="", citations=(), degraded=True)
 
 
-def _ask_answerer(
+def _run_answerer(
     q: Question, composer: _Composer, deadline: Deadline, span: tracing.Span
 ) -> tuple[Answer, bool]:
-    """(what the strategy's answerer makes of the context; whether it failed or was given up)."""
+    """(the answer of the strategy's answerer, whether it failed or was skipped under load)."""
     relay = _Relay(q.on_text, deadline)
     warning = "the answer could not be written (%s); what was found is quoted instead"
     try:
         with q.attempt("generation", warning, span=span):
             if not composer.context:
-                return Answer(confidence=composer.sure), False
+                return Answer(confidence=composer.probability), False
             built = q.library.models.answerer(composer.first.strategy)
             answerer = built.instance
             if isinstance(answerer, Extractive):
-                answerer = dataclasses.replace(
-                    answerer, nearness=_measure_nearness(q, composer.first)
-                )
+                nearness = _make_nearness(q, composer.first, composer.embed)
+                answerer = dataclasses.replace(answerer, nearness=nearness)
             span.provider.update(built.span)
             if limits.MODEL in q.shed and built.traits.uses_llm:
                 q.flags["load_shed"] = [*q.flags.get("load_shed", ()), limits.MODEL]
@@ -138,9 +137,7 @@ def _ask_answerer(
 
 
 def _find_embedder(q: Question, found: Found) -> Embed | None:
-    """The embedder of the search. None without one, where it runs on another machine, and under
-    load.
-    """
+    """The embedder of the search; None without one, where it is remote, and under load."""
     config = found.strategy.embedding
     searched = found.mode in ("dense", "hybrid")
     if not searched or q.shed or traits("embedder", config.provider).remote:
@@ -148,30 +145,30 @@ def _find_embedder(q: Question, found: Found) -> Embed | None:
     return partial(q.library.models.embed, config)
 
 
-def _measure_nearness(q: Question, found: Found) -> Nearness | None:
-    """The similarity of texts with the question and its phrasings, by the embedder of the search;
-    None where that is not to be asked.
+def _make_nearness(q: Question, found: Found, embed: Embed | None) -> Nearness | None:
+    """A function that returns for each text its cosine with the question or its nearest phrasing;
+    None without an embedder.
     """
-    query, config, embed = found.query, found.strategy.embedding, _find_embedder(q, found)
+    query, config = found.query, found.strategy.embedding
     if embed is None:
         return None
 
     def measure(texts: Sequence[str]) -> list[float]:
         phrasings = [analysis.reword(query, text, found.strategy.query) for text in query.rewrites]
-        asked = [item.dense_text for item in (query, *phrasings)]
-        vectors, _ = q.library.models.query_vectors(config, asked)
-        near = embed(texts) @ np.stack(vectors).T
-        return [float(row.max()) for row in near]
+        queries = [item.dense_text for item in (query, *phrasings)]
+        vectors, _ = q.library.models.query_vectors(config, queries)
+        cosines = embed(texts) @ np.stack(vectors).T
+        return [float(row.max()) for row in cosines]
 
     return measure
 
 
 @dataclass(frozen=True, slots=True)
 class _Composer:
-    """Makes an answer of the context with an answerer, checks it and weighs how sure it is."""
+    """Runs an answerer over the context, checks what it wrote and decides the answer's state."""
 
     first: Found
-    sure: float  # the probability that the hits hold the answer
+    probability: float  # that the hits contain the answer
     context: list[Hit]
     embed: Embed | None
 
@@ -182,7 +179,7 @@ class _Composer:
         deadline: Deadline,
         on_text: OnText | None = None,
     ) -> Answer:
-        """What the answerer makes of the context, within its time. Raises what it raises."""
+        """The checked answer, within the answerer's timeout. Raises what the answerer raises."""
         return limits.within(
             self.first.strategy.answerer.timeout_ms / 1000,
             stage,
@@ -194,28 +191,29 @@ class _Composer:
 
     def _compose(self, answerer: Answerer, on_text: OnText | None) -> Answer:
         query, config = self.first.query, self.first.strategy.answerer
-        reads = traits_of(answerer).uses_llm  # it has read the passages, and may refuse itself
+        reads = traits_of(answerer).uses_llm  # it judges the passages itself, and may refuse
         decide = partial(
             states.decide, phrased=bool(query.rewrites), least=config.min_confidence, reads=reads
         )
-        if not reads and decide(self.sure) == "nothing_found":
-            return Answer(confidence=round(self.sure, 3))  # what it would quote is not shown
+        if not reads and decide(self.probability) == "nothing_found":
+            return Answer(confidence=round(self.probability, 3))  # its quotes would not be shown
         written = answerer.answer(query, self.context, on_text=on_text)
         checked = citations.check_answer(written.text, self.context)
-        sure, warnings = round(self.sure * checked.agreement, 3), written.warnings
+        confidence, warnings = round(self.probability * checked.agreement, 3), written.warnings
         doubts = () if reads else find_doubts(query, written.text, self.context, self.embed)
         if doubts:
-            sure, warnings = states.hedge(sure, phrased=bool(query.rewrites)), warnings + doubts
-        state = decide(sure)
-        made = Answer(
-            confidence=sure,
+            confidence = states.hedge(confidence, phrased=bool(query.rewrites))
+            warnings += doubts
+        state = decide(confidence)
+        answer = Answer(
+            confidence=confidence,
             state=state,
             warnings=warnings,
             prompt_profile_id=written.prompt_profile_id,
         )
         if (completion := written.completion) is not None:
-            made = dataclasses.replace(
-                made,
+            answer = dataclasses.replace(
+                answer,
                 model_id=completion.model,
                 llm_provider_id=f"llm.{completion.provider}",
                 usage=completion.usage,
@@ -223,23 +221,26 @@ class _Composer:
         text = written.text.strip()
         if text and checked.numbers and (state == "answered" or (state == "closest" and not reads)):
             unsupported = checked.unsupported if config.flag_unsupported else ()
-            is_answer = state == "answered"
             return dataclasses.replace(
-                made,
-                text=checked.text if is_answer else mark_closest(checked.text, query.language),
+                answer,
+                text=checked.text
+                if answer.answered
+                else mark_closest(checked.text, query.language),
                 citations=tuple(map(narrow, checked.citations)),
                 warnings=(*warnings, *checked.warnings),
                 unsupported=tuple(dataclasses.asdict(item) for item in unsupported),
             )
-        if text and reads:  # it was paid for, and may have been shown
+        if text and reads:  # it was paid for, and may have been streamed
             reason = (
-                f"its confidence of {sure} is too low" if checked.numbers else "it cites nothing"
+                f"its confidence of {confidence} is too low"
+                if checked.numbers
+                else "it cites nothing"
             )
             withheld = f"the model wrote an answer that was withheld: {reason}"
             warnings = (*warnings, *checked.warnings, withheld)
         return dataclasses.replace(
-            made,
-            confidence=min(sure, MAX_REFUSAL_CONFIDENCE) if reads else sure,
+            answer,
+            confidence=min(confidence, MAX_REFUSAL_CONFIDENCE) if reads else confidence,
             state="closest" if state == "answered" else state,
             warnings=warnings,
         )
@@ -247,7 +248,7 @@ class _Composer:
 
 @dataclass
 class _Relay:
-    """Passes the parts of an answer on, and stops whoever still writes once nobody waits."""
+    """Passes the parts of an answer on; raises CancelledError once nobody waits for it."""
 
     on_text: OnText | None
     deadline: Deadline

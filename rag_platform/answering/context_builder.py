@@ -1,5 +1,5 @@
-"""The context of an answer: which passages the answerer reads, how a passage too long for the
-budget is cut, and how a prompt quotes them.
+"""The context of an answer: selects the passages that the answerer reads, cuts one that exceeds the
+token budget, and renders them for a prompt.
 
 Every passage is a chunk with its own provenance, so every statement of an answer can be cited and
 verified.
@@ -39,24 +39,24 @@ from rag_platform.text.sentences import sentence_ends
 from rag_platform.text.tokens import counter, estimate_tokens
 
 Catalogs = Mapping[str, CatalogReader]
-_NONE: Catalogs = MappingProxyType({})
+_NO_CATALOGS: Catalogs = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The hits of the context in the order of their numbers, and what was left out or cut."""
+    """The hits of the context in the order of their numbers, and how many others were left out."""
 
     hits: tuple[Hit, ...]
     tokens: int  # as `render_passages` shows them
     repeated: int = 0  # hits without a text of their own
-    dropped: int = 0  # hits that did not fit, or whose document has enough
+    dropped: int = 0  # hits that did not fit or exceeded `max_per_document`
     warnings: tuple[str, ...] = ()
 
 
 def select(
     hits: Sequence[Hit],
     config: ContextConfig,
-    catalogs: Catalogs = _NONE,
+    catalogs: Catalogs = _NO_CATALOGS,
     vectors: Callable[[Sequence[Hit]], Vectors] | None = None,
     *,
     count: Callable[[str], int] | None = None,
@@ -64,15 +64,14 @@ def select(
     """The evidence within `config.max_tokens` and `config.max_chunks`; `catalogs`, by namespace,
     provide parents and neighbours.
 
-    Hits are taken best first: a child as its parent where that fits, else as itself. One that does
-    not fit is left out, and a later, shorter one may still come in; only while nothing was taken a
-    hit too long for the budget is cut (`cut_to_fit`). Neighbours come from the same section,
-    nearest first, with the tokens that are left. Tokens are those of `render_passages`, counted by
-    `count` or `config.tokenizer`. `vectors`, where given, returns unit rows, by which similar hits
-    are found too.
+    Hits are taken best first, a child as its parent where that fits. A hit that does not fit is
+    skipped, and later, shorter ones may still be taken; only the first one taken may be cut
+    (`cut_to_fit`). The tokens left over go to neighbours from the same section, nearest first.
+    Tokens are those of `render_passages`, counted by `count` or `config.tokenizer`. `vectors`
+    returns unit vectors of hits as rows, which also detect similar hits.
 
-    The numbers follow the order of the hits, or with `order: document` that of the documents;
-    `group_by` keeps hits of a group side by side, the group with the best hit first.
+    Hits are numbered in the order of their ranks, or with `order: document` of the documents;
+    `group_by` keeps the hits of a group together, the group with the best hit first.
     """
     counted = count or counter(config.tokenizer)
 
@@ -82,7 +81,7 @@ def select(
 
     def total(places: Sequence[_Place]) -> int:
         hits = [place.hit for place in places]
-        if counted is estimate_tokens:  # additive over blanks, and `size` is cached
+        if counted is estimate_tokens:  # additive over blocks, and `size` is cached
             return sum(size(hit, n, _overlap_before(hits, n)) for n, hit in enumerate(hits, 1))
         return counted(render_passages(hits, config.format))
 
@@ -97,7 +96,7 @@ def select(
         for place in list(context.places):
             context.surround(place, catalogs)
     places = context.sort_places()
-    # a tokenizer may count more for the whole than for its parts
+    # a tokenizer may count more tokens for the whole than for its blocks
     while (tokens := total(places)) > config.max_tokens and places:
         places.remove(max(places, key=lambda place: (place.anchor, place.hit.chunk_index)))
         context.dropped += 1
@@ -111,8 +110,8 @@ def select(
 
 
 def select_plainly(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
-    """The evidence without parents, neighbours and a tokenizer; the first hits as they are where
-    even that fails.
+    """The fallback of `select`, without parents, neighbours and tokenizer; the first hits unchanged
+    where that fails as well.
     """
     with faults.Attempt("stage.context"):
         return select(hits, config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"}))
@@ -127,6 +126,7 @@ def select_plainly(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
 
 
 def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iterable[int]:
+    """The positions of the hits in the order of maximal marginal relevance."""
     if mmr_lambda >= 1 or not hits:
         return range(len(hits))
 
@@ -141,8 +141,8 @@ def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iter
 
 
 def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
-    """Child chunk_id to its parent as a hit, for children whose text is in their parent's: edited
-    children are not.
+    """Child chunk_id to its parent as a hit, for children whose text is part of their parent's;
+    that of an edited child is not.
     """
     found: dict[str, Hit] = {}
     for namespace in {hit.namespace for hit in hits if hit.parent_id and hit.namespace in catalogs}:
@@ -156,20 +156,20 @@ def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
 
 
 def _complete_table(hit: Hit, catalogs: Catalogs) -> Hit:
-    """The hit with the header of the table that it begins within, and whether the one that it ends
-    in goes on.
+    """The hit with the header of the table in which it begins, if it begins within one, and whether
+    the table at its end continues in the next chunk.
     """
     catalog, lines = catalogs.get(hit.namespace), hit.chunk_text.split("\n")
     if catalog is None or "|" not in lines[0] + lines[-1]:
         return hit
     head, goes_on = "", False
     for width in (NEAR_CHUNKS, MAX_TABLE_CHUNKS):
-        around = catalog.neighbours(hit.chunk_id, width if "|" in lines[0] else 0, 1)
-        at = next(n for n, chunk in enumerate(around) if chunk.chunk_id == hit.chunk_id)
-        heads = table_heads(it for it in around if it.chunk_type == around[at].chunk_type)
+        chunks = catalog.neighbours(hit.chunk_id, width if "|" in lines[0] else 0, 1)
+        at = next(n for n, chunk in enumerate(chunks) if chunk.chunk_id == hit.chunk_id)
+        heads = table_heads(it for it in chunks if it.chunk_type == chunks[at].chunk_type)
         head = heads.get(hit.chunk_id, "")
-        goes_on = any(chunk.chunk_id in heads for chunk in around[at + 1 :])
-        if head or at < width or "|" not in around[at - 1].chunk_text.rpartition("\n")[2]:
+        goes_on = any(chunk.chunk_id in heads for chunk in chunks[at + 1 :])
+        if head or at < width or "|" not in chunks[at - 1].chunk_text.rpartition("\n")[2]:
             break
     return dataclasses.replace(hit, table_head=head, table_goes_on=goes_on)
 
@@ -179,7 +179,7 @@ def _complete_table(hit: Hit, catalogs: Catalogs) -> Hit:
 
 @dataclass(slots=True)
 class _Place:
-    """A passage taken; `anchor` is the position of the hit that it came with."""
+    """A passage of the context; `anchor` is the rank of the hit that brought it in."""
 
     hit: Hit
     anchor: int
@@ -188,10 +188,10 @@ class _Place:
 
 @dataclass(slots=True)
 class _Context:
-    """What was taken so far."""
+    """The context while it is filled."""
 
     config: ContextConfig
-    size: Callable[[Hit, int, int], int]  # tokens of a hit's block: its number, first character
+    size: Callable[[Hit, int, int], int]  # tokens of a block: hit, number, first character shown
     places: list[_Place] = field(default_factory=list)
     texts: set[str] = field(default_factory=set)
     tokens: int = 0
@@ -200,7 +200,7 @@ class _Context:
     warnings: list[str] = field(default_factory=list)
 
     def take(self, hit: Hit, parent: Hit | None, row: Vectors | None) -> None:
-        """Add the parent or the hit, unless it says nothing new or does not fit."""
+        """Add the parent, else the hit, unless it repeats a passage or does not fit."""
         same_document = sum(
             place.hit.namespace == hit.namespace and place.hit.doc_id == hit.doc_id
             for place in self.places
@@ -213,23 +213,23 @@ class _Context:
             or 0 < self.config.max_per_document <= same_document
         )
         taken = not full and (
-            (parent is not None and self._fits(parent, row)) or self._fits(hit, row)
+            (parent is not None and self._add(parent, row)) or self._add(hit, row)
         )
-        if not (taken or (not full and not self.places and self._cut(hit, row))):
+        if not (taken or (not full and not self.places and self._add_cut(hit, row))):
             self.dropped += 1
 
     def surround(self, centre: _Place, catalogs: Catalogs) -> None:
-        """Add the neighbours of a hit within its section, the nearest first."""
+        """Add the neighbours of a passage within its section, the nearest first."""
         catalog = catalogs.get(centre.hit.namespace)
         if catalog is None:
             return
         width = self.config.neighbours
-        around = catalog.neighbours(centre.hit.chunk_id, width, width)
+        chunks = catalog.neighbours(centre.hit.chunk_id, width, width)
         section = next(
-            chunk.section_id for chunk in around if chunk.chunk_id == centre.hit.chunk_id
+            chunk.section_id for chunk in chunks if chunk.chunk_id == centre.hit.chunk_id
         )
         for chunk in sorted(
-            around,
+            chunks,
             key=lambda chunk: (abs(chunk.chunk_index - centre.hit.chunk_index), chunk.chunk_index),
         ):
             neighbour = of_chunk(centre.hit, chunk)
@@ -239,16 +239,16 @@ class _Context:
                 and chunk.chunk_text.strip()
                 and not self._repeats(neighbour, None)
             ):
-                self._fits(_complete_table(neighbour, catalogs), None, centre.anchor)
+                self._add(_complete_table(neighbour, catalogs), None, centre.anchor)
 
     def _repeats(self, hit: Hit, row: Vectors | None) -> bool:
         if hydration.normalise_blanks(hit.chunk_text) in self.texts or any(
             hit.chunk_id == place.hit.chunk_id for place in self.places
         ):
             return True
-        return any(self._alike(hit, row, place) for place in self.places)
+        return any(self._is_similar(hit, row, place) for place in self.places)
 
-    def _alike(self, hit: Hit, row: Vectors | None, place: _Place) -> bool:
+    def _is_similar(self, hit: Hit, row: Vectors | None, place: _Place) -> bool:
         threshold = self.config.dedupe_threshold
         if threshold and hydration.adds_nothing(hit.chunk_text, place.hit.chunk_text, threshold):
             return True
@@ -259,12 +259,13 @@ class _Context:
             or float(row @ place.row) < self.config.dedupe_cosine
         ):
             return False
-        # a translation says the same to other readers
+        # keep a translation, which serves other readers
         if is_wide(hit.chunk_text) != is_wide(place.hit.chunk_text):
             return False
         return hydration.says_no_less(hit.chunk_text, place.hit.chunk_text)
 
-    def _fits(self, hit: Hit, row: Vectors | None, anchor: int | None = None) -> bool:
+    def _add(self, hit: Hit, row: Vectors | None, anchor: int | None = None) -> bool:
+        """Add a passage; False where it does not fit."""
         size = self.size(hit, len(self.places) + 1, 0)
         if self.tokens + size > self.config.max_tokens:
             return False
@@ -273,7 +274,8 @@ class _Context:
         self.tokens += size
         return True
 
-    def _cut(self, hit: Hit, row: Vectors | None) -> bool:
+    def _add_cut(self, hit: Hit, row: Vectors | None) -> bool:
+        """Add a passage cut to the budget; False where nothing of it fits."""
         whole = self.size(hit, 1, 0)
         kept = cut_to_fit(
             hit.chunk_text,
@@ -289,7 +291,7 @@ class _Context:
             )
             return False
         self.warnings.append(f"{hit.chunk_id} was cut {change}")
-        return self._fits(dataclasses.replace(hit, chunk_text=kept), row)
+        return self._add(dataclasses.replace(hit, chunk_text=kept), row)
 
     # --- order
 
@@ -316,9 +318,7 @@ class _Context:
         return sorted(self.places, key=order)
 
     def _join_runs(self) -> None:
-        """Give chunks that follow each other without a gap the anchor of their best hit, so they
-        are read in order.
-        """
+        """Give consecutive chunks the anchor of the best of them, so that they stay in order."""
         if self.config.mode != "neighbours":
             return
         runs: list[list[_Place]] = []
@@ -355,7 +355,7 @@ _BLANK = re.compile(r"\s+")
 
 
 def cut_to_fit(text: str, fits: Fits) -> str:
-    """The longest verbatim beginning that fits; may be empty.
+    """The longest prefix of the text that fits; may be empty.
 
     It ends at a line; if that keeps less than half of what would fit, at a sentence, else a word,
     else a character. A table is cut between rows and keeps its header; a row too long to fit is
@@ -373,14 +373,14 @@ def cut_to_fit(text: str, fits: Fits) -> str:
         best = next(
             (end for end in falling if _may_end(text, end, runs) and fits(text[:end])), best
         )
-        # where a row or a fence comes next, no finer cut gets nearer to it
+        # in front of a row or a fence a finer cut gains nothing
         if best >= most * MIN_CUT_SHARE or _inside(runs, most):
             break
     return text[:best].rstrip() or _cut_fence(text, runs, fits)
 
 
 def _may_end(text: str, end: int, runs: list[Guarded]) -> bool:
-    """True when a cut splits no run and no character, and does not end in a heading."""
+    """True when a cut splits no row, fence or grapheme, and does not end with a heading."""
     last_line = text.rfind("\n", 0, len(text[:end].rstrip())) + 1
     return (
         not _inside(runs, end)
@@ -399,7 +399,7 @@ def _headings_only(text: str) -> bool:
 
 
 def _cut_fence(text: str, runs: list[Guarded], fits: Fits) -> str:
-    """The beginning of a fence that starts the text, cut behind a line of code; empty without."""
+    """The start of a fence that begins the text, cut after a line of code; empty without one."""
     first = runs[0] if runs else None
     if first is None or first.kind != "fence" or not _headings_only(text[: first.start]):
         return ""
@@ -423,10 +423,9 @@ _TAG = re.compile(r"<(?=\s*/?\s*passage)", re.IGNORECASE)
 def render_passages(hits: Sequence[Hit], format: str = "markdown") -> str:
     """The hits as blocks numbered 1, 2, 3, ..., each without its overlap with the block before.
 
-    markdown and plain: `[n] source, heading, place`, then the text with `> ` or four blanks before
-    every line, so no line can look like the head of a block. xml: `<passage n= source= section=
-    place=>`. All formats escape tags of that name inside a text, and close a fence that the text
-    leaves open.
+    markdown and plain: `[n] source, heading, place`, then the text with `> ` or four spaces before
+    every line, so that no line looks like the head of a block. xml: `<passage n= source= section=
+    place=>`. All formats escape `passage` tags inside a text and close a fence that it leaves open.
     """
     return "\n\n".join(
         render_block(hit, n, format, since=_overlap_before(hits, n))
@@ -435,7 +434,7 @@ def render_passages(hits: Sequence[Hit], format: str = "markdown") -> str:
 
 
 def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int = 0) -> str:
-    """The block of one hit, its text from the character `since` on."""
+    """The block of one hit, with its text from character `since` on."""
     text = hit.chunk_text[since:].strip("\n")
     if hit.table_head and not since:
         text = f"{hit.table_head}\n{format_rule(len(cells(hit.table_head)))}\n{text}"
@@ -462,13 +461,13 @@ def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int 
 
 
 def _overlap_before(hits: Sequence[Hit], number: int) -> int:
-    """The overlap of the hit with that number, counted from 1, and the one before it."""
+    """The overlap of hit `number`, counted from 1, with the hit before it."""
     return overlap(hits[number - 2], hits[number - 1]) if number > 1 else 0
 
 
 def overlap(before: Hit, hit: Hit) -> int:
-    """How many characters at the beginning of a hit repeat the end of the one before it, a chunk of
-    the same section; 0 for others.
+    """How many characters at the start of a hit repeat the end of the hit before it; 0 unless both
+    are of one section, in order.
     """
     same = (before.namespace, before.version_id, before.section_path) == (
         hit.namespace,

@@ -1,9 +1,8 @@
-"""What turns a sentence into another than the one it was made of, though it has the same words: a
-negation more or less, the opposite of a word, a number from another place.
+"""Detects sentences that share their words with a text but contradict it: an added or missing
+negation, an antonym, another number.
 
-Each clause of a sentence is compared with those of the text that share most words with it. Where
-one of these agrees, or none is near, nothing is said: what is found is wrong, what is not found
-may still be.
+Each clause of a sentence is compared with the clauses of the text that share most words with it. A
+clause that agrees with one of these, or has none, passes, though it may still be wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NEGATION = re.compile(
     r"|非(?!常)|别(?=再|忘|把)",
     re.IGNORECASE,
 )
-# words with such a part that negate nothing
+# expressions that contain a negation but negate nothing
 _NO_NEGATION = re.compile(
     r"\bnot only\b|\bno\.\s*(?=\d)|不得不|不[同过仅但只断久少管论锈]|无[论穷线数]|除非|未[来必]",
     re.IGNORECASE,
@@ -65,16 +64,16 @@ class _Clause(NamedTuple):
 
 
 def find_contradiction(sentence: str, text: str, headings: str = "") -> str:
-    """Why the sentence says something else than the text that it has most words of; empty where
-    nothing tells, and where their languages differ. Numbers of the headings count for all of it.
+    """Why the sentence contradicts the text; empty where no contradiction is found and where their
+    languages differ. Numbers in the headings apply to the whole text.
     """
     if is_wide(sentence) != is_wide(text):
         return ""
     known = list(_clauses(text))
-    everywhere = numbers(headings)
+    heading_numbers = numbers(headings)
     for clause in _clauses(sentence):
-        near = _nearest(clause, known)
-        if near and (reason := _differs(clause.text, near, everywhere)):
+        near = _find_nearest(clause, known)
+        if near and (reason := _compare(clause.text, near, heading_numbers)):
             return reason
     return ""
 
@@ -90,9 +89,9 @@ def _clauses(text: str) -> Iterator[_Clause]:
             yield _Clause(part, terms)
 
 
-def _nearest(clause: _Clause, known: list[_Clause]) -> list[str]:
-    """The clauses that share most words with this one, the nearest first; none where even that has
-    less than MIN_SHARE of them.
+def _find_nearest(clause: _Clause, known: list[_Clause]) -> list[str]:
+    """The clauses that share most words with this one, nearest first; empty where none has at least
+    MIN_SHARE of its words.
     """
     shares = [(len(clause.terms & other.terms) / len(clause.terms), other) for other in known]
     best = max((share for share, _ in shares), default=0.0)
@@ -102,28 +101,26 @@ def _nearest(clause: _Clause, known: list[_Clause]) -> list[str]:
     return [other.text for share, other in shares if share >= NEAR_CLAUSE_SHARE * best]
 
 
-def _differs(clause: str, near: list[str], everywhere: set[str]) -> str:
-    """What tells a clause from all that are near it; not a number that is of all of them."""
+def _compare(clause: str, near: list[str], heading_numbers: set[str]) -> str:
+    """Why a clause contradicts all clauses near it; empty where it does not."""
     quote = near[0] if len(near[0]) <= 80 else f"{near[0][:80]}…"
     negated = is_negated(clause)
     if all(is_negated(other) is not negated for other in near):
-        told = "it negates" if negated else "it lacks the negation of"
-        return f"{told} what the text says: {quote!r}"
+        difference = "it negates" if negated else "it lacks the negation of"
+        return f"{difference} what the text says: {quote!r}"
     for pair in _OPPOSITES:
         for own, opposite in (pair, pair[::-1]):
             if (found := own.search(clause)) and not opposite.search(clause):
                 others = [opposite.search(other) for other in near]
                 if others[0] and not any(own.search(other) for other in near):
                     return f"it has {found[0]!r} where the text has {others[0][0]!r}: {quote!r}"
-    if counted := numbers(clause) - everywhere:
-        there = [numbers(other) for other in near]
-        if there[0] and not any(counted <= other for other in there):
-            return (
-                f"it has {', '.join(sorted(counted))} where the text has another number: {quote!r}"
-            )
+    if own_numbers := numbers(clause) - heading_numbers:
+        theirs = [numbers(other) for other in near]
+        if theirs[0] and not any(own_numbers <= other for other in theirs):
+            shown = ", ".join(sorted(own_numbers))
+            return f"it has {shown} where the text has another number: {quote!r}"
     return ""
 
 
 def is_negated(text: str) -> bool:
-    """True for a text with a negation."""
     return _NEGATION.search(_NO_NEGATION.sub(" ", text)) is not None

@@ -1,13 +1,12 @@
-"""The query path: one function that reads as the pipeline, for server, command line, pages and
-evaluation alike.
+"""The query pipeline, shared by server, command line, web pages and evaluation:
 
     search of each namespace (query_norm -> filter -> retrieve -> fusion -> filter -> rerank) ->
         merge -> context_build -> generate -> format_response
 
-Each stage is a span `stage.<name>`. A stage that fails falls back, and says so in `flags`,
-`warnings` and the trace. Only a wrong argument, a missing release, a hard filter that cannot run
-and a caller who no longer waits end a question. `retrieval.query_seconds` is the deadline of all
-stages together.
+Each stage is a span `stage.<name>`. A stage that fails falls back, and reports it in `flags`,
+`warnings` and the trace. Only an invalid argument, a missing release, a filter of the caller that
+cannot run and a cancelled request fail the whole question. `retrieval.query_seconds` is the
+deadline of all stages together.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespace_search import Found, search
 from rag_platform.retrieval.search_context import Artifacts, SearchContext
 
-# Errors by which the whole question fails: no other namespace could answer it either.
+# Errors that fail the whole question, because every other namespace would fail the same way.
 _FATAL_CODES = frozenset(
     "empty_query query_too_long invalid_query unknown_filter invalid_filter invalid_mode"
     " invalid_top_k invalid_searches unknown_namespace unknown_strategy cancelled".split()
@@ -62,11 +61,11 @@ def answer(
     cancelled: threading.Event | None = None,
     artifacts: Artifacts | None = None,
 ) -> QueryResult:
-    """The hits, the answer with its citations, and how they came about.
+    """Run the pipeline: the hits, the answer with its citations, and how they were found.
 
-    `on_text` gets the parts of a generated answer as they come, before its citations are checked;
-    `cancelled`, once set, ends the question early; `artifacts` of a question to one namespace is
-    filled with what its stages made. Raises InputError (`empty_query`,
+    `on_text` receives the parts of a generated answer as they arrive, before its citations are
+    checked. Setting `cancelled` ends the question early. `artifacts` collects the intermediate
+    results of a question to a single namespace. Raises InputError (`empty_query`,
     `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
     `invalid_searches`, `version_not_live`, `embedder_mismatch`, `release_of_several`),
     NotFoundError (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError,
@@ -107,7 +106,7 @@ def answer(
 
 
 def _require_shallow(filters: object) -> None:
-    """Raises InputError for filters nested more deeply than traces and caches can write them."""
+    """Raises InputError for filters nested more deeply than traces and caches can serialise."""
     if _is_deep(filters, MAX_FILTER_NESTING):
         raise InputError(
             f"the filter is nested more than {MAX_FILTER_NESTING} levels deep; write it flatter",
@@ -116,7 +115,7 @@ def _require_shallow(filters: object) -> None:
 
 
 def _is_deep(value: object, levels: int) -> bool:
-    """True when a value is nested so many levels deep."""
+    """True when a value is nested at least `levels` deep."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels == 0 or any(_is_deep(item, levels - 1) for item in inner)
 
@@ -128,26 +127,27 @@ def _answer(q: Question) -> QueryResult:
     seconds = min(strategy.retrieval.query_seconds, (q.request.timeout_ms or inf) / 1000)
     deadline = Deadline.after(seconds, q.cancelled)
     with limits.spending(Budget(deadline)) as budget:
-        found = (
-            _search_all(q, deadline)
-            if lease is None
-            else [_search_one(q, lease, strategy, deadline)]
-        )
+        if lease is None:
+            found = _search_all(q, deadline)
+        else:
+            found = [_search(q, lease, strategy, deadline)]
+            q.include(found[0].fallbacks)
         hits = _merge(q, found)
-        signals, sure = _assess(q, found, hits)
+        signals, probability = _assess(q, found, hits)
         if q.request.answer:
             context = _build_context(q, found, hits)
-            answer = _generate(q, found, hits, context, deadline, sure)
-            _tell_failed_updates(q, answer)
+            answer = _generate(q, found, hits, context, deadline, probability)
+            _warn_of_failed_updates(q, answer)
         else:
-            state = states.decide(sure, phrased=bool(found[0].query.rewrites))
-            answer = Answer(confidence=sure, state="closest" if state == "answered" else state)
+            state = states.decide(probability, phrased=bool(found[0].query.rewrites))
+            state = "closest" if state == "answered" else state
+            answer = Answer(confidence=probability, state=state)
         return _format_response(q, found, hits, answer, budget, signals)
 
 
 def _strategy(q: Question, lease: Lease | None) -> Strategy:
-    """The strategy of the only namespace; for several the requested or the default one, which gives
-    the time limit.
+    """The strategy that sets the time limit: that of a single namespace; for several, the requested
+    or the default one.
     """
     if lease is not None:
         return q.library.query_strategy(lease, q.request.strategy)
@@ -155,19 +155,19 @@ def _strategy(q: Question, lease: Lease | None) -> Strategy:
 
 
 def _load_models(q: Question, lease: Lease | None, strategy: Strategy) -> None:
-    """Load the models of the question before its time begins to count; the stage that calls one
-    reports why it cannot be loaded.
+    """Load the models that the question needs before its deadline starts. A failure is reported by
+    the stage that uses the model.
     """
-    given = bool(q.request.context_chunks)  # nothing is searched
-    searched = [(lease, strategy)] if lease is not None else list(_open_namespaces(q))
-    for opened, own in searched:
+    searches = not q.request.context_chunks
+    opened = [(lease, strategy)] if lease is not None else list(_open_namespaces(q))
+    for lease, strategy in opened:
         dense = (
-            not given
-            and opened.release.dense is not None
-            and (q.request.mode or own.retrieval.mode) != "sparse"
+            searches
+            and lease.release.dense is not None
+            and (q.request.mode or strategy.retrieval.mode) != "sparse"
         )
         unloaded = q.library.models.find_unloaded(
-            own, dense=dense, rerank=q.request.rerank and not given, answer=q.request.answer
+            strategy, dense=dense, rerank=q.request.rerank and searches, answer=q.request.answer
         )
         for kind, built in unloaded.items():
             with faults.Attempt("model.load", passing=(CancelledError,)):
@@ -181,7 +181,7 @@ def _load_models(q: Question, lease: Lease | None, strategy: Strategy) -> None:
 
 
 def _open_namespaces(q: Question) -> Iterator[tuple[Lease, Strategy]]:
-    """The namespaces that can be opened, with their strategies; the search reports the others."""
+    """The namespaces that can be opened, with their strategies; `_search_all` reports the rest."""
     for namespace in q.namespaces:
         with suppress(RagError):
             lease = q.leases.open(namespace)
@@ -189,13 +189,6 @@ def _open_namespaces(q: Question) -> Iterator[tuple[Lease, Strategy]]:
 
 
 # --- stages -------------------------------------------------------------------------------------
-
-
-def _search_one(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
-    """What the only namespace has for the question."""
-    found = _search(q, lease, strategy, deadline)
-    q.include(found.fallbacks)
-    return found
 
 
 def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
@@ -212,10 +205,10 @@ def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -
 
 
 def _search_all(q: Question, deadline: Deadline) -> list[Found]:
-    """The results of several namespaces, searched at once, in the order of their names in the
-    request. A namespace that cannot be searched becomes a warning.
+    """The results of several namespaces, searched concurrently, in the order of the request. A
+    namespace that cannot be searched becomes a warning.
 
-    Raises InputError for mistakes of the caller, and the first error when no namespace answers.
+    Raises InputError for an invalid request, and the first error when every namespace failed.
     """
 
     def search_namespace(namespace: str) -> Found:
@@ -235,7 +228,7 @@ def _search_all(q: Question, deadline: Deadline) -> list[Found]:
                 raise attempt.error
             errors[name] = attempt.error
     searched = {name: item for name, item in found.items() if "error" not in item.fallbacks.flags}
-    if searched:  # else nothing could be searched, and the answer says so
+    if searched:  # otherwise the answer itself states that nothing could be searched
         for name, item in found.items():
             if (error := item.fallbacks.flags.get("error")) is not None:
                 errors[name] = ProviderError(error["message"], code=error["code"])
@@ -245,7 +238,7 @@ def _search_all(q: Question, deadline: Deadline) -> list[Found]:
 
 
 def _report_namespaces(q: Question, found: dict[str, Found], errors: dict[str, Exception]) -> None:
-    """Add what the namespaces say to the question's flags and warnings. Raises the first error when
+    """Add the flags and warnings of the namespaces to the question's. Raises the first error when
     none was searched.
     """
     codes = {name: tracing.error_fields(error)["code"] for name, error in errors.items()}
@@ -263,7 +256,7 @@ def _report_namespaces(q: Question, found: dict[str, Found], errors: dict[str, E
         )
         fields = tracing.error_fields(errors[name])
         tracing.event("query.fallback", {"namespace": name, **fields})
-    for item in reversed(found.values()):  # where flags differ, those of the first namespace win
+    for item in reversed(found.values()):  # the first namespace wins where flags conflict
         q.flags.update(item.fallbacks.flags)
     q.flags["namespaces"] = {name: item.fallbacks.flags for name, item in found.items()}
     if codes:
@@ -271,21 +264,21 @@ def _report_namespaces(q: Question, found: dict[str, Found], errors: dict[str, E
 
 
 def _merge(q: Question, found: list[Found]) -> list[Hit]:
-    """The hits of all namespaces, at most top_k of them; those of the only one as they are."""
+    """The at most top_k best hits of all namespaces; a single namespace's hits are unchanged."""
     first = found[0]
     if len(found) == 1:
         return list(first.hits)
     with tracing.span("stage.merge", provider_type="merge", provider_id="by_namespace") as span:
-        every = [item.hits for item in found]
+        lists = [item.hits for item in found]
         config, per_document = first.strategy.retrieval, q.request.max_per_document
-        merged = [hit for turn in zip_longest(*every) for hit in turn if hit is not None]
+        merged = [hit for turn in zip_longest(*lists) for hit in turn if hit is not None]
         hits = merged[: first.top_k]
         warning = (
             "the hits of the libraries could not be weighed against each other (%s); they take"
             " turns"
         )
         with q.attempt("merge", warning, span=span):
-            merged = fusion.merge_namespaces(confidence.question_text(first.query), every)
+            merged = fusion.merge_namespaces(confidence.question_text(first.query), lists)
             hits = select_shown(
                 merged,
                 first.top_k,
@@ -301,22 +294,25 @@ def _merge(q: Question, found: list[Found]) -> list[Hit]:
 
 
 def _assess(q: Question, found: list[Found], hits: list[Hit]) -> tuple[Json, float]:
-    """(the signals by name, the probability that the first hits hold the answer), by the namespace
-    of the first hit; 0 without hits.
+    """(the signals by name, the probability that the first hits contain the answer), measured on
+    the namespace of the first hit; 0 without hits.
     """
     first = hits[0].namespace if hits else ""
     item = next((item for item in found if item.lease.namespace == first), found[0])
     own = [hit for hit in hits if hit.namespace == first]
-    phrased, signals, alone = len(item.signals) > 1, states.Signals(), None
+    phrased, signals, question_only = len(item.signals) > 1, states.Signals(), None
     with q.attempt("signals", "the confidence of the answer could not be measured (%s)"):
         signals = states.read_signals(q.request.text, item.signals, own)
-        alone = states.read_signals(q.request.text, item.signals[:1], own) if phrased else None
-    sure = states.probability(signals, phrased=phrased, alone=alone) if hits else 0.0
-    return dataclasses.asdict(signals), sure
+        if phrased:
+            question_only = states.read_signals(q.request.text, item.signals[:1], own)
+    probability = 0.0
+    if hits:
+        probability = states.probability(signals, phrased=phrased, question_only=question_only)
+    return dataclasses.asdict(signals), probability
 
 
 def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit]:
-    """The evidence within the token budget."""
+    """The passages that the answerer reads, within the token budget."""
     config = found[0].strategy.context
     with tracing.span(
         "stage.context_build",
@@ -330,7 +326,8 @@ def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit
         with q.attempt("context", "the context was made of the hits alone (%s)", span=span):
             catalogs = {item.lease.namespace: item.lease.release.catalog for item in found}
             if not q.request.context_chunks:
-                chosen = context_builder.select(hits, config, catalogs, _vectors(found))
+                lookup = _make_vector_lookup(found)
+                chosen = context_builder.select(hits, config, catalogs, lookup)
         chosen = chosen or context_builder.select_plainly(hits, config)
         q.warnings += chosen.warnings
         span.set(
@@ -351,20 +348,20 @@ def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit
         return list(chosen.hits)
 
 
-def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
-    """A function that gives the stored vectors of hits, 0 for a hit without one; None where several
-    namespaces or no dense index was searched.
+def _make_vector_lookup(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
+    """A function that returns the stored vectors of hits as rows, zeros for a hit without one; None
+    unless a single namespace with a dense index was searched.
     """
     dense = found[0].lease.release.dense
     if len(found) > 1 or dense is None or found[0].mode not in ("dense", "hybrid"):
         return None
 
-    def vectors(hits: Sequence[Hit]) -> Vectors:
-        held = dense.keep_embedded(hit.chunk_id for hit in hits)
-        rows = dict(zip(held, dense.vectors_of(held), strict=True))
+    def look_up(hits: Sequence[Hit]) -> Vectors:
+        embedded = dense.keep_embedded(hit.chunk_id for hit in hits)
+        rows = dict(zip(embedded, dense.vectors_of(embedded), strict=True))
         return np.stack([rows.get(hit.chunk_id, np.zeros(dense.dim, np.float32)) for hit in hits])
 
-    return vectors
+    return look_up
 
 
 def _generate(
@@ -373,26 +370,26 @@ def _generate(
     hits: list[Hit],
     context: list[Hit],
     deadline: Deadline,
-    sure: float,
+    probability: float,
 ) -> Answer:
-    """The answer to the question, remembered or composed."""
+    """The answer to the question, from the response cache or composed."""
     config = found[0].strategy.answerer
     with tracing.span(
         "stage.generate", provider_type="answerer", provider_id=config.provider
     ) as span:
         key = _response_key(q, found)
-        known: Answer | None = q.library.responses.get(key) if key is not None else None
-        if known is not None and q.on_text is not None:
-            q.on_text(known.text)
-        answer = known or composition.compose(q, found, hits, context, deadline, span, sure)
+        cached: Answer | None = q.library.responses.get(key) if key is not None else None
+        if cached is not None and q.on_text is not None:
+            q.on_text(cached.text)
+        answer = cached or composition.compose(q, found, hits, context, deadline, span, probability)
         q.flags.update(answered=answer.answered, state=answer.state)
         q.warnings += answer.warnings
-        if key is not None and known is None and not answer.degraded:
+        if key is not None and cached is None and not answer.degraded:
             q.library.responses.put(key, answer)
         if answer.unsupported:
             q.flags["unsupported"] = list(answer.unsupported)
         span.set(
-            cache_hit=known is not None,
+            cache_hit=cached is not None,
             llm_provider_id=answer.llm_provider_id or "llm.none",
             model_id=answer.model_id,
             usage=answer.usage,
@@ -412,7 +409,7 @@ def _generate(
         return answer
 
 
-def _tell_failed_updates(q: Question, answer: Answer) -> None:
+def _warn_of_failed_updates(q: Question, answer: Answer) -> None:
     """Warn of each cited document whose newest version could not be read."""
     if q.library.ledger is None:
         return
@@ -430,8 +427,8 @@ def _tell_failed_updates(q: Question, answer: Answer) -> None:
 
 
 def _response_key(q: Question, found: list[Found]) -> Hashable | None:
-    """Everything the answer depends on: the searches, the answerer, its prompts and model; None for
-    an answer that is not remembered.
+    """The cache key: everything the answer depends on (searches, answerer, prompts, model). None
+    for an answer that must not be cached.
     """
     if not q.library.responses or any(item.key is None for item in found):
         return None
@@ -456,7 +453,7 @@ def _format_response(
     budget: Budget,
     signals: Json,
 ) -> QueryResult:
-    """The result, and in the trace everything that a replay needs."""
+    """Build the result, and record in the trace everything that a replay needs."""
     first = found[0]
     with tracing.span(
         "stage.format_response", provider_type="response", provider_id="query_result"

@@ -30,8 +30,8 @@ _BOUNDARY = re.compile(rf"\n|[{STOPS}]|[.!?](?=\s)")
 
 @dataclass(frozen=True)
 class Generative:
-    """Asks the strategy's language model with the prompt file `prompt`, and again with half of the
-    passages while they are too long for it.
+    """Asks the strategy's language model with the prompt file `prompt`; if the model refuses the
+    prompt as too long, again with half of the passages.
     """
 
     VERSION: ClassVar[str] = "1"
@@ -49,12 +49,12 @@ class Generative:
         *,
         on_text: Callable[[str], None] | None = None,
     ) -> Written:
-        """What the model wrote, with marks that point at the evidence; empty where it says that the
+        """What the model wrote, with marks that cite the evidence; empty where it says that the
         passages do not answer the question.
 
-        `on_text` gets whole sentences, without links that are in no passage; the returned text is
-        the one that counts. Raises what the model raises, `too_large` only when even one passage
-        does not fit.
+        `on_text` receives whole sentences, without links that are in no passage; the returned text
+        is authoritative. Raises what the model raises, `too_large` only when a single passage does
+        not fit.
         """
         if self.llm is None:
             raise ConfigError(
@@ -113,7 +113,7 @@ class Generative:
 
 
 def _overflows(error: ProviderError) -> bool:
-    """True when the model refused an input that is too long before it wrote anything."""
+    """True when the model refused a prompt as too long before it wrote anything."""
     if error.details.get("text"):
         return False
     return error.code == "too_large" or (
@@ -122,7 +122,7 @@ def _overflows(error: ProviderError) -> bool:
 
 
 class _Relay:
-    """Passes a stream on in whole sentences, so that no half link and no half sentinel is shown."""
+    """Passes a stream on in whole sentences, so that no partial link or sentinel is shown."""
 
     def __init__(self, evidence: Sequence[Hit], on_text: Callable[[str], None]) -> None:
         self._evidence, self._on_text = evidence, on_text

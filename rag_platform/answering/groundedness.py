@@ -2,8 +2,8 @@
 numbers and identifiers.
 
 A sentence is supported when all its numbers and identifiers and at least half of its other words
-are in the passages: naming the right product bears nothing out that is said of it. Where the
-languages differ, only numbers and identifiers count.
+are in the passages; an identifier alone supports no statement about it. Where the languages differ,
+only numbers and identifiers count.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.sentences import STOPS
 from rag_platform.text.terms import kind_weight, meaning
 
-_JOINT = re.compile(r"[^0-9a-z]+")
-# a capitalised word that begins no sentence, or a letter behind what it tells apart: building A
+_SEPARATOR = re.compile(r"[^0-9a-z]+")
+# a capitalised word that begins no sentence, or a single letter: building A
 _NAME = re.compile(
     r"(?<!^)(?<![.!?:] )(?<![\w.])[A-Z][A-Za-z][\w'-]*|(?<=[a-z] )[A-HJ-Z](?![\w.'-])"
 )
@@ -32,14 +32,14 @@ _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """The share of a sentence's plain words in the passages, and the numbers and names they
-    lack.
+    """How far passages support a sentence: the share of its plain words that they have, and the
+    numbers and identifiers that they lack.
     """
 
     share: float
     numbers: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
-    words_count: bool = True  # False where the languages differ
+    words_count: bool = True  # False where the languages differ and words cannot be compared
 
     @property
     def exact(self) -> bool:
@@ -53,16 +53,14 @@ class Support:
 
     @property
     def agreement(self) -> float:
-        """0 where a number or identifier is missing, else the share of words divided by MIN_SHARE,
-        at most 1.
-        """
+        """0 where a number or identifier is missing, else min(1, share / MIN_SHARE)."""
         if not self.exact:
             return 0.0
         return min(1.0, self.share / MIN_SHARE) if self.words_count else 1.0
 
     @property
     def reason(self) -> str:
-        """Why it is not enough, for people."""
+        """Why the sentence is not supported, in words for the user."""
         missing = [
             f"{name} that the cited text does not hold: {', '.join(items[:5])}"
             for name, items in (("numbers", self.numbers), ("identifiers", self.identifiers))
@@ -79,20 +77,18 @@ def says_something(sentence: str) -> bool:
 
 
 def can_compare(sentence: str, text: str) -> bool:
-    """False for a sentence of another language than the text, without a number or identifier."""
+    """False for a sentence in another language than the text that has no number or identifier."""
     return is_wide(sentence) == is_wide(text) or any(
         [*numbers(sentence), *filter(is_name, meaning(sentence))]
     )
 
 
 def is_quoted(sentence: str, text: str) -> bool:
-    """True when the text has the sentence verbatim, or as answers quote it, beginning and ending
-    between words.
-    """
-    return any(_holds(form, sentence) for form in (text, plain(text)))
+    """True when the text, with or without its markup, has the sentence verbatim as whole words."""
+    return any(_contains(form, sentence) for form in (text, plain(text)))
 
 
-def _holds(text: str, sentence: str) -> bool:
+def _contains(text: str, sentence: str) -> bool:
     at = text.find(sentence)
     if not sentence or at < 0:
         return False
@@ -134,7 +130,9 @@ def support_by(sentence: str, body: str, headings: str = "") -> Support:
 
 
 def find_span(sentence: str, text: str) -> tuple[int, int] | None:
-    """[start, end) of the sentence in `text`, else of the unit that shares most words with it."""
+    """[start, end) of the sentence in `text`, else of the unit that shares most words with it; None
+    where no unit shares any.
+    """
     if sentence and (at := text.find(sentence)) >= 0:
         return at, at + len(sentence)
     words = meaning(sentence) | numbers(sentence)
@@ -157,24 +155,24 @@ def missing_numbers(text: str, source: str) -> list[str]:
 
 
 def find_names(text: str) -> set[str]:
-    """The capitalised words of a text that begin no sentence; none where most words are
-    capitalised, or all nouns as in German.
+    """The proper names of a text: capitalised words that begin no sentence. Empty where
+    capitalisation says nothing, in headlines and in German.
     """
-    named = {name.removesuffix("'s") for name in _NAME.findall(text)}
-    many = 2 * len(named) > len(text.split()) > 1
-    return set() if many or language(text) == "de" else named
+    names = {name.removesuffix("'s") for name in _NAME.findall(text)}
+    is_headline = 2 * len(names) > len(text.split()) > 1
+    return set() if is_headline or language(text) == "de" else names
 
 
-def missing_names(named: Iterable[str], source: str) -> list[str]:
-    """Those of the names that are not in a text, sorted; their endings may differ."""
-    words = source.lower()
+def missing_names(names: Iterable[str], source: str) -> list[str]:
+    """The names that the source lacks, sorted; its endings may differ."""
+    lower = source.lower()
 
-    def is_said(name: str) -> bool:
+    def is_present(name: str) -> bool:
         if len(name) == 1:
             return re.search(rf"(?<=[\w|] ){name}(?![\w-])", source) is not None
-        return name.lower()[: max(4, len(name) - NAME_ENDING)] in words
+        return name.lower()[: max(4, len(name) - NAME_ENDING)] in lower
 
-    return sorted(name for name in named if not is_said(name))
+    return sorted(name for name in names if not is_present(name))
 
 
 def merge_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -189,19 +187,19 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]
 
 
 def numbers(text: str) -> set[str]:
-    """Numbers without thousands separators, those inside of identifiers too."""
+    """The numbers of a text without thousands separators, including those in identifiers."""
     return {match.replace(",", "").rstrip(".") for match in _NUMBER.findall(text)}
 
 
 def _plain_words(words: set[str]) -> set[str]:
-    """Those that are no number, no identifier and no part of one."""
-    parts = {part for term in words if is_identifier(term) for part in _JOINT.split(term)}
+    """The words without numbers, identifiers and the parts of identifiers."""
+    parts = {part for term in words if is_identifier(term) for part in _SEPARATOR.split(term)}
     return {term for term in words - parts if not is_identifier(term) and not _NUMBER.search(term)}
 
 
 def is_name(term: str) -> bool:
-    """True for an identifier, but not for words joined by a slash (`and/or`), nor for one with the
-    Chinese character beside it.
+    """True for an identifier, except words joined by a slash (`and/or`) and one with an attached
+    Chinese character.
     """
     joined = "/" in term and all(part.isalpha() for part in term.split("/") if part)
     return is_identifier(term) and not joined and not has_han(term)

@@ -1,9 +1,9 @@
-"""What makes a sentence wrong though its words stand in a text: they belong to different places.
+"""Detects sentences that are wrong although all their words are in the text, because they combine
+words of different places.
 
-Four things are told: a value of a table or list that belongs to another name or column, a number
-that stands away from what the sentence says of it, a value or a name of the clause beside, and a
-phrase in the place of another one of the text. What is found is wrong, what is not found may still
-be.
+Four cases are detected: a table or list value of another row or column, a number far from the words
+that the sentence connects it with, a number or name of a neighbouring clause, and a phrase in place
+of another. A sentence that passes may still be wrong.
 """
 
 from __future__ import annotations
@@ -32,41 +32,40 @@ from rag_platform.text.scripts import is_wide
 from rag_platform.text.terms import kind_weight, meaning
 
 _MARKS = re.compile(r"[\s*`_]+")
-# an item that names something and says one thing of it
-_LABELLED = re.compile(
+_LABELLED = re.compile(  # a list item `label: value`
     r"\s*(?P<label>[^:：|]{1,60}?)\s*[:：](?:\s|(?<=：))\s*(?P<value>\S.*)", re.S
 )
 _WORD = re.compile(r"\w")
 _YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
-# a number and what may be its unit: a word, or two Chinese characters
+# a number and its possible unit: a word, or two Chinese characters
 _VALUE = re.compile(r"(\d[\d.,:]*)\s?(%|[A-Za-z°]+|[\u4e00-\u9fff]{0,2})")
 _TOKEN = re.compile(r"[^\W_\u2e80-\uffff](?:[\w.'’-]*[^\W_\u2e80-\uffff])?|[\u2e80-\uffff]")
-_POINTER = re.compile(
+_PRONOUN = re.compile(
     r"[他她它牠本该此其該这這]|\b(?:he|she|it|its|his|her|this|that|these|they)\b"
 )
 
 
 class _Row(NamedTuple):
     label: str
-    values: dict[str, str]  # by the name of the column, in lower case without marks
+    values: dict[str, str]  # by the name of the column; all in the form of `_fold`
 
 
 def compare_with_rows(sentence: str, text: str) -> str | None:
-    """Why a row of a table or an item of a list in the text says otherwise than the sentence that
-    names it; empty where it says the same, None where none tells.
+    """Why a sentence contradicts the table row or list item of the text that it names; empty where
+    it agrees with that, None where it names none or no value.
     """
-    said = _fold(sentence)
+    folded = _fold(sentence)
     rows = list(_rows(text))
-    named = _longest([row for row in rows if _holds(said, row.label)])
+    named = _drop_partial([row for row in rows if _contains(folded, row.label)])
     if not named:
         return None
-    columns = {name for row in rows for name in row.values if _holds(said, name)}
+    columns = {name for row in rows for name in row.values if _contains(folded, name)}
     columns = {it for it in columns if not any(it in other != it for other in columns)}
-    rest = said
+    rest = folded
     for name in [*(row.label for row in named), *columns]:
         rest = rest.replace(name, " ")
     own = [(name, value) for row in named for name, value in row.values.items()]
-    own = [(name, value) for name, value in own if _holds(rest, value)]
+    own = [(name, value) for name, value in own if _contains(rest, value)]
     if own:
         elsewhere = not any(name in columns for name, _ in own)
         if columns and elsewhere and any(set(row.values) & columns for row in named):
@@ -77,21 +76,23 @@ def compare_with_rows(sentence: str, text: str) -> str | None:
         if is_negated(rest):
             return f"it negates what the text says of {named[0].label!r}: {own[0][1]!r}"
         return ""
-    theirs = [value for row in named for value in row.values.values()]
+    values = [value for row in named for value in row.values.values()]
     for row in rows:
         for value in row.values.values() if row not in named else ():
-            if _holds(rest, value) and not any(_holds(other, value) for other in theirs):
+            if _contains(rest, value) and not any(_contains(other, value) for other in values):
                 return f"{value!r} stands beside {row.label!r} in the text, not {named[0].label!r}"
     return None
 
 
 def find_difference(sentence: str, passages: Sequence[Hit]) -> str:
-    """Why passages that have the words of a sentence do not support it; empty where they may."""
+    """Why passages that share the words of a sentence still do not support it; empty where no
+    reason is found.
+    """
     text = "\n\n".join(hit.chunk_text for hit in passages)
     if any(is_quoted(sentence, hit.chunk_text) for hit in passages):
         return ""
-    if (told := compare_with_rows(sentence, text)) is not None:
-        return told
+    if (reason := compare_with_rows(sentence, text)) is not None:
+        return reason
     headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
     return find_contradiction(sentence, text, headings) or find_misplacement(
         sentence, text, headings
@@ -99,15 +100,21 @@ def find_difference(sentence: str, passages: Sequence[Hit]) -> str:
 
 
 def find_misplacement(sentence: str, text: str, headings: str = "") -> str:
-    """Why the parts of a sentence do not belong together in the text; empty where nothing tells."""
+    """Why the parts of a sentence do not belong together in the text; empty where no reason is
+    found.
+    """
     parts = units(text)
     quotes = [text[unit.start : unit.end] for unit in parts]
-    if found := _find_number(sentence, text, parts, headings) or _find_replaced(sentence, quotes):
-        return found
+    if reason := (
+        _find_distant_number(sentence, text, parts, headings) or _find_replaced(sentence, quotes)
+    ):
+        return reason
     clauses = [clause for quote in quotes for clause in split_clauses(quote)]
     for clause in split_clauses(sentence):
-        if found := _find_rival(clause, clauses, headings) or _find_swapped(clause, clauses):
-            return found
+        if reason := (
+            _find_foreign_number(clause, clauses, headings) or _find_swapped(clause, clauses)
+        ):
+            return reason
     return ""
 
 
@@ -125,24 +132,24 @@ def _rows(text: str) -> Iterator[_Row]:
             label, named = _fold(match["label"]), {"": _fold(match["value"]).rstrip(".。;；")}
         else:
             continue
-        # a bare "no" is as often a word of the sentence as its value; a tick is not
+        # a cell "no" may match another word of the sentence; a tick cannot
         named = {name: it for name, it in named.items() if meaning(it) or not _WORD.search(it)}
         if label and named:
             yield _Row(label, named)
 
 
-def _longest(rows: list[_Row]) -> list[_Row]:
-    """Those whose name is no part of another one's."""
+def _drop_partial(rows: list[_Row]) -> list[_Row]:
+    """The rows without those whose label is part of another's."""
     return [row for row in rows if not any(row.label in it.label != row.label for it in rows)]
 
 
 def _fold(text: str) -> str:
-    """In lower case, without links, marks and repeated white space."""
+    """The text in lower case, without links, emphasis and repeated white space."""
     return _MARKS.sub(" ", plain(text)).strip().lower()
 
 
-def _holds(text: str, phrase: str) -> bool:
-    """True where the text has the phrase, not within a longer Latin word or number."""
+def _contains(text: str, phrase: str) -> bool:
+    """True where the text has the phrase outside of longer Latin words and numbers."""
     if not phrase or phrase not in text:
         return False
     return (
@@ -156,10 +163,9 @@ def _holds(text: str, phrase: str) -> bool:
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def _find_number(sentence: str, text: str, parts: Sequence[Unit], headings: str) -> str:
-    """Why a number does not belong to what its clause says: no place that has the number has as
-    many of the clause's words as another one. A place is a row or item, or a sentence with the one
-    before it.
+def _find_distant_number(sentence: str, text: str, parts: Sequence[Unit], headings: str) -> str:
+    """Why a number does not belong to the words of its clause: another place of the text has far
+    more of these words than any with the number. A place is a row, an item or two sentences.
     """
     places: list[set[str]] = []
     before: set[str] = set()
@@ -174,18 +180,20 @@ def _find_number(sentence: str, text: str, parts: Sequence[Unit], headings: str)
         words = words if same_language else set(filter(is_name, words))
         weight = _weigh(words)
         for number in (numbers(clause) & known) - set().union(*map(numbers, words)):
-            beside = max(_weigh(place & words) for place in places if number in place)
+            with_number = max(_weigh(place & words) for place in places if number in place)
             nearest = max(places, key=lambda place: _weigh(place & words)) & words
-            most = _weigh(nearest)
-            if weight > 1 and most >= max(MIN_SHARE * weight, beside + NUMBER_MARGIN * weight):
+            best = _weigh(nearest)
+            if weight > 1 and best >= max(MIN_SHARE * weight, with_number + NUMBER_MARGIN * weight):
                 return f"{number} stands apart from {', '.join(sorted(nearest)[:5])} in the text"
     return ""
 
 
-def _find_rival(clause: str, clauses: Sequence[str], headings: str) -> str:
-    """Why a number is that of another clause: a clause of the text with a number of its own has
-    all words of the sentence's clause that each one with the number has, and more. Where they have
-    none of them, the unit must be the same; a word of many clauses tells none from another.
+def _find_foreign_number(clause: str, clauses: Sequence[str], headings: str) -> str:
+    """Why the only number of a clause belongs to another one.
+
+    A clause of the text with another number contains a strict superset of the words that each
+    clause with the number shares with the sentence's clause; one of the additional words is rare in
+    the text. Where the clauses with the number share no words, the units must be equal.
     """
     values = _read_values(clause)
     if len(values) != 1 or _YEAR.search(clause):
@@ -193,19 +201,19 @@ def _find_rival(clause: str, clauses: Sequence[str], headings: str) -> str:
     [(number, unit)] = values.items()
     words = {it for it in meaning(clause) - meaning(unit) - _terms(headings) if not numbers(it)}
     read = [(it, meaning(it) & words, _read_values(it)) for it in clauses]
-    holders = [(text, held) for text, held, theirs in read if number in theirs]
-    if not holders or any(_POINTER.search(text.lower()) for text, _ in holders):
+    with_number = [(text, shared) for text, shared, found in read if number in found]
+    if not with_number or any(_PRONOUN.search(text.lower()) for text, _ in with_number):
         return ""
-    repeats = Counter(term for _, held, _ in read for term in held)
-    for text, beside, theirs in read:
+    repeats = Counter(term for _, shared, _ in read for term in shared)
+    for text, shared, found in read:
         if (
-            theirs
-            and number not in theirs
+            found
+            and number not in found
             and all(
-                held < beside
-                and (held or unit in {*theirs.values()} - {""})
-                and min(repeats[it] for it in beside - held) <= MAX_REPEATS
-                for _, held in holders
+                less < shared
+                and (less or unit in {*found.values()} - {""})
+                and min(repeats[it] for it in shared - less) <= MAX_REPEATS
+                for _, less in with_number
             )
         ):
             return f"it has {number} where the text has another number: {text!r}"
@@ -213,7 +221,7 @@ def _find_rival(clause: str, clauses: Sequence[str], headings: str) -> str:
 
 
 def _read_values(clause: str) -> dict[str, str]:
-    """The numbers of a clause with what stands behind each, which is its unit."""
+    """The numbers of a clause, each with the word after it as its unit."""
     return {
         number: match[2].lower()
         for match in _VALUE.finditer(clause)
@@ -233,8 +241,8 @@ def _weigh(terms: set[str]) -> float:
 
 
 def _find_replaced(sentence: str, quotes: Sequence[str]) -> str:
-    """The phrase of a sentence that takes the place of another one: the part of the text nearest to
-    the sentence reads alike before and behind, and the phrase stands elsewhere.
+    """Why a phrase of a sentence replaces another one: the most similar unit of the text has the
+    same tokens before and after it but another phrase, and the phrase is in another unit.
     """
     words, quotes = meaning(sentence), list(quotes)
     shares = [len(words & meaning(quote)) for quote in quotes]
@@ -258,15 +266,16 @@ def _find_replaced(sentence: str, quotes: Sequence[str]) -> str:
 
 
 def _find_swapped(clause: str, clauses: Sequence[str]) -> str:
-    """Why the beginning or the end of a clause is that of another one: the text has all the rest of
-    it with another beginning or end, and this one in a clause that shares a word with the rest.
+    """Why the beginning or the end of a clause belongs to another one: the text has the rest of the
+    clause with another beginning or end, and has this one in a clause that shares a word with the
+    rest.
     """
     own, read = _tokens(clause), [_tokens(it) for it in clauses]
-    said = [f" {' '.join(it)} " for it in read]
-    if any(f" {' '.join(own)} " in it for it in said):
+    joined = [f" {' '.join(it)} " for it in read]
+    if any(f" {' '.join(own)} " in it for it in joined):
         return ""
     for theirs in read:
-        begin, end = _count_alike(own, theirs), _count_alike(own[::-1], theirs[::-1])
+        begin, end = _count_common(own, theirs), _count_common(own[::-1], theirs[::-1])
         frame = begin or end
         if frame < FRAME_TOKENS or (begin and end) or 3 * frame < 2 * len(own):
             continue
@@ -277,20 +286,22 @@ def _find_swapped(clause: str, clauses: Sequence[str]) -> str:
             and _is_rival(phrase, other, own, theirs)
             and any(
                 f" {' '.join(phrase)} " in it and rest & meaning(_join(tokens))
-                for tokens, it in zip(read, said, strict=True)
+                for tokens, it in zip(read, joined, strict=True)
             )
         ):
             return f"it has {_join(phrase)!r} where the text has {_join(other)!r}"
     return ""
 
 
-def _count_alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many tokens two sequences begin with together."""
+def _count_common(one: Sequence[str], other: Sequence[str]) -> int:
+    """The length of the longest common prefix of two sequences of tokens."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _is_rival(phrase: list[str], other: list[str], own: list[str], theirs: list[str]) -> bool:
-    """True for two numbers, or two phrases of like length, that name different things."""
+    """True for two different numbers, or two phrases of similar length of which neither is in the
+    other's clause.
+    """
     lengths = sorted((len("".join(phrase)), len("".join(other))))
     if numbers(_join(phrase)) and numbers(_join(other)):
         return not numbers(_join(phrase)) & numbers(_join(theirs))
@@ -298,7 +309,7 @@ def _is_rival(phrase: list[str], other: list[str], own: list[str], theirs: list[
         lengths[0] > 1
         and lengths[1] <= REPLACED_LENGTH * lengths[0] + 2
         and bool(meaning(_join(phrase)) and meaning(_join(other)))
-        and not _POINTER.search(_join(other))
+        and not _PRONOUN.search(_join(other))
         and _join(phrase) not in _join(theirs)
         and _join(other) not in _join(own)
     )
@@ -310,5 +321,5 @@ def _tokens(text: str) -> list[str]:
 
 
 def _join(tokens: list[str]) -> str:
-    """The tokens as they are read, Chinese without spaces."""
+    """The tokens as a text, Chinese without spaces."""
     return re.sub(r"(?<=[\u2e80-\uffff]) (?=[\u2e80-\uffff])", "", " ".join(tokens))

@@ -1,6 +1,5 @@
-"""Tells where an answer of quotes is beside what was asked: it is about sandbox tokens, where the
-question is about production tokens, has no name where that asks who, or speaks of a pump, but not
-of its weight.
+"""Detects extractive answers that miss the question: they are about sandbox tokens where it is
+about production tokens, have no name where it asks who, or lack the property that it asks for.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from rag_platform.text.term_overlap import question_terms, question_words
 from rag_platform.text.terms import beginning, is_weak_term, meaning, stem
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
-# asks for a name, not for those of a kind as `who may` and `who approves` do
+# questions whose answer is a name; that of `who may` and `who approves` is a role
 _ASKS_NAME = re.compile(
     r"\bwho (?:\w+ly )?(?:(?:co-?)?founded|wrote|created|invented|designed|developed|made|built"
     r"|started|published|maintains?|sponsors?|sponsored|funds?|owns?|leads|chairs)\b"
@@ -34,7 +33,7 @@ _ASKS_NAME = re.compile(
     r"|designer|developer|director|president|chair|ceo)s?\b|谁",
     re.IGNORECASE,
 )
-# a post, whose holder a text names beside it
+# posts; texts name the holder next to the post
 _POST = (
     r"\b(?:director|president|chair(?:man|woman|person)?|c[eft]o|manager|treasurer|secretary|officer"
     r"|head|principal|dean|mayor|minister|governor|captain|coach|coordinator|caretaker|master)s?\b"
@@ -46,22 +45,24 @@ _ASKS_HOLDER = re.compile(
     rf"|({_POST})(?:现在|目前)?[是叫为]谁|谁[是为][^，。？]*?({_POST})[？?]?$",
     re.IGNORECASE,
 )
-# capitals inside a sentence, two of them, an account, what stands behind `by`, a foreign name
+# a capital inside a sentence, two capitalised words, @account, a word after `by`, a transliteration
 _NAME = re.compile(
     rf"(?:(?<=[a-z,;({HAN}] )|(?<=[{HAN}]))\[?[A-Z][\w'’-]+|[A-Z][\w'’-]+ (?:[A-Z]\. )?[A-Z]\w+"
     rf"|(?<!\w)@\w+|(?:\b(?:by|authors?|maintainers?|copyright)|©)\W+\w+|[{HAN}]·[{HAN}]"
 )
-# how the words end that persons and organisations are called by
-_CALLED = "司团部门处科室心会队组局院所校厂社行店台者方人员长师生户客友家民众理管任监服府盟王我你"
-# between what tells of one post and of another: sentences, in Chinese their parts
-_SAID_TOGETHER = re.compile(r"[.!?;](?:\s|\Z)|\n\n|[，。；！？]")
+# last characters of Chinese words for people and organisations
+_NAME_CHARS = (
+    "司团部门处科室心会队组局院所校厂社行店台者方人员长师生户客友家民众理管任监服府盟王我你"
+)
+# ends of sentences, in Chinese also of clauses
+_STATEMENT_END = re.compile(r"[.!?;](?:\s|\Z)|\n\n|[，。；！？]")
 _ASKS_FIGURE = re.compile(
     r"\bhow (?:many|much(?! \w+er\b)|long|old|tall|heavy|far)\b|\bwhat is the (?:price|cost)\b"
     r"|\bwhat (?:does|do|did|will|would) [^.?!]* cost\b"
     r"|多少|多[久长大高重远]|几[个次天年月周种人名台件元倍岁层米]",
     re.IGNORECASE,
 )
-# a number that is no part of a name, or what stands for one
+# a number outside of names, or a word for a number or quantity
 _FIGURE = re.compile(
     r"(?<![A-Za-z\d_/.#-])[^\w\s]?\d|[零二两三四五六七八九十百半]|[不无]限|免费|永久|直到|立即|全部"
     r"|一(?=[个次天年月周种人名台件元倍岁层米日小分秒千万])|\b(?:zero|one|two|three|four|five|six"
@@ -83,21 +84,21 @@ _DATE = re.compile(
     r"|(?:second|minute|hour|day|week|month|year)s?|century|BC|BP|AD)\b",
     re.IGNORECASE,
 )
-# what is asked for of a thing: the last of these words is a property that it may have
+# `what is the maximum weight of ...`: the last word before the preposition is the property
 _PROPERTY = (
     r"\bwhat(?:'s| is| was| are| were) (?:the|its|their) (?:[\w'-]+ ){0,3}?([\w'-]+)"
     r"(?= (?:of|for|on|in|at|by|with|from)\b)"
 )
 _VERB = r"(?:is|was|are|were|do|does|did|can|has|have|had|should|must|will|would)\b"
 _ASKS_PROPERTY = re.compile(_PROPERTY, re.IGNORECASE)
-# the same of a row, whose table has a column for each
+# properties that a table may have as a column
 _ASKS_COLUMN = re.compile(
     rf"{_PROPERTY}|\b(?:which|what|how many) (?!{_VERB})(?:[\w'-]+ ){{0,2}}?([\w'-]+)(?= {_VERB})"
     rf"|的([{HAN}]{{2,8}}?)(?:分别|各)?[是为有](?:多|什么|谁|哪|几)",
     re.IGNORECASE,
 )
-# asked for without being called so: what has a price of 3 euros costs 3 euros
-_UNNAMED = re.compile(
+# properties that an answer need not name: “it costs 3 euros” states a price
+_IMPLICIT_PROPERTY = re.compile(
     r"(?:name|type|kind|sort|way|reason|purpose|difference|meaning|number|amount|quantit(?:y|ie)|value"
     r"|limit|maximum|minimum|default|rule|goal|aim|class|example|time|date|day|year|deadline|price"
     r"|cost|fee|size|place|location|address|owner|person|people|thing|result|effect|problem|procedure"
@@ -108,51 +109,51 @@ _UNNAMED = re.compile(
 )
 _CODE = re.compile(r"^[ >]*(```+|~~~+).*?^[ >]*\1", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
-_MOST = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # what picks one of all rows
-_MARK = re.compile(r"\]\([^()\s]*\)|\[\d+\]|https?://\S+")  # targets of links, marks of quotes
+_SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # picks one of the rows
+_LINKS_AND_MARKS = re.compile(r"\]\([^()\s]*\)|\[\d+\]|https?://\S+")
 _RUN = re.compile(rf"[A-Za-z][\w'’-]*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
 
 class _Phrase(NamedTuple):
-    """Two words that stand beside each other; the first tells which of its kind is meant."""
+    """Two adjacent words, `production tokens`."""
 
-    told: str
-    kind: str
+    modifier: str
+    head: str
 
 
 class _Clause(NamedTuple):
     words: frozenset[str]
-    phrases: dict[_Phrase, str]  # as they are written
+    phrases: dict[_Phrase, str]  # to the text of each
 
 
 def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple[str, str] | None:
-    """(what was asked about, what the answer speaks of instead), None where nothing tells.
+    """(what the question is about, what the answer is about instead); None where none is detected.
 
-    It is told where the question has `production tokens`, a sentence of the answer has other words
-    of the question and `sandbox tokens`, and the passages speak of `production tokens` too, but
-    nowhere with those other words.
+    A near miss: the question has `production tokens`; a sentence of the answer has `sandbox tokens`
+    and other words of the question; and the passages have `production tokens`, but never with those
+    other words.
     """
-    asked = _read(question)
+    asked = _parse_clause(question)
     rivals = list(_list_rivals(asked, answer))
-    if not rivals:  # as of most answers: nothing more need be read
+    if not rivals:  # the usual case; saves reading the passages
         return None
     headings = meaning("\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages))
     named = asked.words | headings
     rivals = [
         (phrase, other, clause)
         for phrase, other, clause in rivals
-        if phrase.told not in headings and not any(other.told in word for word in named)
+        if phrase.modifier not in headings and not any(other.modifier in word for word in named)
     ]
     if not rivals:
         return None
-    told = "|".join({re.escape(beginning(phrase.told)) for phrase, _, _ in rivals})
-    may_hold = re.compile(told, re.IGNORECASE).search
+    modifiers = "|".join({re.escape(beginning(phrase.modifier)) for phrase, _, _ in rivals})
+    has_modifier = re.compile(modifiers, re.IGNORECASE).search
     clauses = (text for hit in passages for text in split_clauses(plain(hit.chunk_text)))
-    known = [_read(text) for text in clauses if may_hold(simplify(text))]
+    relevant = [_parse_clause(text) for text in clauses if has_modifier(simplify(text))]
     for phrase, other, clause in rivals:
-        rest = (clause.words & asked.words) - {phrase.kind}
-        if any(phrase in it.phrases for it in known) and not any(
-            phrase.told in it.words and it.words & rest for it in known
+        rest = (clause.words & asked.words) - {phrase.head}
+        if any(phrase in it.phrases for it in relevant) and not any(
+            phrase.modifier in it.words and it.words & rest for it in relevant
         ):
             return asked.phrases[phrase], clause.phrases[other]
     return None
@@ -161,14 +162,15 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
 def find_doubts(
     query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None = None
 ) -> tuple[str, ...]:
-    """Warnings where an answer of quotes has no name, number or date that the question asks for,
-    begins with a table of which only the header fits, or is about the neighbour of what was asked,
-    and where nothing found speaks of the property that the question asks for. `embed` tells
-    whether a column of a table means it.
+    """The first warning that applies to an extractive answer: it is a near miss, lacks the name,
+    number or date that the question asks for, begins with a table of which only the header matches,
+    or no passage mentions the property asked for. `embed` compares that property with the columns
+    of a table. Empty without a doubt.
     """
-    if beside := find_near_miss(query.original, answer, passages):
-        return (f"the answer speaks of “{beside[1]}”, the question of “{beside[0]}”",)
-    question, text = simplify(query.original), _MARK.sub("", _CODE.sub("", simplify(answer)))
+    if near_miss := find_near_miss(query.original, answer, passages):
+        return (f"the answer speaks of “{near_miss[1]}”, the question of “{near_miss[0]}”",)
+    question = simplify(query.original)
+    text = _LINKS_AND_MARKS.sub("", _CODE.sub("", simplify(answer)))
     same_script = is_wide(question) == is_wide(text)
     if same_script and _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
@@ -176,129 +178,133 @@ def find_doubts(
     if asks.search(question) and not has.search(text):
         return ("the question asks for a number or a date, and the answer has none",)
     if table := _TABLE.match(answer):
-        looked_for = question_terms(" ".join((question, *query.rewrites)))
+        terms = question_terms(" ".join((question, *query.rewrites)))
         titles = [f"{hit.doc_title}\n{hit.section_path}" for hit in passages]
-        above = looked_for.find_in("\n".join([table[1], *titles]))
-        words = question_words(_MOST.sub("", question))
-        if not all(word.share_in(above) for word in words) and not looked_for.find_in(table[2]):
+        above = terms.find_in("\n".join([table[1], *titles]))
+        words = question_words(_SUPERLATIVE.sub("", question))
+        if not all(word.share_in(above) for word in words) and not terms.find_in(table[2]):
             return ("the question names something that no row of the table has",)
     if query.rewrites or not same_script:
-        return ()  # it may be called otherwise
-    if asked_for := (
+        return ()  # the passages may have another word for it
+    if missing := (
         _find_missing_column(question, table, passages, embed)
         if table
-        else _find_unsaid(question, passages)
+        else _find_missing_property(question, passages)
     ):
-        return (f"what was found does not speak of “{asked_for}”",)
+        return (f"what was found does not speak of “{missing}”",)
     return ()
 
 
-def _find_unsaid(question: str, passages: Sequence[Hit]) -> str:
-    """The property of a thing that a question asks for, where the first passages speak of the thing
-    alone, which a name or a title tells; empty otherwise.
+def _find_missing_property(question: str, passages: Sequence[Hit]) -> str:
+    """The property that a question asks for, where the first passages do not mention it although
+    their titles show that they are about the right thing; empty otherwise.
     """
     asked = _ASKS_PROPERTY.search(question)
-    if asked is None or _UNNAMED.fullmatch(asked[1]):
+    if asked is None or _IMPLICIT_PROPERTY.fullmatch(asked[1]):
         return ""
     thing = question[asked.end() :]
     titles = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages[:READ_HITS])
     named = question_terms(thing).find_in(titles)
-    # a weight of more than 1 is that of a name, of less that of its parts
+    # names weigh more than 1, parts of identifiers less
     if any(word.weight == 1 and not word.share_in(named) for word in question_words(thing)):
         return ""
-    shown = (
+    texts = (
         f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in passages[:READ_HITS]
     )
-    return "" if question_terms(asked[1]).find_in("\n".join(shown)) else asked[1]
+    return "" if question_terms(asked[1]).find_in("\n".join(texts)) else asked[1]
 
 
 def _find_missing_column(
     question: str, table: re.Match[str], passages: Sequence[Hit], embed: Embed | None
 ) -> str:
-    """What a question asks for of a row, where neither the table nor a title names it, and no
-    column means it; empty otherwise, and without an embedder.
+    """The column that a question asks for, where neither the table nor a title names it and no
+    column is similar in meaning; empty otherwise, and without an embedder.
     """
     asked = _ASKS_COLUMN.search(question)
     name = next(filter(None, asked.groups()), "") if asked else ""
     if has_han(name):
         name = list(chinese_dictionary().cut(name))[-1]
-    if embed is None or len(name) < 2 or _UNNAMED.fullmatch(name):
+    if embed is None or len(name) < 2 or _IMPLICIT_PROPERTY.fullmatch(name):
         return ""
     titles = (f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
     if question_terms(name).find_in(simplify("\n".join([table[0], *titles]))):
         return ""
     columns = [cell for cell in cells(table[1]) if cell]
-    return name if len(columns) >= MIN_COLUMNS and not _is_meant(name, columns, embed) else ""
+    return name if len(columns) >= MIN_COLUMNS and not _matches_any(name, columns, embed) else ""
 
 
-def _is_meant(name: str, columns: Sequence[str], embed: Embed) -> bool:
-    """True where a name is much nearer to one of the columns than these are to each other."""
+def _matches_any(name: str, columns: Sequence[str], embed: Embed) -> bool:
+    """True where a name is much nearer to one of the columns than the columns are to each other."""
     vectors = embed([name, *columns])
-    near = vectors[1:] @ vectors[1:].T
-    others = near[~np.eye(len(columns), dtype=bool)]
+    cosines = vectors[1:] @ vectors[1:].T
+    others = cosines[~np.eye(len(columns), dtype=bool)]
     best = float((vectors[1:] @ vectors[0]).max())
     return best >= float(others.mean() + COLUMN_STANDING * others.std())
 
 
 def _lacks_name(question: str, text: str) -> bool:
-    """True where a question asks who, and the answer has no name; none beside the post whose holder
-    is asked for.
+    """True where a question asks who and the answer has no name; where it asks for the holder of a
+    post, no name next to that post.
     """
     holder = _ASKS_HOLDER.search(question)
     if not holder and not _ASKS_NAME.search(question):
         return False
-    said = re.sub("`[^`\n]+`", "", text)
+    prose = re.sub("`[^`\n]+`", "", text)
     if holder and not _TABLE.match(text):
         post = next(filter(None, holder.groups())).lower()
-        with_post = [part for part in _SAID_TOGETHER.split(said) if post in part.lower()]
-        said = "\n".join(with_post) or said
-    return not _holds_name(question, said, person=bool(holder))
+        with_post = [part for part in _STATEMENT_END.split(prose) if post in part.lower()]
+        prose = "\n".join(with_post) or prose
+    return not _has_name(question, prose, person=bool(holder))
 
 
-def _holds_name(question: str, text: str, *, person: bool = False) -> bool:
-    """True where a text names a person, or an organisation unless it must be a person, whom the
-    question does not name.
+def _has_name(question: str, text: str, *, person: bool) -> bool:
+    """True where a text names a person (or an organisation, unless `person`) that the question does
+    not name.
     """
     asked = question.lower()
     return any(found[0].strip("[").lower() not in asked for found in _NAME.finditer(text)) or any(
         word not in asked
         and (
-            kind.startswith("nr")
-            or (not person and (kind.startswith("nt") or (kind[0] in "nx" and word[-1] in _CALLED)))
+            tag.startswith("nr")
+            or (
+                not person
+                and (tag.startswith("nt") or (tag[0] in "nx" and word[-1] in _NAME_CHARS))
+            )
         )
         for run in re.findall(f"[{HAN}]+", text)
-        for word, kind in chinese_dictionary().tag(run)
+        for word, tag in chinese_dictionary().tag(run)
     )
 
 
 def _list_rivals(asked: _Clause, answer: str) -> Iterator[tuple[_Phrase, _Phrase, _Clause]]:
-    """(a phrase of the question, its rival in the answer, the clause with that): the sentence does
-    not have the first, and the clause has more of the question than what both are about.
+    """(a phrase of the question, its rival in the answer, the clause with the rival): the sentence
+    lacks the modifier of the first, and the clause shares more with the question than the head.
     """
     for unit in units(answer) if asked.phrases else ():
-        clauses = [_read(text) for text in split_clauses(plain(answer[unit.start : unit.end]))]
+        texts = split_clauses(plain(answer[unit.start : unit.end]))
+        clauses = [_parse_clause(text) for text in texts]
         named = set[str]().union(*(clause.words for clause in clauses))
         for clause in clauses:
             for phrase in asked.phrases:
-                if phrase.told not in named and (clause.words & asked.words) - {phrase.kind}:
+                if phrase.modifier not in named and (clause.words & asked.words) - {phrase.head}:
                     for other in clause.phrases:
                         if _is_rival(phrase, other):
                             yield phrase, other, clause
 
 
 def _is_rival(phrase: _Phrase, other: _Phrase) -> bool:
-    """True where two different words, written alike, tell things of one kind apart."""
-    one, two = phrase.told, other.told
+    """True for one head with two unrelated modifiers of the same script and form."""
+    one, two = phrase.modifier, other.modifier
     return (
-        phrase.kind == other.kind
+        phrase.head == other.head
         and one not in two
         and two not in one
         and (has_han(one), one.isdigit()) == (has_han(two), two.isdigit())
     )
 
 
-def _read(text: str) -> _Clause:
-    """The words of a clause, and those beside each other."""
+def _parse_clause(text: str) -> _Clause:
+    """The words of a clause, and its pairs of adjacent words."""
     words = list(_words(text))
     return _Clause(
         frozenset(word for word, _, _ in words),
@@ -311,7 +317,7 @@ def _read(text: str) -> _Clause:
 
 
 def _words(text: str) -> Iterator[tuple[str, int, int]]:
-    """The words that carry meaning, Latin ones as stems, with their places."""
+    """The words that carry meaning, Latin ones stemmed, each with its start and end."""
     for run in _RUN.finditer(text):
         if has_han(run[0]):
             end = run.start()

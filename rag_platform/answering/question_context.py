@@ -1,6 +1,4 @@
-"""What the stages of one question share: the request, the library, the releases it reads, and what
-went wrong so far.
-"""
+"""The state that the stages of one question share: request, library, leased releases, fallbacks."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ OnText = Callable[[str], None]
 
 
 class Leases:
-    """The releases that a question reads, released together at its end."""
+    """The releases that a question has leased; all are returned when it ends."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -29,8 +27,8 @@ class Leases:
         self._lock = threading.Lock()
 
     def open(self, namespace: str, release_id: str | None = None) -> Lease:
-        """The opened release, the published one without an id. Raises CancelledError in a thread
-        that comes after the end of the question.
+        """Lease a release, without an id the published one. Raises CancelledError in a thread that
+        outlives the question.
         """
         with ExitStack() as opening:
             lease = opening.enter_context(self._library.lease(namespace, release_id))
@@ -41,7 +39,6 @@ class Leases:
             return lease
 
     def close(self) -> None:
-        """Release all of them."""
         with self._lock:
             self._closed = True
         self._opened.close()
@@ -49,19 +46,18 @@ class Leases:
 
 @dataclass
 class Question(Fallbacks):
-    """A question on its way through the stages."""
+    """A question while it passes through the stages."""
 
     library: Library
     namespaces: tuple[str, ...]
     request: QueryRequest
     trace: tracing.Trace
     leases: Leases
-    shed: tuple[str, ...]  # what it goes without under load, as `limits.shed` names it
+    shed: tuple[str, ...]  # stages skipped under load, as `limits.shed` names them
     on_text: OnText | None
     cancelled: threading.Event | None
     artifacts: Artifacts | None = None
 
     @property
     def is_single(self) -> bool:
-        """True where one namespace is asked."""
         return len(self.namespaces) == 1

@@ -1,5 +1,5 @@
-"""What an answer may quote of a chunk: parts that make sense alone, how they are extended for a
-reader, and how they are written.
+"""What an answer may quote of a chunk: the parts that make sense alone, how they are extended for a
+reader, and how they are rendered.
 
 A part is one unit, or an introduction with the units that it introduces. A quote is a run of units
 of one chunk; each unit is a verbatim slice.
@@ -29,7 +29,7 @@ from rag_platform.text.term_overlap import POINTS
 
 INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
-_REFERS = re.compile(
+_BACK_REFERENCE = re.compile(
     r"[*_]{0,3}(?:(?:this|that|these|those|it|they|he|she|the same|otherwise|instead|then|so|but|"
     r"however|therefore|thus|hence|now|also|and|or|similarly|likewise|as (?:such|a result)|"
     r"(?:because of|for|in|to (?:do|prevent|avoid|fix|achieve|solve)) (?:this|that|these|those|it)|"
@@ -38,30 +38,29 @@ _REFERS = re.compile(
     r"也就是)",
     re.IGNORECASE,
 )
-# the end of a whole sentence, and what belongs to it behind its mark
-_ENDED = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
+_SENTENCE_END = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
-SECTION_LEVELS = 2  # of headings that begin sections
-_DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
-_SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")  # no version
-_ASKED = re.compile(rf"^{ASKS}\s*")
-_ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
-# of `5.2.1. Tools`: within a line it would end a sentence
+SECTION_LEVELS = 2  # heading levels that begin sections
+_VERSION_OR_DATE = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
+_SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
+_QUESTION_PREFIX = re.compile(rf"^{ASKS}\s*")
+_ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` after a heading
+# the last full stop of `5.2.1. Tools`, which would read as the end of a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
-_HANGUL = re.compile(f"[{HANGUL}]")  # Korean has the punctuation of English
-# a heading of code alone, or of one name with a mark or a capital inside
+_HANGUL = re.compile(f"[{HANGUL}]")  # Korean uses Western punctuation
+# a heading of inline code, or of one identifier
 _IDENTIFIER = re.compile(r"`[^`\s]+`|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?")
 _BETWEEN_ITEMS = re.compile(rf"\s*{MARK}?\s*")
-# Chinese marks nest without an indentation: 一、（一）1.（1）①; any other stands where `1.` does
-_RANKED = re.compile(f"({HAN_DIGIT})|([(（]{HAN_DIGIT})|([(（])|([①-⑳])")
-_RANKS = {1: 0, 2: 1, None: 2, 3: 3, 4: 4}
+# Chinese markers nest without indentation: 一、（一）1.（1）①; any other marker ranks as `1.`
+_MARKER = re.compile(f"({HAN_DIGIT})|([(（]{HAN_DIGIT})|([(（])|([①-⑳])")
+_MARKER_RANKS = {1: 0, 2: 1, None: 2, 3: 3, 4: 4}  # by group of _MARKER
 _RANK_INDENT = 3
-_NUMBER = re.compile(r"\d{1,9}[.)]")  # of an item in Markdown
+_ITEM_NUMBER = re.compile(r"\d{1,9}[.)]")  # in Markdown
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Units `first` to `last` of a chunk, which stand on their own together."""
+    """Units `first` to `last` of a chunk, which make sense without the rest of it."""
 
     first: int
     last: int
@@ -70,13 +69,13 @@ class Part:
     end: int
     context: str
     header: tuple[int, int] | None = None
-    asked: tuple[int, int] = (0, 0)  # the span whose words tell what it is about
-    question: str = ""  # the heading above, if it is one that the part answers
+    topic: tuple[int, int] = (0, 0)  # the span whose words are compared with the question's
+    question: str = ""  # the heading above it, if that is a question
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The units of a chunk, the parts that they make, and the part that owns each unit."""
+    """The units of a chunk, its parts, and for each unit the part that it belongs to."""
 
     units: tuple[Unit, ...]
     parts: tuple[Part, ...]
@@ -86,7 +85,7 @@ class Layout:
 @lru_cache(maxsize=512)
 def read_layout(text: str) -> Layout:
     """The parts of a chunk in order. A list with its introduction, or right below a heading, is a
-    part besides its items.
+    part of its own in addition to its items.
     """
     read = tuple(units(text))
     parts: list[Part] = []
@@ -100,16 +99,16 @@ def read_layout(text: str) -> Layout:
             last = _end_of_introduced(text, read, at)
             if read[last].kind == "item" and last > at:
                 short = read[last].end - read[at].start <= MAX_LIST_CHARS
-                if short and not all(_only_links(text, it) for it in read[at + 1 : last + 1]):
-                    parts.append(_join(read, at, last, "list"))
+                if short and not all(_is_only_links(text, it) for it in read[at + 1 : last + 1]):
+                    parts.append(_make_part(read, at, last, "list"))
                 last = at
-            # without what it introduces, only one that names code says anything
+            # an introduction alone says nothing, unless it names code
             if last == at and "`" not in text[read[at].start : read[at].end]:
                 at += 1
                 continue
-        links = _only_links(text, read[at]) and not _is_alone(read, at)
+        links = _is_only_links(text, read[at]) and not _is_alone(read, at)
         if not _is_cut(text, read[at]) and not links:
-            part = _join(read, at, last, read[last].kind)
+            part = _make_part(read, at, last, read[last].kind)
             owners[at : last + 1] = [part] * (last + 1 - at)
             parts.append(part)
         at = last + 1
@@ -117,20 +116,20 @@ def read_layout(text: str) -> Layout:
 
 
 def _introduces(text: str, read: Sequence[Unit], at: int) -> bool:
-    """True for what ends with a colon, and for a sentence that code goes on with."""
+    """True for a unit that ends with a colon, and for a sentence that continues in a code block."""
     unit = read[at]
     return _ends_with_colon(text, unit) or (
         unit.kind == "sentence"
         and at + 1 < len(read)
         and read[at + 1].kind == "code"
-        and _adjoin(unit, read[at + 1])
-        and not _ENDED.search(text, unit.start, unit.end)
+        and _in_same_section(unit, read[at + 1])
+        and not _SENTENCE_END.search(text, unit.start, unit.end)
     )
 
 
 def _read_section_list(text: str, read: Sequence[Unit], at: int) -> Part | None:
-    """The list that begins right below a heading, which tells what it is about; None for another
-    unit, and for a list that is too long, has one item or only links.
+    """The list that begins with unit `at` right below a heading, which becomes its topic. None for
+    any other unit, and for a list that is too long, has one item or only links.
     """
     own = read[at].headings
     if read[at].kind != "item" or not own or (at and read[at - 1].headings == own):
@@ -138,10 +137,10 @@ def _read_section_list(text: str, read: Sequence[Unit], at: int) -> Part | None:
     items = list(takewhile(lambda it: it.kind == "item" and it.headings == own, read[at:]))
     begin = text.rfind(own[-1][1], 0, items[0].start)
     short = items[-1].end - items[0].start <= MAX_LIST_CHARS
-    if len(items) == 1 or not short or begin < 0 or all(_only_links(text, it) for it in items):
+    if len(items) == 1 or not short or begin < 0 or all(_is_only_links(text, it) for it in items):
         return None
-    asked = (begin, begin + len(own[-1][1]))
-    return replace(_join(read, at, at + len(items) - 1, "list"), asked=asked)
+    topic = (begin, begin + len(own[-1][1]))
+    return replace(_make_part(read, at, at + len(items) - 1, "list"), topic=topic)
 
 
 def _ends_with_colon(text: str, unit: Unit) -> bool:
@@ -149,15 +148,15 @@ def _ends_with_colon(text: str, unit: Unit) -> bool:
 
 
 def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:
-    """The last unit of what the unit `at` introduces: a block of code, a whole list or a sentence;
-    `at` where that does not follow in its section.
+    """The last unit of the code block, list or sentence that the unit `at` introduces; `at` where
+    none follows in its section.
     """
-    if at + 1 == len(read) or not _adjoin(read[at], read[at + 1]):
+    if at + 1 == len(read) or not _in_same_section(read[at], read[at + 1]):
         return at
     follows = read[at + 1]
     if follows.kind == "code":
         return at + 1
-    if not _BETWEEN_ITEMS.fullmatch(text, read[at].end, follows.start):  # something is left out
+    if not _BETWEEN_ITEMS.fullmatch(text, read[at].end, follows.start):  # there is other text
         return at
     if follows.kind == "sentence" and not _introduces(text, read, at + 1):
         return at + 1
@@ -170,13 +169,13 @@ def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:
 
 
 def _end_of_nested(text: str, read: Sequence[Unit], at: int) -> int:
-    """The last of the items that are nested in the item `at`; `at` where there are none."""
+    """The last of the items nested in the item `at`; `at` where there are none."""
     item, indent = read[at], _indent(text, read[at])
     nested = takewhile(
         lambda unit: (
             unit.kind == "item"
             and unit.context == item.context
-            and _adjoin(item, unit)
+            and _in_same_section(item, unit)
             and _indent(text, unit) > indent
         ),
         read[at + 1 :],
@@ -184,11 +183,11 @@ def _end_of_nested(text: str, read: Sequence[Unit], at: int) -> int:
     return at + sum(1 for _ in nested)
 
 
-def _join(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
+def _make_part(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
     head, tail = read[first], read[last]
-    asked = (head.start, head.end if kind == "list" else tail.end)
-    question = "" if first and _adjoin(read[first - 1], head) else _find_question(head)
-    return Part(first, last, kind, head.start, tail.end, head.context, tail.header, asked, question)
+    topic = (head.start, head.end if kind == "list" else tail.end)
+    question = "" if first and _in_same_section(read[first - 1], head) else _find_question(head)
+    return Part(first, last, kind, head.start, tail.end, head.context, tail.header, topic, question)
 
 
 def _find_question(unit: Unit) -> str:
@@ -197,44 +196,43 @@ def _find_question(unit: Unit) -> str:
     return name if name.endswith(("?", "？")) and (is_wide(name) or " " in name) else ""
 
 
-def _adjoin(one: Unit, other: Unit) -> bool:
-    """True where no heading stands between two units."""
+def _in_same_section(one: Unit, other: Unit) -> bool:
     return one.headings == other.headings
 
 
-def _only_links(text: str, unit: Unit) -> bool:
-    """True for an item of a navigation, of a list of further reading, or of a choice of languages
+def _is_only_links(text: str, unit: Unit) -> bool:
+    """True for an entry of a navigation, of a list of further reading, or of a language switch
     (`English | [简体中文](README_cn.md)`).
     """
-    said = text[unit.start : unit.end]
-    if "](" not in said:
+    own = text[unit.start : unit.end]
+    if "](" not in own:
         return False
-    rest = LINK.sub("", said)
-    named = unit.kind != "row" and "|" in rest and len(rest.split()) <= 3
-    return named or not any(map(str.isalnum, rest))
+    rest = LINK.sub("", own)
+    is_switch = unit.kind != "row" and "|" in rest and len(rest.split()) <= 3
+    return is_switch or not any(map(str.isalnum, rest))
 
 
 def _is_alone(read: Sequence[Unit], at: int) -> bool:
-    """True for a sentence that is all that stands below its heading: `[MIT](LICENSE)`."""
+    """True for a sentence that is the whole text below its heading: `[MIT](LICENSE)`."""
     own = read[at].headings
-    beside = [*read[max(0, at - 1) : at], *read[at + 1 : at + 2]]
-    return read[at].kind == "sentence" and own not in [(), *(unit.headings for unit in beside)]
+    neighbours = [*read[max(0, at - 1) : at], *read[at + 1 : at + 2]]
+    return read[at].kind == "sentence" and own not in [(), *(unit.headings for unit in neighbours)]
 
 
 def _is_cut(text: str, unit: Unit) -> bool:
     """True where the chunk begins in the middle of a link."""
-    said = text[unit.start : unit.end]
-    close = said.find("](")
-    return said.startswith(("(http", "](")) or (close >= 0 and said.find("[", 0, close) < 0)
+    own = text[unit.start : unit.end]
+    close = own.find("](")
+    return own.startswith(("(http", "](")) or (close >= 0 and own.find("[", 0, close) < 0)
 
 
 # --- extending ----------------------------------------------------------------------------------
 
 
 def extend(text: str, part: Part) -> Sequence[int]:
-    """The units that a person would read with a part: with one that refers to the sentence before
-    it that sentence, with code the sentence after it, with an item what introduces its list and
-    those that are nested beside or in it, and with a short sentence those around it.
+    """The units to quote so that a part is understood: for a sentence that refers back also the one
+    before it, for code the sentence after it, for an item the introduction of its list and the
+    nested items, and for a short sentence its neighbours.
     """
     layout = read_layout(text)
     first, last = part.first, part.last
@@ -244,30 +242,28 @@ def extend(text: str, part: Part) -> Sequence[int]:
             return whole
         return [*above, *(_find_nested(text, layout.units, first) or range(first, last + 1))]
     while part.kind in ("sentence", "code") and first and not layout.units[first].fence:
-        before = _neighbour(text, layout, first, first - 1)
+        before = _neighbour(layout, first, first - 1)
         if (
             before is None
-            or not _REFERS.match(text, layout.units[first].start)
+            or not _BACK_REFERENCE.match(text, layout.units[first].start)
             or POINTS.search(text[before.start : before.end])
             or layout.units[last].end - before.start > MAX_QUOTE_CHARS
         ):
             break
         first = before.first
     if part.kind == "code" and last + 1 < len(layout.units):
-        after = _neighbour(text, layout, last, last + 1)
-        if after is not None and _joins_sentence(
-            text, after, after.end - layout.units[first].start
-        ):
+        after = _neighbour(layout, last, last + 1)
+        if after is not None and _may_append(text, after, after.end - layout.units[first].start):
             last = after.last
     if part.kind == "sentence":
-        first = _take_code(text, layout, first, last)
-        first, last = _lengthen(text, layout, first, last)
-        last = _end_of_shown(text, layout, first, last)
+        first = _extend_to_code_before(layout, first, last)
+        first, last = _extend_short(text, layout, first, last)
+        last = _extend_to_code_after(text, layout, first, last)
     return range(first, last + 1)
 
 
 def list_rows(text: str, part: Part) -> list[int]:
-    """The rows of the table of a row from that on, as many as a list may have."""
+    """The row and those after it in its table, while they are short enough for a list."""
     rows, left = [part.first], MAX_LIST_CHARS
     for number, unit in enumerate(read_layout(text).units):
         left -= unit.end - unit.start if unit.header == part.header else 0
@@ -277,18 +273,20 @@ def list_rows(text: str, part: Part) -> list[int]:
 
 
 def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
-    """The item above a nested one, or the sentence that introduces the list of an item."""
+    """[the number of the parent item of a nested one, or of the sentence that introduces the list];
+    empty without.
+    """
     item, indent = read[number], _indent(text, read[number])
     at = number - 1
     while at >= 0 and read[at].kind == "item" and read[at].context == item.context:
-        if not _adjoin(read[at], item):
+        if not _in_same_section(read[at], item):
             return []
         if _indent(text, read[at]) < indent:
             break
         at -= 1
     if at < 0 or read[at].end - read[at].start > MAX_ABOVE_CHARS:
         return []
-    # where the chunk begins with an item, how far that is indented is not known
+    # the indentation of an item that begins the chunk is unknown
     is_above = (read[at].kind == "item" and "\n" in text[: read[at].start]) or (
         _introduces(text, read, at) and _end_of_introduced(text, read, at) >= number
     )
@@ -296,8 +294,8 @@ def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
 
 
 def _find_nested(text: str, read: Sequence[Unit], number: int) -> range:
-    """An item with all that are nested in it; empty where that is too long, there are none, or the
-    chunk begins with the item, so that how far that is indented is not known.
+    """An item with the items nested in it; empty where there are none, they are too long, or the
+    item begins the chunk, so that its indentation is unknown.
     """
     if read[number].kind != "item" or "\n" not in text[: read[number].start]:
         return range(0)
@@ -307,17 +305,17 @@ def _find_nested(text: str, read: Sequence[Unit], number: int) -> range:
 
 
 def _indent(text: str, unit: Unit) -> int:
-    """How deep an item is nested, by where its line begins and by what its marker is."""
+    """How deep an item is nested, in characters, by its indentation and its marker."""
     line = text[text.rfind("\n", 0, unit.start) + 1 : unit.start].lstrip(">")
     marker = line.lstrip()
-    ranked = _RANKED.match(marker)
-    rank = _RANKS[ranked.lastindex if ranked else None]
+    ranked = _MARKER.match(marker)
+    rank = _MARKER_RANKS[ranked.lastindex if ranked else None]
     return len(line) - len(marker) + _RANK_INDENT * rank
 
 
-def _take_code(text: str, layout: Layout, first: int, last: int) -> int:
-    """The first unit of a quote of sentences, with the block of code before it that no sentence
-    introduces: what follows such a block explains it.
+def _extend_to_code_before(layout: Layout, first: int, last: int) -> int:
+    """The first unit of a quote of sentences, extended to the code block before it where no
+    sentence introduces that: the sentences then explain it.
     """
     code = layout.owners[first - 1] if first else None
     if (
@@ -325,19 +323,18 @@ def _take_code(text: str, layout: Layout, first: int, last: int) -> int:
         or code.kind != "code"
         or code.first != code.last
         or layout.units[code.first].fence
-        or not _adjoin(layout.units[code.first], layout.units[first])
+        or not _in_same_section(layout.units[code.first], layout.units[first])
         or layout.units[last].end - code.start > MAX_QUOTE_CHARS
     ):
         return first
     before = layout.units[code.first - 1] if code.first else None
-    follows = before is not None and _adjoin(before, layout.units[code.first])
+    follows = before is not None and _in_same_section(before, layout.units[code.first])
     return first if follows else code.first
 
 
-def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, int]:
-    """The first and last unit of a quote, extended within the paragraph while the quote is short:
-    by the sentence before it and those after it. A single sentence often lacks its subject or its
-    consequence.
+def _extend_short(text: str, layout: Layout, first: int, last: int) -> tuple[int, int]:
+    """The first and last unit of a quote, extended while it is short: by the sentence before it in
+    the paragraph and by those after it. A single sentence often lacks its subject or consequence.
     """
     read = layout.units
 
@@ -345,108 +342,110 @@ def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, in
         return read[last].end - read[first].start < MIN_QUOTE_CHARS
 
     if first and is_short() and "\n\n" not in text[read[first - 1].end : read[first].start]:
-        before = _neighbour(text, layout, first, first - 1)
-        if before is not None and _joins_sentence(text, before, read[last].end - before.start):
+        before = _neighbour(layout, first, first - 1)
+        if before is not None and _may_append(text, before, read[last].end - before.start):
             first = before.first
     while last + 1 < len(read) and is_short():
-        after = _neighbour(text, layout, last, last + 1)
+        after = _neighbour(layout, last, last + 1)
         if (
             after is None
             or text.startswith(_NEXT_QUESTION, after.end - 3)
-            or not _joins_sentence(text, after, after.end - read[first].start)
+            or not _may_append(text, after, after.end - read[first].start)
         ):
             break
         last = after.last
     return first, last
 
 
-def _end_of_shown(text: str, layout: Layout, first: int, last: int) -> int:
-    """The last unit of a quote of sentences, with the code right behind a last paragraph of one
-    sentence, which it shows, where both are short.
+def _extend_to_code_after(text: str, layout: Layout, first: int, last: int) -> int:
+    """The last unit of a quote of sentences, extended to the code right after it where its last
+    paragraph is one sentence and the whole is short: the code then illustrates it.
     """
     code = layout.owners[last + 1] if last + 1 < len(layout.units) else None
     if code is None or code.kind != "code" or layout.units[code.first].fence:
         return last
-    follows = _adjoin(layout.units[last], layout.units[code.first])
+    follows = _in_same_section(layout.units[last], layout.units[code.first])
     alone = text[: layout.units[last].start][-2:] in ("", "\n\n")
     short = code.end - layout.units[first].start <= MAX_QUOTE_CHARS
     return code.last if follows and alone and short else last
 
 
-def _joins_sentence(text: str, other: Part, chars: int) -> bool:
-    """False for an introduction of what is left out, and for one that only points elsewhere."""
+def _may_append(text: str, other: Part, chars: int) -> bool:
+    """True for a sentence that may extend a quote to so many `chars`: no introduction of something
+    left out, and no pointer elsewhere.
+    """
     whole = other.kind == "sentence" and text[other.end - 1] not in INTRODUCES
     points = POINTS.search(text[other.start : other.end])
     return whole and not points and chars <= MAX_QUOTE_CHARS
 
 
-def _neighbour(text: str, layout: Layout, number: int, other: int) -> Part | None:
-    """The part of the unit before or after a unit in the same section, if that is prose or code."""
+def _neighbour(layout: Layout, number: int, other: int) -> Part | None:
+    """The part of unit `other`, next to unit `number`, if it is prose or code of its section."""
     part = layout.owners[other]
-    one, two = sorted((number, other))
     prose = part is not None and part.kind in ("sentence", "code")
-    return part if prose and _adjoin(layout.units[one], layout.units[two]) else None
+    return part if prose and _in_same_section(layout.units[number], layout.units[other]) else None
 
 
-def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequence[int]) -> bool:
-    """True where the units of two quotes are read as one: rows of one table, or units that overlap
-    or follow each other in their section.
+def is_adjacent(
+    text: str, part: Part, quoted: Collection[int], other: Part, new: Sequence[int]
+) -> bool:
+    """True where the units `new` of a part belong to a quote with the units `quoted`: rows of one
+    table, items of one list, or units that overlap or follow each other in their section.
     """
-    if "row" in (one.kind, other.kind):
-        return one.kind == other.kind and one.header == other.header
-    if any(number in known for number in new):
+    if "row" in (part.kind, other.kind):
+        return part.kind == other.kind and part.header == other.header
+    if any(number in quoted for number in new):
         return True
     read = read_layout(text).units
-    if one.kind == other.kind == "item" and read[one.first].context == read[other.first].context:
-        return read[one.first].headings == read[other.first].headings
+    one, two = read[part.first], read[other.first]
+    if part.kind == other.kind == "item" and one.context == two.context:
+        return _in_same_section(one, two)
     before, after = new[0] - 1, new[-1] + 1
-    return (before in known and _adjoin(read[before], read[new[0]])) or (
-        after in known and _adjoin(read[new[-1]], read[after])
+    return (before in quoted and _in_same_section(read[before], read[new[0]])) or (
+        after in quoted and _in_same_section(read[new[-1]], read[after])
     )
 
 
 # --- writing ------------------------------------------------------------------------------------
 
 
-def name_run(text: str, chosen: Collection[int], section: str) -> str:
-    """The line above units of a chunk: the name of their section where they are items or code that
-    nothing introduces, where it is a version or a date, and where it is the name of a setting, a
-    function or the like that they speak of without naming it, else "".
+def label_units(text: str, chosen: Collection[int], section: str) -> str:
+    """The label above quoted units, made of their headings. It is needed where they are items or
+    code without an introduction, where it has a version, a date or a question, and where it is an
+    identifier that the units describe without naming it; else "".
     """
     read = read_layout(text).units
     first = read[min(chosen)]
-    name = _name_place(section, first)
-    dated = _DATED.search(_SECTION_NUMBER.sub("", name))
+    label = _label_headings(section, first)
+    dated = _VERSION_OR_DATE.search(_SECTION_NUMBER.sub("", label))
     if first.kind in ("item", "code") or dated or _find_question(first):
-        return name
-    own = _ANCHOR.sub("", first.headings[-1][1] if first.headings else section).strip()
-    said = text[first.start : read[max(chosen)].end]
-    return name if _IDENTIFIER.fullmatch(own) and own.strip("`") not in said else ""
+        return label
+    heading = _ANCHOR.sub("", first.headings[-1][1] if first.headings else section).strip()
+    quoted = text[first.start : read[max(chosen)].end]
+    return label if _IDENTIFIER.fullmatch(heading) and heading.strip("`") not in quoted else ""
 
 
-def render_run(text: str, chosen: Collection[int], mark: str, name: str = "") -> str:
-    """Units of a chunk as they stand in it, without what stands between them, below a name, and the
-    mark.
-    """
+def render_units(text: str, chosen: Collection[int], mark: str, label: str = "") -> str:
+    """The label, the chosen units of a chunk verbatim, without other text, and the mark."""
     read = read_layout(text).units
-    runs = [_join_pieces([read[i] for i in run]) for run in _group(sorted(chosen))]
+    runs = [_join_pieces([read[i] for i in run]) for run in _group_consecutive(sorted(chosen))]
     last = runs[-1][-1]
     items = [unit for run in runs for unit in run if unit.kind == "item"]
-    shown = f"{name}\n\n" if name else ""
+    shown = f"{label}\n\n" if label else ""
     for before, run in zip([None, *runs], runs, strict=False):
         if before is not None:
             shown += "\n" if before[-1].kind == run[0].kind == "item" else "\n\n"
-        shown += _render_units(text, run, items)
+        shown += _render_run(text, run, items)
     if _introduces(text, read, max(chosen)):
         shown += LEFT_OUT
-    elif _is_part_of_list(read, chosen):
+    elif _is_partial_list(read, chosen):
         shown += f"\n-{LEFT_OUT}"
-    apart = last.kind == "code" or (last.kind == "item" and (len(chosen) > 1 or bool(name)))
+    apart = last.kind == "code" or (last.kind == "item" and (len(chosen) > 1 or bool(label)))
     return shown + ("\n\n" if apart else " ") + mark
 
 
-def _is_part_of_list(read: Sequence[Unit], chosen: Collection[int]) -> bool:
-    """True where the last list is quoted with the sentence that introduces it, and not whole."""
+def _is_partial_list(read: Sequence[Unit], chosen: Collection[int]) -> bool:
+    """True where the last list is quoted with its introduction but not completely."""
     first = end = max(chosen)
     if read[end].kind != "item":
         return False
@@ -461,30 +460,28 @@ def _is_part_of_list(read: Sequence[Unit], chosen: Collection[int]) -> bool:
     return first - 1 in chosen and any(number not in chosen for number in range(first, end + 1))
 
 
-def _name_place(section: str, unit: Unit) -> str:
-    """The last two of the headings above a unit, as a line that introduces. What a chunk holds of
-    the levels of sections is a section of its own, too short to be a chunk.
+def _label_headings(section: str, unit: Unit) -> str:
+    """The last two headings above a unit as a label. A heading inside the chunk of a level that
+    begins sections is a section of its own, too short to be a chunk, so `section` is left out.
     """
-    inside = unit.headings
-    names = [text for _, text in inside]
-    if not inside or inside[0][0] > SECTION_LEVELS:
+    names = [text for _, text in unit.headings]
+    if not names or unit.headings[0][0] > SECTION_LEVELS:
         names = [section, *names]
-    return introduce(names[-2:])
+    return format_label(names[-2:])
 
 
-def introduce(names: Sequence[str]) -> str:
-    """The names as a line that introduces what follows; empty without a word."""
-    shown = [_ASKED.sub("", _ANCHOR.sub("", plain(name))).strip(" #*:：?？.。") for name in names]
-    shown = [_NUMBER_END.sub("", name) for name in shown]
-    if not any(shown):
+def format_label(names: Sequence[str]) -> str:
+    """The names as a line that ends with a colon; empty without any."""
+    names = [_QUESTION_PREFIX.sub("", _ANCHOR.sub("", plain(name))) for name in names]
+    names = [_NUMBER_END.sub("", name.strip(" #*:：?？.。")) for name in names]
+    if not any(names):
         return ""
-    wide = is_wide(" ".join(shown)) and not _HANGUL.search(" ".join(shown))
-    return escape_marks(("，" if wide else ", ").join(filter(None, shown))) + (
-        "：" if wide else ":"
-    )
+    wide = is_wide(" ".join(names)) and not _HANGUL.search(" ".join(names))
+    separator, colon = ("，", "：") if wide else (", ", ":")
+    return escape_marks(separator.join(filter(None, names))) + colon
 
 
-def _group(numbers: Sequence[int]) -> Iterator[list[int]]:
+def _group_consecutive(numbers: Sequence[int]) -> Iterator[list[int]]:
     run: list[int] = []
     for number in numbers:
         if run and number != run[-1] + 1:
@@ -494,8 +491,8 @@ def _group(numbers: Sequence[int]) -> Iterator[list[int]]:
     yield run
 
 
-def _render_units(text: str, run: Sequence[Unit], items: Sequence[Unit]) -> str:
-    """Units without anything quotable between them, one of the runs that have those items."""
+def _render_run(text: str, run: Sequence[Unit], items: Sequence[Unit]) -> str:
+    """Consecutive units; `items` are those of the whole quote, which share their indentation."""
     least = min((_indent(text, unit) for unit in items), default=0)
     shown = ""
     for before, unit in zip([None, *run], run, strict=False):
@@ -506,23 +503,25 @@ def _render_units(text: str, run: Sequence[Unit], items: Sequence[Unit]) -> str:
             quote = escape_marks(plain(quote))
         if unit.kind == "item":
             indent = " " * (_indent(text, unit) - least)
-            marker = _marker(text, unit, alone=len(items) == 1)
+            marker = _format_marker(text, unit, alone=len(items) == 1)
             quote = f"{indent}{marker}{'' if marker[-1] in '）、' else ' '}{quote}"
-        shown += _read_gap(text, before, unit) + quote
+        shown += _format_gap(text, before, unit) + quote
     return shown
 
 
-def _marker(text: str, item: Unit, *, alone: bool) -> str:
-    """The number of an item as Markdown has it; a dash for any other and for one that is alone."""
+def _format_marker(text: str, item: Unit, *, alone: bool) -> str:
+    """The Markdown marker of an item: its number; after a dash, if Markdown has no such number; a
+    dash for a bullet and for a single item.
+    """
     line = text[text.rfind("\n", 0, item.start) + 1 : item.start]
     marker = line.strip(" \t\u3000>")
     if alone or not marker or marker in "-*+•":
         return "-"
-    return marker if _NUMBER.fullmatch(marker) else f"- {marker}"
+    return marker if _ITEM_NUMBER.fullmatch(marker) else f"- {marker}"
 
 
-def _read_gap(text: str, before: Unit | None, unit: Unit) -> str:
-    """What stands between two units of a quote: as much white space as there is in their text."""
+def _format_gap(text: str, before: Unit | None, unit: Unit) -> str:
+    """The white space between two units of a quote, as in their text."""
     if before is None:
         return ""
     between = text[before.end : unit.start]
@@ -535,7 +534,7 @@ def _read_gap(text: str, before: Unit | None, unit: Unit) -> str:
 
 
 def _join_pieces(run: Sequence[Unit]) -> list[Unit]:
-    """The units, those that are pieces of one block of code as one."""
+    """The units, with consecutive pieces of one code block joined."""
     joined: list[Unit] = []
     for unit in run:
         before = joined[-1] if joined else None
@@ -551,36 +550,37 @@ def _join_pieces(run: Sequence[Unit]) -> list[Unit]:
 
 
 def _fence(opening: str, code: str) -> str:
-    """Lines of a block of code between its opening line and one that closes it."""
+    """Lines of a code block between its opening line and a closing one."""
     opened = FENCE.match(opening)
     at, mark = (opened.start(1), opened[1]) if opened else (0, "```")
-    quoted = opening[:at] if ">" in opening[:at] else ""
-    return f"{quoted}{opening[at:].rstrip()}\n{code}\n{quoted}{mark}"
+    prefix = opening[:at] if ">" in opening[:at] else ""  # of a block quote
+    return f"{prefix}{opening[at:].rstrip()}\n{code}\n{prefix}{mark}"
 
 
 def render_rows(
     text: str,
     chosen: Collection[int],
     mark: str,
-    name: str = "",
+    label: str = "",
     head: str = "",
     *,
     listed: bool = False,
     goes_on: bool = False,
 ) -> str:
-    """Rows of one table under its header, below a name, and the mark. Where they are to list what
-    the table has, a sign stands for those that it has besides, also in other passages.
+    """The label, rows of one table under its header `head`, and the mark. Rows that are `listed` to
+    enumerate the table end with an ellipsis if it has more; `goes_on` says that it continues in
+    the next passage.
     """
     read = read_layout(text).units
     rows = [read[i] for i in sorted(chosen)]
     lines = [escape_marks(plain(text[row.start : row.end])) for row in rows]
     header = rows[0].header
     columns = len(cells(head or lines[0]))
-    every = sum(unit.kind == "row" and unit.header == header for unit in read)
-    last = goes_on and (read[-1].kind, read[-1].header) == ("row", header)
-    cut = every > len(rows) or last or header is None
-    sign = f"\n\n{LEFT_OUT.strip()}" if listed and cut else ""
+    count = sum(unit.kind == "row" and unit.header == header for unit in read)
+    continues = goes_on and (read[-1].kind, read[-1].header) == ("row", header)
+    cut = count > len(rows) or continues or header is None
+    ellipsis = f"\n\n{LEFT_OUT.strip()}" if listed and cut else ""
     table = "\n".join(
         [plain(head.strip()) or "|" + "  |" * columns, "|" + " --- |" * columns, *lines]
     )
-    return (f"{name}\n\n" if name else "") + f"{table}{sign}\n\n{mark}"
+    return (f"{label}\n\n" if label else "") + f"{table}{ellipsis}\n\n{mark}"

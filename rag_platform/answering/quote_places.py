@@ -1,5 +1,5 @@
-"""Where in its passage a quote stands: a passage of several short sections, or of many lines, has
-the place of its beginning.
+"""Narrows the location of a citation (section, pages, lines, rows) from its whole passage to the
+quoted spans.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import Citation
 from rag_platform.text.passages import LABEL_LEVEL
 
-JOINT = " / "  # between the headings of a section's path
+JOINT = " / "  # separates the headings of a section path
 # `sheet=Q1;rows=3-9;head=1`, `body/tbl[2]/tr[3-9]`
 _ROWS = re.compile(r"((?:sheet=[^;]*;)?rows=|[^ ]*/tr\[)(\d+)-(\d+)((?:;head=[\d-]+)?|\])")
-_PAGE = re.compile(r"page=(\d+);char=(\d+)")  # where in a passage a page begins
+_PAGE = re.compile(r"page=(\d+);char=(\d+)")  # the position in a passage at which a page begins
 _LINE = re.compile(r"[^\n]+")
 _RULE = re.compile(r"\|(?: ?:?-{3,}:? ?\|)+$")
 
 
 def narrow(citation: Citation) -> Citation:
-    """The citation with the section, the pages, the lines and the rows of its spans, where these
-    say more than those of its passage.
+    """The citation with the section, pages, lines and rows of its spans, where these differ from
+    those of its passage.
     """
     if not citation.spans or citation.edited_from:
         return citation
@@ -32,8 +32,8 @@ def narrow(citation: Citation) -> Citation:
     pages = _find_pages(citation)
     if rows := _find_rows(citation):
         locator = rows.locator
-        # a record of a CSV file is a line, unless a cell holds several
-        if citation.line_range and citation.line_range[1] - citation.line_range[0] == rows.apart:
+        # rows are lines, as in most CSV files
+        if citation.line_range and citation.line_range[1] - citation.line_range[0] == rows.extent:
             first = citation.line_range[0]
             lines = first + rows.first, first + rows.last
     return dataclasses.replace(
@@ -46,7 +46,7 @@ def narrow(citation: Citation) -> Citation:
 
 
 def _find_section(citation: Citation) -> str:
-    """The path of the headings that all spans stand under; that of the passage where there is none.
+    """The section path that all spans have in common; that of the passage where there is none.
 
     >>> text = "## Setup\\n\\nRun it.\\n\\n## Ports\\n\\nIt listens on 8443."
     >>> shown = Citation(1, "", "", "", "", "Guide / Setup", text, 1.0, spans=((28, 47),))
@@ -66,11 +66,11 @@ def _find_section(citation: Citation) -> str:
 
 
 def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[str]:
-    """The headings above a unit, outermost first, in a passage or section with the path `own`, of
-    which `headings` are those that it has above the unit, with their levels.
+    """The path of headings of a unit, outermost first. `own` is the path of its passage, `headings`
+    are the headings inside the passage above the unit, with their levels.
 
-    What the passage has of a section of its own was too short to be a passage; it stands beside
-    the section of the passage, or in it where that is a level above.
+    A section inside a passage was too short to be a passage itself; it is a sibling of the
+    passage's section, or a child where it is a level below.
     """
     above = [(level, words) for level, words in headings if level < LABEL_LEVEL]
     if not above:
@@ -80,15 +80,14 @@ def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[s
     level, names = above[0][0], [heading_title(words) for _, words in above]
     if names[0] in own:
         return [*own[: own.index(names[0])], *names]
-    if own and level == 1:  # no other title joins a section: a comment in code
+    if own and level == 1:  # no second title, but a comment in code
         return list(own)
-    # a path of one heading may be that of a document without a title, whose sections are beside it
+    # a path of one heading may be a section of a document without a title: then a sibling
     return names if (len(own), level) == (1, 2) else [*own[: level - 1], *names]
 
 
 def _find_pages(citation: Citation) -> tuple[int, int] | None:
-    """The pages that the spans stand on; those of the passage where it does not say where they
-    begin.
+    """The pages of the spans; those of the passage where the starts of its pages are not known.
 
     >>> text, place = "One two. Three four.", "page=8;char=9"
     >>> shown = Citation(1, "", "", "", "", "", text, 1.0, (7, 8), locator=place, spans=((9, 20),))
@@ -106,8 +105,8 @@ def _find_pages(citation: Citation) -> tuple[int, int] | None:
 
 
 def _find_lines(citation: Citation) -> tuple[int, int] | None:
-    """The lines of the file that the spans stand on; those of the passage where its text has not
-    just as many.
+    """The lines of the spans in the file; those of the passage where the number of lines of its
+    text differs.
     """
     if citation.line_range is None:
         return None
@@ -120,22 +119,22 @@ def _find_lines(citation: Citation) -> tuple[int, int] | None:
 
 
 class _Rows(NamedTuple):
-    """Rows of a passage: the first and the last, from 0, of `apart` + 1, and their locator."""
+    """Quoted rows of a passage of `extent` + 1 rows, counted from 0, and their locator."""
 
     first: int
     last: int
-    apart: int
+    extent: int
     locator: str
 
 
 def _find_rows(citation: Citation) -> _Rows | None:
-    """The rows of a table that the spans stand in; None where the passage is not one table with a
-    line for each row of its locator.
+    """The table rows of the spans; None where the passage is not one table with a line for each row
+    of its locator.
 
     >>> text = "| a | b |\\n| --- | --- |\\n| 1 | 2 |\\n| 3 | 4 |"
     >>> shown = Citation(1, "", "", "", "", "", text, 1.0, locator="rows=8-9", spans=((34, 43),))
     >>> _find_rows(shown)
-    _Rows(first=1, last=1, apart=1, locator='rows=9')
+    _Rows(first=1, last=1, extent=1, locator='rows=9')
     """
     found = _ROWS.fullmatch(citation.locator)
     if found is None:

@@ -1,11 +1,11 @@
-"""Decides the state of an answer, and its confidence: `answered`, `closest` (the best passage may
-not answer the question) or `nothing_found`.
+"""The state of an answer and its confidence: `answered`, `closest` (the best passage may not answer
+the question) or `nothing_found`.
 
 The decision is a logistic model over signals of the searches. `bench/train_states.py` writes its
 coefficients and thresholds into `states.yaml`, from questions that people asked. Confidence is the
-model's probability that one of the first three hits holds the answer. A number or a name in the
-question that none of them holds (a version, a year, a person, building A) lets no probability
-reach `answered`.
+model's probability that one of the first three hits contains the answer. It stays below `answered`
+where the question has a number or a name (a version, a year, a person, building A) that none of
+these hits contains.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.scripts import is_wide
 
-_STEP = 0.001  # of probabilities, which are told with three digits
-# a date in digits, with its year in front
-_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
-# numbers that texts write as words
-_WRITTEN = {
+_STEP = 0.001  # probabilities have three decimals
+_ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
+_NUMBER_WORDS = {
     "1": re.compile(r"\bone\b|一"),
     "2": re.compile(r"\btwo\b|[二两兩]"),
     "3": re.compile(r"\bthree\b|三"),
@@ -45,20 +43,22 @@ _WRITTEN = {
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the decision goes by; None where there is nothing to tell a signal by."""
+    """The inputs of the decision, aggregated over the searches; None for a signal that could not be
+    measured.
+    """
 
-    words_found: float | None = None  # the mean share of the words of each search in its best hit
-    words_absent: float | None = None  # the most of the words of a search that stand nowhere
-    sparse_reach: float | None = None  # the best of the searches, as the next two
+    words_found: float | None = None  # mean over searches: the share of its words in its best hit
+    words_absent: float | None = None  # max over searches: the share of its words in no text
+    sparse_reach: float | None = None  # max over searches, as are the next two
     sparse_margin: float | None = None
     dense_standing: float | None = None
-    numbers_absent: float | None = None  # the share of the question's numbers that no hit holds
-    names_absent: float | None = None  # the same of its names
+    numbers_absent: float | None = None  # the share of the question's numbers in none of the hits
+    names_absent: float | None = None  # the same share of its names
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A logistic model over standardised signals, and the probabilities at which states begin."""
+    """A logistic model over standardised signals, and the lowest probability of each state."""
 
     intercept: float
     means: Mapping[str, float]
@@ -69,75 +69,82 @@ class _Model:
 
 
 def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequence[Hit]) -> Signals:
-    """The signals of a question with its search phrasings. With phrasings those are read alone: the
-    question's own words may be other ones than the documents'. Words tell nothing where the first
-    hit is in another script; numbers are the same in all.
+    """The signals of a question; `searches` are those of the question, then of its phrasings.
+
+    Where there are phrasings, the question's own search is left out, since its words may differ
+    from those of the documents. Word signals are None where the first hit is in another script;
+    numbers are the same in every script.
     """
     first = hits[:READ_HITS]
     texts = [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in first]
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
-    same = [item for item in read if item.wide == wide]
+    same_script = [item for item in read if item.wide == wide]
     passages = "\n".join([*texts, *(hit.source_uri for hit in first)])
+    # Chinese texts transliterate the names of a Latin question
+    names_compare = is_wide(question) or not wide
     return Signals(
-        words_found=_over(fmean, [item.words_found(texts) for item in same]),
-        words_absent=_over(max, [item.words_absent for item in same]),
-        sparse_reach=_over(max, [item.sparse_reach for item in same]),
-        sparse_margin=_over(max, [item.sparse_margin for item in same]),
-        dense_standing=_over(max, [item.dense_standing for item in read]),
-        numbers_absent=_numbers_absent(question, passages),
-        # in another script names are written otherwise
-        names_absent=_names_absent(question, passages) if is_wide(question) or not wide else None,
+        words_found=_aggregate(fmean, [item.words_found(texts) for item in same_script]),
+        words_absent=_aggregate(max, [item.words_absent for item in same_script]),
+        sparse_reach=_aggregate(max, [item.sparse_reach for item in same_script]),
+        sparse_margin=_aggregate(max, [item.sparse_margin for item in same_script]),
+        dense_standing=_aggregate(max, [item.dense_standing for item in read]),
+        numbers_absent=_share_numbers_absent(question, passages),
+        names_absent=_share_names_absent(question, passages) if names_compare else None,
     )
 
 
-def _names_absent(question: str, text: str) -> float | None:
-    """The share of the question's names that do not stand in the text, None without names."""
-    named = find_names(question)
-    return len(missing_names(named, text)) / len(named) if named else None
+def _share_names_absent(question: str, text: str) -> float | None:
+    """The share of the question's names that the text lacks; None without names."""
+    names = find_names(question)
+    return len(missing_names(names, text)) / len(names) if names else None
 
 
-def _numbers_absent(question: str, text: str) -> float | None:
-    """The share of the question's numbers that do not stand in the text; None without numbers. Of
-    a date the year counts, because months are written as words too; 3.12 stands in 3.12.1.
+def _share_numbers_absent(question: str, text: str) -> float | None:
+    """The share of the question's numbers that the text lacks; None without numbers. Only the year
+    of a date counts, because texts also write months as words; 3.12.1 contains 3.12.
     """
-    asked = {number.lstrip("0") for number in numbers(_DATE.sub(r"\1", question))} - {""}
-    if not asked:
+    wanted = {number.lstrip("0") for number in numbers(_ISO_DATE.sub(r"\1", question))} - {""}
+    if not wanted:
         return None
-    words = text.lower()
-    held = {number for number in asked & set(_WRITTEN) if _WRITTEN[number].search(words)}
-    held |= {
+    lower = text.lower()
+    present = {n for n in wanted & set(_NUMBER_WORDS) if _NUMBER_WORDS[n].search(lower)}
+    present |= {
         ".".join(parts[:length]).lstrip("0")
         for parts in (number.split(".") for number in numbers(text))
         for length in range(min(2, len(parts)), len(parts) + 1)
     }
-    return len(asked - held) / len(asked)
+    return len(wanted - present) / len(wanted)
 
 
-def _over(join: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
+def _aggregate(
+    join: Callable[[list[float]], float], values: Sequence[float | None]
+) -> float | None:
     known = [value for value in values if value is not None]
     return join(known) if known else None
 
 
-def probability(signals: Signals, *, phrased: bool, alone: Signals | None = None) -> float:
-    """The probability that a passage with the answer is among the first three hits; `phrased` where
-    search phrasings were searched, `alone` without those. A signal that is not there counts as the
-    usual one. Below `answered` if a number is absent, or, unless it is phrased, a name.
+def probability(signals: Signals, *, phrased: bool, question_only: Signals | None = None) -> float:
+    """The probability that a passage with the answer is among the first three hits.
+
+    `phrased` says that search phrasings were searched; `question_only` then has the signals of the
+    question without them. A missing signal counts as an average one. The result stays below
+    `answered` if a number of the question is absent, or, without phrasings, a name.
     """
     model = _load_models()["searches" if phrased else "question"]
     total = model.intercept
     for name, value in asdict(signals).items():
         if value is not None and name in model.weights:
             total += model.weights[name] * (value - model.means[name]) / model.deviations[name]
-    sure = round(1 / (1 + math.exp(-total)), 3)
-    if alone is not None and (alone.words_found or 0.0) >= OWN_WORDS_FOUND:
-        sure = max(sure, probability(alone, phrased=False))
+    result = round(1 / (1 + math.exp(-total)), 3)
+    if question_only is not None and (question_only.words_found or 0.0) >= OWN_WORDS_FOUND:
+        result = max(result, probability(question_only, phrased=False))
     absent = signals.numbers_absent or (signals.names_absent and not phrased)
-    return hedge(sure, phrased=phrased) if absent else sure
+    return hedge(result, phrased=phrased) if absent else result
 
 
 def hedge(confidence: float, *, phrased: bool) -> float:
-    """A confidence below that of `answered`."""
+    """The confidence, capped just below that of `answered`."""
     model = _load_models()["searches" if phrased else "question"]
     return min(confidence, round(model.answered - _STEP, 3))
 
@@ -145,12 +152,12 @@ def hedge(confidence: float, *, phrased: bool) -> float:
 def decide(
     confidence: float, *, phrased: bool, least: float | None = None, reads: bool = False
 ) -> State:
-    """The state at a confidence. `least` stands in for the threshold of `answered`; what a language
-    model answers that `reads` the passages needs no more than `closest` does.
+    """The state at a confidence. `least` overrides the threshold of `answered`; by default that is
+    the threshold of `closest` for a language model, which `reads` the passages.
     """
     model = _load_models()["searches" if phrased else "question"]
-    usual = model.closest if reads else model.answered
-    if confidence >= (usual if least is None else least):
+    threshold = model.closest if reads else model.answered
+    if confidence >= (threshold if least is None else least):
         return "answered"
     return "closest" if confidence >= model.closest else "nothing_found"
 

@@ -4,11 +4,11 @@ import pytest
 
 from rag_platform.answering.quotable import (
     extend,
-    joins,
-    name_run,
+    is_adjacent,
+    label_units,
     read_layout,
     render_rows,
-    render_run,
+    render_units,
 )
 
 
@@ -65,7 +65,7 @@ def test_a_list_right_below_a_heading_is_a_part_about_that() -> None:
     found = read_layout(text).parts
     assert [part.kind for part in found] == ["list", "item", "item", "item"]
     assert text[found[0].start : found[0].end] == items.removeprefix("- ")
-    assert text[slice(*found[0].asked)] == "1.3.0"
+    assert text[slice(*found[0].topic)] == "1.3.0"
     # neither behind a sentence nor where it only links
     assert {kind for kind, _ in parts(f"## 1.3.0\n\nIt is out.\n\n{items}")} == {"sentence", "item"}
     assert parts("## More\n\n- [Pipes](pipes.md)\n- [Valves](valves.md)\n") == []
@@ -90,7 +90,7 @@ def test_a_sentence_that_refers_back_comes_with_the_one_before_it(
     text: str, number: int, quote: str
 ) -> None:
     run = extend(text, read_layout(text).parts[number])
-    assert render_run(text, run, "[1]").startswith(quote)
+    assert render_units(text, run, "[1]").startswith(quote)
 
 
 LONG = f"The valve {'slowly, ' * 12} opens."
@@ -115,41 +115,41 @@ LONG = f"The valve {'slowly, ' * 12} opens."
 )
 def test_a_short_sentence_comes_with_those_around_it(text: str, number: int, quote: str) -> None:
     run = extend(text, read_layout(text).parts[number])
-    assert render_run(text, run, "[1]") == f"{quote} [1]"
+    assert render_units(text, run, "[1]") == f"{quote} [1]"
 
 
 def test_units_that_follow_each_other_are_one_quote() -> None:
     text = "One is here. Two is there.\n\nThree is gone.\n\n# Four\n\nFive is back."
     one, two, three, five = read_layout(text).parts
-    assert joins(text, one, {0}, two, range(1, 2))
-    assert not joins(text, one, {0}, three, range(2, 3))
-    assert not joins(text, three, {2}, five, range(3, 4))
-    assert render_run(text, {0, 1}, "[7]") == "One is here. Two is there. [7]"
+    assert is_adjacent(text, one, {0}, two, range(1, 2))
+    assert not is_adjacent(text, one, {0}, three, range(2, 3))
+    assert not is_adjacent(text, three, {2}, five, range(3, 4))
+    assert render_units(text, {0, 1}, "[7]") == "One is here. Two is there. [7]"
 
 
 def test_what_stands_between_units_is_left_out() -> None:
     text = "Run this:\n\n<div>\n\n```sh\nls\n```\n\n</div>\n"
     (part,) = read_layout(text).parts
-    assert render_run(text, extend(text, part), "[1]") == "Run this:\n\n```sh\nls\n```\n\n[1]"
+    assert render_units(text, extend(text, part), "[1]") == "Run this:\n\n```sh\nls\n```\n\n[1]"
 
 
 def test_pieces_of_a_long_block_of_code_stand_in_a_fence() -> None:
     blocks = ["\n".join(f"{name}{n} = {n}" for n in range(12)) for name in "abcd"]
     text = "Begin:\n\n~~~~python\n" + "\n\n".join(blocks) + "\n~~~~\n"
     first, second = read_layout(text).parts
-    assert render_run(text, range(first.first, first.last + 1), "[1]") == (
+    assert render_units(text, range(first.first, first.last + 1), "[1]") == (
         f"Begin:\n\n~~~~python\n{blocks[0]}\n\n{blocks[1]}\n~~~~\n\n[1]"
     )
-    assert joins(text, first, {0, 1}, second, range(2, 3))
+    assert is_adjacent(text, first, {0, 1}, second, range(2, 3))
     whole = text.rstrip() + "\n\n[1]"
-    assert render_run(text, {0, 1, 2}, "[1]") == whole
+    assert render_units(text, {0, 1, 2}, "[1]") == whole
 
 
 def shown(text: str, *numbers: int, section: str = "") -> str:
     """The quote of some parts of a chunk, as they are extended."""
     read = read_layout(text).parts
     known = {unit for number in numbers for unit in extend(text, read[number])}
-    return render_run(text, known, "[1]", name_run(text, known, section))
+    return render_units(text, known, "[1]", label_units(text, known, section))
 
 
 def test_an_item_comes_with_what_introduces_it() -> None:
@@ -262,7 +262,7 @@ def test_a_paragraph_of_one_sentence_comes_with_the_code_that_shows_it() -> None
 def test_pieces_of_code_in_a_quoted_block_are_without_its_marks() -> None:
     lines = "\n".join(f"> a = {n}" for n in range(20))
     text = f"> ```\n{lines}\n>\n{lines}\n> ```"
-    assert ">" not in render_run(text, [1], "[1]")
+    assert ">" not in render_units(text, [1], "[1]")
 
 
 def test_chinese_marks_are_introduced_nested_and_written_as_a_list() -> None:
@@ -272,7 +272,7 @@ def test_chinese_marks_are_introduced_nested_and_written_as_a_list() -> None:
     )
     layout = read_layout(text)
     whole = next(part for part in layout.parts if part.kind == "list")
-    assert render_run(text, range(whole.first, whole.last + 1), "[1]") == (
+    assert render_units(text, range(whole.first, whole.last + 1), "[1]") == (
         "第六条　迟到按下列规定处理：\n\n- （一）扣款：\n\n   1. 十分钟以内，不扣；\n"
         "   2. 以上，扣五十元；\n\n- （二）旷工，除名。\n\n[1]"
     )
@@ -288,4 +288,4 @@ def test_a_clause_is_not_lengthened_by_the_next_one() -> None:
     text = "第十二条　陪产假15天。\n\n第十三条　丧假3天。\n\n问：几点发车？\n\n答：八点。"
     parts = read_layout(text).parts
     assert [list(extend(text, part)) for part in parts] == [[0], [1], [2]]
-    assert name_run(text, [2], "") == "几点发车："
+    assert label_units(text, [2], "") == "几点发车："

@@ -33,7 +33,9 @@ def test_phrasings_leave_a_question_answered_whose_own_words_a_passage_holds() -
     held, hardly = Signals(words_found=1.0), Signals(words_found=0.7)
 
     def state(alone: Signals | None) -> str:
-        return decide(probability(worded_otherwise, phrased=True, alone=alone), phrased=True)
+        return decide(
+            probability(worded_otherwise, phrased=True, question_only=alone), phrased=True
+        )
 
     assert [state(alone) for alone in (None, hardly)] == ["nothing_found"] * 2
     assert state(held) == "answered"
@@ -150,7 +152,7 @@ def test_a_caller_may_set_the_threshold(guide: None, vary: Any, library: Library
 def test_the_numbers_of_a_question_that_no_passage_holds(
     question: str, text: str, absent: float | None
 ) -> None:
-    assert states._numbers_absent(question, text) == absent
+    assert states._share_numbers_absent(question, text) == absent
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_the_numbers_of_a_question_that_no_passage_holds(
 def test_the_names_of_a_question_that_no_passage_holds(
     question: str, text: str, absent: float | None
 ) -> None:
-    assert states._names_absent(question, text) == absent
+    assert states._share_names_absent(question, text) == absent
 
 
 def test_no_passage_about_another_number_is_an_answer(
