@@ -32,7 +32,8 @@ from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline
 from rag_platform.protocols import Vectors
-from rag_platform.retrieval import confidence, fusion
+from rag_platform.query.analysis import subject_of
+from rag_platform.retrieval import fusion
 from rag_platform.retrieval.hydration import select_shown
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespace_search import Found, search
@@ -278,7 +279,7 @@ def _merge(q: Question, found: list[Found]) -> list[Hit]:
             " turns"
         )
         with q.attempt("merge", warning, span=span):
-            merged = fusion.merge_namespaces(confidence.question_text(first.query), lists)
+            merged = fusion.merge_namespaces(subject_of(first.query), lists)
             hits = select_shown(
                 merged,
                 first.top_k,

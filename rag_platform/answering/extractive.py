@@ -33,7 +33,8 @@ from rag_platform.answering.quotable import (
 from rag_platform.answering.quote_places import JOINT, find_path
 from rag_platform.ir import Hit, QueryIR, format_section
 from rag_platform.protocols import Written
-from rag_platform.retrieval.confidence import question_text, words_held
+from rag_platform.query.analysis import subject_of
+from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import find_script, is_wide, simplify
@@ -96,9 +97,10 @@ class Extractive:
             scored = _score_by_meaning(evidence, self.nearness)
         if not scored:
             return Written("")
-        best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
-        if (best + words_held(query, evidence, evidence)) / 2 < self.min_coverage:
-            return Written("")
+        if self.min_coverage:
+            best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
+            if (best + words_held(query, evidence, evidence)) / 2 < self.min_coverage:
+                return Written("")
         text = _render_quotes(self._choose(scored, evidence), evidence)
         if on_text is not None:
             on_text(text)
@@ -140,7 +142,7 @@ def find_sentence(query: QueryIR, hit: Hit) -> str:
 
 def _is_other_script(query: QueryIR, evidence: Sequence[Hit]) -> bool:
     """True where all evidence is in another script, so that words cannot match."""
-    wide = is_wide(question_text(query))
+    wide = is_wide(subject_of(query))
     return bool(evidence) and all(is_wide(hit.chunk_text) != wide for hit in evidence)
 
 
@@ -165,8 +167,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     Complete for the three best parts and all with at least `keep_ratio` of the best score; parts
     that can only score lower are skipped.
     """
-    question = " ".join((question_text(query), *query.rewrites))
-    form = _AnswerForm.of(question_text(query))
+    question = " ".join((subject_of(query), *query.rewrites))
+    form = _AnswerForm.of(subject_of(query))
     words = question_words(question)
     find_in = question_terms(question).find_in
     total = find_in(" ".join(ASKS_TOTAL.findall(simplify(question).lower())))

@@ -3,9 +3,9 @@
 Half of the questions to a library name a document ("the Boeing report of 2022"), but few chunks
 repeat the name of their document. A word of a name or title counts as a mention when most passages
 with the word belong to the documents that it names. `Boeing` counts; `state` in the title "The
-state of packaging" does not, because texts of other documents use it too. A number alone names
-nothing, but tells namesakes apart, as the year of a report does. Documents of one or two chunks
-gain nothing: their names are in the headings of these chunks and are searched there.
+state of packaging" does not, because texts of other documents use it too. A number alone names no
+document, but distinguishes documents with the same name, as the year of a report does. Documents of
+one or two chunks are ignored: their names are in the headings of these chunks and searched there.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from rag_platform.text.scripts import FIRST_CJK, has_han
 
 
 class Catalog(Protocol):
-    """What is asked of a release's catalog."""
+    """The part of a release's catalog that is needed here."""
 
     def stored_names(self) -> StoredNames | None:
-        """The names of its base as they are stored, None where they are not."""
+        """The stored index of the names of the base, None where there is none."""
         ...
 
     def names(self, *, changed: bool = False) -> Iterable[Name]:
-        """Those of every document, or of those that came or changed since the base was written."""
+        """The names of all documents, or only of those added or changed since the base."""
         ...
 
     def chunk_ids(self, where: str = "1", params: Sequence[str] = ()) -> list[str]:
@@ -52,40 +52,38 @@ class Catalog(Protocol):
 
 
 class Words(Protocol):
-    """What is asked of a release's word index."""
+    """The part of a release's word index that is needed here."""
 
     def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """How many chunks hold all of these words; those of some documents alone where they are
-        given.
-        """
+        """The number of chunks with all of these words, of all documents or of `doc_ids`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """The documents that a question names, 0 to 1 each, and their chunks with the same numbers."""
+    """The documents that a question names, their chunks, and how clearly each is named."""
 
-    documents: Mapping[str, float]
-    chunks: Mapping[str, float]
-    chunk_ids: frozenset[str]  # the same object for the same documents: readers know it again
-    words: tuple[str, ...]  # by which they were known, as the question writes them in lower case
+    documents: Mapping[str, float]  # doc_id to 0 to 1
+    chunks: Mapping[str, float]  # chunk_id to the same
+    chunk_ids: frozenset[str]  # one object for the same documents, by which readers cache
+    words: tuple[str, ...]  # that name them, as written in the question, in lower case
 
 
 class DocumentNames:
-    """The words by which the documents of a release are known; made once a release, some 10 µs for
-    each document whose name is not stored.
+    """Finds mentions of the documents of one release. Building takes some 10 µs for each document
+    whose name is not stored.
     """
 
     def __init__(self, catalog: Catalog, index: Words) -> None:
         self._catalog, self._index = catalog, index
         stored = catalog.stored_names()
         self._names = Names(stored, catalog.names(changed=stored is not None))
-        self._telling: dict[tuple[str, int], bool] = {}  # by word and number of its documents
-        self._known: Cache[tuple[dict[str, str], frozenset[str]]] = Cache(KEPT_NAMED)
+        self._distinctive: dict[tuple[str, int], bool] = {}  # by word and number of its documents
+        self._chunks: Cache[tuple[dict[str, str], frozenset[str]]] = Cache(KEPT_NAMED)
 
     def find_mentions(self, question: str) -> Mentions | None:
-        """The documents that the question names, None for none; well under a millisecond once its
-        words have been met.
+        """The documents that the question names, None for none. Takes well under a millisecond once
+        its words are cached.
         """
         if self._names.count < 2:
             return None
@@ -110,16 +108,17 @@ class DocumentNames:
         )
 
     def _score(self, question: str) -> tuple[dict[str, Sequence[int]], dict[int, float]]:
-        """(word that names documents, as it was written: these; document: the rarity of its words).
+        """(word that names documents, as written, to their numbers; document to its score, the
+        summed rarity of its words).
 
-        Numbers and words of many names count for documents that another word names.
+        Numbers and words of many names only raise documents that another word names.
         """
         naming: dict[str, Sequence[int]] = {}
         refining: list[Sequence[int]] = []
         for word, (written, holders) in self._find_words(question).items():
             if word.isdigit() or len(holders) > MAX_NAMESAKES:
                 refining.append(holders)
-            elif len(holders) * 2 <= self._names.count and self._tells(written, holders):
+            elif len(holders) * 2 <= self._names.count and self._is_distinctive(written, holders):
                 naming[written] = holders
         scores: dict[int, float] = {}
         for holders in naming.values():
@@ -127,66 +126,69 @@ class DocumentNames:
                 scores[number] = scores.get(number, 0.0) + self._rarity(holders)
         for holders in refining:
             for number in scores:
-                if _holds(holders, number):
+                if _contains(holders, number):
                     scores[number] += self._rarity(holders)
         return naming, scores
 
     def _find_words(self, question: str) -> dict[str, tuple[str, Sequence[int]]]:
-        """Word of names in the question: how the question writes it, and whose names hold it."""
+        """Each word of the question that is part of a name: (how the question writes it, the
+        numbers of the documents with such a name).
+        """
         words, pairs = name_words(question)
-        held = self._names.holders({*words, *pairs})
+        holders = self._names.holders({*words, *pairs})
         found: dict[str, tuple[str, Sequence[int]]] = {}
-        for word in sorted(words & held.keys()):
-            plain, joined = held[word]
+        for word in sorted(words & holders.keys()):
+            plain, joined = holders[word]
             found[word] = word, tuple(sorted({*plain, *joined})) if joined else plain
-        # "Best Buy" of BESTBUY.pdf; of two pairs each word counts by itself
+        # "Best Buy" for BESTBUY.pdf; a pair in the name matches by its single words
         for pair, written in pairs.items():
-            if pair not in found and pair in held and held[pair][0]:
-                found[pair] = written, held[pair][0]
+            if pair not in found and pair in holders and holders[pair][0]:
+                found[pair] = written, holders[pair][0]
         return found
 
-    def _tells(self, word: str, holders: Sequence[int]) -> bool:
-        """Whether the passages with the word are mostly those of the documents with the name."""
+    def _is_distinctive(self, word: str, holders: Sequence[int]) -> bool:
+        """Whether most passages with the word belong to the documents named by it."""
         key = word, len(holders)
-        if key not in self._telling:
+        if key not in self._distinctive:
             documents = self._names.documents(holders).values()
             own = sum(size for _, size in documents)
-            held, few = self._index.doc_freq(word), (self._names.chunks - own) // FOREIGN_CHUNKS
-            if held - own > max(own // OWN_CHUNKS, few):  # so even if all of their passages held it
-                self._telling[key] = False
+            every, few = self._index.doc_freq(word), (self._names.chunks - own) // FOREIGN_CHUNKS
+            # decided without a second look-up even if all of their passages had the word
+            if every - own > max(own // OWN_CHUNKS, few):
+                self._distinctive[key] = False
             else:
                 inside = self._index.doc_freq(word, [doc_id for doc_id, _ in documents])
-                self._telling[key] = held - inside <= max(inside // OWN_CHUNKS, few)
-        return self._telling[key]
+                self._distinctive[key] = every - inside <= max(inside // OWN_CHUNKS, few)
+        return self._distinctive[key]
 
     def _rarity(self, holders: Sequence[int]) -> float:
         return idf(self._names.count, len(holders))
 
     def _chunks_of(self, documents: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
-        known = self._known.get(documents)
-        if known is None:
+        """(chunk_id to doc_id, all chunk ids) of the documents."""
+        cached = self._chunks.get(documents)
+        if cached is None:
             owner = {
                 chunk_id: doc_id
                 for doc_id in documents
                 for chunk_id in self._catalog.chunk_ids("doc_id = ?", (doc_id,))
             }
-            known = owner, frozenset(owner)
-            self._known.put(documents, known)
-        return known
+            cached = owner, frozenset(owner)
+            self._chunks.put(documents, cached)
+        return cached
 
 
-def _holds(numbers: Sequence[int], number: int) -> bool:
-    """Whether a number is among ascending ones."""
-    place = bisect_left(numbers, number)
-    return place < len(numbers) and numbers[place] == number
+def _contains(ascending: Sequence[int], number: int) -> bool:
+    place = bisect_left(ascending, number)
+    return place < len(ascending) and ascending[place] == number
 
 
 def without_names(text: str, words: Sequence[str]) -> str:
-    """The question without the words that name documents, or unchanged where hardly a word would be
-    left.
+    """The question without the words that name documents, unchanged where fewer than MIN_TERMS_LEFT
+    terms would be left.
 
-    The chunks of a report say "we", not the company's name. The vector of the question with the
-    name is therefore farther from theirs.
+    The chunks of a report say "we", not the company's name, so the name moves the question's vector
+    away from theirs.
 
     >>> without_names("What drove Best Buy's sales of home theaters?", ["best buy"])
     'What drove sales of home theaters?'
@@ -210,8 +212,8 @@ def without_names(text: str, words: Sequence[str]) -> str:
 def prefer_mentioned(
     fused: Sequence[Candidate], mentioned: Mapping[str, float], weight: float
 ) -> list[Candidate]:
-    """The candidates, those of mentioned documents raised by `weight` times the range of the
-    scores times how far they are named.
+    """The candidates reordered, with those of mentioned documents raised by `weight` x the range of
+    the scores x how clearly the document is named.
     """
     if not fused:
         return []
@@ -221,7 +223,7 @@ def prefer_mentioned(
         Candidate(c.chunk_id, round(c.score + step * mentioned.get(c.chunk_id, 0.0), 12), c.source)
         for c in fused
     ]
-    return sorted(raised, key=lambda candidate: -candidate.score)  # stable: ties keep their order
+    return sorted(raised, key=lambda candidate: -candidate.score)  # stable
 
 
 def unite(first: Sequence[Candidate], more: Sequence[Candidate]) -> list[Candidate]:

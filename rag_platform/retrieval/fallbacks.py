@@ -1,4 +1,4 @@
-"""Records what failed or was left out in the course of a question, and what callers hear of it."""
+"""Records the stages of a question that failed or were skipped, with their flags and warnings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rag_platform.observability.tracing import Span
 
 @dataclass(kw_only=True, slots=True)
 class Fallbacks:
-    """The one place where stages leave failures, flags and warnings."""
+    """The failed stages, flags and warnings of a question."""
 
-    failures: set[str] = field(default_factory=set)  # stages
-    flags: Json = field(default_factory=dict)  # `<stage>_failed` among them
+    failures: set[str] = field(default_factory=set)  # names of stages
+    flags: Json = field(default_factory=dict)  # including `<stage>_failed`
     warnings: list[str] = field(default_factory=list)
 
     def attempt(
@@ -25,16 +25,16 @@ class Fallbacks:
         span: Span | None = None,
         passing: tuple[type[Exception], ...] = (),
     ) -> faults.Attempt:
-        """A block of that stage: where it fails, `record_failure` is called and the question goes
-        on; errors that are `passing` leave the block.
+        """A context manager for the code of a stage. An error is recorded by `record_failure` and
+        suppressed, unless it is one of `passing`.
         """
         return _Attempt(self, stage, warning, span, passing)
 
     def record_failure(
         self, stage: str, error: BaseException | str, warning: str, *, span: Span | None = None
     ) -> None:
-        """Flag `<stage>_failed` and warn, the error standing for `%s`. An unexpected one is logged
-        with its stack trace; a text is an error that another part has logged already.
+        """Flag `<stage>_failed` and warn, with the error in place of `%s`. An unexpected exception
+        is logged with its stack trace; an error given as text has been logged before.
         """
         if isinstance(error, BaseException):
             faults.report(error, f"stage.{stage}")
@@ -50,13 +50,13 @@ class Fallbacks:
         tracing.event("query.fallback", {"flag": f"{stage}_failed", "message": message})
 
     def give_up(self, part: str, warning: str, running: int) -> None:
-        """Record that something was left out because so many questions run at once."""
+        """Record that a part was skipped because `running` questions run at once."""
         self.flags["load_shed"] = [*self.flags.get("load_shed", ()), part]
         self.warnings.append(f"{warning}, because {running} questions run at once")
         tracing.event("query.fallback", {"flag": "load_shed", "part": part})
 
     def include(self, other: Fallbacks) -> None:
-        """Take over how a part of the question went."""
+        """Add the failures, flags and warnings of a part of the question."""
         shed = [*self.flags.get("load_shed", ()), *other.flags.get("load_shed", ())]
         self.failures |= other.failures
         self.flags.update(other.flags, **({"load_shed": shed} if shed else {}))

@@ -1,4 +1,6 @@
-"""Says which condition of a filter no passage meets, and what its field has instead."""
+"""Explains a filter that matches nothing: the conditions that no passage meets, with similar values
+of their fields.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,22 @@ from rag_platform.query import filters
 from rag_platform.query.filter_inference import describe_condition
 from rag_platform.query.filters import FilterPlan
 
-_READ = 2000  # different values of a field that are compared with the one asked for
-_SHOWN = 8
+_MAX_READ_VALUES = 2000  # of a field, that are compared with the requested one
+_MAX_SHOWN_VALUES = 8
 
 
 def explain_filter(
     catalog: CatalogReader,
-    asked: Mapping[str, Any],
+    requested: Mapping[str, Any],
     hidden: Collection[str],
     matches: Callable[[FilterPlan], bool],
 ) -> list[str]:
-    """Notes on the conditions that no passage meets by what it has. `matches` tells whether a plan
-    lets any through, `hidden` names documents and versions of which nothing may be said.
+    """A note on each condition of the filter that no passage meets, passages without the field
+    aside. `matches` says whether a plan matches any passage; values of the `hidden` documents and
+    versions are not shown.
     """
     unmet: list[str] = []
-    for name, condition in filters.conjuncts(asked):
+    for name, condition in filters.conjuncts(requested):
         plan = filters.plan({name: condition}, FILTERABLE, missing="exclude")
         if not plan.where or matches(plan):
             continue
@@ -53,16 +56,18 @@ def _texts(condition: Any) -> Iterator[str]:
 def _find_values(
     catalog: CatalogReader, name: str, wanted: list[str], hidden: Collection[str]
 ) -> list[str]:
-    """Values of the field that are like those wanted, else all where they are few."""
+    """Values of the field that are similar to the wanted ones, else all if they are few."""
     spec = FILTERABLE.get(name)
     if spec is None or spec.kind not in ("text", "list") or not wanted:
         return []
-    values = catalog.field_values(spec, hidden, _READ)
+    values = catalog.field_values(spec, hidden, _MAX_READ_VALUES)
     folded = {value.casefold(): value for value in values}
     texts = [text.casefold() for text in wanted if text]
     near = [value for low, value in folded.items() if any(text in low for text in texts)]
     near.sort(key=lambda value: not value.casefold().startswith(tuple(texts)))
     near = near or [
-        folded[low] for text in texts for low in get_close_matches(text, folded, n=_SHOWN)
+        folded[low]
+        for text in texts
+        for low in get_close_matches(text, folded, n=_MAX_SHOWN_VALUES)
     ]
-    return near[:_SHOWN] or (values if len(values) <= _SHOWN else [])
+    return near[:_MAX_SHOWN_VALUES] or (values if len(values) <= _MAX_SHOWN_VALUES else [])

@@ -1,21 +1,19 @@
-"""Ways to join several ranked lists into one order.
+"""Fusion of ranked lists: of two retrievers, of search phrasings, of namespaces.
 
 A candidate keeps the label of its origin: `dense`, `sparse`, or `hybrid` where both retrievers
 found it. Equal scores are ordered by the candidate's best rank, then by chunk_id. A candidate that
-only one retriever found gets the lowest score of the other: that one placed it below its last
-candidate, so no tighter bound is known (the minimum of the pool, Lee, "Analyses of Multiple
-Evidence Combination", SIGIR 1997). But where the sparse list is `whole`, it has every text with a
-word of the question, and the others are known to score 0: the one text with a rare word stands far
-above them. A retriever that returned nothing adds nothing. `trust`, 0 to 1
+only one retriever found gets the lowest score of the other, the tightest known upper bound (the
+minimum of the pool, Lee, "Analyses of Multiple Evidence Combination", SIGIR 1997). Where the sparse
+list is `whole`, it has every text with a word of the question, so all other texts score 0 and the
+one text with a rare word stands out. A retriever without candidates adds nothing. `trust`, 0 to 1
 (`retrievers.measure_trust`), multiplies the weight of the sparse retriever, because scaling makes
-the best of each list equal, even where no text holds a word of the question.
+the best of each list equal, even where no text has a word of the question.
 
-Scores of two namespaces cannot be compared. Two things can: the place of a hit in its list, and how
-much of the question the namespace covers. The lists are interleaved by place, each weighted by the
-square of the share of the question's words that its first hit holds. With the right namespace named
-last of three or four, MRR@10 keeps 91 to 99 % of its value for that namespace alone (XQuAD English
-and Chinese, Cranfield, RGB Chinese, on which the weight was chosen); taking turns keeps about a
-quarter.
+Scores of two namespaces are not comparable, but the rank of a hit in its list is, and how much of
+the question the namespace covers. The lists are interleaved by rank, each weighted by the square of
+the share of the question's words in its first hit. With the right namespace named last of three or
+four, MRR@10 keeps 91 to 99 % of its value for that namespace alone (XQuAD English and Chinese,
+Cranfield, RGB Chinese, on which the weight was chosen); taking turns keeps about a quarter.
 """
 
 from __future__ import annotations
@@ -43,8 +41,8 @@ class ReciprocalRank:
     """Reciprocal rank fusion: score = sum over the retrievers of weight / (k + rank), ranks from 1
     (Cormack et al., SIGIR 2009).
 
-    `weights` are those of the dense and of the sparse retriever; equal ones are the fusion as
-    published. Unlike in the other fusions, a retriever adds nothing for a candidate it did not
+    `weights` are those of the dense and of the sparse retriever; the published fusion has equal
+    ones. Unlike in the other fusions, a retriever adds nothing for a candidate that it did not
     return.
     """
 
@@ -53,7 +51,7 @@ class ReciprocalRank:
     weights: Sequence[float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
-        """Refuse a k that would divide by zero or turn the order around, and weights that would."""
+        """Raises ValueError for a k or weights that would divide by zero or reverse the order."""
         if self.k < 0:
             raise ValueError(f"k = {self.k} must not be negative; 60 is usual")
         if (
@@ -75,12 +73,10 @@ class ReciprocalRank:
         trust: float = 1.0,
         whole: bool = False,
     ) -> list[Candidate]:
-        """Every candidate once, best first; scores between 0 and the sum of the weights / (k +
-        1).
-        """
-        of_dense, of_sparse = self.weights
+        """Every candidate once, best first; scores from 0 to the sum of the weights / (k + 1)."""
+        dense_weight, sparse_weight = self.weights
         scores: defaultdict[str, float] = defaultdict(float)
-        for weight, candidates in ((of_dense, dense), (of_sparse * trust, sparse)):
+        for weight, candidates in ((dense_weight, dense), (sparse_weight * trust, sparse)):
             for rank, candidate in enumerate(candidates, 1):
                 scores[candidate.chunk_id] += weight / (self.k + rank)
         return _order(dense, sparse, scores)
@@ -107,15 +103,18 @@ class _ConvexCombination:
         whole: bool,
         scale: Callable[[Sequence[float]], list[float]],
     ) -> list[Candidate]:
-        of_sparse = (1.0 - self.alpha) * trust
+        sparse_weight = (1.0 - self.alpha) * trust
         sums = dict.fromkeys([candidate.chunk_id for candidate in (*dense, *sparse)], 0.0)
-        for weight, found, known in ((1.0 - of_sparse, dense, False), (of_sparse, sparse, whole)):
+        for weight, found, is_whole in (
+            (1.0 - sparse_weight, dense, False),
+            (sparse_weight, sparse, whole),
+        ):
             if found:
-                others = [0.0] * (len(sums) - len(found)) if known else []
+                others = [0.0] * (len(sums) - len(found)) if is_whole else []
                 scaled = scale([*(candidate.score for candidate in found), *others])
                 scores = {c.chunk_id: score for c, score in zip(found, scaled, strict=False)}
                 low = min(scaled)
-                if low == max(scaled):  # what a retriever did not find stands below what it found
+                if low == max(scaled):  # rank what the retriever did not find below what it found
                     low -= BELOW_EQUALS
                 for chunk_id in sums:
                     sums[chunk_id] += weight * scores.get(chunk_id, low)
@@ -124,8 +123,8 @@ class _ConvexCombination:
 
 @dataclass(frozen=True)
 class MinMax(_ConvexCombination):
-    """Of min-max scores: each (s - min) / (max - min). Bruch et al., "An Analysis of Fusion
-    Functions for Hybrid Retrieval", TOIS 2023.
+    """Convex combination of min-max scores, (s - min) / (max - min). Bruch et al., "An Analysis of
+    Fusion Functions for Hybrid Retrieval", TOIS 2023.
     """
 
     def fuse(
@@ -142,8 +141,8 @@ class MinMax(_ConvexCombination):
 
 @dataclass(frozen=True)
 class ZScore(_ConvexCombination):
-    """Of standard scores: each (s - mean) / deviation. Montague & Aslam, "Relevance Score
-    Normalization for Metasearch", CIKM 2001 (ZMUV).
+    """Convex combination of standard scores, (s - mean) / deviation. Montague & Aslam, "Relevance
+    Score Normalization for Metasearch", CIKM 2001 (ZMUV).
     """
 
     def fuse(
@@ -154,9 +153,7 @@ class ZScore(_ConvexCombination):
         trust: float = 1.0,
         whole: bool = False,
     ) -> list[Candidate]:
-        """Every candidate once, best first; scores in deviations from the pool's mean, so they may
-        be negative.
-        """
+        """Every candidate once, best first; scores in standard deviations, possibly negative."""
         return self._combine(dense, sparse, trust, whole, z_score)
 
 
@@ -188,7 +185,7 @@ def _order(
                 best_rank[chunk_id], origin[chunk_id] = min(rank, best_rank[chunk_id]), "hybrid"
             else:
                 best_rank[chunk_id], origin[chunk_id] = rank, candidate.source
-    # rounded, or the last bits of a sum would decide what the former ranks should
+    # rounded, so that rounding errors do not decide ties
     ordered = sorted(
         [(-round(scores[chunk_id], 12), rank, chunk_id) for chunk_id, rank in best_rank.items()]
     )
@@ -196,24 +193,24 @@ def _order(
 
 
 def join_phrasings(lists: Sequence[Sequence[Hit]], leading: int = 1) -> list[Hit]:
-    """The hits of the question and of its search phrasings in one order, ranks from 1, each with
-    `found_by`.
+    """The hits of the question, `lists[0]`, and of its search phrasings in one order, ranks from 1,
+    each with the numbers of its lists in `found_by`.
 
     A hit's score is the sum of 1 / (60 + rank) over the lists that have it among their first
-    JOINED_HITS (Cormack et al., SIGIR 2009); ties go by the best rank, then chunk_id. The hits with
-    the best scores and the first hit of each phrasing lead, so both parts of a question in two
-    parts get a place. Where these are fewer than `leading`, the phrasings add their next hits in
-    turns.
+    JOINED_HITS (Cormack et al., SIGIR 2009); ties are ordered by the best rank, then chunk_id. The
+    hit with the best score and the first hit of each phrasing come first, so that every part of a
+    question is represented. Where these are fewer than `leading`, the phrasings add their next hits
+    in turns.
     """
     scores: dict[str, float] = {}
     best: dict[str, tuple[int, Hit]] = {}
-    finders: dict[str, list[int]] = {}
+    found_by: dict[str, list[int]] = {}
     for number, hits in enumerate(lists):
         for rank, hit in enumerate(hits, 1):
-            counts = 1 / (RANK_CONSTANT + rank) if rank <= JOINED_HITS else 0.0
-            scores[hit.chunk_id] = scores.get(hit.chunk_id, 0.0) + counts
-            if counts:
-                finders.setdefault(hit.chunk_id, []).append(number)
+            score = 1 / (RANK_CONSTANT + rank) if rank <= JOINED_HITS else 0.0
+            scores[hit.chunk_id] = scores.get(hit.chunk_id, 0.0) + score
+            if score:
+                found_by.setdefault(hit.chunk_id, []).append(number)
             if hit.chunk_id not in best or rank < best[hit.chunk_id][0]:
                 best[hit.chunk_id] = (rank, hit)
     order = sorted(
@@ -231,26 +228,26 @@ def join_phrasings(lists: Sequence[Sequence[Hit]], leading: int = 1) -> list[Hit
             best[chunk_id][1],
             rank=rank,
             score=round(scores[chunk_id], 6),
-            found_by=tuple(finders.get(chunk_id, ())),
+            found_by=tuple(found_by.get(chunk_id, ())),
         )
         for rank, chunk_id in enumerate(order, 1)
     ]
 
 
 def merge_namespaces(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:
-    """All hits of the namespaces in one order, ranks from 1, each shown with score = weight of its
-    namespace / its rank there.
+    """All hits of the namespaces in one order, ranks from 1, with score = weight of the namespace /
+    rank in the namespace.
     """
     placed: list[tuple[float, int, Hit]] = []
     for number, hits in enumerate(lists):
         weight = weigh_namespace(question, hits)
         placed += [(round(weight / rank, 6), number, hit) for rank, hit in enumerate(hits, 1)]
-    placed.sort(key=lambda item: (-item[0], item[1]))  # stable: the order within a namespace stays
+    placed.sort(key=lambda item: (-item[0], item[1]))  # stable: keeps the order in a namespace
     return [replace(hit, rank=rank, score=score) for rank, (score, _, hit) in enumerate(placed, 1)]
 
 
 def weigh_namespace(question: str, hits: Sequence[Hit]) -> float:
-    """How much of the question a namespace speaks of, 0.01 to 1, told from its first hit."""
+    """The weight of a namespace, 0.01 to 1: the square of the coverage by its first hit."""
     texts = [
         f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}\n{hit.picture_text}"
         for hit in hits[:1]

@@ -1,5 +1,5 @@
-"""Candidates joined with their catalog rows, and which of them are shown: no text that adds nothing
-to one before it.
+"""Joins candidates with their catalog rows and selects the hits that are shown, without texts that
+repeat a better hit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from rag_platform.text.scripts import HANGUL, UNSPACED
 def join_rows(
     candidates: Sequence[Candidate], rows: Mapping[str, HitRow], namespace: str = ""
 ) -> list[Hit]:
-    """The hits of the candidates that the catalog of the namespace knows, in their order, ranks
-    from 1.
-    """
+    """The hits of the candidates that have a row, in their order, ranks from 1."""
     known = [candidate for candidate in candidates if candidate.chunk_id in rows]
     return [
         hit_of(candidate, rows[candidate.chunk_id], rank=rank, namespace=namespace)
@@ -33,18 +31,18 @@ def join_rows(
 
 
 def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]:
-    """The hits; those without text of their own get what models read in their pictures."""
+    """The hits; those without text get the recognised text and captions of their pictures."""
     return [
         (
             hit
             if hit.chunk_text or not hit.asset_ids
-            else replace(hit, picture_text=_read_in(hit, catalog))
+            else replace(hit, picture_text=_picture_text(hit, catalog))
         )
         for hit in hits
     ]
 
 
-def _read_in(hit: Hit, catalog: CatalogReader) -> str:
+def _picture_text(hit: Hit, catalog: CatalogReader) -> str:
     texts = [text for text in catalog.media_texts(hit.version_id) if text.asset_id in hit.asset_ids]
     return "\n".join(part for text in texts for part in (text.ocr_text, text.caption) if part)
 
@@ -58,16 +56,15 @@ def select_shown(
     dedupe_threshold: float = 0.0,
     mmr_lambda: float = 1.0,
 ) -> list[Hit]:
-    """The first `top_k` hits once repeated texts and the surplus of a document are left out;
-    `max_per_document=0` is no limit.
+    """The first `top_k` hits without repeated texts and with at most `max_per_document` of each
+    document (0: no limit). Ranks are unchanged.
 
-    With `dedupe` equal texts are one, and above 0 also those that share `dedupe_threshold` of their
-    word pairs with a better one. Below 1 `mmr_lambda` weighs relevance against novelty; then every
-    hit must be given, not only the first ones. A part of a table of contents or of an index comes
-    after all other hits. Ranks are left as they were.
+    `dedupe` drops a text equal to a better one, and with a `dedupe_threshold` above 0 also one that
+    shares that share of its word pairs with a better one. An `mmr_lambda` below 1 weighs relevance
+    against novelty and needs the complete list of hits. Tables of contents and indexes come last.
     """
     shown: list[Hit] = []
-    texts = defaultdict[tuple[str, ...], list[str]](list)  # by their first words
+    texts = defaultdict[tuple[str, ...], list[str]](list)  # of the shown hits, by first words
     documents: Counter[tuple[str, str]] = Counter()
     for hit in _contents_last(hits if mmr_lambda >= 1 else _novel_first(hits, mmr_lambda)):
         if len(shown) == top_k:
@@ -79,8 +76,7 @@ def select_shown(
             max_per_document and documents[document] >= max_per_document
         ):
             continue
-        alike = dedupe and dedupe_threshold and begins
-        if alike and any(
+        if (dedupe and dedupe_threshold and begins) and any(
             adds_nothing(hit.chunk_text, other.chunk_text, dedupe_threshold) for other in shown
         ):
             continue
@@ -131,7 +127,6 @@ def find_preferred(preferences: Sequence[str], rows: Mapping[str, HitRow]) -> di
 
 
 def hit_of(candidate: Candidate, row: HitRow, *, rank: int, namespace: str = "") -> Hit:
-    """The hit of one candidate."""
     return Hit(
         rank,
         candidate.chunk_id,
@@ -149,9 +144,7 @@ def hit_of(candidate: Candidate, row: HitRow, *, rank: int, namespace: str = "")
 
 
 def of_chunk(hit: Hit, chunk: Chunk) -> Hit:
-    """Another chunk of the hit's version in its place; rank, score and source stay those of the
-    hit.
-    """
+    """A hit of another chunk of the same version, with the rank, score and source of this hit."""
     return replace(
         hit,
         chunk_id=chunk.chunk_id,
@@ -172,32 +165,31 @@ def _range(start: int | None, end: int | None) -> tuple[int, int] | None:
     return None if start is None else (start, start if end is None else end)
 
 
-# Words of scripts with blanks, single characters of those without.
+# words of scripts with spaces, single characters of scripts without
 _WORD = re.compile(rf"[^\W{UNSPACED}{HANGUL}]+|[{UNSPACED}{HANGUL}]")
-_FIRST_WORDS = 8  # by which most texts are told apart
+_FIRST_WORDS = 8  # enough to tell most texts apart
 _DIGITS = re.compile("[0-9][0-9]*")  # scanned faster than with `+`
 _NEGATIONS = frozenset("no not never none without cannot nor 不 没 无 未 非 勿 别 否".split())
 
 
 @functools.lru_cache(maxsize=512)
 def normalise_blanks(text: str) -> str:
-    """The text with one blank between words; equal ones are one text."""
+    """The text with single spaces between words."""
     return " ".join(text.split())
 
 
 def adds_nothing(later: str, earlier: str, threshold: float) -> bool:
-    """True when the earlier text holds at least that share of the later one's word pairs, and says
-    no less.
+    """True when the earlier text has at least the share `threshold` of the later one's word pairs,
+    and `says_no_less`.
 
-    The share is taken of the later text, so a long text never counts as the short one inside it.
-    Texts with different numbers, identifiers or negations count as different, however similar the
-    rest is.
+    The share is taken of the later text, so that a long text is no repetition of a short one that
+    it contains. Texts with different numbers, identifiers or negations always differ.
     """
-    # most texts that differ are told apart by their numbers or words
+    # cheap tests first, which decide for most texts
     if not _digits(later) <= _digits(earlier):
         return False
     (words, distinct), (_, others) = _words(later), _words(earlier)
-    # each but the last word begins a pair of its own
+    # each word but the last begins a pair of its own
     if len(distinct - others) - 1 > (1 - threshold) * len(words):
         return False
     new = shingles(later)
@@ -209,11 +201,11 @@ def adds_nothing(later: str, earlier: str, threshold: float) -> bool:
 
 
 def says_no_less(later: str, earlier: str) -> bool:
-    """True when the earlier text has every number and identifier of the later one, and negates with
-    the same words.
+    """True when the earlier text has every number and identifier of the later one, and the same
+    negations.
     """
-    (numbers, negations), (known, others) = _telling(later), _telling(earlier)
-    return numbers <= known and negations == others
+    (exact, negations), (known, others) = _decisive_words(later), _decisive_words(earlier)
+    return exact <= known and negations == others
 
 
 def likeness(left: str, right: str) -> float:
@@ -226,8 +218,8 @@ def likeness(left: str, right: str) -> float:
 
 @functools.lru_cache(maxsize=2048)
 def shingles(text: str) -> frozenset[tuple[str, str]]:
-    """The pairs of neighbouring words of a text (Broder, SEQUENCES 1997); a text of one word has
-    that word paired with nothing.
+    """The pairs of adjacent words of a text (Broder, SEQUENCES 1997); for a single word, that word
+    paired with "".
     """
     words, _ = _words(text)
     return frozenset(itertools.pairwise(words)) or frozenset((word, "") for word in words)
@@ -245,9 +237,9 @@ def _digits(text: str) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=2048)
-def _telling(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(words with a digit or an underscore: numbers, versions, identifiers; negations): a change of
-    one changes what a text says.
+def _decisive_words(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The words whose change changes what a text says: (words with a digit or an underscore, as
+    numbers, versions and identifiers; negations).
     """
     _, distinct = _words(text)
     return (
@@ -259,11 +251,10 @@ def _telling(text: str) -> tuple[frozenset[str], frozenset[str]]:
 def diversify(
     relevance: Sequence[float], alike: Callable[[int, int], float], weight: float
 ) -> Iterator[int]:
-    """Positions by maximal marginal relevance: weight x relevance - (1 - weight) x the likeness to
-    the most alike one before it.
+    """Positions by maximal marginal relevance (Carbonell & Goldstein, SIGIR 1998): weight x
+    relevance - (1 - weight) x the greatest likeness to a position before it.
 
-    Carbonell & Goldstein, SIGIR 1998. `relevance` should lie between 0 and 1 as likeness does; ties
-    keep the given order.
+    `relevance` should lie between 0 and 1, as likeness does; ties keep the given order.
     """
     left = list(range(len(relevance)))
     nearest = [0.0] * len(relevance)

@@ -1,16 +1,15 @@
-"""A reranker without a model: what the words of a question say about a hit, beside the score that
-the fusion gave it.
+"""A reranker without a model: the weighted mean of lexical features of a hit and its fused score.
 
-    fused        the score that the hit came with, min-max over the hits
+    fused        the fused score, min-max scaled over the hits
     sentence     the share of the question's words in the best sentence
-    proximity    the share of neighbouring words of the question that stand close to each other
+    proximity    the share of adjacent words of the question that are close to each other
     headings     the share of the question's words in the title and the headings
     phrases      the share of the quoted phrases in text or headings
-    identifiers  whether the identifiers stand there exactly: PPR-9087, and least of all only
-                 PPR-9088 or PPR-90871
+    identifiers  1 for an exact identifier (PPR-9087), 0 where the text has only others of its form
+                 (PPR-9088 or PPR-90871)
 
-A word weighs by how few of the hits hold it. English words are compared by their stem, Chinese ones
-as pairs of characters.
+Words are weighted by their rarity among the hits. English words are compared by their stem, Chinese
+ones as pairs of characters.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.constants import (
-    BESIDE_CHARS,
+    ADJACENT_CHARS,
     LOOSE_IDENTIFIER,
     MAX_PLACES,
     MAX_READ_CHARS,
@@ -46,8 +45,7 @@ _YEAR = re.compile(r"[a-z]+(?:19|20)\d\d(?:-\d+)?")
 
 @dataclass(frozen=True)
 class Features:
-    """The weighted mean of the features that the question has, 0 to 1; a weight of 0 leaves one
-    out.
+    """The weights of the features; features that do not apply to a question are left out.
 
     The weights of words were chosen on half of the questions of two sets (Cranfield, RGB); none of
     six sets loses by them.
@@ -58,7 +56,7 @@ class Features:
     proximity: float = 0.2
     headings: float = 0.2
     phrases: float = 1.0
-    # an exact one beats another of its kind, whatever else speaks for that one
+    # high enough for an exact identifier to outweigh all other features
     identifiers: float = 2.0
 
     VERSION: ClassVar[str] = "2"
@@ -69,35 +67,29 @@ class Features:
             raise ValueError("no weight may be negative, and one must be above 0")
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """One score a hit, 0 to 1; only those of one call compare, because they depend on each
-        other.
-        """
+        """One score for each hit, 0 to 1, comparable only within one call."""
         if not hits:
             return []
-        written = [hit.chunk_text[:MAX_READ_CHARS] for hit in hits]
-        texts = [text.lower() for text in written]
+        originals = [hit.chunk_text[:MAX_READ_CHARS] for hit in hits]
+        texts = [text.lower() for text in originals]
         heads = [f"{hit.doc_title}\n{hit.section_path}".lower() for hit in hits]
         columns = [(self.fused, min_max([hit.score for hit in hits]))]
         if terms := select_terms(query.normalised.lower()):
             columns += zip(
                 (self.sentence, self.proximity, self.headings),
-                _score_words(terms, written, texts, heads),
+                _score_words(terms, originals, texts, heads),
                 strict=True,
             )
-        for weight, wanted, held in (
+        wholes = [f"{head}\n{text}" for head, text in zip(heads, texts, strict=True)]
+        for weight, wanted, match in (
             (self.phrases, query.phrases, _has_phrase),
             (self.identifiers, query.identifiers, _match_identifier),
         ):
             if wanted:
-                columns.append(
-                    (
-                        weight,
-                        [
-                            _share(wanted, f"{head}\n{text}", held)
-                            for head, text in zip(heads, texts, strict=True)
-                        ],
-                    )
-                )
+                means = [
+                    sum(match(item, whole) for item in wanted) / len(wanted) for whole in wholes
+                ]
+                columns.append((weight, means))
         total = sum(weight for weight, _ in columns) or 1.0
         return [
             sum([weight * column[i] for weight, column in columns]) / total
@@ -106,8 +98,8 @@ class Features:
 
 
 def select_terms(text: str) -> list[str]:
-    """The distinct meaningful words of a lower-case question: the beginnings of their forms, and
-    pairs of Chinese characters.
+    """The distinct meaningful terms of a lower-case question: common prefixes of English words'
+    inflected forms, and pairs of Chinese characters.
     """
     found: dict[str, None] = {}
     for word in RUN.findall(text):
@@ -123,20 +115,24 @@ def select_terms(text: str) -> list[str]:
 
 
 def _score_words(
-    terms: Sequence[str], written: Sequence[str], texts: Sequence[str], heads: Sequence[str]
+    terms: Sequence[str], originals: Sequence[str], texts: Sequence[str], heads: Sequence[str]
 ) -> tuple[list[float], list[float], list[float]]:
-    """(sentence, proximity, headings) of every text."""
+    """(sentence, proximity, headings) of all texts; `texts` and `heads` are in lower case."""
     by_term = [[_places(text, term) if term in text else [] for text in texts] for term in terms]
     rarity = [idf(len(texts), len(texts) - column.count([])) for column in by_term]
     total = sum(rarity)
-    beside = [min(pair) for pair in itertools.pairwise(rarity)]
+    pair_weights = [min(pair) for pair in itertools.pairwise(rarity)]
+    pair_total = sum(pair_weights)
     places = list(zip(*by_term, strict=True))
     return (
         [
             _best_sentence(text, found, rarity) / total
-            for text, found in zip(written, places, strict=True)
+            for text, found in zip(originals, places, strict=True)
         ],
-        [_closeness(terms, found, beside) / sum(beside) if beside else 0.0 for found in places],
+        [
+            _measure_proximity(terms, found, pair_weights) / pair_total if pair_weights else 0.0
+            for found in places
+        ],
         [
             sum(
                 [
@@ -152,7 +148,7 @@ def _score_words(
 
 
 def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:
-    """Where a word begins with the term; anywhere for Chinese."""
+    """The first `most` positions of words that begin with the term; for Chinese, of the term."""
     found: list[int] = []
     anywhere = term[0] >= FIRST_CJK
     at = text.find(term)
@@ -166,21 +162,22 @@ def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:
 
 
 def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[float]) -> float:
-    met = sorted([(place, term) for term, found in enumerate(places) for place in found])
-    # a set of terms is a number with a bit for each
-    each, held, before = set[int](), 0, 0
+    """The greatest sum of the rarities of the terms in one sentence."""
+    matches = sorted([(place, term) for term, found in enumerate(places) for place in found])
+    # sets of terms are bit masks
+    sentences, current, before = set[int](), 0, 0
     every = sum([1 << term for term, found in enumerate(places) if found])
-    for place, term in met:
-        if held and _ends_between(text, before, place):
-            each.add(held)
-            held = 0
-        held |= 1 << term
-        if held == every:  # no other can have more
+    for place, term in matches:
+        if current and _ends_between(text, before, place):
+            sentences.add(current)
+            current = 0
+        current |= 1 << term
+        if current == every:  # no other sentence can have more
             break
         before = place
     return max(
         sum([weight for term, weight in enumerate(rarity) if bits >> term & 1])
-        for bits in (*each, held)
+        for bits in (*sentences, current)
     )
 
 
@@ -189,28 +186,22 @@ def _ends_between(text: str, left: int, right: int) -> bool:
     return text.find("\n", left, right) >= 0 or ends_sentence(text, left, right + 1)
 
 
-def _closeness(
-    terms: Sequence[str], places: Sequence[Sequence[int]], beside: Sequence[float]
+def _measure_proximity(
+    terms: Sequence[str], places: Sequence[Sequence[int]], pair_weights: Sequence[float]
 ) -> float:
-    close = 0.0
-    for i, weight in enumerate(beside):
+    """The sum of the weights of adjacent terms that are close to each other in the text."""
+    total = 0.0
+    for i, weight in enumerate(pair_weights):
         if places[i] and places[i + 1]:
             gap = min([abs(right - left) for left in places[i] for right in places[i + 1]])
-            close += weight * (
-                1.0
-                if gap <= len(terms[i]) + BESIDE_CHARS
-                else NEAR_WORTH
-                if gap <= NEAR_CHARS
-                else 0.0
-            )
-    return close
+            if gap <= len(terms[i]) + ADJACENT_CHARS:
+                total += weight
+            elif gap <= NEAR_CHARS:
+                total += weight * NEAR_WORTH
+    return total
 
 
-# --- what must stand there as it is written -----------------------------------------------------
-
-
-def _share(wanted: Sequence[str], text: str, held: Callable[[str, str], float]) -> float:
-    return sum(held(item, text) for item in wanted) / len(wanted)
+# --- exact matches ------------------------------------------------------------------------------
 
 
 def _has_phrase(phrase: str, text: str) -> bool:
@@ -218,7 +209,7 @@ def _has_phrase(phrase: str, text: str) -> bool:
 
 
 def _match_identifier(identifier: str, text: str) -> float:
-    """1 for an exact match, less without one, and 0 where others of its kind stand instead."""
+    """1 for an exact match, 0 where the text only has others of its form, else in between."""
     name = identifier.lower()
     exact, others = _patterns(name)
     if name in text and exact.search(text):
@@ -230,20 +221,19 @@ def _match_identifier(identifier: str, text: str) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _patterns(name: str) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
-    """(the identifier, the identifiers of its kind), neither as a part of a longer one.
+    """Patterns of (the identifier, identifiers of its form), neither as part of a longer one.
 
-    Of its kind is what has other digits, or other single letters, in the same places. What names
-    many things (M1, 3rd, EMNLP2022, 24-10) has no kind: texts write it in several ways and mean the
-    same.
+    Identifiers of one form differ only in digits or in single letters. The second is None for what
+    texts write in several ways (M1, 3rd, EMNLP2022, 24-10).
     """
     coded = (
         sum(map(str.isdigit, name)) > 2
         and any(map(str.isalpha, name))
         and not _YEAR.fullmatch(name)
     )
-    one_thing = coded or "_" in name
+    has_form = coded or "_" in name
     return _compile_whole(re.escape(name)), (
-        _compile_whole("".join(map(_generalise, _PARTS.findall(name)))) if one_thing else None
+        _compile_whole("".join(map(_generalise, _PARTS.findall(name)))) if has_form else None
     )
 
 

@@ -1,9 +1,9 @@
-"""What command line, server, pages and evaluation read with: opened releases, strategies,
-providers.
+"""The read side of a data root, shared by command line, server, web pages and evaluation: opened
+releases, strategies, providers and caches.
 
 A published release is opened at its first query and replaced when CURRENT names another one;
-queries in flight keep the old one, which is closed after the last of them. Nothing is loaded before
-it is needed.
+queries in flight keep the old one, which is closed after the last of them. Everything is loaded
+lazily.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +65,7 @@ _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer"
 
 @dataclass(eq=False)
 class Lease:
-    """An opened release with its strategy; closed when it is retired and has no readers."""
+    """An opened release with its strategy and caches; closed once it is retired and unused."""
 
     namespace: str
     release_id: str
@@ -77,14 +77,14 @@ class Lease:
     filtered: Cache[frozenset[str]] = field(default_factory=lambda: Cache(KEPT_FILTERS))
     _names: DocumentNames | None = None
     _languages: dict[str, float] | None = None
-    # whoever warms up and the first question want the same, and each would map the catalog
+    # so that warming up and the first question do not both read the catalog
     _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def names(self) -> DocumentNames:
-        """The words by which documents are known, made at the first call. Needs a word index."""
+        """The index of document names, built at the first call. Needs a word index."""
         with self._reading:
             if self._names is None:
-                # with the first question: the pages show themselves without what answers need
+                # not imported by pages that answer no question
                 from rag_platform.retrieval.document_mentions import DocumentNames
 
                 assert self.release.lexical is not None
@@ -92,7 +92,7 @@ class Lease:
             return self._names
 
     def languages(self) -> dict[str, float]:
-        """The share of each language, counted at the first call."""
+        """The share of chunks in each language, counted at the first call."""
         with self._reading:
             if self._languages is None:
                 self._languages = self.release.catalog.languages()
@@ -107,7 +107,7 @@ class Lease:
 class Library:
     """Reads every namespace under one data root; safe for any number of threads.
 
-    Without `ledger` nothing is hidden, and no document is behind its file.
+    Without `ledger` there are no tombstones and no failed updates.
     """
 
     def __init__(self, settings: Settings, store: Store, ledger: LedgerView | None = None) -> None:
@@ -137,11 +137,11 @@ class Library:
         return sorted(filter(access.current().may_see, found))
 
     def current(self, namespace: str) -> str:
-        """The published release_id, read again only when the pointer was replaced.
+        """The published release_id; the pointer is read again only after it was replaced.
 
         Raises NotFoundError `unknown_namespace` or `no_release`, ReleaseError `pointer_damaged`.
         """
-        self._require_name(namespace)
+        self.require_visible(namespace)
         path = self.store.current_path(namespace)
         try:
             found = path.stat()
@@ -156,16 +156,14 @@ class Library:
         if known_current is None or known_current[0] != stamp:
             known_current = (stamp, require_current(self.store, namespace))
             self._current[namespace] = known_current
-            self._retire(namespace, known_current[1])
+            current = known_current[1]
+            # retained releases are opened again on demand
+            self._retire(lambda key: key[0] == namespace and key[1] != current)
         return known_current[1]
 
     def require_visible(self, namespace: str) -> None:
-        """Raises NotFoundError for what is no namespace of the caller's; it need not be there."""
-        self._require_name(namespace)
-
-    def _require_name(self, namespace: str) -> None:
-        """Raises NotFoundError for one that the caller may not see, and for what cannot be a
-        namespace: it becomes part of a path.
+        """Raises NotFoundError for an invalid name, which would become part of a path, and for a
+        namespace that the caller may not see; it need not exist.
         """
         if not _NAMESPACE.fullmatch(namespace) or not access.current().may_see(namespace):
             raise unknown_namespace(namespace, self.namespaces())
@@ -173,13 +171,13 @@ class Library:
     @contextmanager
     def lease(self, namespace: str, release_id: str | None = None) -> Iterator[Lease]:
         """The opened release for the length of the block: the published one, or a retained one."""
-        self._require_name(namespace)
+        self.require_visible(namespace)
         if release_id and not _RELEASE.fullmatch(release_id):
             raise NotFoundError(
                 f"no release {release_id[:80]!r}; see `rag releases list`", code="unknown_release"
             )
         if release_id:
-            self._require_there(namespace, release_id)
+            self._require_existing(namespace, release_id)
         opened = (
             self._acquire(namespace, release_id)
             if release_id
@@ -195,7 +193,7 @@ class Library:
                 opened.release.close()
 
     def _acquire_published(self, namespace: str) -> Lease:
-        """The published release, opened; if it is replaced and removed meanwhile, the next one."""
+        """Open the published release; if it is replaced and removed meanwhile, the next one."""
         while True:
             release_id = self.current(namespace)
             try:
@@ -212,23 +210,23 @@ class Library:
                 self._leases.move_to_end(key)
                 return found
             opening = self._opening.setdefault(key, threading.Lock())
-        with opening:  # one thread opens, the others wait for it and find it
+        with opening:  # one thread opens the release, the others wait and then find it
             with self._lock:
                 found = self._leases.get(key)
                 if found is not None:
                     found.readers += 1
                     return found
             try:
-                made = self._open(namespace, release_id)
+                opened = self._open(namespace, release_id)
             finally:
                 with self._lock:
                     self._opening.pop(key, None)
             with self._lock:
-                kept = self._leases.setdefault(key, made)
+                kept = self._leases.setdefault(key, opened)
                 kept.readers += 1
-        # opened twice: the lock that both should have waited for went with a failure
-        if kept is not made:
-            made.release.close()
+        # two threads may open it if a third one failed and removed their common lock
+        if kept is not opened:
+            opened.release.close()
         self._trim()
         return kept
 
@@ -238,69 +236,57 @@ class Library:
         try:
             release = open_release(self.store, namespace, recorded, release_id)
         except (RagError, OSError):
-            # removed meanwhile: that is what has to be said
+            # if it was removed meanwhile, raise that error instead
             manifest_of(self.store, namespace, release_id, ())
             raise
-        # removed meanwhile, so an index may be missing
-        if not self._is_there(namespace, release_id):
+        # if it was removed meanwhile, an index may be missing
+        if not self._exists(namespace, release_id):
             release.close()
             manifest_of(self.store, namespace, release_id, ())
         tracing.event("release.opened", {"namespace": namespace, "release_id": release_id})
         return Lease(namespace, release_id, release, recorded)
 
-    def _is_there(self, namespace: str, release_id: str) -> bool:
+    def _exists(self, namespace: str, release_id: str) -> bool:
         return (self.store.release_dir(namespace, release_id) / "manifest.json").is_file()
 
-    def _require_there(self, namespace: str, release_id: str) -> None:
-        """Let go of a release that was removed while open; raises what `manifest_of` raises."""
-        if self._is_there(namespace, release_id):
+    def _require_existing(self, namespace: str, release_id: str) -> None:
+        """Retire a release that was removed while open, and raise what `manifest_of` raises."""
+        if self._exists(namespace, release_id):
             return
-        with self._lock:
-            key = (namespace, release_id)
-            idle = self._let_go(key) if key in self._leases else None
-        if idle is not None:
-            idle.release.close()
+        self._retire(lambda key: key == (namespace, release_id))
         manifest_of(self.store, namespace, release_id, ())
 
-    def _retire(self, namespace: str, current: str) -> None:
-        """Let go of the namespace's other releases; retained ones are opened again on demand."""
-        with self._lock:
-            old = [key for key in self._leases if key[0] == namespace and key[1] != current]
-            idle = [lease for key in old if (lease := self._let_go(key)) is not None]
-        for lease in idle:
-            lease.release.close()
-
     def _trim(self) -> None:
+        """Retire the longest unused of more than MAX_RETAINED_OPEN unpublished releases."""
         with self._lock:
             published = {
                 (namespace, release_id) for namespace, (_, release_id) in self._current.items()
             }
             extra = [key for key in self._leases if key not in published]
-            idle = [
-                lease
-                for key in extra[:-MAX_RETAINED_OPEN]
-                if (lease := self._let_go(key)) is not None
-            ]
+        self._retire(set(extra[:-MAX_RETAINED_OPEN]).__contains__)
+
+    def _retire(self, choose: Callable[[tuple[str, str]], bool]) -> None:
+        """Close the open releases whose (namespace, release_id) is chosen; those in use are closed
+        by their last reader.
+        """
+        with self._lock:
+            leases = [self._leases.pop(key) for key in list(self._leases) if choose(key)]
+            for lease in leases:
+                lease.retired = True
+            idle = [lease for lease in leases if not lease.readers]
         for lease in idle:
             lease.release.close()
-
-    def _let_go(self, key: tuple[str, str]) -> Lease | None:
-        """Retire a lease. Returned when nobody reads it, to be closed outside the lock."""
-        lease = self._leases.pop(key)
-        lease.retired = True
-        return None if lease.readers else lease
 
     def close(self) -> None:
-        """Close every release that nobody reads; the others close with their last query."""
-        with self._lock:
-            idle = [lease for key in list(self._leases) if (lease := self._let_go(key)) is not None]
-        for lease in idle:
-            lease.release.close()
+        """Close every release, those in use after their last query."""
+        self._retire(lambda _: True)
 
-    # --- what a query needs besides --------------------------------------------------------------
+    # --- strategies, caches, tombstones ----------------------------------------------------------
 
     def strategy(self, name: str) -> Strategy:
-        """The strategy of a name, read again after its file changed, or a `strategy_config_id`."""
+        """The strategy with a name, read again after its file changed, or with a
+        `strategy_config_id`.
+        """
         if name.startswith("scfg_") and re.fullmatch(r"scfg_[0-9a-f]{16}", name):
             path = self.store.config_path(name)
             if not path.is_file():
@@ -320,9 +306,7 @@ class Library:
         return known[1]
 
     def _reload(self, name: str, last: Strategy | None) -> Strategy:
-        """The strategy as its file is now; the `last` good one, with a warning, where that is
-        broken.
-        """
+        """The strategy in its file; the `last` good one, with a warning, if the file is broken."""
         try:
             return load_strategy(self.settings, name)
         except ConfigError as error:
@@ -332,38 +316,40 @@ class Library:
             return last
 
     def query_strategy(self, lease: Lease, name: str | None = None) -> Strategy:
-        """The strategy of one call: the ingestion part of the release, and the query part of the
-        file `name` as it is now. By default that is the file of the release's own strategy.
+        """The strategy of one query: the ingestion part recorded in the release, and the query part
+        of the current file `name`, by default that of the release's own strategy.
 
-        A query part can therefore be tuned without a rebuild; without a file the recorded one
-        counts. A release answers with the embedder that built it, even if its strategy's file now
-        names another one. Raises InputError, naming both, for a strategy with another embedder.
+        The query part can therefore be tuned without a rebuild; without a file the recorded one
+        applies. A release is always queried with the embedder that built it, even if the file of
+        its strategy now has another one. Raises InputError `embedder_mismatch` for a different
+        strategy with another embedder.
         """
         own = lease.strategy
         if name in (None, own.name):
             file = strategy_path(self.settings, own.name)
             if not file.is_file():
                 return own
-            asked = self._read_strategy(own.name, file)
+            requested = self._read_strategy(own.name, file)
         else:
-            asked = self.strategy(name)
+            requested = self.strategy(name)
         if (
-            asked.name != own.name
+            requested.name != own.name
             and own.builds_dense
-            and asked.builds_dense
-            and not _same_space(own.embedding, asked.embedding)
+            and requested.builds_dense
+            and (own.embedding.provider, own.embedding.options)
+            != (requested.embedding.provider, requested.embedding.options)
         ):
             raise InputError(
-                f"strategy {asked.name!r} embeds with {asked.embedding.provider}, release"
+                f"strategy {requested.name!r} embeds with {requested.embedding.provider}, release"
                 f" {lease.release_id} was built with {own.embedding.provider}; ask with a strategy"
-                f" of the same embedder, or run `rag rebuild --strategy {asked.name}`",
+                f" of the same embedder, or run `rag rebuild --strategy {requested.name}`",
                 code="embedder_mismatch",
             )
-        pair = (id(own), id(asked))
+        pair = (id(own), id(requested))
         derived = self._derived.get(pair)
         if derived is None:
-            part = {key: getattr(asked, key) for key in _QUERY_PART}
-            derived = (own, asked, own.model_copy(update={"name": asked.name, **part}))
+            part = {key: getattr(requested, key) for key in _QUERY_PART}
+            derived = (own, requested, own.model_copy(update={"name": requested.name, **part}))
             self._derived.put(pair, derived)
         return derived[2]
 
@@ -377,9 +363,8 @@ class Library:
         return found[1]
 
     def providers(self, lease: Lease, strategy: Strategy) -> dict[str, Provider]:
-        """What does the work of each module of a question's strategy, and what did it of those that
-        made the release, by its manifest. Empty where a package is missing, as the stage that needs
-        it says.
+        """The provider of each module of a query's strategy, and by the manifest those that built
+        the release. Empty where a package is missing, which the stage that needs it reports.
         """
         found = self._providers.get(id(strategy))
         if found is None:
@@ -391,9 +376,9 @@ class Library:
         return found[1]
 
     def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
-        """(unit vector [dim], whether it was remembered). Raises what the embedder raises."""
-        vectors, remembered = self.models.query_vectors(config, [text])
-        return vectors[0], remembered
+        """(unit vector [dim], whether it was cached). Raises what the embedder raises."""
+        vectors, cached = self.models.query_vectors(config, [text])
+        return vectors[0], cached
 
     def cache_figures(self) -> Json:
         """`Cache.figures` of `query_vectors`, `retrievals` and `responses`."""
@@ -405,7 +390,7 @@ class Library:
         return {name: cache.figures() for name, cache in caches.items()}
 
     def check_versions(self, lease: Lease, version_ids: Sequence[str]) -> None:
-        """Raises InputError `version_not_live` for a version that the release does not hold."""
+        """Raises InputError `version_not_live` for a version that the release does not contain."""
         for version_id in version_ids:
             if lease.release.catalog.version(version_id) is not None:
                 continue
@@ -443,7 +428,7 @@ class Library:
         )
 
     def matching_chunks(self, lease: Lease, where: str, params: tuple[Any, ...]) -> frozenset[str]:
-        """Ids of the chunks that satisfy a filter; recent filters are remembered."""
+        """Ids of the chunks that satisfy a filter; cached for recent filters."""
         key = (where, params)
         found = lease.filtered.get(key)
         if found is None:
@@ -452,8 +437,8 @@ class Library:
         return found
 
     def hidden_names(self, lease: Lease) -> frozenset[str]:
-        """The doc_ids and version_ids that tombstones hide now. The ledger is asked each time, so
-        that a deletion acts at once.
+        """The doc_ids and version_ids that tombstones hide now; uncached, so that a deletion takes
+        effect at once.
         """
         return (
             self.ledger.hidden(lease.namespace, lease.release.manifest.deletions)
@@ -462,7 +447,9 @@ class Library:
         )
 
     def hidden_chunks(self, lease: Lease, names: frozenset[str] | None = None) -> frozenset[str]:
-        """Ids of the chunks that tombstones hide now, or of the documents and versions named."""
+        """Ids of the chunks of the documents and versions `names`, by default those that tombstones
+        hide now.
+        """
         hidden = self.hidden_names(lease) if names is None else names
         if not hidden:
             return frozenset()
@@ -479,7 +466,7 @@ class Library:
 
 
 def _nothing_published(store: Store, namespace: str, others: str) -> NotFoundError:
-    """The error that says what is under way in a library, else what failed."""
+    """The error of a library without a published release, with the job at work or the failures."""
     job_id, failed = "", 0
     with suppress(RagError), closing(open_ledger(store)) as ledger:
         at_work = (job.job_id for job in ledger.open_jobs() if job.namespace == namespace)
@@ -503,7 +490,3 @@ def _nothing_published(store: Store, namespace: str, others: str) -> NotFoundErr
         code="no_release",
         namespace=namespace,
     )
-
-
-def _same_space(left: EmbeddingConfig, right: EmbeddingConfig) -> bool:
-    return left.provider == right.provider and left.options == right.options

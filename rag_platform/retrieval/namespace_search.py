@@ -1,12 +1,11 @@
-"""A question to one namespace: from its words to at most top_k hits, each stage a span, each
-failure a fallback that the caller is told of.
+"""The search of one namespace, from the question to at most top_k hits:
 
     query_norm -> filter -> spelling -> retrieve_dense || retrieve_sparse
     (-> both again in mentioned documents) -> fusion -> filter -> rerank
 
-From the first filter on the same is done for each search phrasing, and the hits are joined.
-
-What was found is remembered under all that it depends on, unless something failed or was given up.
+Each stage is a span; each failure falls back and is reported. Search phrasings pass through the
+same stages from the first filter on, and the hits of all are joined. A result is cached under
+everything it depends on, unless a stage failed or was skipped.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.retrieval.signals import SearchSignals, measure_signals
 
-# what a release with one index is asked by default
-_ENCODED = {"sparse_only": "sparse", "dense_only": "dense"}
+# the default mode for the encoding of a release with one index
+_DEFAULT_MODES = {"sparse_only": "sparse", "dense_only": "dense"}
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class Ranking(NamedTuple):
     """The hits, best first, and how they were found."""
 
     hits: tuple[Hit, ...]
-    mode: str  # dense | sparse | hybrid | none: what was effective
+    mode: str  # the effective one: dense | sparse | hybrid | none
     retrievers: int  # retrievers that ran
     matched_count: int | None
     signals: tuple[SearchSignals, ...] = ()  # of the question, then of its search phrasings
@@ -62,14 +61,14 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a namespace holds for a question."""
+    """The result of a search of one namespace."""
 
     lease: Lease
     strategy: Strategy
     query: QueryIR
     plan: FilterPlan
     top_k: int
-    key: Hashable  # of the retrieval cache; None for a search that must not be remembered
+    key: Hashable  # of the retrieval cache; None for a search that must not be cached
     fallbacks: Fallbacks
     hits: tuple[Hit, ...]
     mode: str
@@ -79,29 +78,29 @@ class Found:
 
 
 def search(s: SearchContext) -> Found:
-    """The hits of the context's namespace. Raises what `engine.answer` says of a wrong argument, a
-    release and a hard filter.
+    """Search the context's namespace. Raises as `engine.answer` for invalid arguments, releases and
+    filters of the caller.
     """
     query, plan, mode, top_k = _prepare(s)
     if s.request.context_chunks:
-        # nothing was searched, so only the words tell whether the chunks hold the answer
+        # without a search only the words can show whether the chunks contain the answer
         words = measure_signals(None, query, Retrieved())
-        given = Ranking(tuple(ranking.read_given(s)), "none", 1, None, (words,))
-        return Found(s.lease, s.strategy, query, plan, top_k, None, s, *given)
+        ranked = Ranking(tuple(ranking.read_given(s)), "none", 1, None, (words,))
+        return Found(s.lease, s.strategy, query, plan, top_k, None, s, *ranked)
     inner = s.fork()
     key = _cache_key(inner, query, mode, top_k)
-    remembered: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)
-    s.trace.set(cache_hit=remembered is not None)
-    if remembered is None:
+    cached: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)
+    s.trace.set(cache_hit=cached is not None)
+    if cached is None:
         query, plan, ranked = _search_phrasings(inner, query, plan, mode, top_k)
         s.include(inner)
         if s.failures or not s.flags.keys().isdisjoint(("load_shed", "filter_relaxed")):
             key = None
         else:
-            own = Fallbacks(flags=inner.flags, warnings=inner.warnings)
-            s.library.retrievals.put(key, (ranked, own))
+            fallbacks = Fallbacks(flags=inner.flags, warnings=inner.warnings)
+            s.library.retrievals.put(key, (ranked, fallbacks))
     else:
-        ranked, fallbacks = remembered
+        ranked, fallbacks = cached
         s.include(fallbacks)
     return Found(s.lease, s.strategy, query, plan, top_k, key, s, *ranked)
 
@@ -109,8 +108,8 @@ def search(s: SearchContext) -> Found:
 def _search_phrasings(
     s: SearchContext, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
 ) -> tuple[QueryIR, FilterPlan, Ranking]:
-    """The hits of the question, joined with those of its search phrasings; of its parts, where it
-    has none and asks for several things.
+    """The hits of the question, joined with those of its search phrasings; without phrasings, of
+    the parts of a question that asks for several things.
     """
     texts = query.rewrites or find_parts(query.normalised)
     if not texts:
@@ -119,31 +118,31 @@ def _search_phrasings(
     others: list[Ranking] = []
     with s.attempt("rewrite", "the search phrasings could not be read (%s)"):
         phrasings = [analysis.reword(query, text, s.strategy.query) for text in texts]
-        _embed_together(s, [query, *phrasings])
+        _embed_all(s, [query, *phrasings])
         for number, phrasing in enumerate(phrasings, 1):
             others.append(_search_phrasing(s, phrasing, number, (plan, mode, depth)))
-    # the question comes last, for the trace shows what was set last
-    query, plan, asked = _search(s, query, plan, mode, depth)
-    hits = list(asked.hits)
+    # last, because the trace shows what was set last
+    query, plan, ranked = _search(s, query, plan, mode, depth)
+    hits = list(ranked.hits)
     with s.attempt("rewrite", "what the search phrasings found could not be joined in (%s)"):
         lists = [hits, *(other.hits for other in others)]
         hits = fusion.join_phrasings(lists, LEADING_HITS if query.rewrites else 1)
         listed = [{"chunk_id": hit.chunk_id, "found_by": list(hit.found_by)} for hit in hits]
         tracing.event("retrieval.joined", {"ranked": listed[:TRACED_CANDIDATES]})
-    signals = asked.signals
+    signals = ranked.signals
     if query.rewrites:
         signals += tuple(item for other in others for item in other.signals)
-    else:  # the caller knows of no parts
+    else:  # the parts have no numbers that the caller knows
         hits = [replace(hit, found_by=()) for hit in hits]
     first = tuple(ranking.select_first(s, hits, top_k))
-    return query, plan, asked._replace(hits=first, signals=signals)
+    return query, plan, ranked._replace(hits=first, signals=signals)
 
 
 def _search_phrasing(
     s: SearchContext, phrasing: QueryIR, number: int, rest: tuple[FilterPlan, str, int]
 ) -> Ranking:
-    """The hits of one search phrasing; none where it fails. What goes wrong with it goes wrong with
-    the question, which reports it. A reranker that calls a model is asked of the question alone.
+    """The hits of one search phrasing; none where it fails. Its own warnings are dropped, since the
+    search of the question repeats them. A reranker that calls a model reranks the question's only.
     """
     plan, mode, depth = rest
     quick = traits("reranker", s.strategy.reranker.provider).quick
@@ -167,17 +166,17 @@ def _search(
     if s.request.filters and (matched_count == 0 or plan.missing_included):
         _explain_filter(s, matched_count or 0)
     query = spelling.correct(s, query)
-    # a further page goes on in the candidates of the first one, and ends with them
+    # a further page continues in the pool of the first one and ends with it
     pool_k = max(s.strategy.retrieval.pool_k, top_k - s.request.skip)
-    # found while the words are searched, which takes longest
-    name = cache(partial(_find_mentions, s, query, mode))
-    found = _retrieve(s, query, mode, access, pool_k, lambda: name()[1])
-    mentions, bare = name()
+    # run by the dense retriever, while the slower sparse one searches
+    find_mentions = cache(partial(_find_mentions, s, query, mode))
+    found = _retrieve(s, query, mode, access, pool_k, lambda: find_mentions()[1])
+    mentions, nameless = find_mentions()
     signals: tuple[SearchSignals, ...] = ()
     with s.attempt("signals", "the confidence of the search could not be measured (%s)"):
         signals = (measure_signals(s.lease.release.lexical, query, found),)
     if mentions is not None:
-        found = _search_mentioned(s, bare, access, replace(found, mentions=mentions), pool_k)
+        found = _search_mentioned(s, nameless, access, replace(found, mentions=mentions), pool_k)
     fused = _apply_feedback(s, query, access, found, _fuse(s, found))
     candidates = ranking.filter_after(s, plan, fused)
     if (
@@ -187,11 +186,11 @@ def _search(
         and query.inferred
         and "filter_relaxed" not in s.flags
     ):
-        relaxed, its_plan, *_ = _relax(s, query, plan, access)
+        relaxed, relaxed_plan, *_ = _relax(s, query, plan, access)
         if relaxed is not query:
-            return _search(s, relaxed, its_plan, mode, top_k)
+            return _search(s, relaxed, relaxed_plan, mode, top_k)
     if plan.drop and (matched_count is None or not candidates):
-        # of those that were found: how many of all chunks match is not looked up
+        # counts the candidates only; counting all matching chunks would be another scan
         matched_count = len(candidates)
     hits = ranking.rank(s, query, plan, candidates, found, top_k)
     ranked = Ranking(tuple(hits), found.mode, len(found.ran), matched_count, signals)
@@ -199,8 +198,8 @@ def _search(
 
 
 def _cache_key(s: SearchContext, query: QueryIR, mode: str, top_k: int) -> Hashable:
-    """Everything that the hits depend on: release, strategy, hidden documents, the question as the
-    retrievers read it, and the options of the request.
+    """Everything that the hits depend on: release, strategy, hidden documents, the prepared
+    question, and the options of the request.
     """
     request = s.request
     return (
@@ -233,13 +232,13 @@ def _cache_key(s: SearchContext, query: QueryIR, mode: str, top_k: int) -> Hasha
 
 
 def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
-    """The prepared question, the filter's plan, mode and top_k; nothing has been searched yet."""
+    """(prepared question, plan of the filters, mode, top_k), before anything is searched."""
     request = s.request
     with tracing.span("stage.query_norm", provider_type="query", provider_id="plain") as span:
         query = _read_question(s, span)
         mode = (
             request.mode
-            or _ENCODED.get(s.lease.release.manifest.encoding)
+            or _DEFAULT_MODES.get(s.lease.release.manifest.encoding)
             or s.strategy.retrieval.mode
         )
         if mode not in RETRIEVERS:
@@ -278,13 +277,13 @@ def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
 
 
 def _hash_rewritten(query: QueryIR) -> str:
-    """The hash of what is searched for beside the question; empty where nothing is."""
+    """The hash of the search phrasings; empty without any."""
     return fingerprint(*query.rewrites) if query.rewrites else ""
 
 
 def _read_question(s: SearchContext, span: tracing.Span) -> QueryIR:
-    """The question as the strategy wants it prepared, or plain when that fails: a file of synonyms
-    that cannot be read must not take the library down. Raises InputError for one that is none.
+    """The question prepared by the strategy, or plainly when that fails, as by an unreadable file
+    of synonyms. Raises InputError for an invalid question.
     """
     request, sizes = s.request, s.library.settings.limits
     warning = "the question could not be prepared as configured (%s); it is asked as it is"
@@ -302,7 +301,7 @@ def _read_question(s: SearchContext, span: tracing.Span) -> QueryIR:
 
 
 def _rewrite(s: SearchContext, query: QueryIR, span: tracing.Span) -> QueryIR:
-    """The question as a language model reads it, or as it was asked when that fails."""
+    """The question rewritten by a language model, or unchanged when that fails."""
     from rag_platform.query import rewriting
 
     config = s.strategy.query
@@ -331,15 +330,15 @@ def _rewrite(s: SearchContext, query: QueryIR, span: tracing.Span) -> QueryIR:
 
 
 def _plan_filters(s: SearchContext, query: QueryIR) -> tuple[FilterPlan, QueryIR]:
-    """The plan of the caller's filters and the inferred ones; without the latter where they cannot
-    be planned.
+    """The plan of the caller's and the inferred filters, without the latter where they cannot be
+    planned. Raises InputError for an invalid filter of the caller.
     """
     if query.inferred:
         with s.attempt("filter", "filters inferred from the question were left out (%s)"):
             return filters.plan(query.filters, FILTERABLE), query
         query = replace(query, filters=dict(s.request.filters), inferred={})
     if query.filters:
-        return filters.plan(query.filters, FILTERABLE), query  # the caller's own mistake is raised
+        return filters.plan(query.filters, FILTERABLE), query
     with s.attempt("filter", "the plan of the filters failed (%s); none was asked for"):
         return filters.plan({}, FILTERABLE), query
     return FilterPlan(), query
@@ -348,8 +347,8 @@ def _plan_filters(s: SearchContext, query: QueryIR) -> tuple[FilterPlan, QueryIR
 def _relax(
     s: SearchContext, query: QueryIR, plan: FilterPlan, access: Access
 ) -> tuple[QueryIR, FilterPlan, Access, int | None]:
-    """What to do when the inferred filters match nothing: nothing, or, where configured, search
-    once without them.
+    """(question, plan, access, matched chunks) for a question whose inferred filters match nothing:
+    without these filters where `relax_once` is configured, else unchanged.
     """
     config = s.strategy.query.inference
     if int(query.query_hash[:8], 16) < config.sample_rate * 0x1_0000_0000:
@@ -364,7 +363,7 @@ def _relax(
         "filter", "the question could not be asked again without its inferred filters (%s)"
     ) as attempt:
         relaxed = analysis.relax(query, s.strategy.query)
-        its_plan = filters.plan(relaxed.filters, FILTERABLE)
+        relaxed_plan = filters.plan(relaxed.filters, FILTERABLE)
     if attempt.error is not None:
         return query, plan, access, 0
     s.flags["filter_relaxed"] = True
@@ -372,11 +371,11 @@ def _relax(
         f"nothing matches {canonical_json(query.inferred)}, inferred from the question; asked"
         " again without it"
     )
-    return relaxed, its_plan, *_filter_before(s, its_plan)
+    return relaxed, relaxed_plan, *_filter_before(s, relaxed_plan)
 
 
 def _filter_before(s: SearchContext, plan: FilterPlan) -> tuple[Access, int | None]:
-    """What may be searched, and how many chunks that is when a filter was given."""
+    """(what may be searched, the number of matching chunks or None without a filter)."""
     release = s.lease.release
     with tracing.span(
         "stage.filter",
@@ -387,7 +386,7 @@ def _filter_before(s: SearchContext, plan: FilterPlan) -> tuple[Access, int | No
         hidden = s.library.hidden_chunks(s.lease, s.hidden_names)
         allowed: frozenset[str] | None = None
         if plan.where:
-            # the same object each time: readers know it again
+            # the same object each time, by which index readers cache their row sets
             allowed = _match(s, plan)
             allowed = allowed - hidden if hidden else allowed
             if plan.missing_included and allowed:
@@ -409,9 +408,7 @@ def _filter_before(s: SearchContext, plan: FilterPlan) -> tuple[Access, int | No
 
 
 def _explain_filter(s: SearchContext, matched_count: int) -> None:
-    """Warn of a filter of the caller that lets no passage through, or only those without what it
-    asks for.
-    """
+    """Warn of a filter that matches no passage, or only passages without its fields."""
     with s.attempt("filter", "it could not be checked which conditions of the filter are met (%s)"):
         unmet = explain_filter(
             s.lease.release.catalog,
@@ -425,8 +422,8 @@ def _explain_filter(s: SearchContext, matched_count: int) -> None:
 
 
 def _match(s: SearchContext, plan: FilterPlan) -> frozenset[str]:
-    """The chunks that a filter lets pass. Raises InputError for a number that is too large, and
-    ProviderError `filter_failed`: an unfiltered answer would be a wrong one.
+    """The chunks that match a filter. Raises InputError for a number that is too large, and
+    ProviderError `filter_failed`, because an unfiltered answer would be wrong.
     """
     try:
         return s.library.matching_chunks(s.lease, plan.where, plan.params)
@@ -454,30 +451,32 @@ def _retrieve(
     mode: str,
     access: Access,
     pool_k: int,
-    bare: Callable[[], QueryIR],
+    nameless: Callable[[], QueryIR],
 ) -> Retrieved:
-    """The candidates of both retrievers, without those below the score threshold."""
+    """The candidates of both retrievers, without dense ones below the score threshold; `nameless`
+    returns the question for the dense retriever.
+    """
     config = s.strategy.retrieval
     if limits.POOL in s.without:
         pool_k = max(s.request.top_k or config.top_k, pool_k // 2)
         warning = f"only {pool_k} candidates of each retriever were looked at"
         s.give_up("pool", warning, s.library.load.running)
 
-    found = retrievers.retrieve(s, query, mode, access, pool_k, bare)
+    found = retrievers.retrieve(s, query, mode, access, pool_k, nameless)
     s.deadline.check()
     return _drop_distant(found, config.score_threshold)
 
 
 def _drop_distant(found: Retrieved, threshold: float | None) -> Retrieved:
-    """The same without the dense candidates below the threshold, 0 to 1 for a cosine of -1 to 1."""
+    """`found` without the dense candidates below the threshold, which maps a cosine to 0 to 1."""
     if threshold is None:
         return found
     near = [candidate for candidate in found.dense if (candidate.score + 1) / 2 >= threshold]
     return replace(found, dense=near)
 
 
-def _embed_together(s: SearchContext, questions: Sequence[QueryIR]) -> None:
-    """Embed all questions in one call and keep the vectors for the retrievers. If the call fails,
+def _embed_all(s: SearchContext, questions: Sequence[QueryIR]) -> None:
+    """Embed all questions in one call and cache the vectors for the retrievers. If the call fails,
     each retriever embeds its own question and reports the error.
     """
     if s.lease.release.dense is None:
@@ -495,8 +494,8 @@ def _embed_together(s: SearchContext, questions: Sequence[QueryIR]) -> None:
 
 
 def _find_mentions(s: SearchContext, query: QueryIR, mode: str) -> tuple[Mentions | None, QueryIR]:
-    """The documents that the question names, and the question without their names. Only a hybrid
-    search prefers them: one retriever alone is shown as it is.
+    """(the documents that the question names or None, the question without their names). Only a
+    hybrid search prefers them; a single retriever's order is left unchanged.
     """
     release = s.lease.release
     if (
@@ -509,22 +508,22 @@ def _find_mentions(s: SearchContext, query: QueryIR, mode: str) -> tuple[Mention
         return None, query
     with s.attempt("naming", "the documents named in the question could not be identified (%s)"):
         if (mentions := s.lease.names().find_mentions(query.original)) is not None:
-            bare = document_mentions.without_names(query.dense_text, mentions.words)
-            return mentions, replace(query, dense_text=bare)
+            nameless = document_mentions.without_names(query.dense_text, mentions.words)
+            return mentions, replace(query, dense_text=nameless)
     return None, query
 
 
 def _search_mentioned(
     s: SearchContext, query: QueryIR, access: Access, found: Retrieved, pool_k: int
 ) -> Retrieved:
-    """What was found, with the best of the documents that the question names."""
+    """`found`, with the best candidates of the documents that the question names."""
     assert found.mentions is not None
     documents, words = dict(found.mentions.documents), list(found.mentions.words)
     with tracing.span(
         "stage.naming", provider_type="retriever", provider_id="names", documents=len(documents)
     ) as span:
         tracing.event("retrieval.named", {"documents": documents, "words": words})
-        if s.without:  # under load what was found is put in order, and no more is looked for
+        if s.without:  # under load mentioned documents are preferred, but not searched again
             return found
         with s.attempt(
             "naming",
@@ -536,12 +535,12 @@ def _search_mentioned(
 
 
 def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Candidate]:
-    """One order of all candidates; the retriever's own order where only one ran. `phase` names the
+    """All candidates in one order, that of the retriever where only one ran. `phase` names the
     fusion in the trace: search or feedback.
     """
     config, both = s.strategy.fusion, len(found.ran) == 2
     with tracing.span("stage.fusion", provider_type="fusion", provider_id=config.provider) as span:
-        # one order stands alone: the words' where the texts surely hold those of the question
+        # the order used where fusion fails or one retriever ran: sparse where it is fully trusted
         retriever = (
             "sparse" if found.sparse and (found.trust >= 1.0 or not found.dense) else "dense"
         )
@@ -585,11 +584,11 @@ def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Can
 def _apply_feedback(
     s: SearchContext, query: QueryIR, access: Access, found: Retrieved, fused: list[Candidate]
 ) -> list[Candidate]:
-    """The fusion once more, with the vectors of its best hits beside the question's; as it is where
-    that is off or says nothing.
+    """Fuse again, with dense candidates for the question's vector moved towards its best hits;
+    `fused` unchanged where feedback is off.
 
-    Only a question whose words the texts hold is trusted to have found the right ones: across
-    languages it would lose.
+    Only applied where the sparse retriever is fully trusted, since across languages the best hits
+    are too often wrong.
     """
     config = s.strategy.retrieval
     if (

@@ -1,4 +1,4 @@
-"""Which namespaces a call means that names none: one rule for server and command line."""
+"""The namespaces of a call, by default where it names none; shared by server and command line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rag_platform.retrieval.library import Library
 
 
 def known_namespaces(library: Library) -> list[str]:
-    """The namespaces that the caller may see, sorted: those with a published release, and those of
-    the ledger. Raises as `open_ledger`.
+    """The namespaces that the caller may see, sorted: with a published release or in the ledger.
+    Raises as `open_ledger`.
     """
     known = set(library.namespaces())
     if library.store.has_ledger():
@@ -23,8 +23,8 @@ def known_namespaces(library: Library) -> list[str]:
 
 
 def require_known(library: Library, namespace: str) -> None:
-    """Raises NotFoundError for a namespace that is not there, or that the caller may not see; the
-    default one need not be there yet.
+    """Raises NotFoundError for a namespace that does not exist or that the caller may not see; the
+    default one need not exist yet.
     """
     library.require_visible(namespace)
     if namespace != access.current().default_namespace(library.settings.default_namespace):
@@ -32,20 +32,18 @@ def require_known(library: Library, namespace: str) -> None:
 
 
 def require_existing(library: Library, namespace: str) -> None:
-    """Raises NotFoundError for a namespace that is not there, and as `open_ledger` where only the
-    ledger knows that.
+    """Raises NotFoundError for a namespace that does not exist, and as `open_ledger` for one
+    without a published release.
     """
-    there = namespace in library.namespaces()
-    if not there and namespace not in (known := known_namespaces(library)):
+    if namespace in library.namespaces():
+        return
+    if namespace not in (known := known_namespaces(library)):
         raise unknown_namespace(namespace, known)
 
 
 def choose_namespaces(library: Library, names: Sequence[str] = ()) -> tuple[str, ...]:
-    """The namespaces of a question: those named, else the configured default, else every published
-    one.
-
-    The default counts as configured where settings.yaml or RAG_NAMESPACE names it. Before the first
-    release it is the answer in any case.
+    """The namespaces of a question: those named, else the default if it was configured (in
+    settings.yaml or by RAG_NAMESPACE), else every published one, else the default.
     """
     if names:
         return tuple(dict.fromkeys(names))
@@ -57,8 +55,8 @@ def choose_namespaces(library: Library, names: Sequence[str] = ()) -> tuple[str,
 
 
 def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
-    """The namespace of a call that reads one: as `choose_namespaces`, of several published ones the
-    default.
+    """The namespace of a call that reads one: as `choose_namespaces`, where several are published
+    the default.
 
     Raises InputError `too_many_collections` where several are named, `which_collection` where
     several are published and none is the default.

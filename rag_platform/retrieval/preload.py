@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 def import_embedder(library: Library) -> None:
-    """Import the embedder that `warm` begins with, so that it is loaded beside what other threads
-    import. Errors are left to `warm`.
+    """Build the embedder that `warm` loads first, in parallel with the imports of other threads.
+    Errors are left to `warm`.
     """
     with faults.Attempt("warming", logs_dir=library.store.logs_dir):
         if (embedding := _embedding(library, _choose(library))) is not None:
@@ -28,15 +28,15 @@ def import_embedder(library: Library) -> None:
 
 
 def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> None:
-    """Open a namespace's release and load what its first query needs. By default it is the release
-    that a question without a namespace asks.
+    """Open the release of a namespace, by default that of a question without one, and load
+    everything that its first query needs.
 
-    Words are loaded once no question has run for a while, or `at_once`. Errors are left to the
-    first query, which reports them.
+    Word models are loaded once no question has run for a while, or `at_once`. Errors are logged and
+    left to the first query, which reports them.
     """
     namespace = _choose(library, namespace)
     with faults.Attempt("warming", logs_dir=library.store.logs_dir) as attempt:
-        # first, since it takes longest and leaves the interpreter to other threads
+        # first, since it takes longest and releases the interpreter's lock
         if (embedding := _embedding(library, namespace)) is not None:
             library.query_vector(embedding, "warm up")
         with library.lease(namespace) as lease:
@@ -46,14 +46,14 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
                 lease.release.dense.prepare()
             strategy, chinese = library.query_strategy(lease), lease.holds_language("zh")
             library.config_id(strategy)
-            library.providers(lease, strategy)  # which imports them
-        # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth
-        # question (2 cores, busy).
+            library.providers(lease, strategy)  # imports them
+        # these objects stay; scanning them for garbage took 0.1 s of every hundredth question (2
+        # cores, busy)
         gc.freeze()
         gc.enable()
         if not at_once:
             _wait_for_idleness(library)
-        from rag_platform.query import analysis  # the embedder does not wait for it
+        from rag_platform.query import analysis  # late, so as not to delay the embedder
 
         analysis.warm_up(library.settings.limits, strategy.query, chinese=chinese)
         with library.lease(namespace) as lease:
@@ -71,21 +71,21 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
 
 
 def _choose(library: Library, namespace: str = "") -> str:
-    """The namespace to warm: one that is published, as far as there is any."""
+    """The namespace to warm, a published one if there is any."""
     published = library.namespaces()
     namespace = namespace or choose_namespaces(library)[0]
     return published[0] if published and namespace not in published else namespace
 
 
 def _embedding(library: Library, namespace: str) -> EmbeddingConfig | None:
-    """What the published release was embedded with, None where it has no vectors."""
+    """The embedding of the published release, None where it has no vectors."""
     manifest = manifest_of(library.store, namespace, library.current(namespace), ())
     strategy = Strategy.model_validate(manifest.strategy_config)
     return strategy.embedding if strategy.builds_dense else None
 
 
 def _wait_for_idleness(library: Library) -> None:
-    """Wait until no question has run for a while: on few cores one would have to wait for words."""
+    """Wait until no question has run for a while, as loading would slow it down on few cores."""
     began = quiet = time.monotonic()
     while (now := time.monotonic()) < min(quiet + QUIET_SECONDS, began + PATIENCE_SECONDS):
         time.sleep(0.05)

@@ -1,5 +1,5 @@
 """The providers of the read side: each is built once, calls of language models are metered, and
-those to an endpoint limited.
+concurrent calls of an endpoint limited.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from rag_platform.traits import Traits
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A provider and the fields that name it in spans."""
+    """A provider, and the span fields that identify it."""
 
     instance: Any
     span: dict[str, str]
 
     @property
     def traits(self) -> Traits:
-        """What the provider declares."""
         return registry.traits_of(self.instance)
 
 
@@ -41,7 +40,7 @@ class Models:
     """Builds providers from their configuration; safe for any number of threads."""
 
     def __init__(self, settings: Settings) -> None:
-        # the same for ever, so only their number counts
+        # never outdated, so limited by number only
         self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors)
         self._calls = settings.load.provider_calls
         self._cache_folder = Store.of(settings).embeddings_path.parent
@@ -50,17 +49,19 @@ class Models:
         self._loaded: set[int] = set()
 
     def provider(self, kind: str, config: ProviderConfig | EmbeddingConfig) -> Built:
-        """The provider of a config. Raises ConfigError for a wrong name, package or option."""
+        """The provider of a config. Raises ConfigError for an unknown provider, a missing package
+        or an invalid option.
+        """
         if isinstance(config, EmbeddingConfig):
-            more = str(config.price_per_million_tokens or "")
-            return self._keep(kind, config, more, lambda: self._build_embedder(config))
-        return self._keep(
+            price = str(config.price_per_million_tokens or "")
+            return self._build_once(kind, config, price, lambda: self._build_embedder(config))
+        return self._build_once(
             kind, config, "", lambda: registry.build(kind, config.provider, config.options)
         )
 
     def llm(self, config: ProviderConfig | None, strategy: Strategy) -> LLM | None:
-        """The metered and limited language model of a section, by default the strategy's; None
-        without one.
+        """The language model of a config section, by default the strategy's, metered and with
+        limited concurrency; None without one.
         """
         config = config or strategy.llm
         if config.provider == "none":
@@ -69,7 +70,9 @@ class Models:
         return Metered(model, self._gate(f"language model {config.provider!r}", config))
 
     def reranker(self, strategy: Strategy) -> Built:
-        """The strategy's reranker, with the model of its option `llm` or of the strategy."""
+        """The strategy's reranker, with the model of its option `llm` or of the strategy. Raises
+        ConfigError `no_model` when its model is missing.
+        """
         config = fill_timeout(strategy.reranker)
         if not registry.traits("reranker", config.provider).uses_llm:
             return self.provider("reranker", config)
@@ -82,11 +85,11 @@ class Models:
                 " in the strategy",
                 code="no_model",
             )
-        named = canonical_json((chosen or strategy.llm).model_dump(mode="json"))
-        return self._keep(
+        llm_config = canonical_json((chosen or strategy.llm).model_dump(mode="json"))
+        return self._build_once(
             "reranker",
             config,
-            named,
+            llm_config,
             lambda: registry.build("reranker", config.provider, {**options, "model": model}),
         )
 
@@ -94,23 +97,23 @@ class Models:
         """The strategy's answerer. Raises ConfigError `no_model` when its model is missing."""
         config, form = strategy.answerer, strategy.context.format
         if not registry.traits("answerer", config.provider).uses_llm:
-            return self._keep("answerer", config, "", lambda: build_answerer(config, None))
+            return self._build_once("answerer", config, "", lambda: build_answerer(config, None))
 
-        named = canonical_json(
+        more = canonical_json(
             [(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form]
         )
-        return self._keep(
+        return self._build_once(
             "answerer",
             config,
-            named,
+            more,
             lambda: build_answerer(config, self.llm(config.llm, strategy), format=form),
         )
 
     def find_unloaded(
         self, strategy: Strategy, *, dense: bool, rerank: bool, answer: bool
     ) -> dict[str, Built]:
-        """The providers that a question will call and that are not loaded yet, by kind. What cannot
-        be built is left out; its stage reports it.
+        """The providers, by kind, that a question will call and that are not loaded yet. One that
+        cannot be built is left out, and reported by its stage.
         """
         wanted: dict[str, Callable[[], Built | None]] = {}
         if dense:
@@ -144,7 +147,7 @@ class Models:
         """Load a provider, in a span of its own. Raises what its `load` raises."""
         with tracing.span("model.load", **built.span):
             built.instance.load()
-        # instances are kept for good, so no other one gets the number
+        # instances are never freed, so their ids stay unique
         self._loaded.add(id(built.instance))
 
     def _model(self, config: ProviderConfig | None, strategy: Strategy) -> Built | None:
@@ -152,8 +155,8 @@ class Models:
         return None if config.provider == "none" else self.provider("llm", config)
 
     def rewrites(self, strategy: Strategy) -> bool:
-        """True where a language model rewrites questions: where one is configured, unless
-        `query.rewrite.enabled` says otherwise.
+        """True where a language model rewrites questions: by `query.rewrite.enabled`, by default
+        where a model is configured.
         """
         config = strategy.query.rewrite
         if config.enabled is not None:
@@ -161,13 +164,11 @@ class Models:
         return (config.llm or strategy.llm).provider != "none"
 
     def prompts_of(self, kind: str, config: ProviderConfig) -> str:
-        """A fingerprint of all prompts where the provider uses a language model, else empty."""
+        """A fingerprint of all prompts if the provider uses a language model, else empty."""
         return prompts.fingerprint_all() if registry.traits(kind, config.provider).uses_llm else ""
 
     def question_prompts(self, strategy: Strategy) -> str:
-        """A fingerprint of all prompts where any part of a question uses a language model, else
-        empty.
-        """
+        """A fingerprint of all prompts if any stage uses a language model, else empty."""
         if self.rewrites(strategy):
             return prompts.fingerprint_all()
         return self.prompts_of("reranker", strategy.reranker) or self.prompts_of(
@@ -175,7 +176,7 @@ class Models:
         )
 
     def limit_calls(self, kind: str, built: Built, config: ProviderConfig) -> Any:
-        """A context that waits for a place where the provider is on another machine."""
+        """A context manager that limits concurrent calls of a remote provider."""
         return (
             self._gate(f"{kind} {config.provider!r}", config).enter()
             if built.traits.remote
@@ -183,7 +184,7 @@ class Models:
         )
 
     def computes_here(self, strategy: Strategy) -> bool:
-        """True where a question needs only milliseconds of this processor: no remote or large
+        """True where a question takes only milliseconds on this machine, without a remote or large
         model.
         """
         quick = all(
@@ -197,23 +198,22 @@ class Models:
     def query_vectors(
         self, config: EmbeddingConfig, texts: Sequence[str]
     ) -> tuple[list[Vectors], bool]:
-        """(a unit vector [dim] for each question, whether all were remembered), in one call. Raises
-        what the embedder raises.
+        """(a unit vector [dim] for each question, whether all were cached). The missing ones are
+        embedded in one call. Raises what the embedder raises.
         """
         space = canonical_json([config.provider, config.options])
-        known = {text: self.vectors.get((space, text)) for text in dict.fromkeys(texts)}
-        missing = [text for text, vector in known.items() if vector is None]
+        cached = {text: self.vectors.get((space, text)) for text in dict.fromkeys(texts)}
+        missing = [text for text, vector in cached.items() if vector is None]
         if missing:
-            made = self.embed(config, missing, query=True)
-            for text, vector in zip(missing, made, strict=True):
-                known[text] = vector
+            for text, vector in zip(missing, self.embed(config, missing, query=True), strict=True):
+                cached[text] = vector
                 self.vectors.put((space, text), vector)
-        return [vector for text in texts if (vector := known[text]) is not None], not missing
+        return [vector for text in texts if (vector := cached[text]) is not None], not missing
 
     def embed(
         self, config: EmbeddingConfig, texts: Sequence[str], *, query: bool = False
     ) -> Vectors:
-        """Unit vectors [n, dim] of texts, made anew. Raises what the embedder raises."""
+        """Unit vectors [n, dim] of texts, uncached. Raises what the embedder raises."""
         built = self.provider("embedder", config)
         embedder: Embedder = built.instance
         with self.limit_calls(
@@ -221,13 +221,16 @@ class Models:
         ):
             return embedder.embed(texts, query=query)
 
-    def _keep(
+    def _build_once(
         self,
         kind: str,
         config: ProviderConfig | EmbeddingConfig,
         more: str,
         make: Callable[[], Any],
     ) -> Built:
+        """The provider built by `make`, cached by its config and by `more`, which it depends on
+        besides.
+        """
         key = (kind, config.provider, canonical_json(config.options), more)
         found = self._built.get(key)
         if found is None:
@@ -255,7 +258,7 @@ class Models:
 
 
 def fill_timeout(config: RerankConfig) -> RerankConfig:
-    """The section with its `timeout_ms` as an option of a provider that takes one and has none."""
+    """The section with its `timeout_ms` as an option, if the provider takes one that is not set."""
     if (
         not registry.takes("reranker", config.provider, "timeout_ms")
         or "timeout_ms" in config.options
@@ -273,12 +276,12 @@ def _llm_of(options: Mapping[str, Any]) -> ProviderConfig | None:
 
 
 def build_answerer(config: AnswererConfig, llm: LLM | None, *, format: str = "") -> Answerer:
-    """The answerer of that config, with its language model, prompt and passage format where it uses
-    one. Raises ConfigError `no_model` when the model is missing.
+    """The answerer of a config; one that uses a language model gets the model, its prompt and the
+    passage format. Raises ConfigError `no_model` when the model is missing.
     """
-    made: Any = registry.build("answerer", config.provider, config.options)
-    if not registry.traits_of(made).uses_llm:
-        return made  # type: ignore[no-any-return]
+    answerer: Any = registry.build("answerer", config.provider, config.options)
+    if not registry.traits_of(answerer).uses_llm:
+        return answerer  # type: ignore[no-any-return]
     if llm is None:
         raise ConfigError(
             f"answerer {config.provider!r} needs a language model; set answerer.llm or llm in the"
@@ -286,4 +289,4 @@ def build_answerer(config: AnswererConfig, llm: LLM | None, *, format: str = "")
             code="no_model",
         )
     changes = {"format": format} if format and "format" not in config.options else {}
-    return dataclasses.replace(made, llm=llm, prompt=config.prompt, **changes)  # type: ignore[no-any-return]
+    return dataclasses.replace(answerer, llm=llm, prompt=config.prompt, **changes)  # type: ignore[no-any-return]

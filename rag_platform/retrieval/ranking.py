@@ -1,5 +1,5 @@
-"""From candidates to hits: the last filters, the reranker, preferences, and which hits are shown.
-Every failure is a fallback.
+"""From candidates to hits: the filters after fusion, the reranker, preferences, and the selection
+of the hits that are shown. Every failure falls back.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rag_platform.text.passages import is_contents
 
 
 def read_given(s: SearchContext) -> list[Hit]:
-    """The chunks that the request wants to be answered from, in its order. Raises NotFoundError
-    `unknown_chunk` for one that is not in the release, or hidden.
+    """The chunks of `context_chunks`, from which the request wants the answer, in its order. Raises
+    NotFoundError `unknown_chunk` for one that is not in the release, or hidden.
     """
     wanted = s.request.context_chunks
     rows = s.lease.release.catalog.hit_rows(wanted)
@@ -46,8 +46,8 @@ def read_given(s: SearchContext) -> list[Hit]:
 
 
 def filter_after(s: SearchContext, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
-    """The candidates without those that have a patchy field and do not match it; all of them when
-    that cannot be decided.
+    """The candidates that the filters on sparsely filled fields do not drop; all of them when these
+    filters fail.
     """
     with tracing.span(
         "stage.filter",
@@ -89,26 +89,25 @@ def rank(
     found: Retrieved,
     top_k: int,
 ) -> list[Hit]:
-    """At most top_k hits after reranking, preferences, de-duplication and the limit per document.
+    """At most top_k hits after reranking, preferences, deduplication and the limit per document.
 
-    None, and `flags["error"]`, where the texts of the candidates cannot be read.
+    Empty, with `flags["error"]`, where the texts of the candidates cannot be read.
     """
     config, former = s.strategy.reranker, "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
     with tracing.span(
         "stage.rerank", provider_type="reranker", provider_id=config.provider
     ) as span:
         built: Built | None = None
-        # its package may be missing, its language model not configured
+        # a package may be missing, or its language model not configured
         with s.attempt(
             "rerank", f"the reranker cannot be used, the order of {former} stands (%s)", span=span
         ):
             built = s.library.models.reranker(s.strategy)
             span.provider.update(built.span)
         applies = built is not None and built.traits.applies and s.request.rerank
-        favours = bool(plan.soft or plan.favours)
-        # both choose among all that was found
-        whole = favours or s.strategy.retrieval.mmr_lambda < 1
-        step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
+        has_preferences = bool(plan.soft or plan.favours)
+        needs_all = has_preferences or s.strategy.retrieval.mmr_lambda < 1
+        step = len(candidates) if needs_all else max(config.top_n, top_k) if applies else top_k
         hits, rows = _read_hits(s, candidates, step, top_k, span)
         before, source = hits, former
         if built is not None and applies and hits:
@@ -120,12 +119,12 @@ def rank(
                     if s.artifacts is not None:
                         s.artifacts.reranked = hits
                     span.set(movement=reranking.movement(_ids(before), _ids(hits)))
-        if favours:
+        if has_preferences:
             with s.attempt("filter", "the preferences failed and were left out (%s)", span=span):
                 hits = reranking.boost(
                     hits, _find_favoured(s, plan, rows), config.preference_weight
                 )
-        if (threshold := s.request.score_threshold) is not None:  # of the scores that are shown
+        if (threshold := s.request.score_threshold) is not None:
             hits = [hit for hit in hits if hit.score >= threshold]
         hits = reranking.renumber(_select_shown(s, hits, top_k, span))
         s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
@@ -149,13 +148,13 @@ def _ids(hits: Sequence[Hit]) -> list[str]:
 
 
 def _list_hits(hits: Sequence[Hit]) -> list[Json]:
-    """What the trace keeps of hits."""
+    """The hits in the form of trace events."""
     return [{"chunk_id": hit.chunk_id, "score": round(hit.score, 6)} for hit in hits]
 
 
 def select_first(s: SearchContext, hits: list[Hit], top_k: int) -> list[Hit]:
-    """At most top_k of the joined hits of several phrasings, ranks from 1: no repeated text, and no
-    more of a document than is wanted.
+    """At most top_k of the joined hits of several phrasings, without repeated texts and within the
+    limit per document; ranks from 1.
     """
     with tracing.span("stage.join", provider_type="fusion", provider_id="rrf") as span:
         shown = reranking.renumber(_select_shown(s, hits, top_k, span))
@@ -164,7 +163,7 @@ def select_first(s: SearchContext, hits: list[Hit], top_k: int) -> list[Hit]:
 
 
 def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> list[Hit]:
-    """The hits in the reranker's order, within its time."""
+    """The hits in the reranker's order, within its timeout."""
     instance, config, limit = (
         built.instance,
         s.strategy.reranker,
@@ -187,14 +186,14 @@ def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> 
 
 
 def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], retrievers: int) -> bool:
-    """False under load, and where confidence reaches `reranker.only_below_confidence`."""
+    """True where the hits are worth reranking: not under load, nor where confidence reaches
+    `reranker.only_below_confidence`.
+    """
     if limits.RERANK in s.without:
         s.give_up("rerank", "the hits were not reranked", s.library.load.running)
         return False
     least = s.strategy.reranker.only_below_confidence
-    return (
-        least is None or confidence(query, hits[:1], hits[:1], hits, retrievers=retrievers) < least
-    )
+    return least is None or confidence(query, hits, retrievers=retrievers) < least
 
 
 def _find_favoured(
@@ -211,8 +210,8 @@ def _find_favoured(
 def _read_hits(
     s: SearchContext, candidates: list[Candidate], step: int, top_k: int, span: tracing.Span
 ) -> tuple[list[Hit], dict[str, HitRow]]:
-    """Hits in the order of the candidates, read `step` at a time until top_k remain: reading the
-    whole pool costs more. None where the catalog cannot be read.
+    """(hits in the order of the candidates, their rows), read `step` at a time until top_k hits can
+    be shown, since reading the whole pool costs more. Empty where the catalog cannot be read.
     """
     rows: dict[str, HitRow] = {}
     hits: list[Hit] = []
@@ -228,7 +227,7 @@ def _read_hits(
             hits = join_rows(candidates[: start + step], rows, s.lease.namespace)
             shown = _select_shown(s, hits, top_k, span)
             if start + step >= len(candidates) or (
-                # contents come last
+                # tables of contents are put last, so other hits may follow
                 len(shown) == top_k and not is_contents(shown[-1].chunk_text)
             ):
                 break
@@ -243,14 +242,14 @@ def _read_hits(
 
 
 def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
-    """The hits that are shown; the first ones where repeated ones cannot be told apart."""
-    config, asked = s.strategy.retrieval, s.request.max_per_document
+    """The hits that are shown; the first top_k where deduplication fails."""
+    config, requested = s.strategy.retrieval, s.request.max_per_document
     with s.attempt("dedupe", "duplicate hits could not be found (%s); all are shown", span=span):
         return select_shown(
             hits,
             top_k,
             dedupe=config.dedupe,
-            max_per_document=config.max_per_document if asked is None else asked,
+            max_per_document=config.max_per_document if requested is None else requested,
             dedupe_threshold=config.dedupe_threshold,
             mmr_lambda=config.mmr_lambda,
         )

@@ -1,5 +1,5 @@
-"""The last order of the hits. A reranker only scores; who is read, how ties fall and what is shown
-is decided here.
+"""The final order of the hits. A reranker only returns scores; which hits it reads, how ties are
+broken and which scores are shown is decided here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NoReranking:
     traits: ClassVar[Traits] = Traits(applies=False, quick=True)
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """The scores that the hits came with."""
+        """The present scores of the hits."""
         return [hit.score for hit in hits]
 
 
@@ -44,12 +44,12 @@ def apply_reranker(
 ) -> list[Hit]:
     """The hits in the reranker's order, ranks from 1, at most `rerank_k` of them (0: all).
 
-    It reads the first `config.top_n` hits, `config.batch_size` at a time where it judges each by
-    itself; the others follow in their order with the lowest score that was given. Ties keep the
-    former order, then go by chunk_id. Scores are shown as given (`config.score_mode` is `raw`),
-    mapped by `config.normalize`, or as 1 / rank; hits below `config.score_threshold` are dropped.
-    Raises what the reranker raises, ProviderError `bad_output` unless it gives one finite number a
-    hit, and `deadline` when `config.timeout_ms` is over before its last batch.
+    It scores the first `config.top_n` hits, `config.batch_size` at a time if it is pointwise; the
+    others follow in their order with the lowest of these scores. Ties keep the former order, then
+    chunk_id. Scores are shown unchanged (`config.score_mode` is `raw`), mapped by
+    `config.normalize`, or as 1 / rank; hits below `config.score_threshold` are dropped. Raises what
+    the reranker raises, ProviderError `bad_output` unless it returns one finite number for each
+    hit, and `deadline` when `config.timeout_ms` has passed before its last batch.
     """
     if not traits_of(reranker).applies or not hits:
         return renumber(hits[:rerank_k] if rerank_k else hits)
@@ -81,7 +81,7 @@ def _scores(
     scores: list[float] = []
     ends = time.monotonic() + config.timeout_ms / 1000
     for start in range(0, len(hits), step):
-        # nobody waits any more, so the next batch would be computed for nothing
+        # the caller has stopped waiting
         if start and time.monotonic() > ends:
             raise ProviderError(
                 f"reranking took longer than {config.timeout_ms} ms (reranker.timeout_ms)",
@@ -89,39 +89,36 @@ def _scores(
                 scored=start,
             )
         part = hits[start : start + step]
-        given = list(reranker.score(query, part))
-        if len(given) != len(part) or not all(
-            isinstance(score, (int, float)) and math.isfinite(score) for score in given
-        ):
-            bad = next(
-                (
-                    score
-                    for score in given
-                    if not isinstance(score, (int, float)) or not math.isfinite(score)
-                ),
-                None,
-            )
-            told = (
-                f"{len(given)} scores for {len(part)} hits" if bad is None else f"the score {bad!r}"
+        output = list(reranker.score(query, part))
+        invalid = [
+            score
+            for score in output
+            if not isinstance(score, (int, float)) or not math.isfinite(score)
+        ]
+        if invalid or len(output) != len(part):
+            what = (
+                f"the score {invalid[0]!r}"
+                if invalid
+                else f"{len(output)} scores for {len(part)} hits"
             )
             raise ProviderError(
-                f"the reranker {type(reranker).__name__} gave {told}; every hit needs one finite"
+                f"the reranker {type(reranker).__name__} gave {what}; every hit needs one finite"
                 " number",
                 code="bad_output",
             )
-        scores += map(float, given)
+        scores += map(float, output)
     return scores
 
 
 def _map_scores(scores: Sequence[float], config: RerankConfig) -> list[float]:
-    """Scores as they are shown; every mapping keeps the order."""
+    """The scores that are shown; every mapping is monotonic."""
     return (
         list(scores) if config.score_mode != "normalize" else NORMALIZERS[config.normalize](scores)
     )
 
 
 def sigmoid(scores: Sequence[float]) -> list[float]:
-    """1 / (1 + exp(-s)) of each: 0 to 1, whatever the others are."""
+    """1 / (1 + exp(-s)) of each, 0 to 1."""
     return [
         1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
         for score in scores
@@ -139,8 +136,8 @@ NORMALIZERS = {"min_max": min_max, "sigmoid": sigmoid, "softmax": softmax, "zsco
 
 
 def movement(before: Sequence[str], after: Sequence[str]) -> Json:
-    """How far the order moved, over the ids that both lists hold: `moved` (how many), `max_up`,
-    `max_down` (places), `kendall_tau` (Kendall, Biometrika 1938; 1 for less than two ids).
+    """How far the order changed, over the ids in both lists: `moved` (how many), `max_up`,
+    `max_down` (places), `kendall_tau` (Kendall, Biometrika 1938; 1 for fewer than two ids).
     """
     kept = set(after)
     old = {
@@ -165,9 +162,9 @@ def movement(before: Sequence[str], after: Sequence[str]) -> Json:
 def boost(
     hits: Sequence[Hit], signals: Mapping[str, Collection[str]], weight: float = 0.1
 ) -> list[Hit]:
-    """The hits reordered by soft preferences; none is dropped and no score is changed.
+    """The hits reordered by soft preferences; scores are unchanged.
 
-    `signals` maps a preference to the chunk ids that have it; each adds `weight` of the score
+    `signals` maps a preference to the chunk ids that satisfy it; each adds `weight` times the score
     range. Ties keep the former order.
     """
     if not hits or not signals:

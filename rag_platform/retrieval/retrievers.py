@@ -1,9 +1,9 @@
-"""The dense and the sparse retriever: both at once, each within its time, one falling back on the
-other. A scan of the vectors has no limit, but the embedder and the approximate index have.
+"""The dense and the sparse retriever, run concurrently; where one fails, the other answers alone.
+The time limit applies to the embedder, the word index and the approximate index, not to a scan of
+the vectors.
 
-Vectors are scanned exactly, which misses nothing. The approximate index is asked only where a scan
-is slow (`indexes.dense.needs_ann`) and its measured recall suffices; with a filter never. How a
-filter reaches the word index is for its reader to choose.
+Vectors are scanned exactly. The approximate index is used only where a scan is slow
+(`indexes.dense.needs_ann`) and its measured recall suffices, and never with a filter.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _Calls = Mapping[str, Callable[[], list[Candidate]]]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What may be searched: `allowed` is None for everything; `hidden` is dropped afterwards."""
+    """The chunks that may be searched: `allowed` (None: all) without `hidden`, which are dropped
+    from the results.
+    """
 
     allowed: frozenset[str] | None = None
     hidden: frozenset[str] = frozenset()
@@ -53,7 +55,7 @@ class Access:
         return [candidate for candidate in found if candidate.chunk_id not in self.hidden][:k]
 
     def within(self, chunk_ids: frozenset[str]) -> Access:
-        """The same, confined to these chunks."""
+        """The same access, restricted to these chunks."""
         return replace(
             self, allowed=chunk_ids if self.allowed is None else chunk_ids & self.allowed
         )
@@ -66,10 +68,10 @@ class Retrieved:
     dense: list[Candidate] = field(default_factory=list)
     sparse: list[Candidate] = field(default_factory=list)
     ran: tuple[str, ...] = ()
-    mode: str = "none"  # dense | sparse | hybrid | none: what was effective
+    mode: str = "none"  # the effective one: dense | sparse | hybrid | none
     trust: float = 1.0  # in the sparse retriever, 0 to 1
-    whole: bool = False  # the sparse one gave every text with a word of the question
-    mentions: Mentions | None = None  # the documents that the question names, which are preferred
+    whole: bool = False  # `sparse` has every text with a word of the question
+    mentions: Mentions | None = None  # the documents that the question names
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,11 @@ class _Search:
     access: Access
     k: int
     approximate: bool
-    ends: float  # of time.monotonic()
-    embedded: Callable[[], QueryIR]  # the question as the dense retriever reads it
+    ends: float  # time limit, as time.monotonic()
+    dense_query: Callable[[], QueryIR]  # the question for the dense retriever
 
     def run(self, name: str) -> list[Candidate]:
-        """The candidates of that retriever, in a span. Raises what the index or embedder raises."""
+        """The candidates of the retriever `name`. Raises what the index or embedder raises."""
         lease, strategy = self.s.lease, self.s.strategy
         release = lease.release
         dense = name == "dense"
@@ -117,21 +119,21 @@ class _Search:
     def _search_dense(self, span: tracing.Span) -> list[Candidate]:
         lease, embedding = self.s.lease, self.s.strategy.embedding
         index, info = lease.release.dense, lease.release.manifest.embedder
-        assert index is not None  # `run` checked it
+        assert index is not None  # checked by `run`
         with tracing.span(
             "model.embed",
             provider_type="embedder",
             provider_id=embedding.provider,
             provider_version=provider_version("embedder", embedding.provider),
         ) as model:
-            vector, remembered = limits.within(
+            vector, cached = limits.within(
                 self.ends - time.monotonic(),
                 "stage.retrieve_dense",
-                lambda: embed_question(self.s, self.embedded()),
+                lambda: embed_question(self.s, self.dense_query()),
                 self.s.deadline,
                 quick=traits("embedder", embedding.provider).quick,
             )
-            model.set(cache_hit=remembered)
+            model.set(cache_hit=cached)
         found, path = index.search(
             vector,
             self.k + len(self.access.hidden),
@@ -147,7 +149,7 @@ class _Search:
 
     def _search_sparse(self, span: tracing.Span) -> list[Candidate]:
         release = self.s.lease.release
-        assert release.lexical is not None  # `run` checked it
+        assert release.lexical is not None  # checked by `run`
         span.set(
             fts_profile_id=release.manifest.index_profile,
             access_path="all" if self.access.allowed is None else "ids",
@@ -163,32 +165,32 @@ class _Search:
 
 
 def embed_question(s: SearchContext, query: QueryIR) -> tuple[Vectors, bool]:
-    """(unit vector, whether it was remembered). In a language of no text the parts of a joined
-    embedder count by `foreign_weights`: the one that is best in one language need not be so across
-    languages.
+    """(unit vector, whether it was cached). For a question in a language that no text is in, the
+    parts of a joined embedder are weighted by `foreign_weights`: the best part within a language
+    need not be the best across languages.
     """
-    vector, remembered = s.library.query_vector(s.strategy.embedding, query.dense_text)
+    vector, cached = s.library.query_vector(s.strategy.embedding, query.dense_text)
     info, weights = s.lease.release.manifest.embedder, s.strategy.retrieval.foreign_weights
     if not weights or info is None or query.language == "und":
-        return vector, remembered
+        return vector, cached
     if s.lease.holds_language(query.language):
-        return vector, remembered
-    return weigh_parts(vector, info.parts, weights), remembered
+        return vector, cached
+    return weigh_parts(vector, info.parts, weights), cached
 
 
 def weigh_parts(
     vector: Vectors, parts: Sequence[EmbedderPart], weights: Sequence[float]
 ) -> Vectors:
-    """A joined vector of length 1 for the question. In its similarity with a stored vector each
-    part counts by the square of its weight.
+    """The joined vector with other weights of its parts, of length 1. In the cosine with a stored
+    vector each part counts by the square of its weight.
     """
-    import numpy as np  # not to be paid for by a command that asks nothing
+    import numpy as np  # slow to import; commands without a question do not need it
 
-    # both vectors hold a part times its own weight
-    factors = [(own / part.weight) ** 2 for own, part in zip(weights, parts, strict=True)]
+    # the stored and the given vector both have their parts multiplied by `part.weight`
+    factors = [(weight / part.weight) ** 2 for weight, part in zip(weights, parts, strict=True)]
     weighed = vector * np.repeat(np.array(factors, np.float32), [part.dim for part in parts])
-    whole: Vectors = weighed / np.linalg.norm(weighed)
-    return whole
+    unit: Vectors = weighed / np.linalg.norm(weighed)
+    return unit
 
 
 def retrieve(
@@ -197,25 +199,25 @@ def retrieve(
     mode: str,
     access: Access,
     pool_k: int,
-    embedded: Callable[[], QueryIR] | None = None,
+    dense_query: Callable[[], QueryIR] | None = None,
 ) -> Retrieved:
-    """The candidates of the retrievers that `mode` names, at most `pool_k` each, without hidden
-    ones. `embedded` gives the question as the dense one reads it, where that is another.
+    """The candidates of the retrievers of `mode`, at most `pool_k` each, without hidden ones.
+    `dense_query` returns the question for the dense retriever, if that is another.
 
     If a retriever fails, or the release has no index for it, the other one answers alone: flags
     `dense_failed` or `sparse_failed`, `retrieval_mode_effective`, and a warning. If none is left,
-    the result is empty and `flags["error"]` says why.
+    the result is empty and `flags["error"]` has the reason.
     """
     lease, config = s.lease, s.strategy.retrieval
     approximate = False
     with s.attempt("plan", "the access path could not be planned (%s); all vectors are scanned"):
         approximate = choose_approximate(s, access)
     ends = time.monotonic() + config.stage_seconds
-    search = _Search(s, query, access, pool_k, approximate, ends, embedded or (lambda: query))
+    search = _Search(s, query, access, pool_k, approximate, ends, dense_query or (lambda: query))
     has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
     wanted = list(RETRIEVERS[mode])
     if mode == "hybrid" and not all(has.values()):
-        # an encoding without one index is a decision of the strategy, not a failure
+        # a strategy may build one index only, so this is no failure
         wanted = [name for name in wanted if has[name]]
         missing = "dense" if has["sparse"] else "lexical"
         s.warnings.append(
@@ -223,15 +225,15 @@ def retrieve(
             " alone"
         )
     outcomes: dict[str, _Outcome] = {}
-    # to wake a thread for a scan of some milliseconds, and be woken, takes one of them
-    here = "" if approximate else "dense"
-    # while an embedder on another machine works, a search would hold its place for nothing
+    # a scan takes some milliseconds, so switching threads would add a noticeable part
+    in_this_thread = "" if approximate else "dense"
+    # waiting for a remote embedder must not block a slot for searches
     remote = traits("embedder", s.strategy.embedding.provider).remote
     turn = s.deadline.left(TURN_SHARE * config.stage_seconds)
     with nullcontext(False) if remote else limits.searches.take(turn):
         while wanted:
             calls = {name: partial(search.run, name) for name in wanted}
-            outcomes |= _run_at_once(s, calls, ends, here)
+            outcomes |= _run_concurrently(s, calls, ends, in_this_thread)
             wanted = [
                 other
                 for name, outcome in outcomes.items()
@@ -255,15 +257,15 @@ def retrieve(
 
 
 def prefers_approximate(rows: int, dim: int, recall: float | None, config: RetrievalConfig) -> bool:
-    """True where a scan of the vectors would be slow and the approximate index finds enough;
-    `exact_scan_rows`, where given, decides alone.
+    """True where a scan of the vectors would be slow and the approximate index has enough recall; a
+    configured `exact_scan_rows` decides alone.
     """
-    found_enough = recall is not None and recall >= config.ann_recall
-    return needs_ann(rows, dim, config) and (config.exact_scan_rows is not None or found_enough)
+    suffices = recall is not None and recall >= config.ann_recall
+    return needs_ann(rows, dim, config) and (config.exact_scan_rows is not None or suffices)
 
 
 def choose_approximate(s: SearchContext, access: Access) -> bool:
-    """Whether the approximate index is asked; never with a filter. Traces the plan."""
+    """Whether to use the approximate index, never with a filter. Traces the plan."""
     release = s.lease.release
     counts, embedder = release.manifest.counts, release.manifest.embedder
     approximate = (
@@ -291,18 +293,18 @@ def choose_approximate(s: SearchContext, access: Access) -> bool:
 def search_with_feedback(
     s: SearchContext, query: QueryIR, access: Access, found: Retrieved, fused: Sequence[Candidate]
 ) -> list[Candidate]:
-    """As many dense candidates as there were, for the question moved towards its best hits: q +
-    weight * their mean vector, of length 1.
+    """As many dense candidates as before, for the question's vector moved towards its best hits:
+    q + weight * their mean vector, normalised to length 1.
 
     Pseudo-relevance feedback in the vector space (Rocchio 1971; for dense retrievers Li et al.,
-    TOIS 2023): no model is called. With `feedback_scope: pool` only what was found is scored again;
-    else the best of mentioned documents are among the candidates as well. Empty when none of the
-    best hits has a vector.
+    TOIS 2023), without a call of a model. With `feedback_scope: pool` only the fused candidates are
+    scored again; else the best of mentioned documents are added. Empty when none of the best hits
+    has a vector.
     """
-    import numpy as np  # not to be paid for by a command that asks nothing
+    import numpy as np  # slow to import; commands without a question do not need it
 
     config, index = s.strategy.retrieval, s.lease.release.dense
-    assert index is not None  # both retrievers ran
+    assert index is not None  # both retrievers have run
     ids = [candidate.chunk_id for candidate in fused]
     nearest = index.first_vectors(ids, config.feedback_hits)
     if not len(nearest):
@@ -311,7 +313,7 @@ def search_with_feedback(
     moved = vector + config.feedback_weight * nearest.mean(axis=0)
     moved /= np.linalg.norm(moved)
     if config.feedback_scope == "pool":
-        # no set, whose rows would be kept in place of a filter's
+        # a list, because the index caches the rows of a frozenset, which should be a filter's
         return index.search(moved, len(ids), chunk_ids=ids)[0]
     k = len(found.dense)
 
@@ -330,8 +332,8 @@ def search_with_feedback(
 def search_within(
     s: SearchContext, query: QueryIR, access: Access, found: Retrieved, k: int
 ) -> Retrieved:
-    """What was found, with the k best of each retriever within the mentioned documents, which
-    others may have crowded out.
+    """`found`, with the k best candidates of each retriever within the mentioned documents, which
+    other documents may have crowded out.
     """
     if found.mentions is None or len(found.ran) < 2:
         return found
@@ -351,14 +353,15 @@ def measure_trust(
     *,
     foreign: bool = False,
 ) -> float:
-    """How far the sparse retriever may be believed, 0 to 1, by r: the mean score of its three best
-    hits over what a text with all of the question's words would score.
+    """How far to trust the sparse retriever, 0 to 1, by r: the mean score of its three best hits
+    over the score of a text with all of the question's words.
 
-    It grows with r and is 1 from FULL_TRUST on, which nineteen in twenty questions of six sets in
-    one language exceed by far. What a sentence in a language of no text shares with the texts are
-    names: there it begins at NO_FOREIGN_TRUST and ends at half, and function words count in r
-    although they are not searched for, because the texts lack them most surely. Of XQuAD's English
-    questions three in four stay below .14 on the Chinese paragraphs, nine in ten below .2.
+    The trust is r / FULL_TRUST, at most 1; nineteen in twenty questions of six monolingual sets
+    exceed FULL_TRUST by far. A `foreign` question, in a language that no text is in, shares only
+    names with the texts: its trust begins at NO_FOREIGN_TRUST and ends at one half, and its
+    function words count in r although they are not searched for, since the texts surely lack them.
+    Of XQuAD's English questions three in four stay below r = .14 on the Chinese paragraphs, nine in
+    ten below .2.
     """
     if index is None or not sparse:
         return 0.0
@@ -372,10 +375,8 @@ def measure_trust(
 
 
 def is_foreign(lease: Lease, query: QueryIR) -> bool:
-    """True for a sentence in a language that the texts are not in.
-
-    A question without function words may be names alone, in any language; one with an identifier
-    means what holds it.
+    """True for a question in a language that no text is in. A question without function words may
+    consist of names, and one with an identifier matches it in any language: both are False.
     """
     return (
         query.sparse_query != query.normalised
@@ -385,12 +386,12 @@ def is_foreign(lease: Lease, query: QueryIR) -> bool:
     )
 
 
-def _run_at_once(s: SearchContext, calls: _Calls, ends: float, here: str) -> dict[str, _Outcome]:
-    """The candidates of each retriever, or its error, for the other one may give what it could not;
-    the one named `here` runs in this thread, beside the other.
-    """
-    # the words take longer, and soon leave the interpreter's lock
-    waiting = [name for name in reversed(list(calls)) if name != here]
+def _run_concurrently(
+    s: SearchContext, calls: _Calls, ends: float, in_this_thread: str
+) -> dict[str, _Outcome]:
+    """The candidates or the error of each retriever; only `in_this_thread` runs in this thread."""
+    # sparse first: it takes longer, and soon releases the interpreter's lock
+    waiting = [name for name in reversed(list(calls)) if name != in_this_thread]
     futures = {name: limits.start(calls[name]) for name in waiting}
     outcomes: dict[str, _Outcome] = {}
     for name, call in calls.items():  # dense first
@@ -417,11 +418,11 @@ def _gather(outcomes: Mapping[str, _Outcome]) -> Retrieved:
 def _report(
     s: SearchContext, mode: str, result: Retrieved, outcomes: Mapping[str, _Outcome]
 ) -> None:
-    """Leave what failed in the flags, the warnings and the trace."""
+    """Record failures in the flags, the warnings and the trace."""
     errors = {name: item for name, item in outcomes.items() if isinstance(item, Exception)}
-    instead = f"; answered by the {result.mode} retriever alone" if result.mode != "none" else ""
+    fallback = f"; answered by the {result.mode} retriever alone" if result.mode != "none" else ""
     for name, error in errors.items():
-        s.record_failure(name, error, f"the {name} retriever failed (%s){instead}")
+        s.record_failure(name, error, f"the {name} retriever failed (%s){fallback}")
     s.flags["retrieval_mode_effective"] = result.mode
     if result.mode == "none":
         fields = [tracing.error_fields(error) for error in errors.values()]
@@ -438,7 +439,7 @@ def _report(
 
 
 def list_candidates(candidates: Sequence[Candidate]) -> list[Json]:
-    """The first candidates as events show them."""
+    """The first candidates in the form of trace events."""
     return [
         {"chunk_id": c.chunk_id, "score": round(c.score, 6), "source": c.source}
         for c in candidates[:TRACED_CANDIDATES]
@@ -446,8 +447,8 @@ def list_candidates(candidates: Sequence[Candidate]) -> list[Json]:
 
 
 def measure_overlap(dense: Sequence[Candidate], sparse: Sequence[Candidate], k: int = 10) -> float:
-    """`dense_topk_overlap_sparse`: the share of the first k of one retriever that the first k of
-    the other hold, too; 0 without candidates.
+    """`dense_topk_overlap_sparse`: the share of the first k of one retriever that are among the
+    first k of the other; 0 without candidates.
     """
     left, right = ({candidate.chunk_id for candidate in found[:k]} for found in (dense, sparse))
     return round(len(left & right) / max(1, min(k, max(len(left), len(right)))), 4)

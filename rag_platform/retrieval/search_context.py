@@ -1,4 +1,4 @@
-"""The state that the stages of a search share: releases, question, deadline and failures."""
+"""The state that the stages of a search share: lease, request, deadline, fallbacks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rag_platform.retrieval.library import Lease, Library
 
 @dataclass(slots=True)
 class Artifacts:
-    """What the stages of a question to one namespace made, best first, for whoever asks for it.
-    Those of a search that is remembered stay empty.
+    """The intermediate results of a question to one namespace, best first; empty for a search that
+    was answered from the cache.
     """
 
     dense: Sequence[Candidate] = ()
     sparse: Sequence[Candidate] = ()
     fused: Sequence[Candidate] = ()
-    reranked: Sequence[Hit] = ()  # before repeated ones are left out; empty without a reranker
-    context: Sequence[Hit] = ()  # the evidence that the answerer was given
+    reranked: Sequence[Hit] = ()  # before deduplication; empty without a reranker
+    context: Sequence[Hit] = ()  # the evidence of the answerer
     latency_ms: dict[str, float] = field(default_factory=dict)  # by stage
 
 
 @dataclass
 class SearchContext(Fallbacks):
-    """What every stage of the search of one namespace reads, and where it reports."""
+    """The input of every stage of a search, and where it records fallbacks."""
 
     library: Library
     lease: Lease
@@ -38,20 +38,20 @@ class SearchContext(Fallbacks):
     request: QueryRequest
     trace: tracing.Trace
     deadline: Deadline
-    without: tuple[str, ...] = ()  # what is given up for the load: `limits.RERANK`, `POOL`, `MODEL`
+    without: tuple[str, ...] = ()  # skipped under load: `limits.RERANK`, `POOL`, `MODEL`
     artifacts: Artifacts | None = None
 
     @cached_property
     def hidden_names(self) -> frozenset[str]:
-        """The doc_ids and version_ids that tombstones hide, asked of the ledger once a search."""
+        """The doc_ids and version_ids that tombstones hide, read from the ledger once a search."""
         return self.library.hidden_names(self.lease)
 
     def fork(self) -> SearchContext:
-        """The same search with nothing gone wrong: for a part whose report is read apart."""
+        """The same context with empty fallbacks, for a part that is reported separately."""
         return replace(self, failures=set(), flags={}, warnings=[])
 
     def record(self, name: str, value: object) -> None:
-        """Record a fact of this namespace in the trace, under its name where several are asked."""
+        """Set a field of the trace, suffixed with the namespace where several are searched."""
         several = len(self.request.namespaces) > 1
         self.trace.set(**{f"{name}.{self.lease.namespace}" if several else name: value})
 
@@ -63,6 +63,6 @@ class SearchContext(Fallbacks):
         *,
         span: tracing.Span | None = None,
     ) -> None:
-        """As `Fallbacks.record_failure`. Raises CancelledError when nobody waits for the answer."""
+        """As `Fallbacks.record_failure`; raises CancelledError when the question was cancelled."""
         self.deadline.check()
         super().record_failure(stage, error, warning, span=span)

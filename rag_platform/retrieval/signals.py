@@ -1,4 +1,4 @@
-"""What one search tells of whether the library holds what was asked for, apart from its hits."""
+"""The signals of one search from which the probability of an answer is estimated."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from rag_platform.text.terms import stem, stemmed_terms
 
 @dataclass(frozen=True, slots=True)
 class WeighedWord:
-    """A word of a search, and how rare it is in the library."""
+    """A word of a search, weighted by its rarity in the library."""
 
     word: Word
     weight: float
-    absent: bool | None  # no text of the library holds it; None: not known
+    absent: bool | None  # from all texts of the library; None where not known
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSignals:
-    """The signals of one search, of the question or of a phrasing; None where there is nothing to
-    tell them by.
+    """The signals of one search, of the question or of a phrasing; None for one that could not be
+    measured.
     """
 
-    # score of the best sparse candidate over the rarity of all words together
+    # score of the best sparse candidate / sum of the rarities of all words
     sparse_reach: float | None
-    # how far the best sparse candidate stands above the tenth, as a share of its score
+    # (score of the best sparse candidate - score of the tenth) / score of the best
     sparse_margin: float | None
-    # the best cosine, in deviations from the mean of the candidates
+    # standard score of the best dense candidate
     dense_standing: float | None
     words: tuple[WeighedWord, ...]
     terms: QuestionTerms
@@ -47,24 +47,22 @@ class SearchSignals:
 
     @property
     def words_absent(self) -> float | None:
-        """The share of the words, by rarity, that no text of the library holds."""
+        """The share of the words, weighted by rarity, that are in no text of the library."""
         total = sum(item.weight for item in self.words if item.absent is not None)
         return sum(item.weight for item in self.words if item.absent) / total if total else None
 
     def words_found(self, texts: Sequence[str]) -> float | None:
-        """The share of the words, by rarity, in the text that holds most of them."""
+        """The share of the words, weighted by rarity, in the text that has most of them."""
         total = sum(item.weight for item in self.words)
         if not total:
             return None
-        held = [self.terms.find_in(text) for text in texts]
-        found = [sum(w.weight * w.word.share_in(terms) for w in self.words) for terms in held]
+        present = [self.terms.find_in(text) for text in texts]
+        found = [sum(w.weight * w.word.share_in(terms) for w in self.words) for terms in present]
         return max(found, default=0.0) / total
 
 
 def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieved) -> SearchSignals:
-    """The signals of what was found for a query. Without a word index its words weigh
-    alike.
-    """
+    """The signals of a search. Without a word index all words have equal weight."""
     subject = subject_of(query)
     reach = margin = None
     if index is not None and "sparse" in found.ran:
@@ -85,23 +83,23 @@ def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieve
 
 
 def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:
-    """The words as rare as they are in the library with the texts of other people: few texts tell
-    little of which words are rare.
+    """The words with their rarity in the library, smoothed by OTHER_TEXTS virtual texts, since few
+    texts say little about which words are rare.
     """
     count = index.count() + OTHER_TEXTS
-    # the index makes the stems itself; that of a stem may be another one: licens, licen
-    written = {stem(term): term for term in segmentation.terms(text)}
+    # unstemmed, because the index stems its input, and a stem may be stemmed again: licens, licen
+    unstemmed = {stem(term): term for term in segmentation.terms(text)}
     weighed = []
     for word in question_words(text):
-        held = min(index.doc_freq(written.get(part, part)) for part in word.parts)
-        others = OTHER_TEXTS / 2 if word.text in _small_words() else 0
-        weighed.append(WeighedWord(word, idf(count, held + others), held == 0))
+        frequency = min(index.doc_freq(unstemmed.get(part, part)) for part in word.parts)
+        others = OTHER_TEXTS / 2 if word.text in _function_words() else 0
+        weighed.append(WeighedWord(word, idf(count, frequency + others), frequency == 0))
     return tuple(weighed)
 
 
 @cache
-def _small_words() -> frozenset[str]:
-    """The words that name no subject, as the word index reads them."""
+def _function_words() -> frozenset[str]:
+    """The function words as terms of the word index."""
     return frozenset(term for word in ENGLISH for term in stemmed_terms(word)) | CHINESE
 
 

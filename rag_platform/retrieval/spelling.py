@@ -1,12 +1,12 @@
 """Corrects typing errors in a question by the words of the library.
 
 Only words of ASCII letters are corrected, alone or as parts of identifiers
-(`denpendency_overrides`), and only if no text and no heading holds them. Words in quotation marks
-stay, and so do words that the embedder's tokenizer knows whole (`stock`, `hand|ed`). A correction
-begins with the same letter and is one edit away: a letter too many or too few, two letters swapped,
-or another vowel. Words of LONG_WORD letters or more may need two edits of any kind (optimal string
-alignment). Words with the same first two letters are tried first. The nearest one wins, of several
-the most frequent.
+(`denpendency_overrides`), and only if no text and no heading has them. Words in quotation marks are
+kept, and so are words that are single tokens of the embedder's tokenizer (`stock`, `hand|ed`). A
+correction begins with the same letter and is one edit away: a letter too many or too few, two
+letters swapped, or another vowel. Words of at least LONG_WORD letters may need two edits of any
+kind (optimal string alignment). Words with the same first two letters are tried first. The nearest
+word is chosen, of several the most frequent.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.terms import is_weak_term, stem
 
-# a word by itself: camelCase is cut, digits and joints belong to none
+# a run of letters: camelCase is split, digits and separators are left out
 _WORD = re.compile(r"(?<![\u00c0-\u024f])(?:[A-Z]?[a-z]+|[A-Z]+(?![a-z]))(?![\u00c0-\u024f])")
 _VOWELS = frozenset("aeiouy")
 _ENDING = re.compile(r"(?<=[a-z]{4})(?:s|ed|ing)$")
 
 
 class Words(Protocol):
-    """What is asked of a release's word index."""
+    """The part of a release's word index that is needed here."""
 
     def doc_freq(self, words: str) -> int:
-        """How many chunks hold all of these words in their text."""
+        """The number of chunks with all of these words in their text."""
         ...
 
     def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
-        """The words of texts and headings that begin so, and how many chunks hold each."""
+        """The words of texts and headings with a prefix, and the number of chunks with each."""
         ...
 
 
 def correct(s: SearchContext, query: QueryIR) -> QueryIR:
-    """The question without typing errors, each named in a warning. A question in a language of no
-    text stays: the texts lack its words, but they are right.
+    """The question without typing errors, with a warning for each. A question in a language that no
+    text is in is unchanged: the texts lack its words, but these are correct.
     """
     release = s.lease.release
     known = query.language == "und" or s.lease.holds_language(query.language)
@@ -65,8 +65,8 @@ def correct(s: SearchContext, query: QueryIR) -> QueryIR:
         if corrections := find_corrections(query, release.lexical, count_tokens):
             tracing.event("query.corrected", {"words": corrections})
             s.warnings += [
-                f"no text holds {word!r}; {meant!r} was searched for instead"
-                for word, meant in corrections.items()
+                f"no text holds {word!r}; {correction!r} was searched for instead"
+                for word, correction in corrections.items()
             ]
             return apply_corrections(query, corrections)
     return query
@@ -75,8 +75,8 @@ def correct(s: SearchContext, query: QueryIR) -> QueryIR:
 def find_corrections(
     query: QueryIR, index: Words, count_tokens: Callable[[Sequence[str]], list[int]] | None = None
 ) -> dict[str, str]:
-    """The typing errors of a question as they are written, and what is meant by each; without a
-    tokenizer also words that are right and stand in no text.
+    """The typing errors of a question as written, each with its correction. Without a tokenizer
+    correct words that no text has are corrected as well.
     """
     quoted = "\n".join(query.phrases)
     words = [
@@ -89,16 +89,16 @@ def find_corrections(
         lowered = word.lower()
         if index.doc_freq(lowered) or (count_tokens and _is_word(lowered, count_tokens)):
             continue
-        # few begin with the same two letters, and few errors are among these
+        # errors are rare in the first two letters, and few words share both
         for letters in (2, 1):
-            if meant := _find_meant(lowered, index.terms_with_prefix(lowered[:letters])):
-                found[word] = _write_like(word, meant)
+            if correction := _find_nearest(lowered, index.terms_with_prefix(lowered[:letters])):
+                found[word] = _match_case(word, correction)
                 break
     return found
 
 
 def apply_corrections(query: QueryIR, corrections: Mapping[str, str]) -> QueryIR:
-    """The question with what is meant in place of its typing errors."""
+    """The question with its typing errors replaced."""
 
     def write(text: str) -> str:
         return _WORD.sub(lambda match: corrections.get(match[0], match[0]), text)
@@ -117,27 +117,28 @@ def _is_word(word: str, count_tokens: Callable[[Sequence[str]], list[int]]) -> b
     return 1 in count_tokens([word, _ENDING.sub("", word)])
 
 
-def _find_meant(word: str, known: Sequence[tuple[str, int]]) -> str:
+def _find_nearest(word: str, known: Sequence[tuple[str, int]]) -> str:
+    """The nearest of the known words, of several the most frequent; empty where none is near."""
     near = [
         (edits, -count, other)
         for other, count in known
-        if abs(len(other) - len(word)) <= 2  # the fastest look at thousands
+        if abs(len(other) - len(word)) <= 2  # a cheap test first, as there may be thousands
         and (edits := count_edits(word, other)) is not None
         and not is_weak_term(stem(other))
     ]
-    edits, _, meant = min(near, default=(0, 0, ""))
-    return meant if edits else ""
+    edits, _, nearest = min(near, default=(0, 0, ""))
+    return nearest if edits else ""
 
 
-def _write_like(word: str, meant: str) -> str:
-    """What is meant, with the capitals of the word."""
+def _match_case(word: str, correction: str) -> str:
+    """The correction with the capitals of the word."""
     if word.isupper():
-        return meant.upper()
-    return meant.capitalize() if word[0].isupper() else meant
+        return correction.upper()
+    return correction.capitalize() if word[0].isupper() else correction
 
 
 def count_edits(word: str, other: str) -> int | None:
-    """The edits from one word to the other, None where they are more than a typing error makes.
+    """The edits from one word to the other; None where these are too many for a typing error.
 
     >>> count_edits("sintax", "syntax"), count_edits("distors", "distros")
     (1, 1)
@@ -166,8 +167,8 @@ def count_edits(word: str, other: str) -> int | None:
 
 
 def _align(left: str, right: str) -> int:
-    """The optimal string alignment distance: insertions, deletions, substitutions and swapped
-    neighbours count 1 each; above 2 a lower bound.
+    """The optimal string alignment distance (insertions, deletions, substitutions and swaps of
+    neighbours count 1 each); a value above 2 is a lower bound.
     """
     if abs(len(left) - len(right)) > 2 or len(set(left) ^ set(right)) > 4:
         return 3
