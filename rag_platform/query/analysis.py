@@ -1,9 +1,9 @@
-"""A question as the retrievers read it: cleaned, its identifiers, phrases and filters found in its
-wording; by rules alone.
+"""Prepares a question for the retrievers by rules: cleans it and finds its identifiers, phrases,
+filters and preferences.
 
-Its subject is what is left without the words that say how it wants to be answered: `the latest`,
-`official documentation`, `带图的`, `summarise`, `an overview of`, `总结一下`. They are searched
-for, but the right passage need not hold them.
+The subject of a question excludes the words of preferences and commands: `the latest`, `official
+documentation`, `带图的`, `summarise`, `an overview of`, `总结一下`. They are searched for, but the
+right passage need not contain them.
 """
 
 from __future__ import annotations
@@ -49,28 +49,30 @@ from rag_platform.text.scripts import UNSPACED, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
-RULES = 7  # of everything below; another number when the same text would give another QueryIR
+RULES = 7  # version of the rules below; raised when the same text gives another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
 WITHOUT_FILTERS = "ask without inferred filters to search everything"
-_MARKS = re.compile(
+_STACKED_MARKS = re.compile(
     r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{5,}"
 )
 _REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
 _PHRASE = re.compile(
     r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»"
 )
-# Quotation marks, dashes, brackets and stops that NFKC leaves wide; the marks of Chinese titles
-# have no narrow form.
+# quotation marks, dashes, brackets and stops that NFKC leaves wide; Chinese title marks have no
+# narrow form
 _NARROW = str.maketrans(
     "“”„‟«»「」『』‘’‚‛—–―‐‒−【】〔〕〖〗。、", '"' * 10 + "'" * 4 + "-" * 6 + "[]" * 3 + ".,"
 )
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 _LETTER = rf"[^\W{UNSPACED}]"
-# Signs of a sentence; those inside a word (3.5, foo:bar, it's) and before one (.net) belong to it.
-_ALONE = r"[\"“”„«»。、，；：！？「」『』《》〈〉【】〔〕（）()\[\]{}|*~^—–·]+"
-_ENDING = re.compile(rf"[.,;:!?'’`…]+(?!{_LETTER})|(?<!{_LETTER})[,;:!?'‘`…]+|{_ALONE}")
+# sentence punctuation; signs inside a word (3.5, foo:bar, it's) and before one (.net) belong to it
+_NEVER_IN_WORD = r"[\"“”„«»。、，；：！？「」『』《》〈〉【】〔〕（）()\[\]{}|*~^—–·]+"
+_PUNCTUATION = re.compile(
+    rf"[.,;:!?'’`…]+(?!{_LETTER})|(?<!{_LETTER})[,;:!?'‘`…]+|{_NEVER_IN_WORD}"
+)
 _PART = rf"[^\W{UNSPACED}]{{1,120}}"
 _TOKEN = re.compile(
     rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?"
@@ -80,7 +82,7 @@ _OBJECT = (
     r"versions?|sources?)"
 )
 _OBJECT_ZH = r"(?:文档|文件|资料|文件夹|知识库|文档库|索引|版本|来源|发布)"
-# The first that matches counts; in lower case.
+# the first match decides; matched in lower case
 _INTENTS = (
     (
         "tool_call",
@@ -127,17 +129,16 @@ def prepare(
     infer: bool | None = None,
     today: date | None = None,
 ) -> QueryIR:
-    """The QueryIR of a question, without a model: the caller's filters, and what its wording asks
-    for besides.
+    """The QueryIR of a question, with the caller's filters and those inferred from its wording.
 
-    `infer` says whether filters are inferred, None leaves it to the configuration; a field that the
-    caller filters by is never inferred. `today` (UTC) is what `近一周` is counted from. Keyphrases
-    are those of `light`, whatever method ingest uses. Raises InputError `empty_query` when nothing
-    but blanks and control characters is there, `query_too_long` above `limits.max_query_chars`,
-    `invalid_query` when it is no text, `invalid_filter` when filters are no object; ConfigError for
-    synonyms that cannot be read.
+    `infer` switches the inference of filters, None leaves it to the configuration; a field that the
+    caller filters by is never inferred. Periods such as `近一周` end `today` (UTC). Keyphrases are
+    extracted by `light`, whatever method ingest uses. Raises InputError `empty_query` for a text of
+    white space and control characters, `query_too_long` above `limits.max_query_chars`,
+    `invalid_query` for anything but text, `invalid_filter` for filters that are no object;
+    ConfigError for unreadable synonyms.
     """
-    cleaned = _check(text, limits)
+    cleaned = _check_text(text, limits)
     given = _check_filters(filters)
     rules = _rules(config, keyphrases)
     found = Inferred(rest=cleaned)
@@ -147,23 +148,23 @@ def prepare(
     preferences = tuple(
         name for name in SOFT_FIELDS if given.get(name, name in found.preferences) is True
     )
-    own = {**found.filters, **{name: True for name in preferences if name not in given}}
-    spoken = language(cleaned)
+    inferred = {**found.filters, **{name: True for name in preferences if name not in given}}
+    detected = language(cleaned)
     return QueryIR(
         original=text,
         **_texts(found.rest, config),
         query_hash=_hash(cleaned),
-        language="und" if spoken == UNKNOWN else spoken,
-        intent=_intent(cleaned.lower(), bool(found.filters) and found.rest == cleaned),
-        filters={**given, **own},
-        keywords=find_keyphrases(found.rest, spoken, rules.keyphrases),
+        language="und" if detected == UNKNOWN else detected,
+        intent=_find_intent(cleaned.lower(), bool(found.filters) and found.rest == cleaned),
+        filters={**given, **inferred},
+        keywords=find_keyphrases(found.rest, detected, rules.keyphrases),
         identifiers=find_identifiers(found.rest),
         phrases=find_phrases(found.rest),
         expansions=rules.vocabulary.expansions(
             found.rest, config.expansion_weight, config.max_expansions
         ),
         preferences=preferences,
-        inferred=own,
+        inferred=inferred,
         warnings=tuple(f"{sentence}; {WITHOUT_FILTERS}" for sentence in found.explanations),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
@@ -171,10 +172,10 @@ def prepare(
 
 
 def without_rules(text: str, limits: Limits, filters: Mapping[str, Any] | None = None) -> QueryIR:
-    """The question and the caller's filters, and nothing that any rule would find; InputError as
+    """The question with the caller's filters, without applying any rules; raises InputError as
     `prepare`.
     """
-    cleaned = _check(text, limits)
+    cleaned = _check_text(text, limits)
     return QueryIR(
         original=text,
         normalised=cleaned,
@@ -189,16 +190,14 @@ def without_rules(text: str, limits: Limits, filters: Mapping[str, Any] | None =
 
 
 def undo(query: QueryIR) -> QueryIR:
-    """The question as it was asked, with the caller's own filters and nothing that was added or
-    inferred.
-    """
+    """The original question with the caller's filters, without anything added or inferred."""
     cleaned = clean(query.original)
     return replace(
         query,
         normalised=cleaned,
         dense_text=half_width(cleaned),
         sparse_query=cleaned,
-        filters=_read_given(query),
+        filters=_callers_filters(query),
         expansions=(),
         rewrites=(),
         preferences=tuple(name for name in query.preferences if name not in query.inferred),
@@ -210,9 +209,7 @@ def undo(query: QueryIR) -> QueryIR:
 
 
 def reword(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
-    """A search phrasing of the question: its filters and preferences, and of its words only those
-    of the phrasing.
-    """
+    """A search phrasing as a QueryIR, with the filters and preferences of the question."""
     return replace(
         query,
         expansions=(),
@@ -224,7 +221,7 @@ def reword(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
 
 
 def check_searches(searches: Any) -> tuple[str, ...]:
-    """The search phrasings of a request, cleaned, each once, without empty ones.
+    """The search phrasings of a request, cleaned, without duplicates and empty ones.
 
     Raises InputError `invalid_searches` for more than MAX_SEARCHES, and for one that is no text or
     too long.
@@ -249,23 +246,19 @@ def check_searches(searches: Any) -> tuple[str, ...]:
 
 
 def relax(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
-    """The question without its inferred filters, their words being searched again; preferences
-    stay.
-    """
-    own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
+    """The question without inferred filters, whose words are searched again; preferences stay."""
+    preferences = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
     return replace(
         query,
-        filters={**_read_given(query), **own},
-        inferred=own,
+        filters={**_callers_filters(query), **preferences},
+        inferred=preferences,
         warnings=(),
         **_texts(clean(query.original), config),
     )
 
 
 def warm_up(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
-    """Load what the first question would wait for: the patterns of filters, and the dictionaries
-    that Chinese is cut with.
-    """
+    """Load what the first question needs: the patterns of filters, and the Chinese dictionaries."""
     prepare("预热" if chinese else "warm up", limits)
     filter_inference.warm_up(config.inference)
     if chinese:
@@ -276,28 +269,25 @@ def warm_up(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
 
 
 def clean(text: str) -> str:
-    """The question on one line in NFKC (full and half width become one), without control, format
-    and surrogate characters.
-
-    Runs of a sign are cut to three, heaps of combining marks to four.
+    """The question on one line in NFKC, without control, format and surrogate characters. Runs of
+    a punctuation mark are cut to three, of combining marks to four.
     """
     if text.isascii() and text.isprintable():
         return _shorten_runs(" ".join(text.split()))
-    composed = _MARKS.sub(_drop_marks, unicodedata.normalize("NFKC", text))
+    composed = _STACKED_MARKS.sub(_drop_marks, unicodedata.normalize("NFKC", text))
     kept = (
         " " if char.isspace() else char
         for char in composed
         if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs")
     )
-    # a dropped joiner may leave two characters side by side that compose
-    return _shorten_runs(
-        " ".join(_MARKS.sub(_drop_marks, unicodedata.normalize("NFKC", "".join(kept))).split())
-    )
+    # without a dropped joiner, characters that are now adjacent may compose
+    composed = unicodedata.normalize("NFKC", "".join(kept))
+    return _shorten_runs(" ".join(_STACKED_MARKS.sub(_drop_marks, composed).split()))
 
 
 def half_width(text: str) -> str:
-    """A cleaned text as it is embedded: with `"`, `-`, `[`, `.` and `,` for their Chinese and
-    typographic forms.
+    """A cleaned text for the embedder: with `"`, `-`, `[`, `.` and `,` in place of their Chinese
+    and typographic forms.
     """
     return text.translate(_NARROW)
 
@@ -311,17 +301,15 @@ def _shorten_runs(text: str) -> str:
 
 
 def fold(cleaned: str) -> str:
-    """A cleaned question in lower case without the signs of sentences; a question of nothing but
-    signs as it is.
+    """A cleaned question in lower case without sentence punctuation; one of punctuation alone is
+    only lowered.
     """
     lowered = cleaned.lower()
-    return " ".join(_ENDING.sub(" ", lowered).split()) or lowered
+    return " ".join(_PUNCTUATION.sub(" ", lowered).split()) or lowered
 
 
 def find_identifiers(text: str) -> tuple[str, ...]:
-    """What names one thing exactly, as it is written: `PPR-9087`, `foo_bar`, `v1.2.3`, `etc/hosts`;
-    each once.
-    """
+    """The distinct identifiers of a text: `PPR-9087`, `foo_bar`, `v1.2.3`, `etc/hosts`."""
     found = (match.group() for match in _TOKEN.finditer(text))
     return tuple(dict.fromkeys(token for token in found if is_identifier(token.lower())))[
         :MAX_IDENTIFIERS
@@ -329,7 +317,7 @@ def find_identifiers(text: str) -> tuple[str, ...]:
 
 
 def find_phrases(text: str) -> tuple[str, ...]:
-    """What stands in quotation marks or in the marks of Chinese titles; each once."""
+    """The distinct texts in quotation marks or Chinese title marks."""
     found = ("".join(filter(None, match.groups())).strip() for match in _PHRASE.finditer(text))
     return tuple(dict.fromkeys(phrase for phrase in found if any(map(str.isalnum, phrase))))[
         :MAX_PHRASES
@@ -337,7 +325,7 @@ def find_phrases(text: str) -> tuple[str, ...]:
 
 
 def _texts(text: str, config: QueryConfig) -> dict[str, Any]:
-    """The texts of a QueryIR. Case is kept: the word analysis splits camelCase before it lowers."""
+    """The texts of a QueryIR. Case is kept, because the word analysis splits camelCase first."""
     searched = text = without_directions(text)
     if config.drop_function_words:
         searched = stop_words.without(text, config.function_words, _find_quotations(text))
@@ -345,10 +333,10 @@ def _texts(text: str, config: QueryConfig) -> dict[str, Any]:
 
 
 def expected_words(query: QueryIR) -> str:
-    """What texts in the language of the question should hold: all of it in a Latin script, of
-    Chinese only what names something.
+    """The words that texts in the language of the question contain: all of its words, but in
+    scripts without spaces without function words.
 
-    An index without `the` and `of` is in another language; that `什么` is rare says nothing, for
+    Texts without `the` and `of` are in another language; the rarity of `什么` shows nothing, as
     its characters count several times.
     """
     unspaced = _UNSPACED_CHARACTER.search(query.normalised)
@@ -363,12 +351,13 @@ def _hash(cleaned: str) -> str:
     return hashlib.sha256(fold(cleaned).encode()).hexdigest()[:16]
 
 
-def _intent(lowered: str, only_filters: bool) -> str:
+def _find_intent(lowered: str, only_filters: bool) -> str:
     found = next((name for name, pattern in _INTENTS if pattern.search(lowered)), "search")
     return "metadata_filter" if found == "search" and only_filters else found
 
 
-def _check(text: str, limits: Limits) -> str:
+def _check_text(text: str, limits: Limits) -> str:
+    """The cleaned text; raises InputError as `prepare`."""
     if not isinstance(text, str):
         raise InputError(
             f"the question must be text, not {type(text).__name__}", code="invalid_query"
@@ -398,12 +387,12 @@ def _check_filters(filters: Mapping[str, Any] | None) -> Json:
     return dict(filters or {})
 
 
-def _read_given(query: QueryIR) -> Json:
+def _callers_filters(query: QueryIR) -> Json:
     return {name: value for name, value in query.filters.items() if name not in query.inferred}
 
 
 def _field_names(filters: object, depth: int = 0) -> Iterator[str]:
-    """Every field that a filter names, at any depth that the filters allow."""
+    """Every field of a filter, down to MAX_FILTER_DEPTH."""
     if isinstance(filters, Mapping) and depth <= MAX_FILTER_DEPTH:
         for name, value in filters.items():
             if name in ("$and", "$or") and isinstance(value, list | tuple):
@@ -414,7 +403,7 @@ def _field_names(filters: object, depth: int = 0) -> Iterator[str]:
 
 
 def _without_fields(config: InferenceConfig, given: Json) -> InferenceConfig:
-    """The configuration without the fields that the caller filters by: their words are words of the
+    """The configuration without the fields that the caller filters by; words for these stay in the
     question.
     """
     named = set(_field_names(given))
@@ -427,8 +416,8 @@ def _without_fields(config: InferenceConfig, given: Json) -> InferenceConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What follows from the configuration alone; it holds the sections it was made of, so that
-    their ids are not used again.
+    """What is derived from the configuration alone. It references its config sections, so that
+    their ids, which are keys of the cache, are not reused.
     """
 
     sections: tuple[QueryConfig, KeyphraseConfig]
@@ -437,43 +426,43 @@ class _Rules:
     profile_id: str
 
 
-_made: Cache[_Rules] = Cache(16)
+_cached_rules: Cache[_Rules] = Cache(16)
 
 
 def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
     key = (id(config), id(keyphrases), read_mtime(config))
-    made = _made.get(key)
-    if made is None:
-        words = load_vocabulary(config)
+    rules = _cached_rules.get(key)
+    if rules is None:
+        vocabulary = load_vocabulary(config)
         light = (
             keyphrases
             if keyphrases.method == "none"
             else keyphrases.model_copy(update={"method": "light"})
         )
-        said = config.model_dump(mode="json", exclude={"rewrite"})
-        parts = (RULES, said, light.model_dump(mode="json"), words.digest)
+        dumped = config.model_dump(mode="json", exclude={"rewrite"})
+        parts = (RULES, dumped, light.model_dump(mode="json"), vocabulary.digest)
         profile = f"query-{fingerprint(*parts, length=12)}"
-        made = _Rules((config, keyphrases), light, words, profile)
-        _made.put(key, made)
-    return made
+        rules = _Rules((config, keyphrases), light, vocabulary, profile)
+        _cached_rules.put(key, rules)
+    return rules
 
 
 # --- the subject --------------------------------------------------------------------------------
 
 _EDGES = " \t,，、;；:：-"
-_QUOTED = "\0"  # for the characters of a quotation; no cleaned text holds one
-_CAPITALS = re.compile(r"[A-Z]{3}")  # EXPLAIN is a name, unless all of the question is in capitals
+_MASK = "\0"  # replaces the characters of quotations; does not occur in a cleaned text
+_CAPITALS = re.compile(r"[A-Z]{3}")  # EXPLAIN is a name, unless the whole question is in capitals
 
 
 def subject_of(query: QueryIR) -> str:
-    """The subject of a prepared question."""
+    """The subject of a prepared question, as of `find_subject`."""
     return find_subject(query.normalised)
 
 
 @functools.lru_cache(maxsize=256)
 def find_subject(text: str) -> str:
-    """The cleaned question without the words of preferences and commands; as it is when no word
-    that carries meaning would be left. Quotations stay, and so does a text above MAX_RULED_CHARS.
+    """The cleaned question without the words of preferences and commands. Unchanged if no
+    meaningful word would be left, or above MAX_RULED_CHARS; quotations are kept.
 
     >>> find_subject("Give me an overview of the latest response headers")
     'response headers'
@@ -482,19 +471,17 @@ def find_subject(text: str) -> str:
     """
     if len(text) > MAX_RULED_CHARS:
         return text
-    rest, shown = text, simplify(text)
+    rest, masked = text, simplify(text)
     for start, end in _find_quotations(text):
-        shown = shown[:start] + _QUOTED * (end - start) + shown[end:]
-    lowered = shown.lower()
+        masked = masked[:start] + _MASK * (end - start) + masked[end:]
+    lowered = masked.lower()
     for rule in (*load_rules("preferences"), *load_rules("commands")):
         for pattern in rule.compile_likely(lowered):
-            match = pattern.search(shown) if "said" in pattern.groupindex else None
+            match = pattern.search(masked) if "said" in pattern.groupindex else None
             if match is None or (_CAPITALS.search(match["said"]) and not text.isupper()):
                 continue
             start, end = match.span("said")
-            rest, shown = (
-                f"{given[:start]} {given[end:]}".lstrip(_EDGES) for given in (rest, shown)
-            )
+            rest, masked = (f"{one[:start]} {one[end:]}".lstrip(_EDGES) for one in (rest, masked))
     if rest is text:
         return text
     rest = tidy(rest).strip(_EDGES)

@@ -1,43 +1,43 @@
-"""Limits for reading questions, each with its source. Settings of users are in config/."""
+"""Limits for preparing questions, each with its source. Settings of users are in config/."""
 
 from __future__ import annotations
 
 from typing import Final
 
 # --- what is read in a question -------------------------------------------------------------------
-# phrases in quotation marks; chosen by hand
+# maximum phrases in quotation marks; chosen by hand
 MAX_PHRASES: Final = 8
-# identifiers; chosen by hand
+# maximum identifiers; chosen by hand
 MAX_IDENTIFIERS: Final = 32
-# combining marks on one letter; scripts that need them need fewer; chosen by hand
+# maximum combining marks on one letter; scripts that need them need fewer; chosen by hand
 MAX_MARKS: Final = 4
-# words of a synonym; a longer one is a text; chosen by hand
+# maximum words of a synonym; a longer one is a text; chosen by hand
 MAX_SYNONYM_WORDS: Final = 32
-# levels of a filter; chosen by hand
+# maximum nesting of a filter; chosen by hand
 MAX_FILTER_DEPTH: Final = 5
 
 # --- rules for filters, preferences and commands --------------------------------------------------
-# characters of a question; a longer text is a passage; chosen by hand
+# maximum characters of a question; a longer text is a passage; chosen by hand
 MAX_RULED_CHARS: Final = 400
-# characters of a part of a question; a shorter one names nothing to search for; chosen by hand
+# minimum characters of a part of a question; a shorter one has no subject; chosen by hand
 MIN_PART_CHARS: Final = 8
-# parts of a question; more of them are a list, not a question; chosen by hand
+# maximum parts of a question; more of them are a list; chosen by hand
 MAX_PARTS: Final = 3
-# days of a period that ends now: a century; chosen by hand
+# maximum days of a period that ends now: a century; chosen by hand
 MAX_INFERRED_DAYS: Final = 36_500
 
 # --- a language model's rewriting -----------------------------------------------------------------
-# tokens of the reply; chosen by hand
+# maximum tokens of the reply; chosen by hand
 MAX_REPLY_TOKENS: Final = 700
-# characters of the rewritten question; chosen by hand
+# maximum characters of the rewritten question; chosen by hand
 MAX_REWRITTEN_CHARS: Final = 1_000
-# characters of a search phrasing; chosen by hand
+# maximum characters of a search phrasing; chosen by hand
 MAX_SEARCH_CHARS: Final = 400
-# search phrasings beside a question; chosen by hand
+# maximum search phrasings of a question; chosen by hand
 MAX_SEARCHES: Final = 4
-# keywords; chosen by hand
+# maximum keywords; chosen by hand
 MAX_KEYWORDS: Final = 8
-# characters of a keyword; chosen by hand
+# maximum characters of a keyword; chosen by hand
 MAX_KEYWORD_CHARS: Final = 80
-# filters; chosen by hand
+# maximum filters; chosen by hand
 MAX_FILTERS: Final = 4

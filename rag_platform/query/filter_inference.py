@@ -1,10 +1,10 @@
 """Filters and preferences inferred from the wording of a question, in Chinese and English.
 
-A filter removes results, so only wording that clearly asks for one counts: a clause of its own
-(`…, PDF only`; `只看中文`), an opening (`In the English docs, …`; `英文资料：…`), or a condition on
-a noun for documents (`近一周的文档`; `documents since 2025-01`). `How do I export to PDF?` and
-`近一周股价` ask for nothing. The words of a filter are taken out of the text that is searched;
-those of a preference stay, because passages may hold them. `filter_rules.yaml` has the wordings.
+A filter removes results, so only wording that clearly asks for one counts: a separate clause (`…,
+PDF only`; `只看中文`), an opening (`In the English docs, …`; `英文资料：…`), or a condition on a
+noun for documents (`近一周的文档`; `documents since 2025-01`). `How do I export to PDF?` and
+`近一周股价` ask for no filter. The words of a filter are removed from the text that is searched;
+those of a preference stay, because passages may have them. `filter_rules.yaml` lists the wordings.
 
 Periods that end now (`近一周`) are compared with `created_at`, when the library received a version;
 calendar dates (`2024年的文档`) with `doc_date`, the date of the document itself.
@@ -26,26 +26,23 @@ from rag_platform.ir import Json
 from rag_platform.query.constants import MAX_INFERRED_DAYS, MAX_RULED_CHARS
 from rag_platform.text.scripts import HAN, simplify
 
-Condition = tuple[str, object]  # a field and what it must be
-_KINDS = (("content_type", "content_types"), ("media_type", "media_types"))
-_PIECE = re.compile(r"<([A-Z_]+)>")
+Condition = tuple[str, object]  # field name and condition
+_TYPES = (("content_type", "content_types"), ("media_type", "media_types"))
+_PLACEHOLDER = re.compile(r"<([A-Z_]+)>")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Patterns that are read in the same way: by a reader, as a preference, or as a command.
-
-    `hints`: a pattern can match only a lower-case question that holds one string of each group.
-    """
+    """Patterns with one meaning: that of a reader in `_READERS`, a preference, or a command."""
 
     reads: str
-    hints: tuple[tuple[str, ...], ...]
+    hints: tuple[tuple[str, ...], ...]  # the patterns need one string of each group
     patterns: tuple[str, ...]
 
     def compile_likely(self, lowered: str) -> tuple[re.Pattern[str], ...]:
-        """The patterns worth trying on a question; compiled when they are first needed."""
+        """The compiled patterns, none where a lower-case question lacks the hints."""
         for hints in self.hints:
-            for hint in hints:  # every question asks each rule, and any() takes three times as long
+            for hint in hints:  # runs for every rule and question; any() is three times slower
                 if hint in lowered:
                     break
             else:
@@ -55,11 +52,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What a question asks for besides its subject."""
+    """The filters and preferences in the wording of a question."""
 
     filters: Json = field(default_factory=dict)  # hard, by the catalog's field names
     preferences: tuple[str, ...] = ()  # of filters.SOFT_FIELDS
-    # the question without the words of its filters; all of it when nothing else would be left
+    # the question without the words of its filters; unchanged if nothing else would be left
     rest: str = ""
     explanations: tuple[str, ...] = ()  # one sentence for each filter
 
@@ -67,8 +64,8 @@ class Inferred:
 def infer_filters(question: str, *, today: date, config: InferenceConfig) -> Inferred:
     """The filters on `config.fields` and the preferences that a cleaned question asks for.
 
-    Of two conditions on one field the first counts. A text above MAX_RULED_CHARS is a passage that
-    somebody asks about: it asks for nothing. `config.enabled` is for the caller to check.
+    Of two conditions on one field the first counts. A text above MAX_RULED_CHARS is a pasted
+    passage and has none. `config.enabled` is left to the caller.
     """
     if len(question) > MAX_RULED_CHARS:
         return Inferred(rest=question)
@@ -99,13 +96,13 @@ def infer_filters(question: str, *, today: date, config: InferenceConfig) -> Inf
 
 
 def warm_up(config: InferenceConfig) -> None:
-    """Compile every pattern; all of them take a fifth of a second."""
+    """Compile every pattern, which takes a fifth of a second."""
     for rule in (*_names_and_rules(config)[1], *load_rules("preferences")):
         _compile(rule.patterns)
 
 
 def tidy(text: str) -> str:
-    """A text from which words were taken, with single blanks and none before a punctuation mark."""
+    """A text from which words were removed, with single spaces and none before punctuation."""
     return re.sub(r"\s+(?=[?!？！。,，;；])", "", re.sub(r"\s{2,}", " ", text))
 
 
@@ -119,7 +116,7 @@ def describe_condition(name: str, condition: object) -> str:
     return f"{name} {' '.join(values)}"
 
 
-# --- the table ---
+# --- rules from filter_rules.yaml ---------------------------------------------------------------
 
 
 @functools.cache
@@ -130,17 +127,17 @@ def _table() -> dict[str, Any]:
 
 @functools.cache
 def _words(section: str) -> dict[str, Any]:
-    """Word to meaning, of a section that lists words by meaning."""
+    """Word to meaning, for a section that lists words by meaning."""
     return {word: meaning for meaning, words in _table()[section].items() for word in words}
 
 
 @functools.cache
 def load_rules(section: str) -> tuple[Rule, ...]:
-    """The rules for `filters`, `preferences` or `commands`, the pieces of their patterns put in."""
+    """The rules for `filters`, `preferences` or `commands`, with pieces of patterns inserted."""
     pieces = {"HAN": HAN}
 
     def expand(pattern: str) -> str:
-        return _PIECE.sub(lambda match: pieces.get(match[1], match[0]), pattern)
+        return _PLACEHOLDER.sub(lambda match: pieces.get(match[1], match[0]), pattern)
 
     for name, piece in _table()["pieces"].items():
         pieces[name] = expand(piece)
@@ -169,12 +166,12 @@ def _names_and_rules(config: InferenceConfig) -> tuple[Mapping[str, Condition], 
 def _rules_with(
     languages: tuple[tuple[str, str], ...], types: tuple[tuple[str, str], ...]
 ) -> tuple[Mapping[str, Condition], tuple[Rule, ...]]:
-    """(lower-case names with the condition each stands for, the rules with these names); names of
-    the configuration win over built-in ones.
+    """(lower-case name to its condition, the rules with these names); configured names override
+    built-in ones.
     """
     table = _table()
     names: dict[str, Condition] = {}
-    for name, section in (("lang", "languages"), *_KINDS):
+    for name, section in (("lang", "languages"), *_TYPES):
         for value, known in table[section].items():
             names |= dict.fromkeys(known, (name, value))
     mimes = {known: value for known, (name, value) in names.items() if name == "content_type"}
@@ -190,7 +187,7 @@ def _rules_with(
 
 
 def _split_names(table: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """(name, value) of each name; `a,b: x` names x by a and by b."""
+    """(name, value) of each name; `a,b: x` gives x the names a and b."""
     for names, value in table:
         yield from ((name.strip().lower(), value) for name in names.split(",") if name.strip())
 
@@ -209,7 +206,7 @@ def _with_names(rule: Rule, groups: Mapping[str, tuple[str, ...]]) -> Rule:
 
 
 def _any_of(names: Iterable[str]) -> str:
-    """Any of the names, the longest first; Latin ones as whole words, also in the plural."""
+    """A pattern for any of the names, longest first; Latin ones as whole words, also as plurals."""
     ordered = sorted(names, key=lambda name: (-len(name), name))
     latin = "|".join(re.escape(name) for name in ordered if name.isascii())
     others = [name for name in ordered if not name.isascii()]
@@ -217,20 +214,20 @@ def _any_of(names: Iterable[str]) -> str:
     return "|".join(filter(None, (*others, whole))) or "(?!)"
 
 
-# --- readers: the field and condition that a match stands for, None where it means nothing -------
+# --- readers: the condition of a match, None for an invalid one -----------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The match of a pattern, in simplified characters, and what it is read with."""
+    """The match of a pattern, and the input of its reader."""
 
-    match: re.Match[str]
-    text: str  # as it was written
+    match: re.Match[str]  # in simplified characters
+    text: str  # the original
     names: Mapping[str, Condition]
     today: date
 
     def value(self) -> str:
-        """What was named, as it was written; a pattern has the group `quoted`, `value` or both."""
+        """The matched value as written; a pattern has the group `quoted`, `value` or both."""
         groups = self.match.groupdict()
         group = "quoted" if groups.get("quoted") else "value"
         return self.text[slice(*self.match.span(group))].strip()
@@ -269,7 +266,7 @@ def _number(word: str) -> int:
 
 
 def _read_date(reading: _Reading) -> Condition | None:
-    """A year, month or day: all of it, or what begins or ends with it."""
+    """A year, month or day: documents of that period, or from or until it."""
     parts = reading.match.groupdict()
     month = parts.get("month") or ""
     if month and not month.isdecimal():
@@ -285,7 +282,7 @@ def _read_date(reading: _Reading) -> Condition | None:
 
 
 def _read_tag(reading: _Reading) -> Condition:
-    # strict: a document without tags does not have that one, and finding nothing is an answer
+    # a document without tags does not have this one
     return "tags", {"$contains": reading.value(), "$missing": "exclude"}
 
 

@@ -1,17 +1,18 @@
-"""A caller's filter as an execution plan: conditions before the search, after it, and preferences.
+"""Compiles a caller's filter to an execution plan: SQL conditions before the search, after it, and
+preferences.
 
     {"source": "handbook", "page_start": {"$gte": 3}, "$or": [{"lang": "zh"}, {"tags": {"$contains":
     "api"}}]}
 
 A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin
-$gt $gte $lt $lte $contains; `$missing: include | exclude` says what happens to a chunk without the
-field. `$soft: true` makes a condition a preference: chunks that satisfy it are lifted, none is
-removed. `section_path` matches as a prefix, also that of a short section in a passage of several,
-dates also by year, month or day, and a range of pages or lines by any number in it. A date is ISO,
-a time without a zone UTC; anything else is refused, because as text it would hold for everything or
-for nothing. Everything is bound as parameters; no text of the caller becomes SQL.
+$gt $gte $lt $lte $contains; `$missing: include | exclude` decides on chunks without the field.
+`$soft: true` makes a condition a preference: chunks that satisfy it rank higher, none is removed.
+`section_path` matches as a prefix, also of a short section inside a passage; dates also match by
+year, month or day; a range of pages or lines matches any number in it. Dates are ISO, times without
+a zone UTC; anything else is rejected, because compared as text it would match everything or
+nothing. All values are bound as parameters; no text of the caller becomes SQL.
 
-Conditions run before the search where SQL can decide them, after it where their field is patchy.
+Conditions run before the search, except those on fields that few chunks have (POST_FIELDS).
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ from rag_platform.query.constants import MAX_FILTER_DEPTH
 RULES = "v2"
 MISSING_POLICIES = ("include", "exclude")
 
-# What a hard filter does with a chunk that lacks the field. Unlisted fields exclude: a scope must,
-# and every version has dates.
+# What a hard filter does with a chunk that lacks the field; unlisted fields exclude it.
 MISSING: Mapping[str, str] = {
     "doc_id": "exclude",
     "version_id": "exclude",
@@ -49,8 +49,8 @@ MISSING: Mapping[str, str] = {
     "view_tags": "include",
 }
 
-# Inferred fields are too patchy to search by: they only drop candidates that have the field and do
-# not match.
+# Fields derived by models, which many chunks lack: they only drop candidates that have the field
+# and do not match.
 POST_FIELDS = frozenset(
     {"keyphrases", "image_caption", "ocr_text", "view_title", "view_summary", "view_tags"}
 )
@@ -81,38 +81,36 @@ _LAST_CHARACTER = "\U0010ffff"
 
 
 class FilterField(Protocol):
-    """A filterable field of the catalog: its SQL expression, and text | number | flag | list |
-    span.
-    """
+    """A filterable field of the catalog."""
 
     @property
     def sql(self) -> str:
-        """The expression over the aliases c, d and v."""
+        """The SQL expression over the aliases c (chunks), d (documents) and v (versions)."""
         ...
 
     @property
     def kind(self) -> str:
-        """How values are compared."""
+        """How values are compared: text | number | flag | list | span."""
         ...
 
     @property
     def end(self) -> str:
-        """The expression of a span's last number."""
+        """The SQL expression of a span's last number."""
         ...
 
     @property
     def joined(self) -> str:
-        """The same as `sql` of a section whose text is cut with another's; "" where none has it."""
+        """`sql` for a section that shares a chunk with others; empty where there is none."""
         ...
 
     def of_joined(self, condition: str) -> str:
-        """A condition on such sections as one on the chunks with their text."""
+        """The condition on chunks that holds if one of their sections satisfies `condition`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Favour:
-    """A soft condition: chunks for which `where` holds are lifted."""
+    """A soft condition: chunks for which `where` holds rank higher."""
 
     name: str
     where: str
@@ -129,12 +127,12 @@ class FilterPlan:
     params: tuple[Any, ...] = ()
     drop: str = ""
     drop_params: tuple[Any, ...] = ()
-    soft: tuple[str, ...] = ()  # the switches of SOFT_FIELDS that are on
+    soft: tuple[str, ...] = ()  # the names of SOFT_FIELDS that are on
     favours: tuple[Favour, ...] = ()
     fields: tuple[str, ...] = ()  # of `where`, in order of appearance
-    post_fields: tuple[str, ...] = ()
-    missing_included: tuple[str, ...] = ()
-    versions: tuple[str, ...] = ()  # version ids asked for by name
+    post_fields: tuple[str, ...] = ()  # of `drop`
+    missing_included: tuple[str, ...] = ()  # fields that also match chunks without them
+    versions: tuple[str, ...] = ()  # requested version ids
     applied: Json | None = None
     filter_profile_id: str = ""
 
@@ -151,8 +149,8 @@ class FilterPlan:
 def plan(
     filters: Mapping[str, Any] | None, known: Mapping[str, FilterField], missing: str = ""
 ) -> FilterPlan:
-    """The plan of a filter; an empty filter gives an empty plan. `missing` is a policy for all
-    fields, whatever the conditions say.
+    """The plan of a filter; an empty plan for an empty filter. `missing` overrides the missing
+    policy of all fields.
 
     Raises InputError `unknown_filter` for an unknown field or operator, listing the known ones, and
     `invalid_filter` for a value that cannot be compared with the field.
@@ -200,9 +198,7 @@ def plan(
 
 
 def conjuncts(filters: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """The conditions that must all hold, with those of `$and` among them. Each runs in its own
-    phase.
-    """
+    """The conditions that must all hold, with `$and` flattened, so that each runs in its phase."""
     for key, value in filters.items():
         if key == "$and":
             for item in _check_list(key, value, depth):
@@ -248,7 +244,7 @@ def _is_on(key: str, value: Any) -> bool:
 
 
 def select_dropped(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, list[Any]]:
-    """The SQL condition for those of `chunk_ids` that the post filter removes."""
+    """(SQL condition, parameters) for those of `chunk_ids` that the post filter removes."""
     inside = "c.chunk_id IN (SELECT value FROM json_each(?))"
     return f"chunk_id IN (SELECT c.chunk_id FROM chunks c WHERE {inside} AND {plan.drop})", [
         json.dumps(list(chunk_ids)),
@@ -257,8 +253,8 @@ def select_dropped(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, lis
 
 
 def select_favoured(chunk_ids: Sequence[str], plan: FilterPlan) -> list[tuple[str, str, list[Any]]]:
-    """(name, condition on the table of chunks, parameters) of every soft condition; it holds for
-    those of `chunk_ids` that are lifted.
+    """(name, SQL condition on the table chunks, parameters) of every soft condition, for those of
+    `chunk_ids` that satisfy it.
     """
     ids = json.dumps(list(chunk_ids))
     inside = (
@@ -272,11 +268,11 @@ def select_favoured(chunk_ids: Sequence[str], plan: FilterPlan) -> list[tuple[st
 
 
 class _Compiler:
-    """Collects what a plan needs to know while conditions are compiled."""
+    """Compiles conditions to (SQL, parameters), and collects the fields and versions in them."""
 
     def __init__(self, known: Mapping[str, FilterField], missing: str = "") -> None:
         self.known = known
-        self.missing = missing  # the policy of every field, whatever is asked for
+        self.missing = missing  # overrides the policy of every field
         self.fields: list[str] = []
         self.missing_included: list[str] = []
         self.versions: list[str] = []
@@ -352,7 +348,7 @@ class _Compiler:
 
 
 def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tuple[str, list[Any]]:
-    """The SQL of one operator and its parameters. Raises InputError for what cannot be compared."""
+    """(SQL, parameters) of one operator. Raises InputError for a value of the wrong kind."""
     _check_operator(name, operator, operand)
     values = [_check_value(name, spec, item) for item in _as_list(operand)]
     negated = operator in ("$ne", "$nin")
@@ -396,11 +392,11 @@ def _scalar_condition(
 def _compare(
     name: str, x: str, kind: str, operator: str, values: list[Any]
 ) -> tuple[str, list[Any]]:
-    """The SQL that compares the expression `x`, for $ne and $nin that of their opposites."""
+    """The SQL that compares the expression `x`; for $ne and $nin that of their negation."""
     if operator in _ORDER:
         if kind == "flag":
             raise _invalid_error(name, f" is a flag: true or false, {operator} cannot order it")
-        # a day or a year means all of it
+        # a day or year includes all later times with that prefix
         late = name in _DATE_FIELDS and operator in ("$gt", "$lte")
         return f"{x} {_ORDER[operator]} ?", [f"{values[0]}{_LAST_CHARACTER}" if late else values[0]]
     if operator == "$contains":
@@ -428,9 +424,7 @@ def _list_condition(
 def _span_condition(
     name: str, spec: FilterField, operator: str, values: list[Any], negated: bool
 ) -> tuple[str, list[Any]]:
-    """A span equals the numbers in it; {"$gte": 3, "$lte": 5} holds for those that share a number
-    with 3 to 5.
-    """
+    """A span matches each number in it; {"$gte": 3, "$lte": 5} matches spans overlapping 3 to 5."""
     if operator == "$contains":
         raise _invalid_error(name, " is a range of numbers; $contains needs a text or a list")
     if operator in _ORDER:
@@ -444,9 +438,7 @@ def _span_condition(
 
 @dataclass(frozen=True, slots=True)
 class _MetadataField:
-    """What users and files say of a document under a key of their own: a text, a number, true or
-    false, or a list of those.
-    """
+    """A user-defined key of a document's metadata: text, number, boolean, or a list of those."""
 
     sql: str
     kind: str = "metadata"
@@ -458,8 +450,8 @@ class _MetadataField:
 
 
 def _metadata_field(name: str) -> FilterField | None:
-    """The field `metadata.KEY`, None for any other name. The key becomes SQL, so it holds nothing
-    that ends a quoted text.
+    """The field `metadata.KEY`, None for any other name. The key becomes part of the SQL, so it may
+    only have characters that cannot end a quoted string.
     """
     if not (key := re.fullmatch(r"metadata\.([\w .:/-]{1,80})", name)):
         return None
@@ -469,9 +461,7 @@ def _metadata_field(name: str) -> FilterField | None:
 def _metadata_condition(
     spec: FilterField, operator: str, values: list[Any], negated: bool
 ) -> tuple[str, list[Any]]:
-    """One of the values under a key satisfies it; a number equals the text that it is written
-    as.
-    """
+    """Matches if one of the values under the key does; a number also equals its text."""
     if operator in _ORDER:
         return (
             (
@@ -489,7 +479,7 @@ def _metadata_condition(
 
 
 def _types(value: Any) -> tuple[str, str]:
-    """The JSON types that a value is ordered among."""
+    """The JSON types that are comparable with a value."""
     return ("integer", "real") if _is_number(value) else ("text", "text")
 
 
@@ -501,9 +491,7 @@ def _absent(spec: FilterField) -> str:
 
 
 def _check_value(name: str, spec: FilterField, value: Any) -> Any:
-    """The value as SQLite compares it. Raises InputError when the field holds another kind of
-    value.
-    """
+    """The value as SQLite stores it. Raises InputError for one of the wrong kind."""
     fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda v: isinstance(v, str),
         "list": lambda v: isinstance(v, str),
@@ -528,8 +516,8 @@ def _check_value(name: str, spec: FilterField, value: Any) -> Any:
 
 
 def _read_date(name: str, text: str) -> str:
-    """The date as the catalog writes it, as exact as it was given: a time moved to UTC, without its
-    fraction of a second.
+    """The date in the form of the catalog and the given precision: times in UTC, without fractions
+    of a second.
     """
     if match := _DATE.fullmatch(text):
         year, month, day, time, seconds, zone = match.groups()
@@ -566,28 +554,25 @@ def _as_list(value: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Namespaces, documents and tags; of several documents or tags one suffices, and what is empty
-    confines nothing.
+    """A restriction to namespaces, documents and tags. One of several documents or tags suffices;
+    an empty tuple restricts nothing.
     """
 
     namespaces: tuple[str, ...] = ()
     document_ids: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
 
-    def filters(self, asked: Mapping[str, Any]) -> Json:
-        """The filters of a question within the scope: both must hold, also where they name the same
-        field.
-
-        A document without tags is outside a scope of tags, although a filter on tags would let it
-        pass.
+    def filters(self, requested: Mapping[str, Any]) -> Json:
+        """The requested filters combined with the scope; both must hold, also on the same field. A
+        scope of tags excludes documents without tags, unlike a filter on tags.
         """
         own: Json = {}
         if self.document_ids:
             own["doc_id"] = list(self.document_ids)
         if self.tags:
             own["tags"] = {"$in": list(self.tags), "$missing": "exclude"}
-        both = {key: value for key, value in own.items() if key in asked}
-        merged = {**own, **asked}
-        if both:
-            merged["$and"] = [*asked.get("$and", ()), both]
+        shared = {key: value for key, value in own.items() if key in requested}
+        merged = {**own, **requested}
+        if shared:
+            merged["$and"] = [*requested.get("$and", ()), shared]
         return merged

@@ -1,4 +1,4 @@
-"""The parts of a question by rules: each thing that it asks for, and how to answer it."""
+"""Splits a question into its parts by rules: the questions in it, and directions for the answer."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from rag_platform.query.constants import MAX_PARTS, MAX_RULED_CHARS, MIN_PART_CH
 
 _QUESTION_WORDS = "which|what|where|how|when|who|why|whose"
 _ASKING = f"{_QUESTION_WORDS}|should|can|could|do|does|did|is|are|was|were|will|must"
-# behind a question mark, or before a clause that begins as a question does
-_BETWEEN = re.compile(
+# after a question mark, or before a clause that begins as a question does
+_BOUNDARY = re.compile(
     rf"(?<=[?？])\s*(?=\S)|[,;]\s*(?:and|but|or)\s+(?=(?:{_ASKING})\b)"
     rf"|\s+and\s+(?=(?:{_QUESTION_WORDS})\b)",
     re.IGNORECASE,
 )
-_ASKS = re.compile(
+_IS_QUESTION = re.compile(
     rf"\b(?:{_QUESTION_WORDS})\b|^(?:{_ASKING})\b|[.!:]\s+(?:{_ASKING})\b"
     r"|什么|哪|怎|多少|几|吗|是否|能不能|要不要|为何|谁",
     re.IGNORECASE,
 )
-# sentences behind a question that say how to answer it, not what is asked
+# sentences after a question that say how to answer it
 _DIRECTIONS = re.compile(
     r"(?<=[?？])\s*(?:please\s+)?(?:if\b[^?？]+\b(?:state|say|explain|mention)\b|round\b"
     r"|(?:address|answer|respond|reply)\b|如果[^?？]+(?:说明|解释|指出)|请?(?:四舍五入|保留))[^?？]*$",
@@ -37,7 +37,7 @@ def without_directions(question: str) -> str:
 
 
 def find_parts(question: str) -> tuple[str, ...]:
-    """The questions inside a cleaned question, where it asks several; empty where it asks one.
+    """The questions in a cleaned question, if there are several; empty for a single one.
 
     >>> find_parts("How large may an upload be, and which error comes above that?")
     ('How large may an upload be', 'which error comes above that?')
@@ -46,6 +46,6 @@ def find_parts(question: str) -> tuple[str, ...]:
     """
     if len(question) > MAX_RULED_CHARS:
         return ()
-    parts = [part.strip() for part in _BETWEEN.split(question) if part.strip()]
-    asking = all(len(part) >= MIN_PART_CHARS and _ASKS.search(part) for part in parts)
-    return tuple(parts) if asking and 1 < len(parts) <= MAX_PARTS else ()
+    parts = [part.strip() for part in _BOUNDARY.split(question) if part.strip()]
+    are_questions = all(len(part) >= MIN_PART_CHARS and _IS_QUESTION.search(part) for part in parts)
+    return tuple(parts) if are_questions and 1 < len(parts) <= MAX_PARTS else ()

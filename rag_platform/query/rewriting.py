@@ -1,7 +1,7 @@
-"""A language model rewrites a question, and its reply is checked word by word.
+"""Rewrites a question with a language model, and validates the reply.
 
-The user's wording leads: its words are searched with full weight, the model's with the weight of
-synonyms. A rewritten question that lost an identifier, a number or a quotation is not used.
+The user's words are searched with full weight, the model's with the weight of synonyms. A rewritten
+question that lost an identifier, a number or a quotation is not used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rag_platform.config.query import InferenceConfig, QueryConfig
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
-from rag_platform.protocols import LLM, Completion
+from rag_platform.protocols import LLM
 from rag_platform.providers.model_replies import load_prompt, strip_fence
 from rag_platform.query import filters
 from rag_platform.query.analysis import WITHOUT_FILTERS, clean, fold, half_width
@@ -34,12 +34,10 @@ from rag_platform.query.filter_inference import describe_condition
 FIELDS = ("today", "fields", "queries", "question")
 INTENTS = ("search", "summarize", "compare", "metadata_filter", "tool_call")
 OPERATORS = ("$eq", "$gt", "$gte", "$lt", "$lte", "$contains")
-# Their values are words of the library, so the question must hold them, and of dates the year; the
-# strict ones leave out what has no such field.
-_VERBATIM = frozenset({"tags", "source", "keyphrases"})
-_DATES = frozenset({"created_at", "doc_date"})
-_STRICT = frozenset({"tags", "source"})
-_MEANT = {
+_VERBATIM = frozenset({"tags", "source", "keyphrases"})  # the question must have the value
+_DATES = frozenset({"created_at", "doc_date"})  # the question must have the year
+_STRICT = frozenset({"tags", "source"})  # exclude chunks without the field
+_FIELD_HINTS = {
     "lang": "ISO 639-1 code",
     "media_type": "text or image",
     "content_type": "MIME type",
@@ -79,57 +77,53 @@ def rewrite(
     infer: bool | None = None,
     today: date | None = None,
 ) -> QueryIR:
-    """The question as the model puts it: dense text, expansions, intent, filters and at most
+    """The question with the model's dense text, expansions, intent, filters and at most
     `config.rewrite.queries` search phrasings.
 
-    The model may filter by fields of `config.inference.fields` that neither the caller nor a rule
-    filters by, if `infer` is on (None: as configured). `warnings` name each of these filters, and
-    each one that was rejected because it is invalid or not in the question. Raises ProviderError
+    If `infer` is on (None: as configured), the model may filter by fields of
+    `config.inference.fields` that neither the caller nor a rule filters by. `warnings` name each of
+    these filters, and each one rejected as invalid or not in the question. Raises ProviderError
     `bad_output` for a malformed reply, and whatever the provider raises.
     """
     prompt = load_prompt(config.rewrite.prompt, FIELDS, query.query_hash)
     infers = config.inference.enabled if infer is None else infer
     fields = (
         [
-            f"{name} ({_MEANT[name]})" if name in _MEANT else name
+            f"{name} ({_FIELD_HINTS[name]})" if name in _FIELD_HINTS else name
             for name in _fields(config.inference)
         ]
         if infers
         else []
     )
-    asked = prompt.messages(
+    messages = prompt.messages(
         today=(today or datetime.now(UTC).date()).isoformat(),
         fields=", ".join(fields) or "none",
         queries=str(config.rewrite.queries),
-        question=_enclose(query.original),
+        question=_strip_tags(query.original),
     )
-    completion = llm.generate(asked, max_tokens=MAX_REPLY_TOKENS, json_schema=schema(config))
+    completion = llm.generate(messages, max_tokens=MAX_REPLY_TOKENS, json_schema=schema(config))
     reply = _parse(completion.text)
-    question, warnings = _question(reply, query)
-    told, said = _filters(reply.get("filters"), query, config) if infers else ({}, [])
-    own = [text for text, _ in query.expansions]
+    question, warnings = _read_question(reply, query)
+    inferred: Json = {}
+    if infers:
+        inferred, notes = _read_filters(reply.get("filters"), query, config)
+        warnings += notes
+    expansions = (*query.expansions, *_read_expansions(reply["keywords"], query, config))
     return replace(
         query,
         dense_text=half_width(question),
         intent=reply["intent"],
-        filters={**query.filters, **told},
-        inferred={**query.inferred, **told},
-        expansions=(*query.expansions, *_expansions(reply["keywords"], query, own, config))[
-            : config.max_expansions
-        ],
-        rewrites=tuple(_further(reply["queries"], question, query))[: config.rewrite.queries],
-        warnings=(*query.warnings, *warnings, *said),
-        rewrite_profile_id=_profile(prompt.profile_id, completion),
+        filters={**query.filters, **inferred},
+        inferred={**query.inferred, **inferred},
+        expansions=expansions[: config.max_expansions],
+        rewrites=tuple(_read_searches(reply["queries"], question, query))[: config.rewrite.queries],
+        warnings=(*query.warnings, *warnings),
+        rewrite_profile_id=f"{prompt.profile_id}+{completion.provider}:{completion.model}",
     )
 
 
-def _profile(prompt_id: str, completion: Completion) -> str:
-    """The model, and the wording of the prompt that it got."""
-    return f"{prompt_id}+{completion.provider}:{completion.model}"
-
-
-def _enclose(question: str) -> str:
-    """The question without what would close its own element."""
+def _strip_tags(question: str) -> str:
+    """The question without tags that would close its element in the prompt."""
     return re.sub(r"</?\s*question\b[^>]{0,40}>?", " ", clean(question), flags=re.I)
 
 
@@ -162,8 +156,8 @@ def _bad(what: str, text: str) -> ProviderError:
     )
 
 
-def _question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
-    """The rewritten question, or the user's own with a warning where the model's lost something."""
+def _read_question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
+    """(the rewritten question, []), or (the user's, [warning]) if the model's lost a term."""
     question = _clip(reply["question"])
     if not question or len(question) > MAX_REWRITTEN_CHARS:
         raise _bad(
@@ -177,35 +171,35 @@ def _question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
 
 
 def _find_lost(question: str, query: QueryIR) -> str | None:
-    """The first identifier, quotation or number of the question that a wording lost, if any."""
-    held = fold(question)
-    must = (*query.identifiers, *query.phrases, *_NUMBER.findall(query.normalised))
-    return next((text for text in must if fold(clean(text)) not in held), None)
+    """The first identifier, quotation or number of the query that the rewritten question lacks."""
+    folded = fold(question)
+    required = (*query.identifiers, *query.phrases, *_NUMBER.findall(query.normalised))
+    return next((text for text in required if fold(clean(text)) not in folded), None)
 
 
-def _further(wordings: Sequence[str], question: str, query: QueryIR) -> list[str]:
-    """The search phrasings, each once, none that is searched anyway. One may name half of what was
-    asked: the question itself is searched as well.
+def _read_searches(texts: Sequence[str], question: str, query: QueryIR) -> list[str]:
+    """The distinct search phrasings, without those equal to the question. They may cover a part of
+    it, because the question itself is searched as well.
     """
-    asked = {fold(question), fold(clean(query.original))}
+    searched = {fold(question), fold(clean(query.original))}
     found: dict[str, str] = {}
-    for wording in map(_clip, wordings):
-        key = fold(wording) if wording else ""
-        if wording and len(wording) <= MAX_SEARCH_CHARS and key not in asked:
-            found.setdefault(key, wording)
+    for text in map(_clip, texts):
+        key = fold(text) if text else ""
+        if text and len(text) <= MAX_SEARCH_CHARS and key not in searched:
+            found.setdefault(key, text)
     return list(found.values())
 
 
-def _expansions(
-    keywords: Sequence[str], query: QueryIR, known: Sequence[str], config: QueryConfig
+def _read_expansions(
+    keywords: Sequence[str], query: QueryIR, config: QueryConfig
 ) -> list[tuple[str, float]]:
-    """The model's words that the question does not say, with the weight of synonyms."""
-    asked = fold(clean(query.original))
-    said = {fold(text) for text in known}
+    """The model's keywords that are new to the question, with the weight of synonyms."""
+    question = fold(clean(query.original))
+    known = {fold(text) for text, _ in query.expansions}
     found: dict[str, str] = {}
     for word in map(_clip, keywords[:MAX_KEYWORDS]):
         key = fold(word) if word else ""
-        if key and len(word) <= MAX_KEYWORD_CHARS and key not in said and key not in asked:
+        if key and len(word) <= MAX_KEYWORD_CHARS and key not in known and key not in question:
             found.setdefault(key, word)
     return [(word, config.expansion_weight) for word in found.values() if config.expansion_weight]
 
@@ -217,31 +211,32 @@ def _clip(text: str) -> str:
 # --- filters ------------------------------------------------------------------------------------
 
 
-def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list[str]]:
-    """(conditions by field, warnings about them and about those that were left out)."""
-    if not isinstance(told, list):
+def _read_filters(items: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list[str]]:
+    """(conditions by field, warnings about these and about rejected ones)."""
+    if not isinstance(items, list):
         return {}, ["the filters of the rewritten question were left out, for they are no list"]
     found: Json = {}
-    dropped: list[str] = []
+    rejected: list[str] = []
     allowed = _fields(config.inference)
-    for item in told[:MAX_FILTERS]:
+    for item in items[:MAX_FILTERS]:
         try:
-            name, condition = _condition(item, query, allowed)
+            name, condition = _read_condition(item, query, allowed)
             merged = {**found.get(name, {}), **condition}
             filters.plan({name: merged}, FILTERABLE)
         except InputError as error:
-            dropped.append(f"a filter of the rewritten question was left out: {error.message}")
+            rejected.append(f"a filter of the rewritten question was left out: {error.message}")
             continue
         if name not in query.filters:
             found[name] = merged
-    said = [
+    applied = [
         f"the rewritten question asks for {describe_condition(*condition)}; {WITHOUT_FILTERS}"
         for condition in found.items()
     ]
-    return found, [*said, *dropped]
+    return found, [*applied, *rejected]
 
 
-def _condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, Json]:
+def _read_condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, Json]:
+    """(field, condition) of one filter. Raises InputError for an invalid or invented one."""
     if not isinstance(item, Mapping) or not {"field", "operator", "value"} <= set(item):
         raise InputError(
             f"{str(item)[:80]!r} is no condition of field, operator and value",
@@ -256,17 +251,18 @@ def _condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, 
         )
     if name in _VALUES and not _VALUES[name].fullmatch(str(value)):
         raise InputError(
-            f"{str(value)[:60]!r} is no value of {name}: {_MEANT[name]}", code="invalid_filter"
+            f"{str(value)[:60]!r} is no value of {name}: {_FIELD_HINTS[name]}",
+            code="invalid_filter",
         )
-    if not _is_said(name, str(value), clean(query.original).lower()):
+    if not _is_in_question(name, str(value), clean(query.original).lower()):
         raise InputError(f"the question does not say {str(value)[:60]!r}", code="invalid_filter")
     strict = {"$missing": "exclude"} if name in _STRICT else {}
     return name, {operator: value, **strict}
 
 
-def _is_said(name: str, value: str, question: str) -> bool:
-    """False for words of the library, years and scores that a model made up; a language or a kind
-    of file has many names.
+def _is_in_question(name: str, value: str, question: str) -> bool:
+    """False for a verbatim value, year or score that the question does not have. Languages and file
+    types have too many names to check.
     """
     if name == "quality_score":
         numbers = [float(number) for number in _NUMBER.findall(question)]

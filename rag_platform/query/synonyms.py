@@ -1,8 +1,9 @@
-"""Finds synonyms and financial ratios in a question by whole words.
+"""Expands the names in a question by their synonyms, and financial ratios by their components.
 
-Synonyms, aliases and abbreviations come from the configuration. `ratios.yaml` lists ratios with the
-items that they are computed from. In scripts without spaces every character is a word, so a Chinese
-name is found inside a longer run. Where two names overlap, the longer one counts.
+Synonyms, aliases and abbreviations come from the configuration; `ratios.yaml` lists ratios with the
+items that they are computed from. Names match as whole words; in scripts without spaces every
+character is a word, so a Chinese name matches inside a longer run. Of overlapping names the longer
+one counts.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Names by their words, each with what it brings; `digest` changes with any of them."""
+    """The expansions of names; `digest` is a fingerprint of all of them."""
 
-    names: Mapping[tuple[str, ...], tuple[str, ...]]
-    items: frozenset[str]  # of ratios
-    longest: int
+    names: Mapping[tuple[str, ...], tuple[str, ...]]  # the words of a name to its expansions
+    items: frozenset[str]  # the components of ratios
+    longest: int  # number of words of the longest name
     digest: str
 
     def expansions(self, text: str, weight: float, most: int) -> tuple[tuple[str, float], ...]:
-        """At most `most` other names for what the text names, in its order; none that the text
-        holds already. They have that weight, but what a ratio is computed of weighs like the
-        question's own words: nothing else of a statement answers it.
+        """(expansion, weight) for the names in a text, at most `most`, in the order of the text and
+        without those that it already contains. Components of a ratio have weight 1, like words of
+        the question, because only they answer it.
         """
         if not self.names or not most or not weight:
             return ()
-        found = _words(text)
-        brought = (other for name in self._find_names(found) for other in self.names[name])
-        said = f" {' '.join(found)} "
+        words = _words(text)
+        candidates = (other for name in self._find_names(words) for other in self.names[name])
+        joined = f" {' '.join(words)} "
         wanted = dict.fromkeys(
-            other for other in brought if f" {' '.join(_words(other))} " not in said
+            other for other in candidates if f" {' '.join(_words(other))} " not in joined
         )
         return tuple(
             (other, 1.0 if other in self.items else weight) for other in list(wanted)[:most]
@@ -69,9 +70,8 @@ class Vocabulary:
 
 
 def load_vocabulary(config: QueryConfig) -> Vocabulary:
-    """The names that add search terms to a question, from `synonyms`, from the file `synonyms_path`
-    and from the ratios. A name adds its aliases, an alias its name, a ratio the items that it is
-    computed from.
+    """The vocabulary of `synonyms`, the file `synonyms_path` and the ratios. A name expands to
+    its aliases, an alias to its name, a ratio to its components.
 
     Raises ConfigError for a file that is no mapping of names to lists of names.
     """
@@ -88,8 +88,8 @@ def _read_ratios() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def read_mtime(config: QueryConfig) -> int:
-    """When the file `synonyms_path` was written, in nanoseconds; 0 without one. Raises ConfigError
-    when it does not exist.
+    """The modification time of the file `synonyms_path` in nanoseconds; 0 without one. Raises
+    ConfigError when it cannot be read.
     """
     if not config.synonyms_path:
         return 0
@@ -106,13 +106,13 @@ def _build(
     groups: Sequence[tuple[str, tuple[str, ...]]], ratios: Sequence[tuple[str, tuple[str, ...]]]
 ) -> Vocabulary:
     names: dict[tuple[str, ...], dict[str, None]] = {}
-    for asked, brought in (*groups, *ratios):
-        if words := tuple(_words(asked)[:MAX_SYNONYM_WORDS]):
+    for name, expansions in (*groups, *ratios):
+        if words := tuple(_words(name)[:MAX_SYNONYM_WORDS]):
             names.setdefault(words, {}).update(
-                dict.fromkeys(other.strip() for other in brought if other.strip())
+                dict.fromkeys(other.strip() for other in expansions if other.strip())
             )
     return Vocabulary(
-        {words: tuple(brought) for words, brought in names.items()},
+        {words: tuple(expansions) for words, expansions in names.items()},
         frozenset(item for _, items in ratios for item in items),
         max(map(len, names), default=0),
         fingerprint([*groups, *ratios]),
