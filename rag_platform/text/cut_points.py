@@ -1,5 +1,5 @@
-"""Where a text may be cut: never inside a grapheme cluster, fence, table row, heading, link, code
-span, tag or URL, and in Chinese between words.
+"""The positions at which a text may be cut: never inside a grapheme cluster, fence, table row,
+heading, link, code span, tag or URL, and in Chinese only between words.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ from rag_platform.text.scripts import HAN, KANA
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.sentences import CLOSERS, STOPS, sentence_ends
 
-Ends = Callable[[str, int, int], Iterable[int]]  # where in text[start:end] a separator ends
+Ends = Callable[[str, int, int], Iterable[int]]  # the ends of a separator in text[start:end]
 _CLAUSE = re.compile(rf"(?:[，、：；]|……|——)+[{CLOSERS}]*|(?<=[^\s,:;])[,:;][{CLOSERS}]*(?=\s)")
 _BLANKS = re.compile(r"[ \t\u3000]+")
-# what a sentence goes on with on the next line: no digit, list item, heading, row or quote
 _BREAKS = re.compile("\n+")
-_GOES_ON = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
+# a line that may continue a sentence: not a digit, list item, heading, row or quote
+_CONTINUATION = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
 _STOPS = frozenset(f".!?{STOPS}:：;；|…")
-_LOOKED_BACK = 400  # characters before a place, for what stands behind white space
-_MARKS = 4  # characters: a colon and the marks of bold or slanting text behind it
-_WRAPPED_COLUMNS = 60  # of the lines of wrapped prose, at least; wide characters are two
-# characters of a cluster or a row of flags that are looked at; no writing has more
-_LONGEST_CLUSTER = 256
+_MAX_LOOKBACK = 400  # characters before a position that are searched past white space
+_MAX_MARKS = 4  # characters: a colon and the marks of bold or italic text after it
+_WRAPPED_COLUMNS = 60  # minimum width of lines of wrapped prose; wide characters count two
+_LONGEST_CLUSTER = 256  # maximum characters of a grapheme cluster or a run of flags
 
 
 def is_grapheme_boundary(text: str, index: int) -> bool:
-    """True when a cut before text[index] splits no grapheme cluster, which a reader takes for one
-    character (UAX 29); always true at both ends.
+    """True when a cut before text[index] splits no grapheme cluster (user-perceived character, UAX
+    29); always True at both ends.
     """
     if index <= 0 or index >= len(text):
         return True
-    beside = text[index - 1 : index + 1]
-    if beside.isascii():
-        return beside != "\r\n"
+    pair = text[index - 1 : index + 1]
+    if pair.isascii():
+        return pair != "\r\n"
     cluster, last_cluster = _cluster_patterns()
     start = last_cluster.search(text, max(0, index - _LONGEST_CLUSTER), index).start()
     found: int = cluster.match(text, start).end()
@@ -47,25 +46,25 @@ def is_grapheme_boundary(text: str, index: int) -> bool:
 
 @cache
 def _cluster_patterns() -> tuple[Any, Any]:
-    """A cluster, and the same searched from the end."""
-    import regex  # takes longer than all other imports of a question
+    """Patterns of (a cluster, the last cluster)."""
+    import regex  # slower than all other imports of a question
 
     return regex.compile(r"\X"), regex.compile(r"(?r)\X")
 
 
 def clause_ends(text: str, start: int, end: int) -> Iterable[int]:
-    """The offsets behind commas, colons, semicolons and dashes."""
+    """The offsets after commas, colons, semicolons and dashes."""
     return (match.end() for match in _CLAUSE.finditer(text, start, end))
 
 
 def blank_ends(text: str, start: int, end: int) -> Iterable[int]:
-    """The offsets behind runs of blanks."""
+    """The offsets after runs of blanks."""
     return (match.end() for match in _BLANKS.finditer(text, start, end))
 
 
 def line_starts(text: str, start: int, end: int) -> Iterable[int]:
-    """The offsets behind line breaks, but for those within a sentence: the next line goes on with
-    it in lower case, or the line is as wide as wrapped prose is.
+    """The offsets after line breaks, except those inside a sentence: where the next line continues
+    in lower case, or the line is as wide as wrapped prose.
     """
     for match in _BREAKS.finditer(text, start, end):
         if match.end() - match.start() > 1 or not _is_wrapped(text, match.start()):
@@ -73,7 +72,7 @@ def line_starts(text: str, start: int, end: int) -> Iterable[int]:
 
 
 def _is_wrapped(text: str, line_break: int) -> bool:
-    following = _GOES_ON.match(text, line_break + 1)
+    following = _CONTINUATION.match(text, line_break + 1)
     line = text[text.rfind("\n", 0, line_break) + 1 : line_break]
     if following is None or not line or line.rstrip(f" \t{CLOSERS}")[-1:] in _STOPS:
         return False
@@ -87,7 +86,7 @@ def _ends_of(pattern: str) -> Ends:
 
 
 def separator_ends(separator: str) -> Ends:
-    """A function that finds the ends of a separator; of line breaks, as many or more."""
+    """A function that finds the ends of a separator; n line breaks also match more than n."""
     if separator.strip("\n") == "":
         return _ends_of(f"\n{{{len(separator)},}}")
     return blank_ends if separator == " " else _ends_of(re.escape(separator))
@@ -95,28 +94,28 @@ def separator_ends(separator: str) -> Ends:
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """The legal cuts of one text; asked for a window at a time."""
+    """The legal cuts of one text, found one window at a time."""
 
     text: str
-    separators: Sequence[Ends]  # the best first
+    separators: Sequence[Ends]  # best first
     guarded: Sequence[Guarded]  # runs that are never cut
-    starts: Sequence[int]
-    opened: Sequence[Guarded]  # fences far too long to stay whole: cut at line ends only
+    starts: Sequence[int]  # of `guarded`
+    opened: Sequence[Guarded]  # fences too long to stay whole: cut at line ends only
     opened_starts: Sequence[int]
-    units: Sequence[tuple[int, int]]  # headings, links, code spans and the like that are never cut
+    units: Sequence[tuple[int, int]]  # headings, links, code spans etc., which are never cut
     unit_starts: Sequence[int]
 
     @property
     def sentence_ranks(self) -> range:
-        """The separators behind which a sentence begins, headings apart."""
+        """The ranks of the separators after which a sentence begins, headings excepted."""
         return range(1, self.separators.index(sentence_ends) + 1)
 
     def inside(self, position: int) -> Guarded | None:
         """The run that a cut at the position would split."""
-        return _holding(self.guarded, self.starts, position)
+        return _find_run(self.guarded, self.starts, position)
 
     def holds_run(self, start: int, end: int) -> bool:
-        """True when a fence or row that is never cut lies in [start, end), at least in part."""
+        """True when a fence or row that is never cut overlaps [start, end)."""
         index = bisect_right(self.starts, start) - 1
         if index >= 0 and self.guarded[index].end > start:
             return True
@@ -132,8 +131,8 @@ class Boundaries:
         )
 
     def inside_opened(self, position: int) -> bool:
-        """True inside a fence that may be cut, but only at its line ends."""
-        return _holding(self.opened, self.opened_starts, position) is not None
+        """True inside a fence that may be cut at its line ends."""
+        return _find_run(self.opened, self.opened_starts, position) is not None
 
     def beside_row(self, position: int) -> bool:
         """True between two rows of a table."""
@@ -148,24 +147,24 @@ class Boundaries:
         )
 
     def cuts(self, rank: int, low: int, high: int) -> list[int]:
-        """Legal cuts behind separator number `rank` in [low, high]."""
+        """Legal cuts after separator number `rank` in [low, high]."""
         found = self.separators[rank](self.text, max(0, low - 1), high)
         return [position for position in found if low <= position <= high and self.legal(position)]
 
     def words(self, low: int, high: int) -> list[int]:
-        """Legal cuts in [low, high] between words of scripts that write no blanks."""
+        """Legal cuts in [low, high] between words of scripts without spaces."""
         return [position for position in word_ends(self.text, low, high) if self.legal(position)]
 
     def edges(self, low: int, high: int) -> list[int]:
-        """Legal cuts in [low, high] before and behind links, code spans and the like."""
+        """Legal cuts in [low, high] before and after links, code spans etc."""
         near = self.units[
             max(0, bisect_right(self.unit_starts, low) - 1) : bisect_right(self.unit_starts, high)
         ]
         return [edge for unit in near for edge in unit if low <= edge <= high and self.legal(edge)]
 
     def legal(self, position: int) -> bool:
-        """True when a cut splits no run, unit, cluster or line of code, and leaves no heading
-        behind.
+        """True when a cut splits no run, unit, cluster or line of code, and does not separate a
+        heading from its text.
         """
         if self.inside(position) is not None or not is_grapheme_boundary(self.text, position):
             return False
@@ -177,15 +176,16 @@ class Boundaries:
 
 
 def leaves_introduction(text: str, position: int) -> bool:
-    """True when the text before the position ends in a colon and introduces what follows, which is
-    no heading.
+    """True when the text before the position ends with a colon and introduces what follows, unless
+    that is a heading.
     """
-    start = max(0, position - _LOOKED_BACK)
-    said = text[start:position].rstrip()[-_MARKS:].rstrip("*_")
-    return said.endswith((":", "：")) and HEADING.match(text, position) is None
+    start = max(0, position - _MAX_LOOKBACK)
+    tail = text[start:position].rstrip()[-_MAX_MARKS:].rstrip("*_")
+    return tail.endswith((":", "：")) and HEADING.match(text, position) is None
 
 
-def _holding(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> Guarded | None:
+def _find_run(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> Guarded | None:
+    """The run that the position is strictly inside of."""
     index = bisect_right(starts, position) - 1
     return runs[index] if index >= 0 and runs[index].start < position < runs[index].end else None
 
@@ -193,7 +193,7 @@ def _holding(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> G
 def _after_heading(text: str, position: int) -> bool:
     """True when the line before the position, or the one that ends there, is a heading."""
     end = position
-    while end > max(0, position - _LOOKED_BACK) and text[end - 1].isspace():
+    while end > max(0, position - _MAX_LOOKBACK) and text[end - 1].isspace():
         end -= 1
     return (
         "\n" in text[end : position + 1]
@@ -207,9 +207,9 @@ def boundaries(
     fits: Callable[[int, int], bool],
     keeps: Callable[[int, int], bool] | None = None,
 ) -> Boundaries:
-    """The legal cuts of a text. `fits(start, end)` says whether a run can be one chunk, `keeps`
-    whether a longer fence or row stays whole nevertheless. Other fences are cut at line ends, other
-    rows like text.
+    """The legal cuts of a text. `fits(start, end)` says whether a run fits into one chunk, `keeps`
+    whether a longer fence or row stays whole anyway. Other fences are cut at line ends, other rows
+    like text.
     """
     guarded: list[Guarded] = []
     opened: list[Guarded] = []
@@ -224,7 +224,7 @@ def boundaries(
     ]
     given = [item for item in separators if item]
     lines = 1 + given.index("\n") if "\n" in given else len(ends)
-    # a line of wrapped prose ends anywhere in a sentence
+    # wrapped lines end anywhere in a sentence, so sentence ends come before plain line ends
     ends[lines : lines + 1] = [line_starts, sentence_ends, *ends[lines : lines + 1], clause_ends]
     units = inline_units(text, fits)
     starts, opened_starts = [run.start for run in guarded], [run.start for run in opened]
@@ -233,8 +233,7 @@ def boundaries(
     )
 
 
-# Possessive, so that no text makes them try again; a code span or a link reaches over no blank
-# line.
+# possessive quantifiers prevent backtracking; no code span or link extends over a blank line
 HEADING_LINE = r"^#{1,6}[ \t]+\S[^\n]*"
 LINK = (
     r"!?\[(?:[^\[\]\n]|\n(?!\s*\n)|!?\[[^\[\]\n]*+\](?:\([^()\s]*+\))?)*+\]"
@@ -245,22 +244,20 @@ URL = r"\bhttps?://[^\s<>\"'）】」』，。；、！？]++"
 UNIT = re.compile(
     rf"(?P<heading>{HEADING_LINE})|(?P<code>{CODE_SPAN})|(?P<link>{LINK})|{TAG}|{URL}", re.MULTILINE
 )
-_BEGIN = re.compile(r"#|`|!\[|\[|<|http")  # of every unit; looked for first, for prose has few
+_BEGIN = re.compile(r"#|`|!\[|\[|<|http")  # starts every UNIT; tried first, since it is rare
 HEADING_BEGIN = re.compile(r"#{1,6}[ \t]+\S{1,40}")
 CHARACTER = re.compile(f"[{HAN}{KANA}]")
 NO_START, NO_END = (
     set("，。、；：！？）】》」』〉”’…—·％,.;:!?)]}%ー々"),
     set("（【《「『〈“‘([{#$¥￥"),
 )
-CONTEXT = 40  # characters around a window that the dictionary sees; no word is longer
+CONTEXT = 40  # characters around a window that are segmented with it; no word is longer
 
 
 def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int, int]]:
-    """The spans, in order and apart, that no cut may split; `fits(start, end)` says whether one can
-    stand in a chunk at all.
-
-    Of a heading that does not fit, the marker stays with the first word; of a link, its inner units
-    remain.
+    """The disjoint spans, in order, that no cut may split; `fits(start, end)` says whether one fits
+    into a chunk. Of a heading that does not fit, the marker and the first word stay together; of a
+    link, the units inside it.
     """
     found: list[tuple[int, int]] = []
     position = 0
@@ -281,18 +278,18 @@ def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int,
 
 
 def word_ends(text: str, low: int, high: int) -> Iterator[int]:
-    """The places in [low, high] between two words of Chinese or Japanese where a line may end."""
+    """The positions in [low, high] between Chinese or Japanese words at which a line may end."""
     if CHARACTER.search(text, max(0, low - 1), high + 1) is None:
         return
     place = max(0, low - CONTEXT)
     for word in chinese_dictionary().cut(text[place : high + CONTEXT]):
         place += len(word)
-        beside = text[place - 1 : place + 1]
+        pair = text[place - 1 : place + 1]
         if (
             low <= place <= high
-            and len(beside) == 2
-            and beside[0] not in NO_END
-            and beside[1] not in NO_START
-            and CHARACTER.search(beside)
+            and len(pair) == 2
+            and pair[0] not in NO_END
+            and pair[1] not in NO_START
+            and CHARACTER.search(pair)
         ):
             yield place

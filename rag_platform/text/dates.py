@@ -1,4 +1,4 @@
-"""Dates as files and people write them."""
+"""Parses dates as found in files and texts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _WRITTEN = ("%B %d, %Y", "%b %d, %Y", "%d %B %Y", "%d %b %Y", "%B %d %Y", "%b %d
 
 
 def iso_date(value: object, *, month_first: bool = False) -> str:
-    """`2024`, `2024-05`, `2024-05-01` or `2024-05-01T10:00:00Z` for a date as files write it; empty
-    where it is none, or two.
+    """The date as `2024`, `2024-05`, `2024-05-01` or `2024-05-01T10:00:00Z`; empty for an invalid
+    or ambiguous one. `month_first` resolves 3/5/2024 as March 5.
 
     >>> iso_date("D:20240501103000+02'00'")
     '2024-05-01T08:30:00Z'

@@ -1,6 +1,4 @@
-"""What a text must be before it leaves for a tokenizer, an engine written in C or another
-machine.
-"""
+"""Makes text encodable for tokenizers, C libraries and the network."""
 
 from __future__ import annotations
 
@@ -9,12 +7,12 @@ from typing import Any
 
 
 def encodable(text: str) -> str:
-    """The text as UTF-8 can hold it: halves of surrogate pairs are dropped, and NUL, which ends a C
-    string, is a space.
+    """The text without lone surrogates, which UTF-8 cannot encode, and with spaces for NUL, which
+    would end a C string.
     """
     return text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8")
 
 
 def encodable_json(value: Any) -> Any:
-    """JSON data whose texts UTF-8 can hold: halves of surrogate pairs are dropped."""
+    """JSON data without lone surrogates, which UTF-8 cannot encode."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "ignore"))

@@ -1,6 +1,4 @@
-"""The words and phrases a text is about; the same function for chunks at ingest and for questions,
-so that filters meet.
-"""
+"""Extracts keyphrases, from chunks and questions alike, so that filters match."""
 
 from __future__ import annotations
 
@@ -23,27 +21,27 @@ from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE, ENGLISH
 from rag_platform.text.textrank import pagerank
 
-WINDOW = 4  # words this near are neighbours
+WINDOW = 4  # maximum distance of linked words + 1
 MAX_PHRASE_WORDS = 3
 MAX_PHRASE_CHARS = 60
-_KEPT_WORDS = 16  # at least so many words, or half of them, may become part of a phrase
-_MAX_WORDS = 1500  # of a text; what ranks them grows with the square of their number
+_KEPT_WORDS = 16  # words that may be part of a phrase: at least so many, or half of all
+_MAX_WORDS = 1500  # of a text; the time for ranking grows with the square of their number
 _CANDIDATES = 3  # times topk, for keybert
 _DIVERSITY = 0.5
 
-# Fenced code, tags, addresses and the targets of links say little about the subject.
+# fenced code, tags, URLs and link targets say little about the subject
 _NOISE = re.compile(
     r"^[ >]*(```|~~~).*?(?:^["
     r" >]*\1|\Z)|<[^<>\n]{1,300}>|(?:https?|ftp|asset)://[^\s)\]>]+|\]\([^)\n]*\)|\[image_\w+"
     r" [^\]\n]*\]",
     re.M | re.S,
 )
-# every match of _NOISE holds one of them; most texts hold none
+# part of every match of _NOISE; absent from most texts
 _MAY_BE_NOISE = re.compile(r"```|~~~|<|://|\]\(|\[image_")
 _HAN_CLASS = "\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_HAN_CLASS}]")
-# A word keeps its joints, so that identifiers, versions and `C++` stay whole; anything else but a
-# space ends a phrase.
+# a word keeps inner punctuation, so that identifiers, versions and `C++` stay whole; anything else
+# but a space ends a phrase
 _PART = rf"[^\W_{_HAN_CLASS}]+"
 # Han, word, end of a phrase
 _TOKEN = re.compile(
@@ -52,14 +50,12 @@ _TOKEN = re.compile(
 # parts of speech that make phrases; `x` is a word that is not in the dictionary
 _NOMINAL = ("n", "vn", "an", "eng", "i", "j", "l", "x")
 _BUILT_IN = ENGLISH | CHINESE
-_ALONE = ("v", "a", "vi")  # verbs and adjectives may be keywords, but `保存数据` is no phrase
+_ALONE = ("v", "a", "vi")  # verbs and adjectives are keywords only by themselves
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """The words of a text that may be keywords, with the number of the run of neighbouring words
-    each stands in.
-    """
+    """The candidate words of a text, each with the number of its run of adjacent words."""
 
     words: Sequence[str]
     runs: Sequence[int]
@@ -71,23 +67,22 @@ def keyphrases(
     """At most `topk` keyphrases, best first, lower case and NFKC; Chinese words are joined without
     a space.
 
-    textrank  words by PageRank over their neighbourhood within 4 words, those that stand side by
-              side joined (Mihalcea & Tarau 2004)
+    textrank  words by PageRank over their co-occurrence within WINDOW words, adjacent ones joined
+              (Mihalcea & Tarau 2004)
     light     words by frequency, early ones first
-    keybert   the phrases of `light` by likeness to the whole text, unlike each other (maximal
-              marginal relevance); needs the embedder
+    keybert   the phrases of `light` by similarity to the whole text and dissimilarity to each other
+              (maximal marginal relevance); needs the embedder
     none      nothing
 
-    In Chinese and English texts Han characters are cut into words and judged by their part of
-    speech, in others (Japanese) a run of them is one word; `config.lang` wins over `lang` unless it
-    is auto. Equal input gives equal output, and long texts are read in part. Raises ConfigError
-    `keyphrases_unavailable` for keybert without an embedder, and for a list of stop words that
-    cannot be read.
+    In Chinese and English texts Han characters are segmented and selected by part of speech; in
+    others (Japanese) a run of them is one word; `config.lang` overrides `lang` unless it is auto.
+    The output is deterministic; long texts are read in part. Raises ConfigError
+    `keyphrases_unavailable` for keybert without an embedder, and ConfigError for an unreadable list
+    of stop words.
     """
     if config.method == "none" or not text.strip():
         return ()
     stop = _stop_words(config.stopwords.path)
-    # In Chinese text parts of speech help; in a Japanese one the same characters are other words.
     found = _words(
         text, stop, tagged=(config.lang if config.lang != "auto" else lang) in ("zh", "en")
     )
@@ -141,13 +136,13 @@ def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
 
 
 def _chinese(run: str, tagged: bool) -> list[tuple[str, str]]:
-    """(word, part of speech) of a run of Han characters; a run that is not Chinese stays whole."""
+    """(word, part of speech) of a run of Han characters; the whole run unless `tagged`."""
     return list(chinese_dictionary().tag(run)) if tagged else [(run, "n")]
 
 
 @functools.lru_cache(maxsize=1 << 15)
 def _is_subject(word: str) -> bool:
-    """Words of one letter or sign and bare numbers name nothing."""
+    """False for single characters and plain numbers."""
     return len(word) > 1 and (word.isalpha() or any(map(str.isalpha, word)))
 
 
@@ -176,9 +171,7 @@ def _with_own(file: Path, changed: int) -> frozenset[str]:
 
 
 def _textrank(words: Sequence[str]) -> dict[str, float]:
-    """PageRank of each word, the words within WINDOW of each other joined by an undirected edge
-    that counts how often.
-    """
+    """PageRank of each word, with undirected edges weighted by co-occurrences within WINDOW."""
     names = list(dict.fromkeys(words))
     number = {word: i for i, word in enumerate(names)}
     ids = np.array([number[word] for word in words], dtype=np.int64)
@@ -191,25 +184,24 @@ def _textrank(words: Sequence[str]) -> dict[str, float]:
     matrix.ravel()[:: size + 1] = 0.0  # the diagonal
     shares = matrix / np.maximum(matrix.sum(axis=0), 1.0)
     rank = pagerank(shares, np.ones(size), rounds=30, tolerance=1e-3)
-    # Rounded, so that the order of equal words does not hang on the processor's way of adding.
+    # rounded, so that the order of equal words does not depend on the processor
     return dict(zip(names, rank.round(6).tolist(), strict=True))
 
 
 def _early_and_often(words: Sequence[str]) -> dict[str, float]:
-    """How often each word stands there, and up to half a time more for standing early."""
+    """The frequency of each word, plus up to one half for an early first occurrence."""
     counts = Counter(words)
     first = {word: position for position, word in reversed(list(enumerate(words)))}
     return {word: counts[word] + 0.5 * (1.0 - first[word] / len(words)) for word in counts}
 
 
 def _phrases(found: _Words, scores: dict[str, float], most: int) -> list[str]:
-    """At most `most` phrases of the best words, best first, of equal ones the first in the text.
+    """At most `most` phrases of the best words, best first, ties in the order of the text.
 
-    A phrase is a run of up to three neighbours, or the part of runs that recurs. It counts the sum
-    of its words, one that stands there once three quarters of it. Left out is what stands only
-    inside a better phrase, and what adds words to a better one just once.
+    A phrase is a run of up to three adjacent words, or a part of runs that recurs. Its score is the
+    sum of its words', times 0.75 if a phrase of several words occurs once. A phrase that only
+    occurs inside a better one is left out, and so is one that extends a better one only once.
     """
-    # of equal ones the first in the text
     best = sorted(scores, key=scores.__getitem__, reverse=True)
     runs = _runs(found, set(best[: max(_KEPT_WORDS, len(best) // 2)]))
     times = Counter(itertools.chain.from_iterable(map(_grams, runs)))
@@ -227,7 +219,7 @@ def _phrases(found: _Words, scores: dict[str, float], most: int) -> list[str]:
             1.0 if len(gram) == 1 or times[gram] > 1 else 0.75
         )
     chosen: dict[tuple[str, ...], str] = {}
-    # what stands in a chosen phrase, and how often that phrase recurs
+    # the parts of chosen phrases, and how often these phrases occur
     inside: dict[tuple[str, ...], int] = {}
     for gram in sorted(value, key=value.__getitem__, reverse=True):
         often = times[gram]
@@ -245,7 +237,7 @@ def _phrases(found: _Words, scores: dict[str, float], most: int) -> list[str]:
 
 
 def _runs(found: _Words, kept: set[str]) -> list[tuple[str, ...]]:
-    """The runs of neighbouring words that are kept, in order."""
+    """The runs of adjacent words that are in `kept`, in order."""
     runs: list[list[str]] = []
     previous = -1
     for word, run in zip(found.words, found.runs, strict=True):
@@ -260,7 +252,7 @@ def _runs(found: _Words, kept: set[str]) -> list[tuple[str, ...]]:
 
 
 def _grams(run: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The parts of a run that have at most MAX_PHRASE_WORDS words, the shortest first."""
+    """The parts of a run with at most MAX_PHRASE_WORDS words, shortest first."""
     if len(run) == 1:  # most runs
         return [run]
     return [
@@ -278,8 +270,8 @@ def _join(run: Sequence[str]) -> str:
 
 
 def _diverse(whole: Vectors, candidates: Vectors, count: int) -> list[int]:
-    """Indexes of candidates by maximal marginal relevance (Carbonell & Goldstein 1998); rows and
-    `whole` have length 1.
+    """Indexes of candidates by maximal marginal relevance (Carbonell & Goldstein 1998); all vectors
+    are unit vectors.
     """
     relevance = candidates @ whole
     chosen: list[int] = []

@@ -1,4 +1,4 @@
-"""The language of a text, by its scripts and, for Latin letters, its small words; no model."""
+"""Detects the language of a text by its scripts and, for Latin letters, its function words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rag_platform.text.stop_words import ENGLISH
 
 UNKNOWN = "other"  # no letters, or a script that is not listed
 
-# Runs, not characters, are looked for: a text has far fewer of them.
+# patterns of runs, because a text has far fewer of these than characters
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
 _KANA = re.compile("[\u3041-\u30ff\u31f0-\u31ff]+")
 _LATIN_WORD = re.compile("[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff]+")
@@ -21,7 +21,7 @@ _OTHER_LETTER = re.compile(  # of no class above
     r"[^\W\d_A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
 )
 
-# Scripts that stand for one language here; Cyrillic and Arabic letters are looked at again below.
+# scripts with one language here; Cyrillic and Arabic letters are distinguished further below
 _SCRIPTS = {
     "ko": re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]"),
     "ru": re.compile("[\u0400-\u052f]"),
@@ -34,9 +34,8 @@ _SCRIPTS = {
 _UKRAINIAN, _RUSSIAN = re.compile("[іїєґІЇЄҐ]"), re.compile("[ыэъёЫЭЪЁ]")
 _PERSIAN = re.compile("[پچژگ]")
 
-# Small words by language, those of English first: it wins ties, and it is what Latin letters
-# without any small word count as.
-_SMALL_WORDS = {
+# English comes first, as it wins ties and is the default for Latin letters
+_FUNCTION_WORDS = {
     "en": (
         "the of and to is in that it for was on are as with be by this from or an which not you we"
         " can if have has will at but use"
@@ -98,17 +97,17 @@ _SMALL_WORDS = {
 
 
 def language(text: str) -> str:
-    """The ISO 639-1 code of the language that most of the text is in, or `other`.
+    """The ISO 639-1 code of the predominant language of a text, or `other`.
 
-    Han characters make zh, each worth about a Latin word; kana beside them ja. ko, ru, uk, el, ar,
-    fa, he, th and hi go by their script, from a quarter of the letters on. Among the languages of
-    Latin letters the one with most small words wins if two different ones stand there and they are
-    two more than the English ones; else the text is en.
+    zh has Han characters, each counting as a Latin word; ja also kana. ko, ru, uk, el, ar, fa, he,
+    th and hi are detected by their script, if it has more than a quarter of the letters. Of the
+    languages with Latin letters the one with most function words is chosen if it has two different
+    ones, and two more than English; else en.
     """
     if "://" in text:
-        text = _ADDRESS.sub(" ", text)  # its parts are words of no language
+        text = _ADDRESS.sub(" ", text)  # the words of URLs are of no language
     if text.isascii():
-        return _by_small_words(_LATIN_WORD.findall(text)) or UNKNOWN
+        return _by_function_words(_LATIN_WORD.findall(text)) or UNKNOWN
     words = _LATIN_WORD.findall(text)
     han, kana = (
         sum(map(len, pattern.findall(text))) if pattern.search(text) else 0
@@ -122,7 +121,7 @@ def language(text: str) -> str:
             return _by_script(text, letters)
     if han and han >= len(words):
         return "zh"
-    return _by_small_words(words) or UNKNOWN
+    return _by_function_words(words) or UNKNOWN
 
 
 def _by_script(text: str, letters: int) -> str:
@@ -135,12 +134,12 @@ def _by_script(text: str, letters: int) -> str:
     return "fa" if code == "ar" and _PERSIAN.search(text) else code
 
 
-def _by_small_words(words: Sequence[str]) -> str:
+def _by_function_words(words: Sequence[str]) -> str:
     """The language of words in Latin letters, empty without any."""
     if not words:
         return ""
     table = _languages_of_words()
-    hits, kinds = dict.fromkeys(_SMALL_WORDS, 0), dict.fromkeys(_SMALL_WORDS, 0)
+    hits, kinds = dict.fromkeys(_FUNCTION_WORDS, 0), dict.fromkeys(_FUNCTION_WORDS, 0)
     counts = Counter(map(str.lower, words))
     for word in counts.keys() & table.keys():
         for code in table[word]:
@@ -153,9 +152,9 @@ def _by_small_words(words: Sequence[str]) -> str:
 @functools.cache
 def _languages_of_words() -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
-    for code, words in _SMALL_WORDS.items():
+    for code, words in _FUNCTION_WORDS.items():
         for word in words.split():
-            # What is also a word of English, or a single letter, says nothing for another language.
+            # English words and single letters are no evidence of another language
             if code == "en" or (len(word) > 1 and word not in ENGLISH):
                 found.setdefault(word, []).append(code)
     return {word: tuple(codes) for word, codes in found.items()}

@@ -1,6 +1,4 @@
-"""Markdown as it stands in a text, read by lines: fences, tables, headings and list items; nothing
-is rendered.
-"""
+"""Reads the structure of Markdown source by lines: fences, tables, headings and list items."""
 
 from __future__ import annotations
 
@@ -13,26 +11,26 @@ FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~
 # the rule below a table's header
 DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+([^\n]*)")
-# the line below one that it makes a heading
+# an underline, which makes the line above it a heading
 UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|([~^\"`'*+])\1{3,})[ \t]*$")
 HAN_DIGIT = "[一二三四五六七八九十]"
 HAN_NUMBER = r"[一二三四五六七八九十百零〇\d]{1,6}"
-# the marks of items; those of Chinese need no blank behind them (GB/T 9704: 一、（一）1.（1）)
+# list markers; Chinese ones need no space after them (GB/T 9704: 一、（一）1.（1）)
 MARK = rf"(?:[-*+•]|\d{{1,9}}[.．)、]|[(（]?{HAN_DIGIT}{{1,3}}[)）、]|[(（]\d{{1,2}}[)）]|[①-⑳])"
 BULLET = (
     r"(?:[-*+•][ \t]+|\d{1,9}(?:[.．)][ \t\u3000]+|、[ \t\u3000]*)"
     rf"|[(（]?{HAN_DIGIT}{{1,3}}[)）、][ \t\u3000]*"
     rf"|(?:\d{{1,2}}[.．]|[(（]\d{{1,2}}[)）]|[①-⑳])[ \t\u3000]*(?=[《“{HAN}]))"
 )
-ASKS = r"(?:问题?|Q)\d{0,3}[:：]"  # begins a question before its answer
-# Chinese headings that only their marks tell, each group a level, and questions before answers
+ASKS = r"(?:问题?|Q)\d{0,3}[:：]"  # the prefix of a question with an answer below
+# unmarked Chinese headings by their number, each group a level, and questions with answers
 NUMBERED = re.compile(
     rf"(第{HAN_NUMBER}[编篇章])|(第{HAN_NUMBER}节)|({HAN_DIGIT}{{1,3}}、)"
     rf"|([(（]{HAN_DIGIT}{{1,3}}[)）]|{ASKS}(?=.*[?？]$))"
 )
 MAX_NUMBERED_CHARS = 40  # of such a heading; chosen by hand
 _NO_HEADING = tuple("。；;，,：:！!、|")
-# possessive, so that no text makes it try again
+# possessive quantifiers prevent backtracking
 CODE_SPAN = r"(?<!`)(?:`(?:[^`\n]|\n(?!\s))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"
 _CODE_SPAN = re.compile(CODE_SPAN)
 ITEM = re.compile(rf"\s*{BULLET}(?=\S)")
@@ -40,7 +38,7 @@ ITEM = re.compile(rf"\s*{BULLET}(?=\S)")
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A run of lines that wants to stay whole."""
+    """A run of lines that should not be split."""
 
     start: int
     end: int
@@ -61,7 +59,7 @@ def structure(text: str) -> list[Guarded]:
         above, body = body, line.rstrip("\n")
         if fence is None:
             if opening := opens_fence(body, above):
-                rows.close(start)  # a table of a head alone ends here
+                rows.close(start)  # ends a table without rows
                 fence = opening.group(1), start
             else:
                 rows.read(start, position, body)
@@ -80,11 +78,11 @@ class _TableRows:
     def __init__(self) -> None:
         self.found: list[Guarded] = []
         self._inside = False
-        self._head: int | None = None  # where the header starts that waits for its first row
+        self._head: int | None = None  # start of a header whose first row is yet to come
         self._previous = 0, ""
 
     def read(self, start: int, end: int, body: str) -> None:
-        """Take the next line."""
+        """Read the next line."""
         above, header = self._previous
         if self._inside and (not body.strip(" \t>") or HEADING.match(body)):
             self.close(start)
@@ -109,19 +107,19 @@ def _lines(text: str) -> list[str]:
 
 
 def only_headings(text: str, start: int, end: int) -> bool:
-    """True when the span holds headings and nothing else but white space."""
+    """True when the span has headings and otherwise only white space."""
     lines = [line for line in text[start:end].split("\n") if line.strip()]
     return bool(lines) and all(map(HEADING.match, lines))
 
 
 def numbered_headings(text: str) -> set[int]:
-    """Where the lines start that only their number makes a heading: short ones that end no
+    """The starts of lines that are headings by their number alone: short lines that end no
     sentence, with other lines between them.
     """
     lines, start = [], 0
     for line in text.split("\n"):
-        if said := line.strip():
-            lines.append((start, said))
+        if stripped := line.strip():
+            lines.append((start, stripped))
         start += len(line) + 1
     marks = [mark.lastindex if (mark := NUMBERED.match(line)) else 0 for _, line in lines]
     return {
@@ -137,7 +135,7 @@ def numbered_headings(text: str) -> set[int]:
 
 
 def heading_text(line: str) -> str:
-    """The words of a heading; a line that is none as it is."""
+    """The words of a heading; any other line unchanged."""
     match = HEADING.match(line)
     if match is None:
         return line
@@ -147,7 +145,7 @@ def heading_text(line: str) -> str:
 
 
 def open_fence(text: str) -> str:
-    """The mark of the code fence that a text leaves open, empty when it leaves none."""
+    """The mark of the code fence that a text leaves open, empty without one."""
     mark = above = ""
     for line in text.splitlines():
         if mark:
@@ -167,7 +165,7 @@ def cells(row: str) -> list[str]:
 
 
 def code_spans(text: str) -> list[tuple[int, int]]:
-    """The spans of fences and of code within lines, in order and apart."""
+    """The disjoint spans of fences and inline code, in order."""
     fences = [(run.start, run.end) for run in structure(text) if run.kind == "fence"]
     found: list[tuple[int, int]] = []
     start = 0
@@ -179,7 +177,7 @@ def code_spans(text: str) -> list[tuple[int, int]]:
 
 
 def fence_body(block: str) -> str:
-    """The lines between those that open and close a block of code."""
+    """The lines of a code block between its opening and closing lines."""
     lines = block.split("\n")
     if opened := FENCE.match(lines[0]):
         lines = lines[1 : -1 if len(lines) > 1 and closes(lines[-1], opened[1]) else None]
@@ -187,8 +185,8 @@ def fence_body(block: str) -> str:
 
 
 def opens_fence(line: str, above: str) -> re.Match[str] | None:
-    """The match of FENCE in a line that opens one; None for tildes or backticks that make the line
-    above them a heading, as in reStructuredText.
+    """The match of FENCE in a line that opens a fence; None for tildes or backticks that underline
+    a heading, as in reStructuredText.
     """
     found = FENCE.match(line)
     if found is None or UNDERLINE.match(line) is None:
@@ -197,6 +195,6 @@ def opens_fence(line: str, above: str) -> re.Match[str] | None:
 
 
 def closes(line: str, mark: str) -> bool:
-    """True for a line that closes the fence which that mark opened."""
+    """True for a line that closes a fence opened by `mark`."""
     bare = line.strip(" \t\r>")
     return bare.startswith(mark) and not bare.strip(mark[0])

@@ -1,5 +1,5 @@
-"""What names of files, titles and questions have in common: their words, and two words that may be
-written as one.
+"""The words by which file names and titles are matched with questions, including pairs of words
+that a name may write as one.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from rag_platform.text import segmentation
 from rag_platform.text.scripts import FIRST_CJK, RUN
 
 _MAX_CHARS = 40  # of a word of a name; chosen by hand
-# of a run with letters and digits: FY2022 holds 2022, 2024Q2 holds 2024 and q2
+# parts of a run of letters and digits: 2022 of FY2022, 2024 and q2 of 2024Q2
 _PIECE = re.compile(
     r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])"
 )
 
 
 def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
-    """(the words of a name or a question in lower case, two neighbours as one word: as they are
-    written apart).
+    """(the words of a name or a question in lower case; two adjacent words joined, to the same with
+    a space).
 
-    Without `chinese` no Chinese word is among them, for which a dictionary would be loaded.
+    Without `chinese`, Chinese words are left out and their dictionary is not loaded.
 
     >>> words, pairs = name_words("Best Buy FY2024Q2")
     >>> sorted(words), pairs["bestbuy"]
@@ -51,7 +51,7 @@ def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, 
 
 
 def chinese_words(text: str) -> set[str]:
-    """Those words of a name that `name_words` leaves out without `chinese`."""
+    """The Chinese words of a name."""
     runs = (run for run in RUN.findall(text) if run[0] >= FIRST_CJK)
     return {word for run in runs for word in _dictionary_words(run)}
 

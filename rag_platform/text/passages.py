@@ -1,4 +1,6 @@
-"""A chunk's text cut into what an answer may quote: sentences, items, table rows, code blocks."""
+"""Splits a chunk's text into the units that an answer may quote: sentences, items, table rows, code
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from rag_platform.text.scripts import HAN
 from rag_platform.text.sentences import sentences
 
 _QUOTE = re.compile(r"\s*>\s?")
-# `> [!NOTE]`, with or without a title, above a quoted block says how it is shown
+# `> [!NOTE]`, with or without a title, above a quoted block: the kind of box it is rendered as
 _ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?(?:[ \t][^\n.。]{0,60})?$")
 _NO_QUOTE = re.compile(r"[\s>]*>\s*$")  # a line between the paragraphs of a quoted block
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
@@ -40,45 +42,45 @@ _MARKUP = re.compile(
     rf"\s*(?:<[^>]+>\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\]\([^)]*\)\s*"
     r"|\[[^\]]+\]:\s*(?:\S+\s*|$))+$"
 )
-# the target of links that stands in a line below its name
+# a link definition whose target is on the next line
 _DEFINES = re.compile(r" {0,3}\[[^\]]+\]:\s*$")
 _ADDRESS = re.compile(r"\s+\S+\s*$")
-# what opens or closes an admonition box or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
-# `/// note | Title`), or what a documentation tool replaces (`{* file.py *}`,
-# `{% include %}`, `{/* comment */}`, `[[toc]]`)
+# the start or end of an admonition or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
+# `/// note | Title`), or a directive of a documentation tool (`{* file.py *}`, `{% include %}`,
+# `{/* comment */}`, `[[toc]]`)
 _DIRECTIVE = re.compile(
     r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|={3}[+!]?\s+\""
     r"|(?:\{/?[*!%#].*[*!%#]/?\}|\[{1,2}_?toc_?\]{1,2})\s*$)",
     re.IGNORECASE,
 )
-# of MDX: JavaScript between the paragraphs
+# MDX: JavaScript between the paragraphs
 _SCRIPT = re.compile(r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$")
-# the same over several lines, up to an empty one
+# the same over several lines, up to a blank one
 _SCRIPT_BEGINS = re.compile(
     r"import\s*\{[^}'\"]*$|export\s+(?:(?:const|let|var|async|function|class)\s+[\w$*{\[]"
     r"|default\s+(?:async|function|class|\(|\{|[\w$]+;?\s*$))"
 )
-# a tag whose attributes go on in the next lines, and the end of the last one
+# a tag whose attributes continue on the next lines, and its end
 _TAG_BEGINS = re.compile(r"[\s>]*<[A-Za-z][\w.-]*(?:\s[^<>`]*)?$")
 _TAG_END = re.compile(r"(?<!=)>[ \t]*$")
 _EMPTY_LINE = re.compile(r"\n[ \t]*(?=\n)")
-_PROMPT = re.compile(r"[ \t]*>>>(?:\s|$)")  # of a session in Python, which an empty line ends
+_PROMPT = re.compile(r"[ \t]*>>>(?:\s|$)")  # of a Python session, which a blank line ends
 _HIDDEN = re.compile(r"[\s>]*(<!--|<script\b|<style\b|\{/\*)", re.IGNORECASE)
 _HIDDEN_END = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "{/*": r"\*/\}"}
 LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
 _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
-# the line below a term that explains it
+# the line of a definition list that explains the term above it
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
-_SAID = re.compile(r"\s*[A-Z].*[.!?:]$|.*[。！？：]$")  # a line that is no code
-# a line of bold words alone names what follows it, and so does the title of a folded box
+_PROSE_LINE = re.compile(r"\s*[A-Z].*[.!?:]$|.*[。！？：]$")
+# a line of bold words alone, or the title of a folded box, which label what follows
 _LABEL = re.compile(
     r"[\s>]*(?:(\*\*|__)(?=\S)(?P<bold>(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
     r"|(?:<details\b[^>]*>\s*)?<summary>(?P<title>[^\n]+)</summary>(?:<br\s*/?>)?)\s*$"
 )
-# of a box that is drawn as a table: the cell of its picture, or the empty one below it
+# a box that is drawn as a table: the cell of its icon, or the empty cell below it
 _ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
 _BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
-# what to do with a folded box
+# the title of a folded box that only says to open it
 _FOLDED = re.compile(
     r"\s*+(?:<details\b[^>]*+>\s*+)?<summary>\s*+(?:(?:click|tap)\b[^<]*+"
     r"|(?:(?:expand|show|view|see)\b\s*+)?(?:(?:more|details|code)\b\s*+)?)</summary>\s*$",
@@ -87,11 +89,11 @@ _FOLDED = re.compile(
 _NO_TEXT = (_FOLDED, _NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
 LABEL_LEVEL = 7  # of a line of bold words, below all headings
-# an option of a command with what it does, in columns
+# an option of a command with its description, in columns
 _OPTION = re.compile(r"[ \t]*--?[A-Za-z0-9](?:\S| \S)*(?: {2,}|\t)[ \t]*\S")
 _LEAST_OPTIONS = 3
 CLAUSE_LEVEL = LABEL_LEVEL + NUMBERED.groups
-# the number of a clause, and what names it behind `1.1`
+# the number of a clause, after `1.1` with its name
 _CLAUSE = re.compile(
     rf"\s*(第{HAN_NUMBER}条(?:之{HAN_DIGIT}{{1,2}})?"
     rf"|\d{{1,2}}(?:\.\d{{1,2}}){{1,3}}[ \t\u3000]+(?=.{{0,12}}[{HAN}])[^，。：；:,\n]{{1,20}})"
@@ -100,8 +102,8 @@ _INDENTED = "\u3000\u3000"  # of the first line of a Chinese paragraph
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
 
-# of a table of contents or an index: dots and the page, or pages, that they lead to; a row of dots
-# is looked at once, from its first
+# an entry of a table of contents or an index: dots that lead to page numbers; anchored at the first
+# dot of a row, so that each row is tried once
 _LEADERS = re.compile(
     r"(?:(?<![.·])(?<![.·]\s)(?:[.·]\s?){5,}+|(?<!…)…{2,}+)"
     r"[\s|]*+(\d{1,4}|[ivxlc]{1,6})(?:,\s*\d{1,4})*"
@@ -110,28 +112,28 @@ _LEADERS = re.compile(
 _LEAST_ENTRIES = 4
 _NAME_WORD = re.compile(r"[^\W\d_]\w*")
 _MOST_WORDS = 25  # of an entry
-_IN_ORDER = 0.8  # share of entries whose page or first letter is none before the last one's
+_IN_ORDER = 0.8  # share of entries whose page or first letter is not before the previous one's
 
 
 Headings = tuple[tuple[int, str], ...]
 
 
-@dataclass(slots=True)  # not frozen: made for every sentence, in a third of the time
+@dataclass(slots=True)  # not frozen: one for every sentence, created three times as fast
 class Unit:
-    """A span of a chunk's text that stands on its own; `text[start:end]` is its verbatim quote."""
+    """A span of a chunk's text that can be quoted; `text[start:end]` is its verbatim quote."""
 
     kind: str  # sentence | item | row | code
     start: int
     end: int
-    context: str = ""  # headings and introducing line above it, table header for a row
-    header: tuple[int, int] | None = None  # span of the header row of a table row
-    fence: tuple[int, int] | None = None  # span of the line that opens the block, of a piece of it
-    headings: Headings = ()  # levels and words of those in the chunk above it
+    context: str = ""  # the heading and introducing line above it; for a row also its header
+    header: tuple[int, int] | None = None  # span of the header of a table row
+    fence: tuple[int, int] | None = None  # for a piece of a code block: span of its opening line
+    headings: Headings = ()  # (level, words) of those above it in the chunk
 
 
 def units(text: str) -> list[Unit]:
-    """The units of a chunk in order, without headings, rules, bare markup, comments, the marks of
-    boxes, and separator rows; none of a table of contents.
+    """The units of a chunk in order, without headings, rules, bare markup, comments, box markers
+    and separator rows; empty for a table of contents.
     """
     if is_contents(text):
         return []
@@ -139,11 +141,11 @@ def units(text: str) -> list[Unit]:
     heading = intro = ""
     above: Headings = ()
     for kind, start, end in _blocks(text):
-        block, known = text[start:end], len(found)
+        block, count = text[start:end], len(found)
         context = f"{heading} {intro}".strip()
         if named := _read_heading(kind, block):
             heading, intro = named[1], ""
-            above = _open(above, *named)
+            above = _add_heading(above, *named)
         elif kind == "table":
             found += _rows(text, start, end, context)
         elif kind == "code":
@@ -156,23 +158,23 @@ def units(text: str) -> list[Unit]:
             found += [Unit("sentence", *span, heading) for span in _trim(text, start, end)]
         else:
             if clause := _CLAUSE.match(block):
-                above = _open(above, CLAUSE_LEVEL, clause[1].strip())
-            said = [Unit("sentence", s, e, heading) for s, e in sentence_spans(text, start, end)]
-            found += said
-            last = text[said[-1].start : said[-1].end] if said else ""
+                above = _add_heading(above, CLAUSE_LEVEL, clause[1].strip())
+            spans = list(sentence_spans(text, start, end))
+            found += [Unit("sentence", *span, heading) for span in spans]
+            last = text[slice(*spans[-1])] if spans else ""
             intro = last if last.endswith((":", "：")) else ""
-        for unit in found[known:]:
+        for unit in found[count:]:
             unit.headings = above
     return found
 
 
-def _open(above: Headings, level: int, name: str) -> Headings:
-    """The headings above what follows a heading."""
+def _add_heading(above: Headings, level: int, name: str) -> Headings:
+    """The headings in force below a new heading."""
     return (*(item for item in above if item[0] < level), (level, name))
 
 
 def _read_heading(kind: str, block: str) -> tuple[int, str] | None:
-    """The level and the words of what names the text below it; None for any other block."""
+    """(level, words) of a heading or label; None for any other block."""
     if kind == "heading":
         return _level(block), heading_text(block.partition("\n")[0])
     line = block.strip()
@@ -183,23 +185,24 @@ def _read_heading(kind: str, block: str) -> tuple[int, str] | None:
 
 
 def _level(block: str) -> int:
-    """The level of a heading, of one that is underlined as well."""
+    """The level of a heading, marked or underlined."""
     marked = HEADING.match(block)
     return len(marked[1]) if marked else 1 + "=-~^\"`'*+".index(block.rstrip()[-1])
 
 
 def _read_label(block: str) -> str:
-    """The words of a line that names what follows it, empty for any other block."""
+    """The words of a line that labels what follows, empty for any other block."""
     label = _LABEL.match(block)
     words = (label["title"] or label["bold"]) if label else ""
     return "" if words.endswith((".", "!", "。", "！")) else words
 
 
 def is_contents(text: str) -> bool:
-    """True for a part of a table of contents or of an index. Its entries lead to pages by dots, in
-    the order of the pages or of the alphabet; the items of an account have no such order.
+    """True for a part of a table of contents or an index: entries with dots that lead to pages, in
+    the order of the pages or of the alphabet. The items of a financial statement have no such
+    order.
     """
-    # each entry has at least five dots or two ellipses; nearly every text has too few of both
+    # a cheap test first: each entry has at least five dots or two ellipses
     if (text.count(".") + text.count("·")) // 5 + text.count("…") // 2 < _LEAST_ENTRIES:
         return False
     found = list(_LEADERS.finditer(text))
@@ -217,7 +220,7 @@ def is_contents(text: str) -> bool:
 
 
 def _ascends(values: Sequence[Any]) -> bool:
-    """True for values in order, in one column or in two that are read line by line."""
+    """True for values in ascending order, in one column or in two interleaved ones."""
     return any(
         pairs and sum(one <= two for one, two in pairs) >= _IN_ORDER * len(pairs)
         for pairs in (list(zip(values, values[lag:], strict=False)) for lag in (1, 2))
@@ -225,9 +228,9 @@ def _ascends(values: Sequence[Any]) -> bool:
 
 
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Spans of the sentences of `text[start:end]` without surrounding white space; code, links and
-    tags within a line end none. The mark of bold text that begins the next sentence is part of
-    that one, the marks of footnotes are part of the sentence before them.
+    """Spans of the sentences of `text[start:end]` without surrounding white space. No sentence ends
+    inside inline code, links and tags. The opening mark of bold text belongs to the sentence that
+    it begins, footnote marks to the sentence before them.
     """
     block = start, end
     atoms = [match.span() for match in _ATOM.finditer(text, start, end)]
@@ -243,8 +246,8 @@ def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
-    """(kind, start, end) of runs of lines: heading, table, code, item, term with its explanation,
-    paragraph.
+    """(kind, start, end) of the blocks of a text; kind is heading, label, table, code, item, term
+    (with its explanation) or paragraph.
     """
     kind, start, end = "", 0, 0
     for line_kind, begins, line_start, line_end in _read_lines(text):
@@ -272,17 +275,17 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
-    """(kind, whether a block begins with it, start, end) of each line; what is not shown is
-    blank.
+    """(kind, whether it begins a block, start, end) of each line; lines that are not rendered, as
+    comments, are blank.
     """
     fence = ""
-    hidden = 0  # the end of what is not shown
+    hidden = 0  # the end of a comment, script or tag
     in_doctest = False
     rows = _table_lines(text)
     indented = _indented_code(text)
     tags = _long_tags(text)
     labels = numbered_headings(text)
-    above = ""  # the line before
+    above = ""  # the previous line
     for start, end in _lines(text):
         line, before = text[start:end], above
         above = line
@@ -316,8 +319,8 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
 
 
 def _end_of_hidden(text: str, start: int, end: int, tags: Mapping[int, int]) -> int:
-    """Where the comment, script or one of the long tags ends that the line begins, `start` where it
-    begins none.
+    """The end of the comment, script or multi-line tag that begins on the line; `start` without
+    one.
     """
     line = text[start:end]
     if ("<" in line or "{/*" in line) and (opened := _HIDDEN.match(line)):
@@ -331,8 +334,8 @@ def _end_of_hidden(text: str, start: int, end: int, tags: Mapping[int, int]) -> 
 
 
 def _long_tags(text: str) -> dict[int, int]:
-    """Where the lines start that begin a tag whose attributes go on in the next lines of their
-    paragraph, and where it ends.
+    """The start of each line that begins a tag with attributes on the next lines of its paragraph,
+    with the end of the tag.
     """
     found: dict[int, int] = {}
     opened: list[int] = []
@@ -349,14 +352,14 @@ def _long_tags(text: str) -> dict[int, int]:
 
 
 def _paragraph_end(text: str, start: int) -> int:
-    """Where the next empty line begins."""
+    """The start of the next blank line."""
     found = _EMPTY_LINE.search(text, start)
     return found.start() if found else len(text)
 
 
 def _indented_code(text: str) -> dict[int, bool]:
-    """Where lines of code start that only their indentation tells, and whether each is the first of
-    its block. What is indented in a list or a box is none.
+    """The starts of the lines of indented code blocks, each with whether it is the first of its
+    block. Indented text in a list or a box is no code.
     """
     found: dict[int, bool] = {}
     if "\n    " not in text and "\n\t" not in text:
@@ -381,7 +384,7 @@ def _indented_code(text: str) -> dict[int, bool]:
         elif (
             _is_code_below(above, line, indent) and (blanks or HEADING.match(above))
             if above
-            else _OPTION.match(line)  # the passage begins within a block
+            else _OPTION.match(line)  # the chunk begins within a block
         ):
             found[start], least, blanks = True, indent or 4, []
             continue
@@ -390,26 +393,26 @@ def _indented_code(text: str) -> dict[int, bool]:
 
 
 def _is_code_below(above: str, line: str, indent: int) -> bool:
-    """True for an indented line that begins a block of code below that line and a blank one."""
+    """True for an indented line that can begin a code block below the line `above`."""
     return (
         indent >= 4
         and not above[0].isspace()
         and not ITEM.match(line)
         and not above.startswith((":", "[^"))
         and _kind(above) in ("paragraph", "heading")
-        and not _SAID.match(line)
+        and not _PROSE_LINE.match(line)
     )
 
 
 def _table_lines(text: str) -> set[int]:
-    """Where the lines of tables start, whose rows need not begin with a bar."""
+    """The starts of the lines of tables, whose rows need not begin with a bar."""
     runs = [run for run in structure(text) if run.kind == "row"] if "|" in text else []
     return {start for run in runs for start, _ in _lines(text, run.start, run.end)}
 
 
 def _kind(line: str) -> str:
     first = line.lstrip()[:1]
-    if first.isalnum() and first not in "ie":  # most lines; of MDX: import, export
+    if first.isalnum() and first not in "ie":  # most lines; i and e: import and export in MDX
         return "item" if ITEM.match(line) else "paragraph"
     if not first or any(mark.match(line) for mark in _NO_TEXT):
         return "blank"
@@ -421,7 +424,7 @@ def _kind(line: str) -> str:
 
 
 def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
-    """One unit a body row; the row before the separator is the header, if there is one."""
+    """One unit for each body row; the row before the separator, if there is one, is the header."""
     lines = [(s, e) for s, e in _lines(text, start, end) if text[s:e].strip()]
     separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None
@@ -438,20 +441,20 @@ def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
 
 
 def _box(text: str, rows: Sequence[tuple[int, int]], context: str) -> Iterator[Unit]:
-    """The sentences of a box that is drawn as a table: its picture and name, what it says below."""
+    """The sentences of a box that is drawn as a table: a row with icon and title, then its text."""
     for number, (start, end) in enumerate(rows):
         cell = _ICON.match(text, start, end) or _BELOW_ICON.match(text, start, end)
         start = cell.end() if cell else start
         end = start + len(text[start:end].rstrip().removesuffix("|").rstrip())
-        if number or len(rows) == 1:  # else only its name
+        if number or len(rows) == 1:  # the first of several rows is only the title
             yield from (
                 Unit("sentence", *span, context) for span in sentence_spans(text, start, end)
             )
 
 
 def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
-    """The block; of a long one its pieces, cut at blank lines where they are not too far apart; the
-    options of a command one by one.
+    """One unit for a code block; several for a long one, split at blank lines where possible, and
+    for a list of command options, split at each option.
     """
     lines = whole = list(_lines(text, start, end))
     fence = None
@@ -470,7 +473,7 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
             at += 1
             continue
         cut = min(at + MAX_CODE_LINES, len(lines))
-        if listed:  # what names a group of them comes with its first one
+        if listed:  # the title of a group of options stays with the first of them
             ends = (i for i in range(at + 1, cut) if blank[i] or (option[i] and any(option[at:i])))
             cut = next(ends, cut)
         elif cut < len(lines):
@@ -491,8 +494,8 @@ def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[
 
 
 def _opens_bold(text: str, start: int, stop: int) -> bool:
-    """True where `text[start:stop]` ends with the mark that opens bold text, as in Chinese, which
-    has no space before it.
+    """True where `text[start:stop]` ends with an opening mark of bold text, as in Chinese, where no
+    space precedes it.
     """
     return (
         text.endswith("**", start, stop)
@@ -502,22 +505,23 @@ def _opens_bold(text: str, start: int, stop: int) -> bool:
 
 
 def _trim_bold(text: str, start: int, end: int, block: tuple[int, int]) -> tuple[int, int]:
-    """The span of a sentence without a mark of bold text at its beginning or end, if the other half
-    of the mark is in another sentence of the block.
+    """The span of a sentence without an unpaired bold mark at its start or end whose counterpart is
+    in another sentence of the block.
     """
-    said = text[start:end]
-    if "**" in said and _ATOM.sub("", said).count("**") % 2:
-        if said.startswith("**") and text.find("**", end, block[1]) >= 0:
+    sentence = text[start:end]
+    if "**" in sentence and _ATOM.sub("", sentence).count("**") % 2:
+        if sentence.startswith("**") and text.find("**", end, block[1]) >= 0:
             return start + 2, end
-        if said.endswith("**") and text.find("**", block[0], start) >= 0:
+        if sentence.endswith("**") and text.find("**", block[0], start) >= 0:
             return start, end - 2
     return start, end
 
 
 def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The span without quote mark and surrounding blanks; nothing without a letter or digit."""
     if quote := _QUOTE.match(text, start, end):
         start = quote.end()
-    said = text[start:end]
-    start, end = end - len(said.lstrip()), start + len(said.rstrip())
+    span = text[start:end]
+    start, end = end - len(span.lstrip()), start + len(span.rstrip())
     if any(map(str.isalnum, text[start:end])):
         yield start, end

@@ -1,4 +1,4 @@
-"""Pipe tables of Markdown, as loaders and reports write them."""
+"""Writes and reads Markdown pipe tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def escape_cell(cell: str) -> str:
 
 
 def format_row(cells: Sequence[str]) -> str:
-    """One row; the cells stand on one line already."""
+    """One row; the cells must not have line breaks."""
     return "| " + " | ".join(map(escape_cell, cells)) + " |"
 
 
 def format_rule(columns: int) -> str:
-    """The line under the header."""
+    """The separator line below the header."""
     return "|" + " --- |" * columns
 
 
@@ -31,12 +31,12 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[
 
 
 def parse_row(line: str) -> list[str]:
-    """The cells of a row as `format_row` wrote it."""
+    """The cells of a row written by `format_row`."""
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
 def table_heads(chunks: Iterable[Chunk]) -> dict[str, str]:
-    """The header row of the table within which a chunk begins, by the id of the chunk."""
+    """Chunk id to the header row of the table within which the chunk begins."""
     found: dict[str, str] = {}
     head = section_id = ""
     for chunk in chunks:
@@ -50,7 +50,9 @@ def table_heads(chunks: Iterable[Chunk]) -> dict[str, str]:
 
 
 def _open_head(lines: Sequence[str], before: str) -> str:
-    """The header row of the table in which the lines end; `before` where they are rows only."""
+    """The header row of the table in which the lines end, empty without one; `before` where all
+    lines are rows.
+    """
     for index in range(len(lines) - 1, -1, -1):
         if "|" not in lines[index]:
             return ""

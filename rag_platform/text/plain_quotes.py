@@ -1,5 +1,5 @@
-"""A quote of Markdown as a person would read it away from its page: without links that lead nowhere
-from there, tags that only dress words, and the marks of a quoted block.
+"""Cleans quoted Markdown for display outside its page: without relative links, presentational tags
+and block quote marks.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from rag_platform.text.markdown_blocks import CODE_SPAN, FENCE, closes
 from rag_platform.text.scripts import CJK
 from rag_platform.text.sentences import STOPS
 
-# of a page or a PDF; behind a Latin letter it may be an index: `argv[1]`
+# footnote marks; not after a Latin letter, where `argv[1]` is an index
 FOOTNOTES = rf"(?<=[{CJK}{STOPS}.,;:，；：、”』」）》*])(?:\[\d{{1,3}}\])+(?!\()"
 _WORDS = (
-    rf"\[(?:!\[[^\[\]\n]*\]\[[^\[\]\n]*\][ \t]*)*"  # pictures that are defined elsewhere
+    rf"\[(?:!\[[^\[\]\n]*\]\[[^\[\]\n]*\][ \t]*)*"  # reference-style images
     rf"(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
 )
-_AWAY = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
-_TARGET = rf"\({_AWAY}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
-_DRESS = "a|abbr|center|code|details|dfn|div|font|kbd|p|small|span|summary|u"
-# of MDX; `<Enter>` and `Vec<T>` are words
+_RELATIVE = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
+_TARGET = rf"\({_RELATIVE}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
+_PRESENTATIONAL = "a|abbr|center|code|details|dfn|div|font|kbd|p|small|span|summary|u"
+# components of MDX, but not `<Enter>` and `Vec<T>`
 _COMPONENT = (
     r"</(?-i:[A-Z])[\w.]*>|(?<![A-Za-z0-9_])<(?:(?-i:[A-Z])[\w.]*(?:\s+[\w:-]+=[^<>]*|\s*/)"
     r"|(?P<component>(?-i:[A-Z])[\w.]*)(?=>[^<]*</(?P=component)>))>"
 )
-# code first, for nothing in it is markup
+# code comes first, because it contains no markup
 _MARKUP = re.compile(
     rf"(?P<code>{CODE_SPAN})"
     rf"|{FOOTNOTES}"
     rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
-    rf"|</?(?:{_DRESS})(?:\s[^<>]*)?>"
+    rf"|</?(?:{_PRESENTATIONAL})(?:\s[^<>]*)?>"
     r"|[ \t]?(?P<break><br\s*/?>)(?!\s*\Z)|\s?<br\s*/?>"
     rf"|{_COMPONENT}"
     r"|&(?P<entity>#?\w{2,8};)"
@@ -47,9 +47,8 @@ _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
 @lru_cache(maxsize=1024)
 def plain(quote: str) -> str:
-    """The quote, or a whole text, with links within the documents and references as their words,
-    and without footnote marks, tags that dress words or break lines, and the `>` of its further
-    lines.
+    """The text with relative and reference links reduced to their words, and without footnote
+    marks, presentational tags, line break tags, and the `>` of all lines but the first.
     """
     if not any(begin in quote for begin in _BEGINS):
         return quote
@@ -57,18 +56,16 @@ def plain(quote: str) -> str:
 
 
 def _keep(match: re.Match[str]) -> str:
-    if match["break"]:  # two blanks end a line of Markdown
+    if match["break"]:  # two spaces are a hard line break in Markdown
         return "  " if match.string.startswith("\n", match.end()) else " "
-    if match["entity"]:  # what would be markup stays
+    if match["entity"]:  # ASCII signs stay entities, as they could be markup
         sign = unescape(match[0])
         return match[0] if sign.isascii() else " " if sign.isspace() else sign
     return match["code"] or match["words"] or ""
 
 
 def plain_code(block: str) -> str:
-    """A block of code at the left edge, in a fence, with nothing but the language in its opening
-    line.
-    """
+    """A code block without indentation, in a fence with only the language in its opening line."""
     lines = block.split("\n")
     is_bare = not FENCE.match(lines[0])
     indent = re.match(r"[ \t]*", lines[0]) if is_bare else _INDENT.match(lines[0])
@@ -81,8 +78,8 @@ def plain_code(block: str) -> str:
     if opened := FENCE.match(lines[0]):
         if len(lines) == 1 or not closes(lines[-1], opened[1]):  # its end is in another passage
             lines.append(opened[1])
-        said = _LANGUAGE.search(lines[0], opened.end())
-        lines[0] = lines[0][: opened.end()] + (said[0] if said else "")
+        name = _LANGUAGE.search(lines[0], opened.end())
+        lines[0] = lines[0][: opened.end()] + (name[0] if name else "")
     if is_bare:
         language = "pycon" if lines[0].startswith(">>>") else ""
         lines = [f"```{language}", *lines, "```"]

@@ -1,4 +1,4 @@
-"""Which characters belong to which script, as contents of a regular expression's brackets."""
+"""The characters of scripts, as the contents of regular expression character classes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Literal
 
 from rag_platform.config.validation import packaged_yaml
 
-# with 々 and 〇, which are written among them
+# with 々 and 〇
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 KANA = r"\u3040-\u30ff\u31f0-\u31ff"
 HANGUL = r"\u1100-\u11ff\uac00-\ud7af"
-# of India and Southeast Asia, whose syllables are drawn as glyphs of their own
+# scripts of India and Southeast Asia, whose glyphs are in another order than their characters
 REORDERED = r"\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 SOUTHEAST_ASIAN = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese and Khmer
 CJK = HAN + KANA + HANGUL
-UNSPACED = HAN + KANA + SOUTHEAST_ASIAN  # scripts that write no blanks between words
-# no letter of a script with blanks comes after it, but for Hangul, Yi and full-width Latin
+UNSPACED = HAN + KANA + SOUTHEAST_ASIAN  # scripts without spaces between words
+# all letters from here on are of CJK scripts, Yi or full-width Latin
 FIRST_CJK = "\u3040"
-# a word, or Chinese, Japanese or Korean without a break
+# a word, or a run of Chinese, Japanese or Korean characters
 RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")
 
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
@@ -41,7 +41,7 @@ def is_wide(text: str) -> bool:
 
 
 def find_script(text: str) -> Literal["wide", "latin", "other"]:
-    """The kind of script that most of a text is in: `wide` as `is_wide` says, Latin, or another."""
+    """The predominant kind of script: `wide` as of `is_wide`, Latin, or another."""
     if text.isascii():
         return "latin"
     if is_wide(text):
@@ -50,7 +50,7 @@ def find_script(text: str) -> Literal["wide", "latin", "other"]:
     return "other" if others > sum(map(len, _LATIN_WORD.findall(text))) else "latin"
 
 
-# for U+2E80 to U+2EF3, from Unicode's EquivalentUnifiedIdeograph.txt; NFKC does those from U+2F00
+# for U+2E80 to U+2EF3, from Unicode's EquivalentUnifiedIdeograph.txt; NFKC maps those from U+2F00
 _UNIFIED = (
     "⺀厂乛乚乙亻冂𠘨刀刂卜㔾小小兀尣尢𡯂巳幺彑彐忄心扌攵⺚旡日月歺母民氵氺灬爫爫丬牛犭王𤴔目示礻𥫗糹纟罓罒㓁冗𦉫"
     "羊𦍌𦍋耂肀聿肉𦥑艹艹艹虎衤覀西见角𧢲讠贝𧾷车辶辶辶邑钅長镸长门𨸏阝雨青韦页风飞食𩙿飠饣𩠐马骨鬼鱼鸟卤麦黄黾斉齐歯齿竜龙龜亀龟"
@@ -59,8 +59,8 @@ _RADICAL = re.compile(r"[\u2e80-\u2ef3\u2f00-\u2fd5]")
 
 
 def unify_radicals(text: str) -> str:
-    """The text with characters for radicals, as many fonts of PDFs name the glyphs that both share:
-    长 for ⻓ (U+2ED3), 高 for ⾼ (U+2FBC).
+    """The text with CJK radicals replaced by unified ideographs, 长 for ⻓ (U+2ED3), 高 for ⾼
+    (U+2FBC): many PDF fonts map shared glyphs to the radicals.
     """
     return _RADICAL.sub(_unify_radical, text)
 
@@ -71,7 +71,7 @@ def _unify_radical(found: re.Match[str]) -> str:
 
 
 def simplify(text: str) -> str:
-    """The text in simplified Chinese, each character in its place.
+    """The text in simplified Chinese, of the same length.
 
     >>> simplify("筆畫數")
     '笔画数'
@@ -93,7 +93,7 @@ _NO_LETTER = re.compile(r"[\W_]+")
 
 
 def letters(text: str) -> str:
-    """Letters and digits of a text, each in NFKC by itself: what parsing may never change."""
+    """The letters and digits of a text, each normalised to NFKC; parsing must preserve them."""
     if not text.isascii():
         text = "".join(map(_nfkc, text))
     return _NO_LETTER.sub("", text)

@@ -1,12 +1,9 @@
-"""Text to index terms, the same for documents and questions: Chinese in pairs or words, words,
-identifiers whole and in parts.
+"""Splits text into index terms, in the same way for documents and questions: words, and identifiers
+whole and in parts.
 
 Chinese runs become single characters and overlapping pairs, or the words of a dictionary;
-docs/decisions/0004 has the figures of both.
-
-
-Words that are kept whole beside what the usual cut makes of them: names of people and products,
-mixed words such as `T恤`.
+docs/decisions/0004 compares both. A configured `Dictionary` adds words that are also indexed whole:
+names of people and products, mixed words such as `T恤`.
 """
 
 from __future__ import annotations
@@ -38,13 +35,14 @@ Chinese = Literal["pairs", "words"]
 CHINESE: tuple[Chinese, ...] = get_args(Chinese)
 
 MAX_TERM_CHARS = 120
-_KEPT_CHARS = 40  # longer tokens are seldom seen twice
+_MAX_CACHED_CHARS = 40  # longer tokens rarely repeat
+_MAX_MIXED_CHARS = 40  # of a word with its Chinese neighbour
 
-# scripts without spaces, and Hangul, whose particles cling to the word
+# scripts without spaces, and Hangul, whose particles are attached to words
 _PAIRED = KANA + SOUTHEAST_ASIAN + HANGUL
 _WORD = rf"[^\W{HAN}{_PAIRED}]"
 _JOINT = r"[._\-/\\:@'’+#&]+"
-# Devanagari to Sinhala, whose vowel signs are letters to readers but not to `\w`
+# Devanagari to Sinhala, whose vowel signs are part of words but not matched by `\w`
 _INDIC = "\u0900-\u0963\u0970-\u0dff"
 
 
@@ -56,31 +54,31 @@ def _compile_tokens(word: str) -> re.Pattern[str]:
 
 _TOKEN, _INDIC_TOKEN = map(_compile_tokens, (_WORD, rf"(?:{_WORD}|[{_INDIC}])"))
 _HAS_INDIC = re.compile(f"[{_INDIC}]")
-# The words of a text that is ASCII throughout: the same pattern, in a fifth of the time.
+# words of an ASCII text: the same pattern, five times as fast
 _ASCII_WORD = re.compile(
     r"(?:(?<![\w.])\.)?\w+(?:[._\-/\\:@'+#&]+\w+)*(?:\+\+|[#+](?!\w))?", re.ASCII
 )
 _SEPARATOR = re.compile(_JOINT)
 _PAIR = re.compile(rf"[{HAN}]{{2}}|[{_PAIRED}]{{2}}")
-_APART = re.compile(rf"[\s,;!?()\[\]{{}}\"|<>*=~`$%^{HAN}{_PAIRED}]")  # what no word reaches across
+_WORD_BREAK = re.compile(rf"[\s,;!?()\[\]{{}}\"|<>*=~`$%^{HAN}{_PAIRED}]")  # never inside a word
 _FULL_WIDTH = tuple(zip("，：；！？（）", ",:;!?()", strict=True))
 _LETTER = rf"(?:[^\W\d_]|[{_INDIC}])"
 _PLAIN = re.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")
 _HYPHENATED = re.compile(rf"{_LETTER}+(?:[-']{_LETTER}+)*")
 _CASE_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\dA-Z_]+|[A-Z]+|\d+|[^\W\d_]+")
 _MIXED = {"han", "word"}
-# letters and digits, an underscore, or numbers joined by no point
+# letters and digits, an underscore, or numbers joined by anything but a point
 _EXACT = re.compile(r"(?=.*\d)(?=.*[^\W\d]).+|.*_.*|\d+(?:[-/:]\d+)+")
-_BESIDE = (1, 2)  # characters
+_ATTACHED_CHARS = (1, 2)  # Chinese characters that may belong to an adjacent identifier
 _VERSION = re.compile(r"v\d+(?:\.\d+)+")
 _SEMITIC = re.compile("[\u0590-\u08ff]")
-# vowel marks of Hebrew and Arabic, signs of recitation, the stretching of words, joiners
-_UNWRITTEN = re.compile(
+# vowel marks of Hebrew and Arabic, recitation signs, tatweel, joiners
+_OMITTED = re.compile(
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u200c\u200d]"
 )
-# letters and digits that one types for another, as Lucene's normalizers of Arabic and Persian and
-# its DecimalDigitFilter have them
+# variants of letters and digits, as folded by Lucene's normalizers of Arabic and Persian and its
+# DecimalDigitFilter
 _FOLDED = str.maketrans(
     "آأإٱىیےکہۀةۃ٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹",
     "اااايييكهههه01234567890123456789",
@@ -88,13 +86,14 @@ _FOLDED = str.maketrans(
 
 
 def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
-    """Lower-case terms of `text` in order, none with white space inside; an identifier stands
-    whole, followed by its parts.
+    """Lower-case terms of `text` in order, without white space inside; an identifier is followed by
+    its parts.
     """
     found: list[str] = []
     if text.isascii():
         for token in ascii_words(text):
-            found += _kept_word_terms(token) if len(token) <= _KEPT_CHARS else word_terms(token)
+            short = len(token) <= _MAX_CACHED_CHARS
+            found += _cached_word_terms(token) if short else word_terms(token)
         return found
     cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms}
     text = to_nfkc(text)
@@ -108,10 +107,11 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
         ):
             found += _mixed_term(text, before, match)
         before = match
-        if kind == "word":
-            found += _kept_word_terms(token) if len(token) <= _KEPT_CHARS else word_terms(token)
-        else:
+        if kind != "word":
             found += cut[kind](token)
+        else:
+            short = len(token) <= _MAX_CACHED_CHARS
+            found += _cached_word_terms(token) if short else word_terms(token)
     return found
 
 
@@ -125,51 +125,51 @@ def to_nfkc(text: str) -> str:
     """
     if text.isascii():
         return text
-    # as NFKC does; most Chinese text holds nothing else for it to change, which it tells fast
+    # part of NFKC; most Chinese text needs no more of it, which `normalize` then detects quickly
     for wide, narrow in _FULL_WIDTH:
         text = text.replace(wide, narrow)
     return fold_semitic(simplify(unicodedata.normalize("NFKC", unify_radicals(text))))
 
 
 def fold_semitic(text: str) -> str:
-    """Arabic, Persian and Hebrew as one types a question: without vowel marks and stretching, with
-    one form of each letter and ASCII digits. Other text as it is.
+    """Arabic, Persian and Hebrew without vowel marks and tatweel, with one form of each letter and
+    ASCII digits, as people type questions. Other text is unchanged.
 
     >>> fold_semitic("كِتَابُ القـــراءة ۱۲"), fold_semitic("שָׁלוֹם")
     ('كتاب القراءه 12', 'שלום')
     """
     if not _SEMITIC.search(text):
         return text
-    return _UNWRITTEN.sub("", text).translate(_FOLDED)
+    return _OMITTED.sub("", text).translate(_FOLDED)
 
 
 def is_pair(term: str) -> bool:
-    """True for a term that the `terms` of a normalised text contain wherever its two characters are
-    neighbours.
+    """True for a term of two characters that `terms` yields wherever they are adjacent in a
+    normalised text.
     """
     return _PAIR.fullmatch(term) is not None
 
 
 def find_around(text: str, at: int) -> tuple[int, int]:
-    """The span around a position in a normalized text that is cut into the same words by itself as
-    within the text.
+    """The span around a position in a normalised text that, taken alone, is split into the same
+    words as within the text.
     """
-    apart = _APART.search(text, at)
+    following = _WORD_BREAK.search(text, at)
     start = at
-    while start and not _APART.match(text, start - 1):
+    while start and not _WORD_BREAK.match(text, start - 1):
         start -= 1
-    if start and text[start] == ".":  # it begins a word or does not, by what stands before it
+    if start and text[start] == ".":  # the character before it decides whether it begins a word
         start -= 1
-    return start, apart.start() if apart else len(text)
+    return start, following.start() if following else len(text)
 
 
 def ascii_words(text: str) -> list[str]:
-    """The words and identifiers of a text that is ASCII throughout, as they are written."""
+    """The words and identifiers of an ASCII text, as written."""
     return _ASCII_WORD.findall(text)
 
 
 def sequence(text: str) -> list[str]:
-    """Lower-case terms of `text` in order, one a place, by which phrases are found: words and
+    """Lower-case terms of `text` in order, one for each position of a phrase search: words and
     identifiers whole, the rest by character.
 
     >>> sequence("Set maxRetryCount: 重试次数")
@@ -183,8 +183,8 @@ def sequence(text: str) -> list[str]:
 
 
 def _mixed_term(text: str, left: re.Match[str], right: re.Match[str]) -> list[str]:
-    """The term of a word and its Chinese neighbour; names such as `T恤` and `XK7-三代` are found by
-    it.
+    """[the term of a word joined with its Chinese neighbour], as in `T恤` and `XK7-三代`,
+    or [] where they are not joined.
     """
     between = text[left.end() : right.start()]
     if between and not _SEPARATOR.fullmatch(between):
@@ -194,15 +194,15 @@ def _mixed_term(text: str, left: re.Match[str], right: re.Match[str]) -> list[st
         if left.lastgroup == "word"
         else (left.group()[-1], right.group())
     )
-    return [f"{first}{second}".lower()] if len(first) + len(second) <= _KEPT_CHARS else []
+    return [f"{first}{second}".lower()] if len(first) + len(second) <= _MAX_MIXED_CHARS else []
 
 
 def exact_names(text: str) -> list[list[str]]:
-    """The term sequences of exact names: identifiers, several in a row, and identifiers with the
-    Chinese before or after them.
+    """The term sequences of exact names: identifiers, several in a row, and identifiers with
+    Chinese characters before or after them.
 
-    Where a name ends among Chinese characters is unknown. Each guess is a sequence; the wrong ones
-    match nothing.
+    Where a name ends among Chinese characters is unknown, so each possibility is a sequence; wrong
+    ones match nothing.
 
     >>> exact_names("GB/T 19001-2016, XK7-三代")
     [['19001-2016'], ['gb/t', '19001-2016'], ['xk7'], ['xk7', '三'], ['xk7', '三', '代']]
@@ -223,9 +223,10 @@ def exact_names(text: str) -> list[list[str]]:
         if exact := [[term] for term in name if _EXACT.fullmatch(term)]:
             found += exact
             found += [name] if len(name) > 1 else []
-            before, after = _beside(text, tokens, number, -1), _beside(text, tokens, last - 1, 1)
-            found += [[*before[-count:], *name] for count in _BESIDE if len(before) >= count]
-            found += [[*name, *after[:count]] for count in _BESIDE if len(after) >= count]
+            before = _find_attached(text, tokens, number, -1)
+            after = _find_attached(text, tokens, last - 1, 1)
+            found += [[*before[-n:], *name] for n in _ATTACHED_CHARS if len(before) >= n]
+            found += [[*name, *after[:n]] for n in _ATTACHED_CHARS if len(after) >= n]
         number = max(last, number + 1)
     return found
 
@@ -234,8 +235,8 @@ def _is_name(token: re.Match[str]) -> bool:
     return token.lastgroup == "word" and is_identifier(token.group().lower())
 
 
-def _beside(text: str, tokens: list[re.Match[str]], number: int, step: int) -> str:
-    """The Chinese run right before or after a token, with no more than one joint between."""
+def _find_attached(text: str, tokens: list[re.Match[str]], number: int, step: int) -> str:
+    """The Chinese run right before (`step` -1) or after (1) a token, at most a separator apart."""
     other = number + step
     if not 0 <= other < len(tokens) or tokens[other].lastgroup != "han":
         return ""
@@ -245,7 +246,7 @@ def _beside(text: str, tokens: list[re.Match[str]], number: int, step: int) -> s
 
 
 def run_terms(run: str) -> list[str]:
-    """Each character of an unspaced run, and each pair of neighbours."""
+    """Each character of an unspaced run, and each pair of adjacent ones."""
     return [*run, *(run[i : i + 2] for i in range(len(run) - 1))]
 
 
@@ -260,8 +261,8 @@ def dictionary_terms(run: str) -> list[str]:
 
 
 def word_terms(token: str) -> list[str]:
-    """The term of a plain word; of an identifier, version, path or hyphenated word, the whole and
-    its parts, single letters left out.
+    """The term of a plain word; for an identifier, version, path or hyphenated word, the whole and
+    its parts without single letters.
 
     >>> word_terms("maxRetryCount")
     ['maxretrycount', 'max', 'retry', 'count']
@@ -287,22 +288,22 @@ def word_terms(token: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=16_384)
-def _kept_word_terms(token: str) -> tuple[str, ...]:
-    return tuple(word_terms(token))  # texts repeat their words
+def _cached_word_terms(token: str) -> tuple[str, ...]:
+    return tuple(word_terms(token))
 
 
 def is_identifier(term: str) -> bool:
-    """True for a term that names one thing exactly (`ppr-9087`, `foo_bar`, `v1.2`, `a/b.c`), false
-    for words and plain numbers.
+    """True for a term such as `ppr-9087`, `foo_bar`, `v1.2` or `a/b.c`, False for words and plain
+    numbers.
     """
     return not term.isdigit() and _HYPHENATED.fullmatch(term) is None
 
 
 @functools.cache
 def chinese_dictionary() -> Any:
-    """The Chinese dictionary of the program, loaded once: words that other code adds to rjieba's
-    own must not change what is stored. That one, of 24 MB, is made where the package is imported,
-    so only the module below it is.
+    """The program's own instance of the Chinese dictionary, loaded once, so that words that other
+    code adds to rjieba's do not change indexes. Only the extension module is imported, because
+    importing the package would create another instance of 24 MB.
     """
     package = importlib.util.find_spec("rjieba")
     folder = package.submodule_search_locations if package else []
@@ -316,14 +317,14 @@ def chinese_dictionary() -> Any:
 
 MAX_WORDS = 200_000
 MAX_CHARS = 60  # of a word
-MARK = "="  # before a term that is a word of the dictionary; no other term begins with it
+MARK = "="  # prefix of the terms of a dictionary's words; no other term begins with it
 _SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
 class Dictionary:
-    """The words, and how they are found in a text: every one at every place, also inside of and
-    across others.
+    """A dictionary whose words are found at every position of a text, also inside of and across
+    other words.
     """
 
     words: tuple[str, ...] = ()
@@ -357,8 +358,8 @@ class Dictionary:
         return [MARK + word.replace(" ", "\u2423") for word in self.find(text)]
 
     def find(self, text: str) -> list[str]:
-        """The words in NFKC `text`, in order and in lower case; a word that begins or ends with a
-        letter or digit of a spaced script stands alone there.
+        """The words in NFKC `text`, in order and in lower case; no match begins or ends inside a
+        word of a spaced script.
 
         >>> Dictionary(("阿里云", "阿里云ecs", "t恤")).find("阿里云ECS与T恤")
         ['阿里云', '阿里云ecs', 't恤']
@@ -371,14 +372,14 @@ class Dictionary:
             start = match.start()
             for length in self._lengths[match.group()]:
                 word = text[start : start + length]
-                if word in self._known and not _cuts_a_word(text, start, start + length):
+                if word in self._known and not _splits_word(text, start, start + length):
                     found.append(word)
         return found
 
 
 def normalise_words(words: Sequence[str]) -> tuple[str, ...]:
-    """The words as they are compared: NFKC, lower case, single spaces, sorted, each once. Raises
-    ConfigError for one that is too long.
+    """The distinct words in NFKC and lower case with single spaces, sorted. Raises ConfigError for
+    a word that is too long, and for too many words.
     """
     found = sorted(
         {
@@ -398,10 +399,8 @@ def normalise_words(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def load_dictionary(dictionary: Sequence[str] | str) -> Dictionary:
-    """The dictionary of a list of words, or of a UTF-8 file, one word a line, `#` starts a comment;
-    relative to the config folder.
-
-    Raises ConfigError when there is no such file, or it is no UTF-8.
+    """The dictionary of a list of words, or of a UTF-8 file relative to the config folder, with one
+    word a line and `#` before comments. Raises ConfigError for an unreadable file.
     """
     if not isinstance(dictionary, str):
         return Dictionary(normalise_words([str(word) for word in dictionary]))
@@ -409,9 +408,7 @@ def load_dictionary(dictionary: Sequence[str] | str) -> Dictionary:
 
 
 def fingerprint_dictionary(dictionary: Sequence[str] | str) -> str:
-    """What identifies the words of a dictionary file, empty for a list, which stands in the config
-    itself.
-    """
+    """The SHA-256 of a dictionary file; empty for a list, which the config itself contains."""
     return (
         hashlib.sha256(_read(dictionary).encode()).hexdigest()
         if isinstance(dictionary, str) and dictionary
@@ -435,8 +432,8 @@ def _parse(text: str) -> Dictionary:
     return Dictionary(normalise_words([line.partition("#")[0] for line in text.splitlines()]))
 
 
-def _cuts_a_word(text: str, start: int, end: int) -> bool:
-    """True when an end of the span lies inside of a word or number of a script with spaces."""
+def _splits_word(text: str, start: int, end: int) -> bool:
+    """True when the span begins or ends inside a word or number of a script with spaces."""
     return any(
         0 < at < len(text) and _is_spaced(text[at - 1]) and _is_spaced(text[at])
         for at in (start, end)

@@ -1,4 +1,4 @@
-"""Where sentences end, by the stops of Chinese, of Latin and of other scripts."""
+"""Splits text into sentences, by the punctuation of Chinese, Latin and other scripts."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Iterator
 
 # quotation marks, brackets and emphasis that belong to the sentence before them
 CLOSERS = "”’」』）】》)\"'\\]*_"
-# a stop wherever it stands: Chinese, Indian, Urdu, Arabic, Khmer, Burmese, Ethiopic, Armenian
+# always end a sentence: Chinese, Indic, Urdu, Arabic, Khmer, Burmese, Ethiopic, Armenian
 STOPS = "。！？।॥۔؟។။።։"
-# one set of characters first: scanned several times as fast; possessive, so that long rows of dots
-# are not tried in every length
+# begins with one character class, which is scanned several times as fast; possessive quantifiers
+# prevent backtracking over long rows of dots
 _END = re.compile(
     rf"[{STOPS}.!?](?:(?<=[{STOPS}])[{STOPS}]*+[{CLOSERS}]*+|(?<=[.!?])[.!?]*+[{CLOSERS}]*+(?=\s))"
 )
-# An abbreviation, an initial, or the number of a list item or heading.
+# an abbreviation, an initial, or the number of a list item or heading
 _NO_END = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|cf|vs|ca|approx|Dr|Mr|Mrs|Ms|Prof|St|Inc|Ltd|Co|Corp|Nos?|Figs?|Eqs?|Secs?|Vols?|pp?|[A-Z])|^["
     r" \t]*\d{1,3}(?:\.\d{1,3})*)\.$",
     re.MULTILINE,
 )
-_LONGEST = 12  # characters of what _NO_END finds
+_LONGEST = 12  # maximum characters of a match of _NO_END
 _NEXT = re.compile(r"\s*\S")
 
 
 def sentence_ends(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:
-    """The offsets behind the sentences that end in text[start:end], before the white space that
-    follows.
+    """The offsets after the sentences that end in text[start:end], before the following white
+    space.
 
-    One of STOPS always ends one, a Latin one only before white space; a full stop not before a
-    lower-case letter either, unless it stands alone, as in tokenised text.
+    STOPS always end a sentence, Latin punctuation only before white space, and a full stop not
+    before a lower-case letter, unless it is a separate token.
     """
     for match in _END.finditer(text, start, len(text) if end is None else end):
         if _is_end(text, match):
@@ -59,8 +59,8 @@ def _goes_on(text: str, place: int) -> bool:
 
 
 def sentences(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
-    """The spans of the sentences of text[start:end] in order, with no gap between them: white space
-    belongs to the one behind it.
+    """The spans of the sentences of text[start:end] without gaps; white space belongs to the
+    sentence after it.
     """
     end = len(text) if end is None else end
     for place in sentence_ends(text, start, end):

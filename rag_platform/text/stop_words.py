@@ -1,7 +1,7 @@
-"""Words that say little: function words, which are not searched for, and words that name no
+"""Words with little meaning: function words, which are not searched for, and words that are no
 subject.
 
-BM25 weighs a word by its rarity, and documentation seldom says `which` or `什么`. Of Chinese,
+BM25 weights a word by its rarity, and `which` and `什么` are rare in documentation. In Chinese,
 function words are interrogatives and their idioms, in simplified and traditional characters.
 """
 
@@ -13,15 +13,14 @@ from functools import lru_cache
 
 from rag_platform.text.scripts import UNSPACED
 
-# Words that ask and join: Lucene's stop set without its negations, and the interrogatives,
-# auxiliaries and personal pronouns.
+# Lucene's stop set without its negations, and the interrogatives, auxiliaries and personal pronouns
 FUNCTION_WORDS = frozenset(
     "a an and are as at be been but by can could did do does for from had has have he her his how i"
     " if in into is it its me my of on or our please she should such that the their then there"
     " these they this those to was we were what when where which who whom whose why will with would"
     " you your am".split()
 )
-# Words that say too little to compare texts by, or to tell a question from another.
+# words with too little meaning to compare texts or questions by
 WEAK_WORDS = FUNCTION_WORDS.union(
     """about all also any get gets give given gives got happen happens know known made make makes
     many may much must need no not said say says shall so tell tells than them told under us use
@@ -39,7 +38,7 @@ CHINESE_FUNCTION_CHARACTER = re.compile(
     "[的了是在和与與及或就都而也着著把被让讓给給向从從到对對为為于於之其这這那哪个個些吗嗎呢吧啊呀么麼怎请請问問我你他她它们們由谁誰几幾所]"
 )
 
-# Words that name no subject; `keyphrases.stopwords.path` adds to them.
+# words that are no subject; `keyphrases.stopwords.path` adds to them
 ENGLISH = WEAK_WORDS.union(
     """above according across actually after again against ago almost along already although always
     among amount another anyone anything anyway aren't around available away back based became

@@ -1,7 +1,7 @@
 """Symbols and operators as terms of the word index: `^=`, `::<>`, `?`, `--flag`, `@app.get`.
 
-In a text only code is read: operators in code spans; flags and decorators also in fences. In a
-question, symbols between blanks are read too, unless they are punctuation.
+Texts are indexed by the symbols in their code: operators in code spans; flags and decorators also
+in fences. Questions are also searched for symbols between spaces, except punctuation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from rag_platform.text.markdown_blocks import CODE_SPAN, structure
 from rag_platform.text.scripts import HAN
 
-MARK = "§"  # before a term that is a symbol; no other term begins with it
+MARK = "§"  # prefix of terms for symbols; no other term begins with it
 _SIGN = r"[!$%&*+\-./:<=>?@^|~\\#]"
 _CODE_SPAN = re.compile(CODE_SPAN)
 _ALONE_IN_CODE = re.compile(r"[^\w\s]{1,8}")
@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"\w+://\S*")
 
 
 def symbol_terms(text: str) -> list[str]:
-    """The symbols in the code of a Markdown text, repeated as it repeats them."""
+    """The symbols in the code of a Markdown text, with repetitions."""
     found = [symbol for span in _CODE_SPAN.finditer(text) for symbol in _of_code(span.group())]
     for run in structure(text) if "```" in text or "~~~" in text else ():
         if run.kind == "fence":
@@ -33,7 +33,7 @@ def symbol_terms(text: str) -> list[str]:
 
 
 def find_symbols(question: str) -> list[str]:
-    """The symbols that a question asks for, as terms.
+    """The distinct symbols in a question, as terms.
 
     >>> find_symbols("what does ^= mean in `1..=5`, and --reload?")
     ['§..=', '§--reload', '§^=']
@@ -50,7 +50,9 @@ def find_symbols(question: str) -> list[str]:
 
 
 def _of_code(span: str) -> Iterator[str]:
-    """The symbols of a code span: all of one without letters, else operators, flags, decorators."""
+    """The symbols of a code span: the whole if it has no letters, else operators, flags and
+    decorators.
+    """
     code = span.strip("`").strip()
     if _ALONE_IN_CODE.fullmatch(code):
         yield code

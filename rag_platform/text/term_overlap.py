@@ -1,5 +1,5 @@
-"""The words of questions, answers and passages, weighed alike wherever texts are compared: the
-stemmed terms of the word index. Identifiers weigh most, function words nothing.
+"""Compares questions, answers and passages by their weighted words: the stemmed terms of the word
+index. Identifiers weigh most, function words nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ASKS_ADDRESS = re.compile(
     r"|\b(?:web ?|home ?)?(?:site|page)s?\b"
     r"|://|哪里|哪儿|在哪|链接|网址|地址|网站|官网|域名|仓库|文档"
 )
-# what changed in versions, and what asks for that
+# the names of change logs, and the wording of questions about changes
 HISTORY = re.compile(
     r"(?:.*[-_ ])?(?:change[-_ ]?log|changes|release[-_ ]?notes|(?:release|version) history)"
     r"(?:\.\w+)?"
@@ -50,7 +50,7 @@ ASKS_HISTORY = re.compile(
     r"\d|\b(?:when (?:was|were|did)|since|change[ds]|change ?logs?|releas\w+|removed|deprecated"
     r"|migrat\w+|histor\w+|breaking)\b|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
 )
-# what all of it comes to
+# the wording of questions for a total, and of totals
 ASKS_TOTAL = re.compile(
     r"\b(?:grand )?total (?:amount|price|cost|value|sum)\b|总[金数]?额|总价款?|合计|总计"
 )
@@ -67,24 +67,24 @@ POINTS = re.compile(
 )
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
 NAME_WEIGHT = 2.0
-_COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number stands there as well
+_COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number is a term as well
 _HAN_RUN = re.compile(f"[{HAN}]+")
-_MANY = 64  # terms of a question
+_MANY = 64  # terms, above which a text is tokenised instead of searched for each
 _INSIDE = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
 _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a question: its terms, all or some of which a text may hold, and its weight."""
+    """A word of a question with its weight; a text may have all or some of its terms."""
 
     text: str
     parts: tuple[str, ...]
     weight: float
 
     def share_in(self, have: Collection[str]) -> float:
-        """The share of the word among the terms of a text, 0 to 1; half of the terms are a third of
-        the meaning.
+        """The share of the word among the terms of a text, 0 to 1; a partial share is multiplied by
+        0.66, since half of the terms carry less than half of the meaning.
         """
         if len(self.parts) == 1:
             return 1.0 if self.parts[0] in have else 0.0
@@ -92,7 +92,7 @@ class Word:
         return found if found == 1 else found * 0.66
 
     def is_whole_in(self, have: Collection[str]) -> bool:
-        """True when all of the word stands among the terms."""
+        """True when all terms of the word are among `have`."""
         return self.parts[0] in have and (
             len(self.parts) == 1 or all([part in have for part in self.parts])
         )
@@ -100,10 +100,10 @@ class Word:
 
 @lru_cache(maxsize=256)
 def question_words(query: str) -> tuple[Word, ...]:
-    """The distinct words of a question that carry meaning; all of its terms when it has no others.
+    """The distinct meaningful words of a question; all of its terms when it has no others.
 
-    Chinese is cut by a dictionary and each word compared by its pairs of characters, so that
-    工作进程 is partly in a text about 进程.
+    Chinese is segmented by a dictionary and each word compared by its pairs of characters, so that
+    工作进程 partly matches a text about 进程.
     """
     text = segmentation.to_nfkc(query)
     names = _names(text)
@@ -134,8 +134,8 @@ def question_words(query: str) -> tuple[Word, ...]:
 
 
 def _shares(text: str) -> dict[str, float]:
-    """How much the parts of identifiers count that are no words of the question: together half of
-    the whole.
+    """The weights of the parts of identifiers, relative to the whole identifier: together one half.
+    Parts that are also separate words of the question are left out.
     """
     cut = [stemmed_word(word) for word in segmentation.ascii_words(text)]
     found = {part: 0.5 / len(parts) for _, *parts in cut for part in parts}
@@ -144,22 +144,22 @@ def _shares(text: str) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class QuestionTerms:
-    """The terms of a question's words, looked for without cutting whole texts into terms."""
+    """The terms of a question's words, found in texts without tokenising these completely."""
 
     terms: frozenset[str]
     pairs: tuple[str, ...]
-    words: tuple[tuple[str, str], ...]  # each with the beginning that all its forms have
+    words: tuple[tuple[str, str], ...]  # each with the common prefix of its inflected forms
     others: frozenset[str]
 
     def find_in(self, text: str) -> frozenset[str]:
-        """Those of them among the `terms` of the text."""
-        if len(self.terms) > _MANY:  # looking for each of them would take longer
+        """The question's terms that are among the `terms` of the text."""
+        if len(self.terms) > _MANY:
             return self.terms.intersection(terms(text))
         normal = segmentation.to_nfkc(text)
         found = [pair for pair in self.pairs if pair in normal]
         if self.words:
             folded = normal.casefold()
-            if len(folded) > len(normal):  # ß and the like: positions differ
+            if len(folded) > len(normal):  # ß became ss: positions differ
                 return self.terms.intersection(terms(text))
             found += [
                 term
@@ -186,7 +186,7 @@ def question_terms(query: str) -> QuestionTerms:
 
 
 def _common_beginning(stem: str) -> str:
-    """What all words of that stem begin with, however they write an apostrophe."""
+    """The common prefix of all words with a stem, up to an apostrophe."""
     return beginning(stem).partition("'")[0]
 
 
@@ -203,15 +203,15 @@ def _stands_in(term: str, beginning: str, text: str, folded: str) -> bool:
 
 
 def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
-    """The share of the question's words, by weight, in the texts together; 0 without texts.
+    """The weighted share of the question's words that the texts together have; 0 without texts.
 
-    A word weighs the more the fewer of the texts `among` which they were chosen hold it.
+    The weight of a word grows with its rarity in the texts `among`.
     """
     return _best(query, [frozenset().union(*_find_terms_each(query, texts))], among)
 
 
 def best_coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
-    """The same share in the one text that holds most of the words."""
+    """The same share in the one text that has most of the words."""
     return _best(query, _find_terms_each(query, texts), among)
 
 
@@ -219,11 +219,11 @@ def _best(query: str, texts: Sequence[Collection[str]], among: Sequence[str]) ->
     words = question_words(query)
     weights = rarity(words, _find_terms_each(query, among))
     total = sum(weights)
-    held = (
+    matched = (
         sum(weight * word.share_in(have) for word, weight in zip(words, weights, strict=True))
         for have in texts
     )
-    return max(held, default=0.0) / total if total else 0.0
+    return max(matched, default=0.0) / total if total else 0.0
 
 
 def _find_terms_each(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
@@ -232,13 +232,13 @@ def _find_terms_each(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
 
 @lru_cache(maxsize=256)
 def _find_terms(query: str, text: str) -> frozenset[str]:
-    # an answer is trusted by the same passages that it was looked for in
+    # cached, because ranking, answering and confidence compare the same texts
     return question_terms(query).find_in(text)
 
 
 def names_coverage(query: str, texts: Sequence[str]) -> float:
-    """The share of the question's identifiers and names in texts of any language; one half without
-    any.
+    """The weighted share of the question's identifiers and names that the texts have, in any
+    language; one half without any.
     """
     names = [word for word in question_words(query) if word.weight > 1]
     have = frozenset().union(*_find_terms_each(query, texts))
@@ -251,8 +251,8 @@ def names_coverage(query: str, texts: Sequence[str]) -> float:
 
 
 def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[float]:
-    """The weight of each word: its own times log(1 + (N + 1) / (n + 0.5)), n of N texts holding it
-    whole; its own without texts.
+    """The weight of each word: its own times log(1 + (N + 1) / (n + 0.5)), where n of N texts have
+    it whole; its own without texts.
     """
     if not texts:
         return [word.weight for word in words]
@@ -264,7 +264,9 @@ def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[floa
 
 
 def _names(text: str) -> set[str]:
-    """The terms of proper names: capitals in an English question, Latin words in a Chinese one."""
+    """The terms of proper names: capitalised words in an English question, Latin words in a Chinese
+    one.
+    """
     wide = is_wide(text)
     found = (
         match

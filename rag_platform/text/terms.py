@@ -1,5 +1,5 @@
-"""The terms by which texts are compared: those of the word index, English stemmed (Snowball, Porter
-2), and which of them carry meaning.
+"""The terms by which texts are compared: those of the word index, with English stemmed (Snowball,
+Porter 2).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rag_platform.text.stop_words import (
 )
 
 IDENTIFIER_WEIGHT = 3.0
-_KEPT_CHARS = 2000  # longer texts are not remembered
+_MAX_CACHED_CHARS = 2000
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """The stemmed terms in order, without single Chinese characters, which say too little."""
-    return _cached_terms(text) if len(text) <= _KEPT_CHARS else stemmed_terms(text)
+    """The stemmed terms in order, without single Chinese characters; cached for short texts."""
+    return _cached_terms(text) if len(text) <= _MAX_CACHED_CHARS else stemmed_terms(text)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -32,7 +32,7 @@ def _cached_terms(text: str) -> tuple[str, ...]:
 
 
 def stemmed_terms(text: str) -> tuple[str, ...]:
-    """The same, not remembered."""
+    """The same as `terms`, uncached."""
     if text.isascii():
         return tuple(
             itertools.chain.from_iterable(map(stemmed_word, segmentation.ascii_words(text)))
@@ -49,8 +49,8 @@ def stemmed_word(word: str) -> tuple[str, ...]:
 
 
 def is_weak_term(term: str) -> bool:
-    """True for the term of a word that says little; a pair of Chinese characters with such a one in
-    it crosses a word boundary.
+    """True for the term of a word with little meaning; also for a Chinese pair with a function
+    character, which crosses a word boundary.
     """
     if term.isascii():
         return term in _weak_stems()
@@ -63,12 +63,12 @@ def _weak_stems() -> frozenset[str]:
 
 
 def meaning(text: str) -> set[str]:
-    """The terms of a text that carry meaning; may be empty."""
+    """The set of a text's meaningful terms; may be empty."""
     return {term for term in terms(text) if not is_weak_term(term)}
 
 
 def kind_weight(term: str) -> float:
-    """How much a term counts in a comparison: identifiers three times as much as words."""
+    """The weight of a term in a comparison: 3 for identifiers, 1 for words."""
     return IDENTIFIER_WEIGHT if is_identifier(term) else 1.0
 
 
@@ -76,20 +76,20 @@ _IRREGULAR = {"die": "d", "lie": "l", "tie": "t", "sky": "sk"}  # dying, lying, 
 
 
 def fold_terms(terms: Iterable[str]) -> list[str]:
-    """The terms, none with white space inside, without accents."""
+    """The terms without accents; they must not contain white space."""
     found: list[str] = _analyzer(stems=False).analyze(" ".join(terms))
     return found
 
 
 def stem_terms(terms: Iterable[str]) -> list[str]:
-    """The stems of lower-case terms, none with white space inside, without accents."""
+    """The stems of lower-case terms without accents; they must not contain white space."""
     found: list[str] = _analyzer(stems=True).analyze(" ".join(terms))
     return found
 
 
 @functools.lru_cache(maxsize=16_384)
 def stem(term: str) -> str:
-    """The stem of a lower-case word of ASCII letters and apostrophes; other terms as they are.
+    """The stem of a lower-case word of ASCII letters and apostrophes; other terms are unchanged.
 
     >>> stem("policies"), stem("company's"), stem("max_retries")
     ('polici', 'compani', 'max_retries')
@@ -100,7 +100,7 @@ def stem(term: str) -> str:
 
 
 def beginning(stem: str) -> str:
-    """What all words of that stem begin with; empty where that is nothing.
+    """The common prefix of all words with a stem; may be empty.
 
     >>> beginning("polici"), beginning("stabl"), beginning("hope")
     ('polic', 'stab', 'hop')

