@@ -1,14 +1,14 @@
-"""Exact scans that multiply few rows: bounds from copies of the rows in 8 bits.
+"""Exact scans that fully multiply few rows, by upper bounds from copies of the rows in 8 bits.
 
-A scan reads a quarter of the bytes of the base: every row is kept once more with its numbers
-rounded to 8 bits, and with the length of what the rounding left out. For rounded vectors r' and q'
-with row = r' + e and query = q' + d, the Cauchy-Schwarz inequality gives
+A scan reads a quarter of the bytes of the base: a copy of each row, rounded to 8 bits, and the
+length of its rounding error. For rounded vectors r' and q' with row = r' + e and query = q' + d,
+the Cauchy-Schwarz inequality gives
 
     row . query  =  r' . q'  +  r' . d  +  e . query  <=  r' . q'  +  |r'| |d|  +  |e| |query|
 
-so a row whose right side lies below the k-th best product known so far cannot be one of the k best.
-The others, some hundred of 100,000, are multiplied in full: the answer is that of a scan over
-everything. Products of 8-bit numbers are exact, whatever kernel computes them.
+so a row whose right side is below the k-th best product known so far cannot be one of the k best.
+The others, some hundred of 100,000, are multiplied in full, so the result equals that of a full
+scan. Products of 8-bit numbers are exact, whatever kernel computes them.
 """
 
 from __future__ import annotations
@@ -25,26 +25,25 @@ from rag_platform.protocols import Vectors
 
 Rows = NDArray[np.int64]
 
-# sums of 32-bit products are rounded, and scores that round to the same six digits tie
+# covers rounding errors of sums of 32-bit products, and ties of scores rounded to six digits
 _SLACK = 1e-5
-_LONGER = 1.00001  # lengths are never told too short
+_LENGTH_FACTOR = 1.00001  # so that lengths are upper bounds despite rounding
 _LARGEST = 127
-# from this part of the rows on reading all of them is faster than gathering some
+# above 1/n of the rows, reading all is faster than gathering some; for float32 and 8 bits
 _SCANNED, _SCANNED_BYTES = 4, 20
-# rows that are copied side by side at a time, which stay in the processor's cache
-_GATHERED = 1_024
-_BLOCK = 64  # the best rows of blocks of that many rows are multiplied first
+_GATHERED = 1_024  # rows that are copied at a time, so that they stay in the processor's cache
+_BLOCK = 64  # the best row of each block of so many rows is multiplied first
 _ROWS_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """The rows of one matrix in 8 bits: row = step * bytes + what is left out."""
+    """The rows of a matrix in 8 bits: row = step * rounded row + rounding error."""
 
     rows: NDArray[np.int8]  # [n, dim]
     steps: Vectors  # [n]
-    rests: Vectors  # [n], the lengths of what is left out, at least
-    # the length of the longest rounded row, at least; unit rows hardly differ in it
+    rests: Vectors  # [n], upper bounds of the lengths of the rounding errors
+    # upper bound of the length of all rounded rows; those of unit rows hardly differ
     longest: np.float32
     most: np.float32  # the largest of the rests
 
@@ -52,14 +51,14 @@ class Rounded:
 @cache
 def kernel() -> Callable[..., Any]:
     """Multiplies 8-bit rows without the interpreter's lock. Raises ImportError."""
-    from simsimd import cdist  # not to be paid for by a command that asks nothing
+    from simsimd import cdist  # late, as commands without a question do not need it
 
     found: Callable[..., Any] = cdist
     return found
 
 
 def round_block(block: Vectors) -> tuple[NDArray[np.int8], Vectors, Vectors, Vectors]:
-    """(rows in 8 bits, steps, lengths of what is left out, lengths of the rounded rows) of some
+    """(rows in 8 bits, steps, lengths of the rounding errors, lengths of the rounded rows) of some
     rows [n, dim].
     """
     block = np.asarray(block, dtype=np.float32)
@@ -86,7 +85,7 @@ def round_rows(matrix: Vectors) -> Rounded:
 
 
 def make_rounded(rows: NDArray[np.int8], scales: Vectors) -> Rounded:
-    """The rows with their `scales` [3, n]: steps, lengths of what is left out, lengths."""
+    """The rows with their `scales` [3, n]: steps, lengths of rounding errors, lengths."""
     steps, rests, lengths = scales
     return Rounded(rows, steps, rests, lengths.max(initial=0.0), rests.max(initial=0.0))
 
@@ -99,16 +98,14 @@ def survivors(
     rows: Rows | None = None,
     without: Rows | None = None,
 ) -> Rows:
-    """Ascending rows among which are the k best and all that tie with the k-th; of `rows`, which
-    ascend, where given, else of all but those `without`.
-
-    `product` gives the exact products of some rows with the query.
+    """Ascending rows that include the k best and all ties with the k-th, of the ascending `rows`,
+    by default all but `without`. `product` returns the exact products of rows with the query.
     """
-    asked = round_rows(query.reshape(1, -1))
+    rounded = round_rows(query.reshape(1, -1))
     some: Any = slice(None) if rows is None else rows
-    guess = _dots(matrix.rows, asked.rows, rows)
+    guess = _dots(matrix.rows, rounded.rows, rows)
     guess *= matrix.steps[some]
-    guess *= asked.steps[0]
+    guess *= rounded.steps[0]
     if without is not None:
         guess[without] = -np.inf
     first = _promising(guess, k)
@@ -117,10 +114,10 @@ def survivors(
     known = product(first if rows is None else rows[first])
     floor = np.partition(known, len(known) - k)[len(known) - k]
     least, length = (
-        floor - _SLACK - matrix.longest * asked.rests[0],
-        np.float32(np.linalg.norm(query) * _LONGER),
+        floor - _SLACK - matrix.longest * rounded.rests[0],
+        np.float32(np.linalg.norm(query) * _LENGTH_FACTOR),
     )
-    # the worst bound of all rows leaves few to look at
+    # one common bound first, which leaves few rows
     near = np.flatnonzero(guess >= least - matrix.most * length)
     near_rows = near if rows is None else rows[near]
     kept: Rows = near_rows[guess[near] + matrix.rests[near_rows] * length >= least]
@@ -128,11 +125,11 @@ def survivors(
 
 
 def products(matrix: Vectors, query: Vectors, rows: Rows | None = None) -> Vectors:
-    """The inner products of the rows with the query, float32 [n]; of some rows where given, to the
-    last bit those of `matrix[rows]`.
+    """The inner products of the rows with the query, float32 [n]; with `rows` bit-identical to
+    those of `matrix[rows]`.
 
     Not `matrix @ query`: BLAS splits even small products over all cores, and waits for threads that
-    a busy machine does not run (2,000 rows beside an ingest: p95 28 ms against 0.3 ms; the fastest
+    a busy machine does not run (2,000 rows during an ingest: p95 28 ms against 0.3 ms; the fastest
     calls: 0.03 ms against 0.11, over 20,000 rows 1.5 ms against 1.2).
     """
     if rows is None or len(rows) > len(matrix) // _SCANNED:
@@ -171,4 +168,4 @@ def _promising(guess: Vectors, k: int) -> Rows:
 
 
 def _lengths(rows: Vectors) -> Any:
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.float32(_LONGER)
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.float32(_LENGTH_FACTOR)

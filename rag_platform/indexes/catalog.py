@@ -1,9 +1,9 @@
-"""The relational half of a release: every document, version, section, chunk and image of the
-library, in one SQLite file.
+"""Reads the catalog of a release: a SQLite database of every document, version, section, chunk and
+image of the library.
 
-The vector store and the word index hold only chunk ids; whatever a filter, a citation or a page
-wants to know stands here. Tables derive from the records of `ir`; a release is immutable once
-built, so readers open it with `immutable=1` and need no locks.
+The vectors and the word index only have chunk ids; everything that filters, citations and pages
+show comes from here. Tables derive from the records of `ir`; a release is immutable once built, so
+readers open it with `immutable=1` and need no locks.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ if TYPE_CHECKING:  # only questions ask for names by their words
 RecordT = TypeVar("RecordT")
 _IN_CLAUSE = 500
 _PAGE = 5_000
-# chunks that are not in both indexes: each a range of `chunks_state`, which `!=` would not be
-_ODD = (
+# conditions of chunks that are not in both indexes; unlike `!=`, each is a range of the index
+# `chunks_state`
+_NOT_IN_BOTH = (
     "status < 'ready'",
     "status > 'ready'",
     "status = 'ready' AND in_lexical = 0",
     "status = 'ready' AND in_lexical = 1 AND in_dense = 0",
 )
 
-# that a chunk `c` of the same version holds text of the section `s`, which is cut with another's
+# the chunk `c` has text of the section `s` of the same version, which shares chunks with others
 IN_JOINED = "c.section_id = s.joined_to AND c.norm_start < s.norm_end AND s.norm_start < c.norm_end"
 _CHUNKS_OF = "CROSS JOIN {0[chunks]} c ON c.doc_id = d.doc_id"
 _JOINED_OF = "CROSS JOIN {0[sections]} s ON s.doc_id = d.doc_id AND s.joined_to != ''"
@@ -61,16 +62,16 @@ _JOINED_OF = "CROSS JOIN {0[sections]} s ON s.doc_id = d.doc_id AND s.joined_to 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilterField:
-    """A field that a filter may name: SQL over `c` (chunks), `d` (documents), `v` (versions)."""
+    """A filterable field: SQL over `c` (chunks), `d` (documents), `v` (versions)."""
 
     sql: str
     # text | number | flag | list | span; the members of a list are those of json_each(sql)
     kind: str
-    end: str = ""  # the last number of a span, `sql` being its first
-    joined: str = ""  # the same of a section `s` whose text is cut with another's
+    end: str = ""  # the last number of a span, whose first is `sql`
+    joined: str = ""  # the field for a section `s` that shares chunks with others
 
     def of_joined(self, condition: str) -> str:
-        """A condition on such sections as one on the chunks with their text."""
+        """The condition on chunks that have text of a section with the given condition."""
         return (
             "c.chunk_id IN (SELECT c.chunk_id FROM sections s JOIN chunks c ON c.version_id ="
             f" s.version_id AND {IN_JOINED} WHERE s.joined_to != '' AND {condition})"
@@ -78,15 +79,15 @@ class FilterField:
 
 
 def _of_images(column: str) -> str:
-    """The values of a column of `media_texts` for a chunk's images, joined; NULL without any."""
+    """SQL for the joined values of a column of `media_texts` for a chunk's images, or NULL."""
     return (
         f"(SELECT group_concat(m.{column}, ' ') FROM json_each(c.asset_ids) j JOIN media_texts m ON"
         f" m.version_id = c.version_id AND m.asset_id = j.value WHERE m.{column} != '')"
     )
 
 
-# The whitelist of filter fields; retrieval.filters compiles conditions from it and `select_ids`
-# runs them.
+# the allowed filter fields; `query.filters` compiles conditions from them and `select_ids` runs
+# these
 FILTERABLE: Mapping[str, FilterField] = {
     "chunk_id": FilterField("c.chunk_id", "text"),
     "doc_id": FilterField("d.doc_id", "text"),
@@ -133,7 +134,7 @@ FILTERABLE: Mapping[str, FilterField] = {
     "modified": FilterField("json_extract(d.metadata, '$.modified')", "text"),
     "created_at": FilterField("v.received_at", "text"),
     "updated_at": FilterField("d.updated_at", "text"),
-    # its own date where it has one, else when it was received
+    # the date of the document itself, else of its receipt
     "doc_date": FilterField(
         "coalesce(json_extract(d.metadata, '$.created'), v.received_at)", "text"
     ),
@@ -142,7 +143,7 @@ FILTERABLE: Mapping[str, FilterField] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChunkRow:
-    """A chunk joined with its document and version, as hits, citations and filters see it."""
+    """A chunk joined with its document and version."""
 
     chunk: Chunk
     doc_title: str
@@ -156,7 +157,7 @@ class ChunkRow:
 
 
 class HitRow(NamedTuple):
-    """What a hit shows of a chunk, and what preferences go by; lists are JSON text."""
+    """The columns that hits and preferences need of a chunk; lists are JSON text."""
 
     chunk_id: str
     doc_id: str
@@ -195,7 +196,7 @@ _HIT_COLUMNS = ", ".join(_OF_OTHER_TABLES.get(name, f"c.{name}") for name in Hit
 
 
 class CatalogReader:
-    """Reads a finished catalog from any number of threads, also after the release was removed."""
+    """Reads a finished catalog; safe between threads, and usable after the release was removed."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -209,7 +210,7 @@ class CatalogReader:
         self._stored_names: StoredNames | None = None
         try:
             self._file = LastingFile(path, self._prepare)
-        # it may have gone with its release since it was looked for
+        # the release may have been removed since the check above
         except sqlite3.OperationalError as error:
             raise NotFoundError(
                 f"{path.name} cannot be opened ({error}); {REBUILD}",
@@ -233,10 +234,10 @@ class CatalogReader:
         """The rows of a statement. Raises IntegrityError `catalog_damaged`."""
         try:
             return self._file.execute(sql, values)
-        except sqlite3.ProgrammingError:  # it was closed
+        except sqlite3.ProgrammingError:  # the reader is closed
             raise
         except sqlite3.DatabaseError as error:
-            if says_disk_full(error):  # of temporary files
+            if says_disk_full(error):  # by temporary files
                 raise
             raise IntegrityError(
                 f"the catalog {self._path} cannot be read ({error}); build another release with"
@@ -247,7 +248,7 @@ class CatalogReader:
     def _records(
         self, record: type[RecordT], rest: str, values: Sequence[Any] = ()
     ) -> list[RecordT]:
-        """The records that a statement finds, given from its FROM on."""
+        """The records selected by the `rest` of a statement, which begins with FROM."""
         rows = self._select(f"SELECT {columns(record)} {rest}", values)
         return [from_row(record, row) for row in rows]
 
@@ -260,8 +261,8 @@ class CatalogReader:
     def _select_each(
         self, statement: Callable[[Part], str], values: Sequence[Any] = ()
     ) -> Iterator[tuple[Any, ...]]:
-        """The rows of a statement over each part: joins and counts over both at once would read
-        all of them.
+        """The rows of a statement for each part in turn; joins and counts over the views of both
+        would scan all rows.
         """
         for part in self._parts:
             yield from self._select(statement(part), values)
@@ -278,7 +279,7 @@ class CatalogReader:
         """Chunks joined with document and version, by id; unknown ids are absent."""
         sql = f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)"
         chunks = [(from_row(Chunk, row), row[-1]) for row in self._select_in(sql, chunk_ids)]
-        # not joined: what many chunks share would be read and made once for each of them
+        # no SQL join, which would read and convert a document once for each of its chunks
         owners = {}
         for row in self._owners({chunk.version_id for chunk, _ in chunks}):
             version_id, title, source, uri, filename, tags, mime, created_at = row
@@ -308,7 +309,7 @@ class CatalogReader:
             yield from self._select_in(sql, version_ids)
 
     def hit_rows(self, chunk_ids: Collection[str]) -> dict[str, HitRow]:
-        """What hits show of the chunks, by id; unknown ids are absent. Half the cost of `rows`."""
+        """The `HitRow` of chunks by id; unknown ids are absent. Half the cost of `rows`."""
         found: dict[str, HitRow] = {}
         for part in self._parts:
             sql = (
@@ -325,8 +326,8 @@ class CatalogReader:
         return self._records(Chunk, rest, (version_id,))
 
     def chunk_page(self, version_id: str, section_id: str, begin: int, limit: int) -> list[Chunk]:
-        """At most `limit` chunks of a version in reading order from the place `begin` on; with a
-        section_id of those that hold text of that section.
+        """At most `limit` chunks of a version in reading order from position `begin` on; with a
+        section_id only those with text of that section.
         """
         rows = self._select(
             f"SELECT {columns(Chunk, 'c')} FROM chunks c WHERE version_id = ? AND (? IN ('',"
@@ -338,7 +339,7 @@ class CatalogReader:
         return [from_row(Chunk, row) for row in rows]
 
     def section_counts(self, version_id: str) -> dict[str, int]:
-        """section_id to the number of a version's chunks with text of it, which may be one of
+        """section_id to the number of a version's chunks with text of it; chunks may have text of
         several sections.
         """
         sql = (
@@ -357,12 +358,12 @@ class CatalogReader:
         found: list[Entry] = []
         for row in self._select(sql, (version_id,)):
             *hashes, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
-            said: Any = (read_tuple(keyphrases), score, title, summary, read_tuple(tags))
-            found.append(Entry(from_row(Chunk, row), *hashes, *said))
+            views: Any = (read_tuple(keyphrases), score, title, summary, read_tuple(tags))
+            found.append(Entry(from_row(Chunk, row), *hashes, *views))
         return found
 
     def neighbours(self, chunk_id: str, before: int = 1, after: int = 1) -> list[Chunk]:
-        """The chunk with those around it, in reading order. Raises NotFoundError."""
+        """The chunk and its neighbours in reading order. Raises NotFoundError `unknown_chunk`."""
         chunk = self.chunks([chunk_id]).get(chunk_id)
         if chunk is None:
             raise NotFoundError(f"unknown chunk {chunk_id!r} in this release", code="unknown_chunk")
@@ -376,8 +377,8 @@ class CatalogReader:
     def select_ids(self, where: str, params: Sequence[Any] = ()) -> set[str]:
         """Ids of the chunks that satisfy SQL over `c`, `d` and `v` (see FILTERABLE)."""
         # CROSS JOIN fixes the loop order: conditions on documents are tested once per document, not
-        # once per chunk. A release holds one version of a document, so chunks are joined by doc_id,
-        # for which an index alone answers.
+        # once per chunk. A release has one version of a document, so chunks can be joined by
+        # doc_id, which an index covers.
         found = self._select_each(
             lambda part: (
                 f"SELECT c.chunk_id FROM {part['documents']} d CROSS JOIN {part['versions']} v ON"
@@ -389,8 +390,8 @@ class CatalogReader:
         return {row[0] for row in found}
 
     def field_values(self, field: FilterField, hidden: Collection[str], limit: int) -> list[str]:
-        """At most `limit` different values of a text field, or members of a list field, without
-        those of the documents and versions that `hidden` names; in no order.
+        """At most `limit` distinct values of a text field, or members of a list field, in no order,
+        without those of the documents and versions in `hidden`.
         """
         sources = [(field.sql, _CHUNKS_OF if "c." in field.sql else "")]
         if field.kind == "list":
@@ -405,29 +406,29 @@ class CatalogReader:
         return list(found)[:limit]
 
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
-        """Ids of chunks, ascending, that satisfy an SQL condition on the table of chunks."""
+        """Ascending ids of the chunks that satisfy an SQL condition on the table chunks."""
         sql = f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id"
         return [row[0] for row in self._select(sql, params)]
 
     def stored_ids(self, chunk_ids: Iterable[str], version_ids: Iterable[str] = ()) -> set[str]:
-        """Which of the chunk ids, and which chunks of the versions, some file still holds, whether
-        they count or not.
+        """The given chunks, and those of the given versions, that are still stored in some file,
+        even if they are no longer part of the release.
         """
-        asked, found = {"chunk_id": list(chunk_ids), "version_id": list(version_ids)}, set[str]()
+        wanted, found = {"chunk_id": list(chunk_ids), "version_id": list(version_ids)}, set[str]()
         for part in self._parts:
-            for column, values in asked.items():
+            for column, values in wanted.items():
                 sql = f"SELECT chunk_id FROM {part['chunks']} WHERE {column} IN (?)"
                 found |= {row[0] for row in self._select_in(sql, values)}
         return found
 
     def gone(self) -> dict[str, str]:
-        """version_id to doc_id of the rows in the base that no longer count."""
+        """version_id to doc_id of the rows in the base that are no longer part of the release."""
         if self._changes is None:
             return {}
         return dict(self._select("SELECT version_id, doc_id FROM changes.gone"))
 
     def indexed_ids(self) -> tuple[set[str], set[str]]:
-        """Ids of the chunks that the word index and the vectors must hold."""
+        """(ids of the chunks in the word index, ids of those with a vector)."""
         both, lexical, dense = (
             {
                 row[0]
@@ -439,7 +440,7 @@ class CatalogReader:
                 )
             }
             for condition in (
-                "in_lexical AND in_dense",  # most often all of them
+                "in_lexical AND in_dense",  # usually all chunks
                 "in_lexical = 1 AND in_dense = 0",
                 "in_lexical = 0 AND in_dense = 1",
             )
@@ -461,7 +462,7 @@ class CatalogReader:
         after: str = "",
         limit: int | None = None,
     ) -> list[Document]:
-        """Documents ordered by id, those above the id `after` (the cursor), at most `limit`."""
+        """At most `limit` documents ordered by id, after the id `after` (the cursor)."""
         where, params = ["doc_id > ?"], [after]
         if source is not None:
             where.append("source = ?")
@@ -473,18 +474,18 @@ class CatalogReader:
         return self._records(Document, rest, [*params, -1 if limit is None else limit])
 
     def documents_of(self, doc_ids: Iterable[str]) -> list[Document]:
-        """Those of the documents that the release holds."""
+        """The given documents; unknown ids are absent."""
         sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id IN (?)"
         return [from_row(Document, row) for row in self._select_in(sql, doc_ids)]
 
     def names(self, *, changed: bool = False) -> Iterator[Name]:
-        """The names of every document by doc_id, or only of those that came or changed since the
+        """The names of all documents ordered by doc_id, or only of those added or changed since the
         base was written.
         """
         return heapq.merge(*map(self._names_in, self._parts[1:] if changed else self._parts))
 
     def stored_names(self) -> StoredNames | None:
-        """The names of its base as they are stored, None where they are not."""
+        """The stored index of the names of the base, None where there is none."""
         if self._stored_names is None:
             from rag_platform.indexes.document_names import StoredNames
 
@@ -492,7 +493,9 @@ class CatalogReader:
         return self._stored_names
 
     def _names_in(self, part: Part) -> Iterator[Name]:
-        """A page at a time: all rows of a large library at once take more memory than is kept."""
+        """The names of one part, read in pages, because those of a large library take too much
+        memory at once.
+        """
         sql = (
             "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM"
             f" {part.name or 'main'}.chunks c WHERE c.doc_id = d.doc_id) FROM {part['documents']} d"
@@ -521,7 +524,7 @@ class CatalogReader:
         return {lang: count / found.total() for lang, count in found.items()}
 
     def versions(self, version_ids: Iterable[str] | None = None) -> dict[str, Version]:
-        """Every live version of the release by id, or those of the given ones that it holds."""
+        """Live versions by id: all, or the given ones; unknown ids are absent."""
         sql = f"SELECT {columns(Version)} FROM versions"
         rows = (
             self._select(f"{sql} ORDER BY version_id")
@@ -531,17 +534,17 @@ class CatalogReader:
         return {version.version_id: version for version in (from_row(Version, row) for row in rows)}
 
     def version_ids(self, doc_ids: Iterable[str] | None = None) -> tuple[set[str], set[str]]:
-        """Ids of the versions held, and of those that documents name as live: of all documents, or
+        """(ids of the stored versions, ids of the live versions of documents), of all documents or
         of the given ones.
         """
-        asked = None if doc_ids is None else list(doc_ids)
-        held, named = (
+        wanted = None if doc_ids is None else list(doc_ids)
+        stored, live = (
             self._select(sql)
-            if asked is None
-            else self._select_in(f"{sql} WHERE doc_id IN (?)", asked)
+            if wanted is None
+            else self._select_in(f"{sql} WHERE doc_id IN (?)", wanted)
             for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents")
         )
-        return {row[0] for row in held}, {str(row[0]) for row in named}
+        return {row[0] for row in stored}, {str(row[0]) for row in live}
 
     def owners_with(self, status: str) -> set[str]:
         """Ids of the documents that have a chunk of this status."""
@@ -564,7 +567,7 @@ class CatalogReader:
         )
 
     def _of_document(self, record: type[RecordT], rest: str, doc_id: str) -> list[RecordT]:
-        """As `_records`, of the version that the release holds of a document."""
+        """As `_records`, for the version of a document in the release."""
         versions = self._select("SELECT version_id FROM versions WHERE doc_id = ?", (doc_id,))
         return [found for version in versions for found in self._records(record, rest, version)]
 
@@ -574,7 +577,7 @@ class CatalogReader:
         return self._of_document(MediaLink, rest, doc_id)
 
     def asset_documents(self, asset_ids: Iterable[str]) -> list[tuple[str, str, str]]:
-        """(asset_id, version_id, doc_id) of every document that shows one of the images."""
+        """(asset_id, version_id, doc_id) for every document with one of the images."""
         wanted = list(asset_ids)
         found: list[tuple[Any, ...]] = []
         for part in self._parts:
@@ -587,7 +590,7 @@ class CatalogReader:
         return sorted(found)
 
     def media_texts(self, version_id: str) -> list[MediaText]:
-        """What models read in the images of a live version, by asset_id."""
+        """The recognised texts and captions of the images of a live version, by asset_id."""
         rest = "FROM media_texts WHERE version_id = ? ORDER BY asset_id"
         return self._records(MediaText, rest, (version_id,))
 
@@ -599,17 +602,17 @@ class CatalogReader:
             table: self._count(table) for table in ("documents", "versions", "sections", "chunks")
         }
         found["asset"] = self.count_images()
-        odd = self._odd_chunks()
+        states = self._count_not_in_both()
         return found | {
-            "lexical": found["chunks"] - sum(n for (_, held, _), n in odd.items() if not held),
-            "dense": found["chunks"] - sum(n for (_, _, held), n in odd.items() if not held),
-            "failed_embed": sum(n for (status, *_), n in odd.items() if status == "failed_embed"),
-            "no_text": sum(n for (status, *_), n in odd.items() if status == "no_text"),
+            "lexical": found["chunks"] - sum(n for (_, has, _), n in states.items() if not has),
+            "dense": found["chunks"] - sum(n for (_, _, has), n in states.items() if not has),
+            "failed_embed": sum(n for key, n in states.items() if key[0] == "failed_embed"),
+            "no_text": sum(n for key, n in states.items() if key[0] == "no_text"),
         }
 
     def _count(self, table: str) -> int:
-        """Rows of the base, less what is gone of it, and of the changes: so that an index alone
-        answers for the base.
+        """The rows of the base and the changes, less the gone ones. Counting these separately lets
+        SQLite answer for the base from an index alone.
         """
         counted = [self._select(f"SELECT count(*) FROM {part[table]}") for part in self._parts]
         found = sum(int(rows[0][0]) for rows in counted)
@@ -621,31 +624,29 @@ class CatalogReader:
         )
         return found - int(gone[0][0])
 
-    def _odd_chunks(self) -> Counter[tuple[str, int, int]]:
-        """The number of chunks by status, with or without a place in the word index and a vector;
-        only those that differ from the usual case are counted.
-        """
+    def _count_not_in_both(self) -> Counter[tuple[str, int, int]]:
+        """The number of chunks that are not in both indexes, by (status, in_lexical, in_dense)."""
         found: Counter[tuple[str, int, int]] = Counter()
         state = "status, in_lexical, in_dense"
         for part in self._parts:
-            for condition in _ODD:
+            for condition in _NOT_IN_BOTH:
                 rows = self._select(
                     f"SELECT {state}, count(*) FROM {part['chunks']} WHERE {condition} AND"
                     f" {part.held('doc_id')} GROUP BY {state}"
                 )
-                found.update({(status, *held): count for status, *held, count in rows})
+                found.update({(status, *rest): count for status, *rest, count in rows})
         return found
 
     def versions_since(self, time: str) -> list[str]:
-        """The versions that came in from that ISO time on."""
+        """The versions received since an ISO time."""
         found = self._select("SELECT version_id FROM versions WHERE received_at >= ?", (time,))
         return [version_id for (version_id,) in found]
 
     def count_images(self, since: str = "") -> int:
-        """How many images there are, or those of versions that came in from that ISO time on."""
+        """The number of images, of all versions or of those received since an ISO time."""
         if not since:
             return int(self._select("SELECT count(*) FROM asset").fetchone()[0])
-        # CROSS JOIN keeps the order: most releases hold few images
+        # CROSS JOIN fixes the join order: most releases have few images
         found = self._select_each(
             lambda part: (
                 f"SELECT DISTINCT asset_id FROM {part['asset_anchor']} a CROSS JOIN"
@@ -660,11 +661,10 @@ class CatalogReader:
         """Number of chunks of every live version, or of the given ones, zero included."""
         if version_ids is not None:
             sql = "SELECT version_id, count(*) FROM chunks WHERE version_id IN (?) GROUP BY 1"
-            asked = list(version_ids)
-            return dict.fromkeys(asked, 0) | dict(self._select_in(sql, asked))
-        held = self._select("SELECT version_id, 0 FROM versions ORDER BY version_id")
-        found = dict(held)
-        for part in self._parts:  # main.: an index alone answers, also where a view shows more
+            wanted = list(version_ids)
+            return dict.fromkeys(wanted, 0) | dict(self._select_in(sql, wanted))
+        found = dict(self._select("SELECT version_id, 0 FROM versions ORDER BY version_id"))
+        for part in self._parts:  # the tables, not their views, so that an index answers alone
             sql = (
                 f"SELECT version_id, count(*) FROM {part.name or 'main'}.chunks WHERE"
                 f" {part.held_version('version_id')} GROUP BY version_id"

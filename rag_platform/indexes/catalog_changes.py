@@ -1,12 +1,12 @@
-"""What a catalog differs from the one it was made of.
+"""The changes of a catalog since its base.
 
-    catalog.sqlite            the base; releases share it on disk until the differences outgrow it
-    catalog-changes.sqlite    the rows of documents that came or changed since it was written, and
-                              `gone`: the documents of which nothing in the base holds any more;
-                              absent while a release is one base, as every full build is
+    catalog.sqlite            the base; releases share it on disk until the changes outgrow it
+    catalog-changes.sqlite    the rows of documents that were added or changed since, and `gone`,
+                              the documents whose rows in the base are obsolete; absent while a
+                              release consists of a base only, as after every full build
 
-A document's rows stand together in one of the two files. Readers see one catalog: views under the
-names of the tables leave out of the base what is gone, and add what came.
+All rows of a document are in one of the two files. Readers see one catalog: views with the names of
+the tables leave out the obsolete rows of the base and add those of the changes.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from rag_platform.indexes.catalog_tables import (
 )
 from rag_platform.ir import Document
 
-CHANGES = "catalog-changes.sqlite"  # beside the catalog
+CHANGES = "catalog-changes.sqlite"  # next to the catalog
 _TABLES = ("documents", "versions", "sections", "chunks", "asset_anchor", "media_texts")
-_HELD = "NOT IN (SELECT {0} FROM {1}gone)"
+_NOT_GONE = "NOT IN (SELECT {0} FROM {1}gone)"
 
 
 def changes_of(path: Path) -> Path | None:
-    """The file of what differs from the catalog at `path`, None where it is whole."""
+    """The file of changes of the catalog at `path`, None without changes."""
     changes = path.with_name(CHANGES)
     return changes if changes.is_file() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where a statement finds rows: `Part()` is a whole catalog."""
+    """A database of a catalog: the base `main`, the `changes`, or `Part()` for a whole catalog."""
 
     name: str = ""
 
@@ -48,12 +48,13 @@ class Part:
         return f"{self.name}.{table}" if self.name else table
 
     def held(self, column: str) -> str:
-        """The condition that a row, by its doc_id, still holds."""
-        return f"{column} {_HELD.format('doc_id', 'changes.')}" if self.name == "main" else "1"
+        """The SQL condition that a row with the doc_id `column` is not obsolete."""
+        return f"{column} {_NOT_GONE.format('doc_id', 'changes.')}" if self.name == "main" else "1"
 
     def held_version(self, column: str) -> str:
-        """The same by its version_id."""
-        return f"{column} {_HELD.format('version_id', 'changes.')}" if self.name == "main" else "1"
+        """The same for a column with version_ids."""
+        gone = _NOT_GONE.format("version_id", "changes.")
+        return f"{column} {gone}" if self.name == "main" else "1"
 
 
 WHOLE = (Part(),)
@@ -61,8 +62,8 @@ BASE_AND_CHANGES = (Part("main"), Part("changes"))
 
 
 def show_changed(db: sqlite3.Connection, changes: Path) -> None:
-    """Give a connection to a base views with the names of the tables, which show the base with its
-    changes, and every column of today.
+    """Create temporary views with the names of the tables, which show a base with its changes and
+    all current columns.
     """
     attach_read_only(db, changes, "changes")
     base = BASE_AND_CHANGES[0]
@@ -82,7 +83,7 @@ def show_changed(db: sqlite3.Connection, changes: Path) -> None:
 
 
 class ChangesWriter(CatalogWriter):
-    """One transaction over what differs from a base; committed unless the block raises."""
+    """One transaction over the changes of a base; committed unless the block raises."""
 
     def __init__(self, base: Path) -> None:
         super().__init__(base.with_name(CHANGES), {"base": base})
@@ -93,21 +94,21 @@ class ChangesWriter(CatalogWriter):
 
     def _owners(self, version_id: str) -> list[str]:
         sql = "SELECT doc_id FROM base.versions WHERE version_id = ?"
-        based = [row[0] for row in self._db.execute(sql, (version_id,))]
-        return [*super()._owners(version_id), *based]
+        in_base = [row[0] for row in self._db.execute(sql, (version_id,))]
+        return [*super()._owners(version_id), *in_base]
 
-    def _held_document(self, doc_id: str) -> tuple[Any, ...] | None:
+    def _stored_document(self, doc_id: str) -> tuple[Any, ...] | None:
         sql = (
             f"SELECT {columns(Document)} FROM base.documents WHERE doc_id = ? AND doc_id"
-            f" {_HELD.format('doc_id', 'main.')}"
+            f" {_NOT_GONE.format('doc_id', 'main.')}"
         )
-        return super()._held_document(doc_id) or self._db.execute(sql, (doc_id,)).fetchone()
+        return super()._stored_document(doc_id) or self._db.execute(sql, (doc_id,)).fetchone()
 
-    def _take_over(self, doc_id: str, dropped: Collection[str]) -> None:
-        """Remove every row of a document from the base; rows that are not dropped move here."""
+    def _prepare_change(self, doc_id: str, dropped: Collection[str]) -> None:
+        """Mark a document's rows in the base as gone; copy them here unless they are dropped."""
         found = self._db.execute(
             "SELECT version_id FROM base.versions WHERE doc_id = ? AND doc_id"
-            f" {_HELD.format('doc_id', 'main.')}",
+            f" {_NOT_GONE.format('doc_id', 'main.')}",
             (doc_id,),
         ).fetchone()
         if found is None:
@@ -131,7 +132,8 @@ class ChangesWriter(CatalogWriter):
     def _check_added(self, version_id: str) -> None:
         taken = self._db.execute(
             "SELECT b.chunk_id FROM main.chunks c CROSS JOIN base.chunks b ON b.chunk_id ="
-            f" c.chunk_id WHERE c.version_id = ? AND b.doc_id {_HELD.format('doc_id', 'main.')}",
+            " c.chunk_id WHERE c.version_id = ? AND b.doc_id"
+            f" {_NOT_GONE.format('doc_id', 'main.')}",
             (version_id,),
         ).fetchone()
         if taken is not None:
@@ -139,7 +141,7 @@ class ChangesWriter(CatalogWriter):
 
 
 def count_changes(path: Path) -> int:
-    """How many chunks differ from the base of the catalog at `path`: added or removed ones."""
+    """The number of chunks added to or removed from the base of the catalog at `path`."""
     changes = changes_of(path)
     if changes is None:
         return 0

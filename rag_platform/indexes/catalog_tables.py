@@ -1,4 +1,4 @@
-"""The tables of a catalog, derived from the records of `ir`, and the one writer of them."""
+"""The tables of a catalog, derived from the records of `ir`, and their writer."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rag_platform.errors import REBUILD, IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.storage.records import row_decoders
 
-# 2 added what is said in views and images, 3 editions and drafts, 4 the sections that joined
-# others; readers show an older catalog with the defaults of what it lacks
-CATALOG = "catalog.sqlite"  # its name in the directory of a release
+# 2 added view and image texts, 3 editions and drafts, 4 sections that share chunks; readers fill
+# in defaults for columns that an older catalog lacks
+CATALOG = "catalog.sqlite"  # in the directory of a release
 SCHEMA_VERSION = 4
 READABLE = (1, 2, 3, 4)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A chunk with what the indexes hold of it; the hashes tell the next release what changed."""
+    """A chunk with its index state; by the hashes the next release finds what changed."""
 
     chunk: Chunk
     content_hash: str  # of the dense text, empty when there is none
@@ -40,14 +40,13 @@ class Entry:
 
     @property
     def indexed(self) -> tuple[bool, bool]:
-        """Whether the word index and the vectors hold the chunk."""
+        """(whether the chunk is in the word index, whether it has a vector)."""
         return bool(self.sparse_hash), self.status == "ready" and bool(self.content_hash)
 
 
-# a chunk takes 2 kB: pages of 4 would hold one and stay half empty, and every release copies and
-# hashes them
+# a chunk takes 2 kB: pages of 4 kB would be half empty, and every release copies and hashes them
 _PAGE_BYTES = 16_384
-# the keys of chunks come in no order, so the pages of their index should stay in memory
+# chunk keys are inserted in random order, so the pages of their index should stay in memory
 _CACHE_KIB = 65_536
 VIEW_COLUMNS = ("keyphrases", "quality_score", "view_title", "view_summary", "view_tags")
 
@@ -77,13 +76,13 @@ _UNIQUE = (
     "CREATE UNIQUE INDEX versions_id ON versions(version_id)",
     "CREATE UNIQUE INDEX chunks_id ON chunks(chunk_id)",
 )
-# of a new catalog made when it is full: sorting rows once is faster than finding the place of each
+# created once a new catalog is filled: sorting all rows is faster than inserting each
 _INDEXES = (
     "CREATE INDEX versions_document ON versions(doc_id)",
     "CREATE INDEX sections_version ON sections(version_id, position)",
     "CREATE INDEX chunks_document ON chunks(doc_id, chunk_id)",
     "CREATE INDEX chunks_version ON chunks(version_id, chunk_index)",
-    # counts and checks read nothing else
+    # covers counts and checks
     "CREATE INDEX chunks_state ON chunks(status, in_lexical, in_dense, chunk_id)",
     "CREATE INDEX anchors_version ON asset_anchor(version_id)",
     "CREATE INDEX anchors_asset ON asset_anchor(asset_id)",
@@ -115,7 +114,7 @@ def columns(record: type[Any], alias: str = "") -> str:
 
 
 def column_names(table: str) -> list[str]:
-    """The columns of a table in the order in which they were made."""
+    """The columns of a table in the order of their creation."""
     if table == "asset":
         return ["asset_id", "mime", "width", "height", "size"]
     extras = [part.split()[0] for part in _EXTRA_COLUMNS.get(table, "").split(",") if part.strip()]
@@ -137,7 +136,7 @@ def _values(record: Any) -> list[Any]:
 
 
 def attach_read_only(db: sqlite3.Connection, path: Path, name: str) -> None:
-    """Let a connection that takes URIs read another finished file as well."""
+    """Attach a finished database read-only to a connection that accepts URIs."""
     db.execute(f"ATTACH ? AS {name}", (f"{path.resolve().as_uri()}?mode=ro&immutable=1",))
 
 
@@ -148,7 +147,7 @@ class CatalogWriter:
     """One transaction over a catalog; committed unless the block raises."""
 
     def __init__(self, path: Path, beside: Mapping[str, Path] = MappingProxyType({})) -> None:
-        """`beside` are finished files, by the names under which statements read them."""
+        """`beside` are finished databases to attach, by their names in statements."""
         fresh = not path.exists()
         self._path = path
         self._db = sqlite3.connect(path.resolve().as_uri(), uri=True, isolation_level=None)
@@ -156,7 +155,7 @@ class CatalogWriter:
         # a crash discards the whole candidate, so no journal file may stay behind
         self._db.execute("PRAGMA journal_mode=MEMORY")
         self._db.execute("PRAGMA synchronous=OFF")  # the builder syncs the finished file once
-        # what a release drops must not linger in the copy of its parent's file
+        # deleted content must not remain in free pages of the file copied from the parent
         self._db.execute("PRAGMA secure_delete=ON")
         self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         self._fresh = fresh
@@ -206,19 +205,19 @@ class CatalogWriter:
     def replace_documents(
         self, documents: Iterable[Document], dropped: Collection[str] = ()
     ) -> list[str]:
-        """Make these documents stand in the catalog, and those whose version is `dropped` no
-        longer; returns the doc_ids of the rows that changed, came or went.
+        """Insert or replace the rows of these documents and delete those whose version is
+        `dropped`; returns the doc_ids of the rows that were added, changed or deleted.
 
-        A changed title or tag reaches filters without touching a chunk.
+        A changed title or tag thus reaches filters without touching a chunk.
         """
         wanted = {document.doc_id: row_of_document(document) for document in documents}
-        lost = {doc_id for version_id in dropped for doc_id in self._owners(version_id)}
+        removed = {doc_id for version_id in dropped for doc_id in self._owners(version_id)}
         changed: list[str] = []
-        for doc_id in sorted(wanted.keys() | lost):
-            differs = self._held_document(doc_id) != wanted.get(doc_id)
-            if not differs and doc_id not in lost:
+        for doc_id in sorted(wanted.keys() | removed):
+            differs = self._stored_document(doc_id) != wanted.get(doc_id)
+            if not differs and doc_id not in removed:
                 continue
-            self._take_over(doc_id, dropped)
+            self._prepare_change(doc_id, dropped)
             self._db.execute("DELETE FROM documents WHERE doc_id = ?", (doc_id,))
             if doc_id in wanted:
                 self._db.execute(insert_statement("documents"), wanted[doc_id])
@@ -229,16 +228,16 @@ class CatalogWriter:
         rows = self._db.execute("SELECT doc_id FROM versions WHERE version_id = ?", (version_id,))
         return [row[0] for row in rows]
 
-    def _held_document(self, doc_id: str) -> tuple[Any, ...] | None:
+    def _stored_document(self, doc_id: str) -> tuple[Any, ...] | None:
         sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
         row: tuple[Any, ...] | None = self._db.execute(sql, (doc_id,)).fetchone()
         return row
 
-    def _take_over(self, doc_id: str, dropped: Collection[str]) -> None:
-        """Before a document's rows change."""
+    def _prepare_change(self, doc_id: str, dropped: Collection[str]) -> None:
+        """Called before the rows of a document change; a hook for `ChangesWriter`."""
 
     def merge(self) -> None:
-        """Apply what differs from this base, `changes` as `catalog_changes` wrote it."""
+        """Apply the attached database `changes`, written by `catalog_changes`, to this base."""
         gone = self._db.execute("SELECT doc_id, version_id FROM changes.gone").fetchall()
         self._db.executemany(
             "DELETE FROM documents WHERE doc_id = ?", [(doc_id,) for doc_id, _ in gone]
@@ -252,7 +251,7 @@ class CatalogWriter:
         self._db.execute("INSERT OR IGNORE INTO asset SELECT * FROM changes.asset")
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
-        """Remove the rows of these versions, and images that no version shows any more."""
+        """Remove the rows of these versions, and images that no version refers to any more."""
         for table in ("versions", "sections", "chunks", "asset_anchor", "media_texts"):
             self._db.executemany(
                 f"DELETE FROM {table} WHERE version_id = ?", ((item,) for item in version_ids)
@@ -282,7 +281,9 @@ class CatalogWriter:
         self._check_added(version.version_id)
 
     def _check_added(self, version_id: str) -> None:
-        """Raise IntegrityError when a chunk of an added version is held elsewhere."""
+        """Raises IntegrityError when a chunk of an added version already exists; a hook for
+        `ChangesWriter`.
+        """
 
 
 def taken_error(version_id: str, reason: object) -> IntegrityError:
@@ -301,9 +302,7 @@ def rows_of_version(
     links: Sequence[MediaLink],
     texts: Sequence[MediaText] = (),
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """Table to the rows that a version has in it, in the order of `column_names`; `asset` holds
-    those of all its images, each once.
-    """
+    """Table to the rows of a version, in the order of `column_names`; images only once."""
     version_id, doc_id = version.version_id, version.doc_id
     assets = {
         link.asset_id: (link.asset_id, link.mime, link.width, link.height, link.size)
@@ -324,20 +323,20 @@ def rows_of_version(
 
 
 def row_of_document(document: Document) -> tuple[Any, ...]:
-    """The row of a document, in the order of `column_names`; releases go to other machines, and do
-    not say where its file lay.
+    """The row of a document, in the order of `column_names`, without the path of its file, because
+    releases are shared between machines.
     """
     return tuple(_values(dataclasses.replace(document, origin="")))
 
 
 def _entry_values(entry: Entry) -> list[Any]:
-    said = [_to_column(getattr(entry, name)) for name in VIEW_COLUMNS]
+    views = [_to_column(getattr(entry, name)) for name in VIEW_COLUMNS]
     return [
         *_values(entry.chunk),
         entry.content_hash,
         entry.sparse_hash,
         entry.status,
-        *said,
+        *views,
         *entry.indexed,
     ]
 
@@ -358,11 +357,8 @@ def check_schema(db: sqlite3.Connection, path: Path, known: Collection[int] = RE
 
 
 def show_as_current(db: sqlite3.Connection) -> None:
-    """Give this connection tables with every column of today over an older catalog, what it lacks
-    being the default of its record.
-
-    They are temporary views under the tables' names, so that the file stays as it is and every
-    query reads as it is written.
+    """Show an older catalog with all current columns, by temporary views with the names of the
+    tables; missing columns have the defaults of their records. The file is unchanged.
     """
     for table in _RECORDS:
         present, missing = stored_columns(db, table)
@@ -378,7 +374,7 @@ def show_as_current(db: sqlite3.Connection) -> None:
 
 
 def stored_columns(db: sqlite3.Connection, table: str) -> tuple[list[str], list[str]]:
-    """(the columns that an open catalog has of a table, SQL for those of today that it lacks)."""
+    """(the columns of a table in an open catalog, SQL for the current ones that it lacks)."""
     present = [row[1] for row in db.execute(f"PRAGMA main.table_info({table})")]
     defaults = _defaults(_RECORDS[table], table)
     missing = [f'{value} AS "{name}"' for name, value in defaults.items() if name not in present]
@@ -386,7 +382,7 @@ def stored_columns(db: sqlite3.Connection, table: str) -> tuple[list[str], list[
 
 
 def _defaults(record: type[Any], table: str) -> dict[str, str]:
-    """SQL literals by column: the default of a record's field, `''` where it has none."""
+    """Column to the default of its record's field as an SQL literal, `''` without a default."""
     found: dict[str, str] = {}
     fields = [
         *dataclasses.fields(record),

@@ -1,4 +1,4 @@
-"""What the next release changes against its parent, and the copy that is changed."""
+"""The difference of the next release from its parent, and the copy of the parent's files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rag_platform.storage.store import Store, files_below, link_or_copy, read_re
 
 @dataclass(frozen=True, slots=True)
 class VersionRows:
-    """The stage outputs of one version that a release holds."""
+    """The stage outputs of one version, from which its catalog and index rows are made."""
 
     version: Version
     sections: Sequence[Section]
@@ -39,14 +39,16 @@ class VersionRows:
     texts: Sequence[MediaText] = ()
 
     def entries(self, failed: Mapping[str, str]) -> list[Entry]:
-        """Catalog entries in reading order; `failed` holds the content hashes without a vector."""
+        """Catalog entries in reading order; the keys of `failed` are content hashes without a
+        vector.
+        """
         return [
             _entry(chunk, self.views[chunk.chunk_id], self.version.filename, failed)
             for chunk in self.chunks
         ]
 
     def lexical_rows(self) -> Iterator[LexicalRow]:
-        """What the word index holds of the version."""
+        """The rows of the version for the word index."""
         for chunk in self.chunks:
             row = lexical.row_of(chunk, self.views[chunk.chunk_id], self.version.filename)
             if row is not None:
@@ -54,7 +56,7 @@ class VersionRows:
 
 
 class Indexed(NamedTuple):
-    """What the indexes hold of a chunk, by hash; empty where they hold nothing."""
+    """The hashes of a chunk's indexed content; empty where it is not in an index."""
 
     doc_id: str
     sparse: str
@@ -62,18 +64,17 @@ class Indexed(NamedTuple):
 
     @classmethod
     def of(cls, entry: Entry) -> Indexed:
-        """That of an entry of the catalog."""
         in_dense = entry.indexed[1]
         return cls(entry.chunk.doc_id, entry.sparse_hash, entry.content_hash if in_dense else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Live versions that the parent holds as they are, other live ones, and what it must lose."""
+    """The difference between the live versions and the parent."""
 
-    unchanged: list[Version] = field(default_factory=list)
-    changed: list[Version] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
+    unchanged: list[Version] = field(default_factory=list)  # live, the same in the parent
+    changed: list[Version] = field(default_factory=list)  # live, new or different
+    dropped: list[str] = field(default_factory=list)  # version ids to remove from the parent
     old: dict[str, Indexed] = field(default_factory=dict)  # chunks of the dropped versions
 
 
@@ -97,7 +98,7 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
         raise IntegrityError(
             f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]}; {ANEW}"
         )
-    # there where the strategy has images read
+    # exists if the strategy has images read
     texts = store.version_path(version, "media_texts", profiles["media_texts"])
     return VersionRows(
         version,
@@ -112,11 +113,11 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
 def compare(
     live: Sequence[tuple[Document, Version]],
     parent: CatalogReader | None,
-    asked: Collection[str] | None = None,
+    doc_ids: Collection[str] | None = None,
 ) -> Delta:
     """The difference between the live versions and a parent's catalog; without a parent every
-    version is changed. `live` are those of the documents `asked` for: the others stand in the
-    parent as they are.
+    version is changed. With `doc_ids`, only these documents are compared, and `live` only has their
+    versions.
     """
     if parent is None:
         return Delta(changed=[version for _, version in live])
@@ -126,7 +127,7 @@ def compare(
     )
     unchanged = [v for _, v in live if held.get(v.version_id) == v and v.version_id not in retry]
     same = {version.version_id for version in unchanged}
-    before, _ = parent.version_ids(asked)
+    before, _ = parent.version_ids(doc_ids)
     dropped = sorted(before - same)
     old = {
         entry.chunk.chunk_id: Indexed.of(entry)
@@ -137,12 +138,12 @@ def compare(
 
 
 def link_parent(parent: Path, directory: Path, without: str, copied: Collection[str] = ()) -> None:
-    """Take over a release's files but for what it says of itself, those that are `copied`, the
-    changes and stored names of a catalog that becomes one base, and the folder `without`.
+    """Hard-link the files of a release, except its manifests, those that are `copied`, the changes
+    and stored names of a catalog that is merged into one base, and the folder `without`.
 
-    They are linked: whoever changes one gives it bytes of its own first.
+    A file must be replaced by a copy before it is changed.
     """
-    left = {
+    excluded = {
         "manifest.json",
         "versions.json",
         "versions-changes.json",
@@ -151,7 +152,7 @@ def link_parent(parent: Path, directory: Path, without: str, copied: Collection[
         *([NAMES] if CATALOG in copied else []),
     }
     for name in files_below(parent):
-        if name not in left and not (
+        if name not in excluded and not (
             name.startswith(f"{without}/") or name.endswith((".lock", "-journal", "-wal", "-shm"))
         ):
             link_or_copy(parent / name, directory / name)

@@ -1,9 +1,9 @@
-"""The vectors of a release: a matrix that is scanned exactly and, in a release so large that a
-question may ask one, an approximate index beside it.
+"""The vectors of a release: a matrix that is scanned exactly and, in a large release, an
+approximate index.
 
-dense/ann/ is the approximate index over the base, built with it by the strategy's dense provider
-where `needs_ann` says so; the other files are those of `indexes.dense_files`. When fresh and gone
-rows outgrow the base, a new one is written (`indexes.bases`).
+dense/ann/ is the approximate index of the base, built by the strategy's dense provider if
+`needs_ann`; the other files are described in `indexes.dense_files`. When fresh and gone rows
+outgrow the base, a new base is written (`indexes.bases`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from rag_platform.protocols import DenseIndex, DenseReader, Vectors
 from rag_platform.registry import build
 
 ANN_DIRECTORY = "ann"
-SCANNED_ROWS = 50_000  # so many vectors are scanned whatever their length
+SCANNED_ROWS = 50_000  # fewer vectors are always scanned
 SCAN_MS = 7.5e-8  # for each number of each row
-SLOW_SCAN_MS = 40.0  # a scan that misses nothing is preferred up to this
-_SCORE_DIGITS = 6  # equal vectors tie whatever kernel multiplied them
-_MORE = 2  # the approximate index is asked for so many times k, because its order is not exact
-_FILTERS = 16  # restrictions whose rows are remembered
+SLOW_SCAN_MS = 40.0  # an exact scan is preferred up to this time
+_SCORE_DIGITS = 6  # so that equal vectors tie whatever kernel multiplied them
+_OVERFETCH = 2  # times k candidates of the approximate index, because its order is not exact
+_FILTERS = 16  # restrictions whose rows are cached
 
 _log = logging.getLogger(__name__)
 
@@ -43,19 +43,19 @@ _log = logging.getLogger(__name__)
 
 
 def needs_ann(rows: int, dim: int, retrieval: RetrievalConfig) -> bool:
-    """True when a question to so many vectors may ask the approximate index."""
+    """True when so many vectors need an approximate index."""
     if retrieval.exact_scan_rows is not None:
         return rows > retrieval.exact_scan_rows
     return rows >= SCANNED_ROWS and rows * dim * SCAN_MS > SLOW_SCAN_MS
 
 
 def has_ann(directory: Path) -> bool:
-    """True when there is an approximate index beside the vectors in `directory`."""
+    """True when there is an approximate index of the vectors in `directory`."""
     return (directory / ANN_DIRECTORY).is_dir()
 
 
 def open_ann(config: ProviderConfig, directory: Path) -> DenseReader:
-    """A reader of the approximate index beside the vectors in `directory`."""
+    """A reader of the approximate index of the vectors in `directory`."""
     index: DenseIndex = build("dense_index", config.provider, config.options)
     return index.open(directory / ANN_DIRECTORY)
 
@@ -70,8 +70,8 @@ def update(
     vectors: Vectors,
     retrieval: RetrievalConfig,
 ) -> None:
-    """Delete `removed`, then add the rows of `ids`, which come in any order. A new base comes with
-    an approximate index where `retrieval` may ask one; a small change leaves both as they are.
+    """Delete `removed`, then add the rows of `ids`, in any order. A small change is written next to
+    the base; otherwise a new base is, with an approximate index if `needs_ann`.
     """
     first = not dense_files.has_base(directory)
     parts = dense_files.empty(dim) if first else read_parts(directory)
@@ -104,17 +104,17 @@ def _require_fitting(
 
 
 class DenseVectors:
-    """Nearest neighbours in two ways; safe between threads.
+    """Nearest neighbours, exact or approximate; safe between threads.
 
-    The exact one scans the matrix, from 4,000 rows on narrowed by bounds
-    once these are computed, beside the first questions: its hits are those of a scan over
-    everything. Otherwise the approximate index proposes and the matrix scores. The approximate
-    engine is not even imported before it is asked.
+    The exact search scans the matrix; from 4,000 rows on only those that pass the bounds of
+    `indexes.bounds`, which does not change its results, once these are computed in the background.
+    In the approximate search the index proposes candidates and the matrix scores them. The
+    approximate engine is only imported when it is used.
     """
 
     def __init__(self, directory: Path, config: ProviderConfig) -> None:
         self._parts = parts = read_parts(directory)
-        self._base, self._fresh = parts.base, parts.fresh  # rows are counted through both
+        self._base, self._fresh = parts.base, parts.fresh  # row numbers continue in `fresh`
         self._gone = parts.gone_rows()
         self._on_disk = dense_files.read_rounded(directory, parts.base)
         self._directory = directory
@@ -128,16 +128,15 @@ class DenseVectors:
 
     @property
     def dim(self) -> int:
-        """Numbers of a vector."""
         return int(self._base.shape[1])
 
     def count(self) -> int:
-        """Number of vectors held."""
+        """The number of vectors in the release."""
         return self._parts.count()
 
     def ids(self) -> list[str]:
-        """Every chunk id held, ascending."""
-        rows = self._holding()
+        """The chunk ids of all vectors, ascending."""
+        rows = self._live_rows()
         return sorted(self._names(np.arange(self._total) if rows is None else rows))
 
     def search(
@@ -148,14 +147,12 @@ class DenseVectors:
         chunk_ids: Collection[str] | None = None,
         approximate: bool = False,
     ) -> tuple[list[Candidate], str]:
-        """At most k candidates by cosine similarity, equal ones by chunk_id, and the way: `exact`,
-        `ann` or `exact_after_ann_error`.
+        """(at most k candidates by cosine similarity, ties by chunk_id; the access path `exact`,
+        `ann` or `exact_after_ann_error`).
 
-        `approximate` asks the approximate index where the release has one.
-
-        `vector` is a unit vector of the release's embedder. `chunk_ids` restricts what may match,
-        exactly always; unknown ids in it are ignored, and the rows of a frozenset are looked up
-        once.
+        `vector` is a unit vector of the release's embedder. `chunk_ids` restricts an exact search;
+        unknown ids are ignored, and the rows of a frozenset are cached. `approximate` uses the
+        approximate index if the release has one.
         """
         query = np.asarray(vector, dtype=np.float32).reshape(-1)
         if query.shape[0] != self.dim or not np.isfinite(query).all():
@@ -170,7 +167,7 @@ class DenseVectors:
         if not approximate or not self.has_ann:
             return self._scan(query, k), "exact"
         try:
-            proposed = self._propose(query, k * _MORE)
+            proposed = self._propose(query, k * _OVERFETCH)
         except RagError as error:
             _log.warning(
                 "the approximate index failed, scanning all %d vectors instead: %s",
@@ -182,7 +179,7 @@ class DenseVectors:
         return self._scan(query, k, np.union1d(proposed, fresh)), "ann"
 
     def prepare(self) -> None:
-        """Compute what narrows exact scans; otherwise the first scan begins it."""
+        """Compute the bounds for exact scans now instead of at the first scan."""
         with self._lock:
             if self._preparing:
                 return
@@ -190,19 +187,19 @@ class DenseVectors:
         self._prepare()
 
     def keep_embedded(self, chunk_ids: Iterable[str]) -> list[str]:
-        """Those of the chunks that have a vector, in their order."""
-        rows = self._find(asked := list(chunk_ids)).tolist()
-        return [chunk_id for chunk_id, row in zip(asked, rows, strict=True) if row >= 0]
+        """The chunks that have a vector, in the given order."""
+        rows = self._find(ids := list(chunk_ids)).tolist()
+        return [chunk_id for chunk_id, row in zip(ids, rows, strict=True) if row >= 0]
 
     def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
-        """float32 [n, dim], the stored row of each id. Raises ProviderError without one."""
+        """float32 [n, dim], the vector of each chunk. Raises ProviderError for one without."""
         rows = self._find(chunk_ids)
         if (unknown := np.flatnonzero(rows < 0)).size:
             raise ProviderError(f"chunk {chunk_ids[unknown[0]]} has no vector in this release")
         return self._take(rows)
 
     def first_vectors(self, chunk_ids: Collection[str], count: int) -> Vectors:
-        """float32 [n, dim], the stored rows of the first `count` of the chunks that have one."""
+        """float32 [n, dim], the vectors of the first `count` of the chunks that have one."""
         ids = list(chunk_ids)
         rows = self._find(ids[:count])
         if (rows < 0).any():
@@ -215,76 +212,76 @@ class DenseVectors:
         return np.stack(found) if found else np.zeros((0, self.dim), dtype=np.float32)
 
     def close(self) -> None:
-        """Let go of the approximate index's files."""
+        """Close the files of the approximate index."""
         with self._lock:
             reader, self._ann = self._ann, None
         if reader is not None:
             reader.close()
 
     def _propose(self, query: Vectors, wanted: int) -> Rows:
-        """Rows that hold near the query, by the approximate index, which may propose gone ones."""
-        asked = wanted
+        """Rows near the query by the approximate index, without gone ones that it may propose."""
+        k = wanted
         while True:
-            hits = self._open_ann().search(query, asked)
+            hits = self._open_ann().search(query, k)
             found = self._find([hit.chunk_id for hit in hits])
             found = found[found >= 0]
-            if len(found) >= wanted or len(hits) < asked:
+            if len(found) >= wanted or len(hits) < k:
                 return found
-            asked *= 4
+            k *= 4
 
     def _prepare(self) -> None:
-        with faults.Attempt("dense_index.narrow") as attempt:  # questions are answered without it
-            kernel()  # without it, all rows are scanned
-            # those of a release that an older program built are made in memory
+        with faults.Attempt("dense_index.narrow") as attempt:  # scans work without it
+            kernel()  # raises if it is not installed
+            # releases built by an older program have no rounded rows on disk
             self._rounded = self._on_disk or round_rows(self._base)
         if attempt.error is not None:
             _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), attempt.error)
 
     @property
     def _total(self) -> int:
-        """Rows of the base and fresh ones, those that no longer hold included."""
+        """The number of all rows, base, fresh and gone."""
         return len(self._base) + len(self._fresh)
 
-    def _holding(self) -> Rows | None:
-        """The rows that hold, None where all do."""
+    def _live_rows(self) -> Rows | None:
+        """The rows that are not gone, None for all."""
         return np.delete(np.arange(self._total), self._gone) if self._gone.size else None
 
     def _names(self, rows: Rows) -> list[str]:
-        """The chunk ids of rows, which ascend."""
+        """The chunk ids of ascending rows."""
         cut = int(np.searchsorted(rows, len(self._base)))
         based = self._parts.ids.take(rows[:cut])
         return based + self._parts.fresh_ids.take(rows[cut:] - len(self._base))
 
     def _find(self, chunk_ids: Collection[str]) -> Rows:
-        """The row of each id, -1 for one that is not held."""
+        """The row of each id, -1 for an unknown one."""
         rows = self._parts.ids.find(chunk_ids)
         if self._gone.size:
-            rows[dense_files.lie_among(rows, self._gone)] = -1
+            rows[dense_files.is_among(rows, self._gone)] = -1
         if len(self._fresh):
             fresh = self._parts.fresh_ids.find(chunk_ids)
             rows = np.where(fresh >= 0, fresh + len(self._base), rows)
         return rows
 
     def _scan(self, query: Vectors, k: int, rows: Rows | None = None) -> list[Candidate]:
-        """The best of the rows, which ascend; of all that hold where they are None."""
+        """The k best of the ascending rows, by default of all live ones."""
         rows = self._narrow(query, k, rows)
         if rows is None:
-            rows = self._holding()
+            rows = self._live_rows()
         scores = np.round(self._scores(query, rows), _SCORE_DIGITS)
         if len(scores) > k:
             floor = np.partition(scores, len(scores) - k)[len(scores) - k]
-            # ties with the k-th included, so that the cut does not depend on the partition
+            # includes ties with the k-th, so that the cut does not depend on the partition
             best = np.flatnonzero(scores >= floor)
         else:
             best = np.arange(len(scores))
         names = self._names(best if rows is None else rows[best])
-        # a 32-bit number has more digits when it is written out
-        shown = np.round(scores[best].astype(np.float64), _SCORE_DIGITS)
-        found = sorted(zip((-shown).tolist(), names, strict=True))
+        # rounded again as 64-bit numbers, since rounded 32-bit ones print with more digits
+        rounded = np.round(scores[best].astype(np.float64), _SCORE_DIGITS)
+        found = sorted(zip((-rounded).tolist(), names, strict=True))
         return [Candidate(chunk_id, -negative, "dense") for negative, chunk_id in found[:k]]
 
     def _scores(self, query: Vectors, rows: Rows | None) -> Vectors:
-        """The products of the rows with the query."""
+        """The inner products of the rows with the query."""
         base, fresh = None, None
         if rows is not None:
             cut = int(np.searchsorted(rows, len(self._base)))
@@ -294,7 +291,7 @@ class DenseVectors:
         )
 
     def _narrow(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
-        """Rows that may be among the best; all of them where that costs too much to know."""
+        """The rows that may be among the k best; `rows` unchanged where narrowing does not pay."""
         count = self._total if rows is None else len(rows)
         if count < dense_files.NARROWED:
             return rows
@@ -312,7 +309,7 @@ class DenseVectors:
             None if rows is None else rows[:cut],
             self._gone if rows is None else None,
         )
-        if len(kept) > count // 4:  # gathering so many would take longer than reading them all
+        if len(kept) > count // 4:  # gathering so many takes longer than reading all
             return rows
         return np.concatenate([kept, np.arange(base, self._total) if rows is None else rows[cut:]])
 
@@ -321,17 +318,17 @@ class DenseVectors:
             self.prepare()
             return
         with self._lock:
-            begun, self._preparing = self._preparing, True
-        if not begun:
+            is_preparing, self._preparing = self._preparing, True
+        if not is_preparing:
             threading.Thread(target=self._prepare, name="rag-bounds", daemon=True).start()
 
     def _rows_of(self, chunk_ids: Collection[str]) -> Rows:
-        """The ascending rows of the ids that are held."""
+        """The ascending rows of the known ids."""
         key = id(chunk_ids)
-        if remembered := self._restricted.get(key):
-            return remembered[1]
+        if cached := self._restricted.get(key):
+            return cached[1]
         rows = np.sort(self._find(chunk_ids))
-        # each once and none that is not held; np.unique would import masked arrays
+        # drops duplicates and -1; np.unique would import masked arrays
         rows = rows[np.diff(rows, prepend=-1) > 0]
         if isinstance(chunk_ids, frozenset):
             self._restricted.put(key, (chunk_ids, rows))
@@ -347,8 +344,8 @@ class DenseVectors:
 def measure_recall(
     config: ProviderConfig, directory: Path, *, sample: int = 50, k: int = 10
 ) -> float:
-    """The share of the k best of a scan that the approximate index finds too, over stored vectors
-    but without themselves; a hit that ties with the k-th best counts.
+    """The recall@k of the approximate index against exact scans, 0 to 1, for a sample of stored
+    vectors without themselves as queries; ties with the k-th best count as found.
     """
     found = wanted = 0
     with closing(DenseVectors(directory, config)) as reader:

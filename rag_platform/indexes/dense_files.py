@@ -1,19 +1,18 @@
-"""The vectors of a release as they lie on disk.
+"""The files of a release's vectors.
 
 dense/vectors.npy   the base: float32 [n, dim], unit rows in ascending order of chunk id
-dense/ids.npy       the chunk ids of its rows, bytes of one width; releases built before have
-                    ids.txt
+dense/ids.npy       the chunk ids of its rows, bytes of one width; ids.txt in older releases
 dense/rounded.npy   its rows in 8 bits, int8 [n, dim], and
-dense/scales.npy    float32 [3, n]: their steps, lengths of what is left out, and lengths
-                    (`indexes.bounds`); absent of a base so small that scans are not narrowed
-dense/gone.txt      ids of the base that no longer hold; absent while the release is one base, as
-                    every full build is
-dense/fresh.npy     rows that came since the base was written, in ascending order of chunk id;
-                    absent likewise
+dense/scales.npy    float32 [3, n]: their steps, lengths of rounding errors, and lengths
+                    (`indexes.bounds`); absent for a base so small that scans are not narrowed
+dense/gone.txt      ids in the base that are no longer part of the release; absent while the release
+                    has no changes, as after every full build
+dense/fresh.npy     rows added since the base was written, in ascending order of chunk id; absent
+                    likewise
 dense/fresh.txt     the chunk ids of its rows
 
-Readers map the base, its ids and its rounded rows into memory, so processes share them. A small
-change writes the last three files and leaves the base as it is, so that releases share it on disk.
+Readers map the base, its ids and its rounded rows into memory, so that processes share them. A
+small change only writes the last three files, so that releases share the base on disk.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _ROWS_AT_ONCE = 16_384
 
 
 class Ids:
-    """Ascending chunk ids as bytes of one width, found by halving."""
+    """Ascending chunk ids as bytes of one width, found by binary search."""
 
     def __init__(self, names: NDArray[np.bytes_]) -> None:
         self.names = names
 
     @classmethod
     def of(cls, ids: Iterable[str]) -> Ids:
-        """Those of ascending strings."""
+        """From ascending strings."""
         return cls(_encode(ids))
 
     def __len__(self) -> int:
@@ -70,19 +69,19 @@ class Ids:
         return [name.decode() for name in self.names[rows].tolist()]
 
     def find(self, chunk_ids: Collection[str]) -> Rows:
-        """The row of each id, -1 for one that is not held."""
-        asked = _encode(chunk_ids)
-        if not len(self) or not len(asked):
-            return np.full(len(asked), -1, dtype=np.int64)
-        # of the same width: another one would have all names copied
-        cut = asked.astype(self.names.dtype)
-        rows = np.searchsorted(self.names, cut).astype(np.int64)
-        held = self.names[np.minimum(rows, len(self) - 1)] == asked
-        return np.where(held, rows, -1)
+        """The row of each id, -1 for an unknown one."""
+        wanted = _encode(chunk_ids)
+        if not len(self) or not len(wanted):
+            return np.full(len(wanted), -1, dtype=np.int64)
+        # with another width numpy would copy all names
+        same_width = wanted.astype(self.names.dtype)
+        rows = np.searchsorted(self.names, same_width).astype(np.int64)
+        is_known = self.names[np.minimum(rows, len(self) - 1)] == wanted
+        return np.where(is_known, rows, -1)
 
 
-def lie_among(values: Rows, ascending: Rows) -> NDArray[np.bool_]:
-    """Whether each value is one of the others, which ascend; `np.isin` takes ten times as long."""
+def is_among(values: Rows, ascending: Rows) -> NDArray[np.bool_]:
+    """Whether each value is one of the ascending ones; ten times as fast as `np.isin`."""
     places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     found: NDArray[np.bool_] = ascending[places] == values
     return found
@@ -94,35 +93,35 @@ def _encode(ids: Iterable[str]) -> NDArray[np.bytes_]:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The rows of a release as they lie on disk."""
+    """The rows of a release as stored on disk."""
 
     ids: Ids
     base: Vectors  # memory-mapped
-    gone: frozenset[str]  # ids of the base that no longer hold
+    gone: frozenset[str]  # ids in the base that are no longer part of the release
     fresh_ids: Ids
     fresh: Vectors
 
     def count(self) -> int:
-        """Number of rows that hold."""
+        """The number of live rows."""
         return len(self.ids) - len(self.gone) + len(self.fresh_ids)
 
     def gone_rows(self) -> Rows:
-        """Rows of the base that no longer hold, ascending."""
+        """The ascending row numbers of the gone ids."""
         return np.sort(self.ids.find(self.gone))
 
     def find_held(self, chunk_ids: Collection[str]) -> set[str]:
-        """Those of the ids whose row holds."""
-        asked = list(chunk_ids)
-        based, fresh = self.ids.find(asked), self.fresh_ids.find(asked)
+        """The given ids that have a live row."""
+        ids = list(chunk_ids)
+        base_rows, fresh_rows = self.ids.find(ids), self.fresh_ids.find(ids)
         return {
             chunk_id
-            for chunk_id, row, later in zip(asked, based, fresh, strict=True)
-            if later >= 0 or (row >= 0 and chunk_id not in self.gone)
+            for chunk_id, row, fresh in zip(ids, base_rows, fresh_rows, strict=True)
+            if fresh >= 0 or (row >= 0 and chunk_id not in self.gone)
         }
 
 
 def empty(dim: int) -> Parts:
-    """Those of a release that holds no vectors yet."""
+    """The parts of a release without vectors."""
     nothing = np.zeros((0, dim), dtype=np.float32)
     return Parts(Ids.of(()), nothing, frozenset(), Ids.of(()), nothing)
 
@@ -133,7 +132,7 @@ def has_base(directory: Path) -> bool:
 
 
 def read_parts(directory: Path) -> Parts:
-    """The rows as they lie on disk. Raises IntegrityError when ids and rows do not fit."""
+    """The rows as stored on disk. Raises IntegrityError when ids and rows do not match."""
     names = directory / _IDS
     ids = Ids(_load(names)) if names.is_file() else _read_text(directory / _OLD_IDS)
     base = _require_rows(ids, _load(directory / BASE))
@@ -151,7 +150,7 @@ def read_parts(directory: Path) -> Parts:
 
 
 def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
-    """Ids in ascending order and their float32 rows [n, dim]; a single base is memory-mapped."""
+    """(ascending ids, their float32 rows [n, dim]); memory-mapped for a base without changes."""
     parts = read_parts(directory)
     if not parts.gone and not len(parts.fresh_ids):
         return list(parts.ids), parts.base
@@ -161,7 +160,7 @@ def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
 
 
 def read_batches(directory: Path) -> Iterator[tuple[list[str], Vectors]]:
-    """The ids and rows of `read_matrix`, some thousand at a time."""
+    """The ids and rows of `read_matrix` in batches of some thousand."""
     return _split_rows(read_parts(directory))
 
 
@@ -172,14 +171,16 @@ def _split_rows(parts: Parts) -> Iterator[tuple[list[str], Vectors]]:
 
 
 def stored_ids(directory: Path, chunk_ids: Collection[str]) -> set[str]:
-    """Those of the chunk ids of which some file holds a vector, whether it still counts or not."""
-    parts, asked = read_parts(directory), list(chunk_ids)
-    rows = np.maximum(parts.ids.find(asked), parts.fresh_ids.find(asked))
-    return {chunk_id for chunk_id, row in zip(asked, rows, strict=True) if row >= 0}
+    """The given chunks whose vector is still stored in some file, live or gone."""
+    parts, ids = read_parts(directory), list(chunk_ids)
+    rows = np.maximum(parts.ids.find(ids), parts.fresh_ids.find(ids))
+    return {chunk_id for chunk_id, row in zip(ids, rows, strict=True) if row >= 0}
 
 
 def read_rounded(directory: Path, base: Vectors) -> Rounded | None:
-    """The rounded rows of the base, None where there are none on disk. Raises IntegrityError."""
+    """The rounded rows of the base, None without any on disk. Raises IntegrityError when they do
+    not match the base.
+    """
     if not (directory / ROUNDED).is_file():
         return None
     rows, scales = _load(directory / ROUNDED), _load(directory / _SCALES)
@@ -212,16 +213,16 @@ def _require_rows(ids: Ids, matrix: Vectors) -> Vectors:
 
 
 class Spool:
-    """Rows that come one after the other, on disk until they are written in their order."""
+    """Collects rows in a temporary file."""
 
     def __init__(self, path: Path, dim: int) -> None:
         self._file = open(path, "w+b")  # noqa: SIM115
-        path.unlink()  # nobody else finds it, and it goes with this object
+        path.unlink()  # the open file is deleted with this object
         self._dim = dim
         self.ids: list[str] = []
 
     def add(self, ids: Sequence[str], rows: Sequence[Vectors]) -> None:
-        """Keep the rows of some ids."""
+        """Append rows with their ids."""
         if ids:
             self.ids += ids
             self._file.write(np.stack(rows).astype("<f4", copy=False).data)
@@ -234,31 +235,31 @@ class Spool:
         return np.memmap(self._file, dtype="<f4", mode="r", shape=(len(self.ids), self._dim))
 
     def close(self) -> None:
-        """Forget the rows."""
+        """Close and so delete the file."""
         self._file.close()
 
 
 def write_change(
     directory: Path, parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
 ) -> None:
-    """Write what differs from the base, which stays."""
-    left_out = parts.gone | {
+    """Write the changes since the base, which is not changed."""
+    gone = parts.gone | {
         name for name, row in zip(removed, parts.ids.find(removed), strict=True) if row >= 0
     }
     fresh = [_without(parts.fresh_ids, removed), _all(ids)]
     names, of, rows = _merge(fresh)
     _write_rows(directory / _FRESH, [parts.fresh, vectors], of, rows)
     write_text(directory / _FRESH_IDS, "".join(f"{chunk_id}\n" for chunk_id in names))
-    write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(left_out)))
-    if not (directory / ROUNDED).is_file():
-        _write_rounded(directory, parts.base)  # of a base that an older program wrote
+    write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(gone)))
+    if not (directory / ROUNDED).is_file():  # an older program wrote the base
+        _write_rounded(directory, parts.base)
 
 
 def write_base(
     directory: Path, parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
 ) -> int:
-    """Make one base of all rows without the removed ones and of new rows, which come in any order;
-    its bytes do not depend on the history. Returns the number of its rows.
+    """Write a new base of all rows without the removed ones and of new rows, in any order; its
+    bytes do not depend on the history. Returns the number of its rows.
     """
     names, of, rows = _merge(
         [
@@ -276,8 +277,8 @@ def write_base(
     return len(names)
 
 
-_Source = tuple[Ids, Rows]  # ids, and the rows of them that are taken
-_Places = NDArray[np.int8]  # of each row of the whole: which source has it
+_Source = tuple[Ids, Rows]  # ids, and which rows of them are used
+_SourceNumbers = NDArray[np.int8]  # for each merged row the number of its source
 
 
 def _all(ids: Sequence[str]) -> _Source:
@@ -289,12 +290,12 @@ def _without(ids: Ids, removed: Collection[str]) -> _Source:
     return ids, np.delete(np.arange(len(ids)), found[found >= 0])
 
 
-def _merge(sources: Sequence[_Source]) -> tuple[Ids, _Places, Rows]:
-    """The ids of all sources ascending, and of each its source and its row there. Raises
-    IntegrityError for one that comes twice.
+def _merge(sources: Sequence[_Source]) -> tuple[Ids, _SourceNumbers, Rows]:
+    """(ascending ids of all sources, the source of each, its row there). Raises IntegrityError for
+    a duplicate.
     """
     names = np.concatenate([ids.names[rows] for ids, rows in sources])
-    # as wide as what is held, whatever was held before
+    # the width depends on the present ids only, not on the history
     width = int(np.char.str_len(names).max(initial=1))
     order = np.argsort(names, kind="stable")
     names = names[order].astype(f"S{width}")
@@ -304,18 +305,18 @@ def _merge(sources: Sequence[_Source]) -> tuple[Ids, _Places, Rows]:
     return Ids(names), of[order], np.concatenate([rows for _, rows in sources])[order]
 
 
-def _gather(matrices: Sequence[Vectors], of: _Places, rows: Rows) -> Iterator[Vectors]:
-    """The rows of the whole, some thousand at a time."""
+def _gather(matrices: Sequence[Vectors], of: _SourceNumbers, rows: Rows) -> Iterator[Vectors]:
+    """The merged rows in blocks of some thousand."""
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         block = np.empty((len(rows[part]), matrices[0].shape[1]), dtype="<f4")
         for number, matrix in enumerate(matrices):
-            if (mine := of[part] == number).any():
-                block[mine] = matrix[rows[part][mine]]
+            if (own := of[part] == number).any():
+                block[own] = matrix[rows[part][own]]
         yield block
 
 
-def _write_rows(path: Path, matrices: Sequence[Vectors], of: _Places, rows: Rows) -> None:
+def _write_rows(path: Path, matrices: Sequence[Vectors], of: _SourceNumbers, rows: Rows) -> None:
     with atomic_path(path) as temporary, open(temporary, "wb") as target:
         _write_header(target, "<f4", (len(rows), matrices[0].shape[1]))
         for block in _gather(matrices, of, rows):
@@ -328,7 +329,7 @@ def _write_header(target: BinaryIO, kind: str, shape: tuple[int, ...]) -> None:
 
 
 def _write_rounded(directory: Path, base: Vectors) -> None:
-    """Write the rows of the base in 8 bits, unless they are so few that nobody asks for them."""
+    """Write the rows of the base in 8 bits, unless they are too few for narrowed scans."""
     if len(base) < NARROWED:
         return
     scales = np.empty((3, len(base)), dtype=np.float32)

@@ -1,11 +1,11 @@
-"""Which documents of a release hold a word in their file name or title.
+"""An index of the words in the file names and titles of a release's documents.
 
-    names.sqlite    those of the base, catalog.sqlite: written with it and shared like it, absent
-                    beside a small one. A process that reads the names of 200,000 documents takes
-                    2.5 s and 40 MB for it, after every publication
+    names.sqlite    the names of the base, catalog.sqlite; written and shared with it, absent for a
+                    small base. Without it a process would take 2.5 s and 40 MB to read the names of
+                    200,000 documents after every publication
 
-A document has a number: its place among those of the base by doc_id, and behind them what came
-since the base was written, which is read from the catalog as long as it is little.
+Documents are numbered in the order of their doc_ids: first those of the base, then those added or
+changed since, whose names are read from the catalog.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from posixpath import splitext
 import numpy as np
 
 from rag_platform.errors import IntegrityError
-from rag_platform.indexes.dense_files import lie_among
+from rag_platform.indexes.dense_files import is_among
 from rag_platform.storage.sqlite_files import LastingFile, Rows
 from rag_platform.storage.store import atomic_path
 from rag_platform.text.names import chinese_words, name_words
 from rag_platform.text.scripts import has_han
 
-NAMES = "names.sqlite"  # beside the catalog
-STORED = 2_000  # documents of a base; fewer are read in 20 ms
-# characters; a longer title is the first line of a text, which is cut at 200, and no name
+NAMES = "names.sqlite"  # next to the catalog
+STORED = 2_000  # minimum documents of a base; the names of fewer are read in 20 ms
+# characters; a longer title is not a name, but the first line of a text, cut at 200
 _MAX_TITLE = 180
-_VERSION = 2  # changes with the words of `text.names` and with the tables; another one is not read
+_VERSION = 2  # of the words of `text.names` and of the tables; files of other versions are ignored
 _IN_CLAUSE = 500
 _TABLES = """
 CREATE TABLE words (word TEXT PRIMARY KEY, plain BLOB NOT NULL, joined BLOB NOT NULL) WITHOUT ROWID;
@@ -42,19 +42,19 @@ _NAMES_OF_BASE = (
 )
 
 Name = tuple[str, str, str, int]  # doc_id, filename, title, number of chunks
-# numbers of the documents with a word, and of those in whose names it stands as two, ascending
+# ascending numbers of the documents with a word, and of those with it as two separate words
 Holders = tuple[Sequence[int], Sequence[int]]
 
 
 class ReadNames:
-    """Names that were read into memory: some 200 bytes and 10 µs for each."""
+    """Names in memory: some 200 bytes and 10 µs for each."""
 
     def __init__(self, names: Iterable[Name], first: int = 0) -> None:
         """`first` is the number of the first document."""
         self._first = first
         self.doc_ids: list[str] = []
         self.sizes = array("I")
-        # names that wait for the first question in Chinese, and its dictionary
+        # names to be segmented when the first Chinese question loads the dictionary
         self._chinese: list[tuple[int, str]] = []
         self.plain, self.joined = _Numbers(), _Numbers()
         for number, (doc_id, filename, title, chunks) in enumerate(names, first):
@@ -71,7 +71,7 @@ class ReadNames:
                 self._chinese.append((number, both))
 
     def read_chinese(self) -> None:
-        """Read the Chinese words as well."""
+        """Add the Chinese words of the names."""
         if not self._chinese:
             return
         found = _Numbers()
@@ -80,21 +80,21 @@ class ReadNames:
         self.plain, self._chinese = _Numbers(self.plain | found), []
 
     def holders(self, words: Iterable[str]) -> dict[str, Holders]:
-        """The documents of each word that some name holds."""
+        """The documents of each word that is in some name."""
         found = {word: (self.plain.get(word, ()), self.joined.get(word, ())) for word in words}
         return {word: holders for word, holders in found.items() if any(holders)}
 
     def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
-        """(doc_id, number of chunks) of each."""
+        """Number to (doc_id, number of chunks)."""
         places = ((number, number - self._first) for number in numbers)
         return {number: (self.doc_ids[place], self.sizes[place]) for number, place in places}
 
 
 class _Numbers(dict[str, "array[int]"]):
-    """Word to the ascending numbers of documents; some bytes for each."""
+    """Word to the ascending numbers of documents."""
 
     def add(self, number: int, words: Iterable[str]) -> None:
-        """Note the words of a document."""
+        """Add the words of a document."""
         for word in words:
             if (numbers := self.get(word)) is None:
                 self[word] = numbers = array("I")
@@ -102,7 +102,7 @@ class _Numbers(dict[str, "array[int]"]):
 
 
 def write_names(catalog: Path) -> None:
-    """Write the names of a finished base beside it, unless they are stored already or are few."""
+    """Write the names of a finished base next to it, unless they are few or already stored."""
     path = catalog.with_name(NAMES)
     if path.is_file():
         return
@@ -135,9 +135,7 @@ def _to_blob(numbers: Sequence[int]) -> bytes:
 
 
 class StoredNames:
-    """The stored names of a base, without those of documents that are gone; safe between
-    threads.
-    """
+    """The stored names of a base, without those of gone documents; safe between threads."""
 
     def __init__(self, file: LastingFile, gone: Collection[str]) -> None:
         self._file = file
@@ -149,9 +147,7 @@ class StoredNames:
 
     @classmethod
     def open(cls, catalog: Path, gone: Collection[str]) -> StoredNames | None:
-        """The names stored beside a catalog; None when there are none, or another program wrote
-        them.
-        """
+        """The names stored next to a catalog; None when there are none, or of another version."""
         path = catalog.with_name(NAMES)
         if not path.is_file():
             return None
@@ -175,28 +171,30 @@ class StoredNames:
         self._file.close()
 
     def holders(self, words: Iterable[str]) -> dict[str, Holders]:
-        """The documents of each word that some name holds."""
-        found = self._select_in("SELECT word, plain, joined FROM words WHERE word IN (?)", words)
-        held = {
-            word: (self._list_left(plain), self._list_left(joined)) for word, plain, joined in found
+        """The documents of each word that is in some name."""
+        rows = self._select_in("SELECT word, plain, joined FROM words WHERE word IN (?)", words)
+        found = {
+            word: (self._read_numbers(plain), self._read_numbers(joined))
+            for word, plain, joined in rows
         }
-        return {word: holders for word, holders in held.items() if any(holders)}
+        return {word: holders for word, holders in found.items() if any(holders)}
 
-    def _list_left(self, blob: bytes) -> array[int]:
+    def _read_numbers(self, blob: bytes) -> array[int]:
+        """The numbers in a blob, without gone documents."""
         numbers = np.frombuffer(blob, dtype="<u4")
         if self._gone.size and numbers.size:
-            numbers = numbers[~lie_among(numbers, self._gone)]
+            numbers = numbers[~is_among(numbers, self._gone)]
         return array("I", numbers.astype(np.uintc).tobytes())
 
     def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
-        """(doc_id, number of chunks) of each."""
+        """Number to (doc_id, number of chunks)."""
         sql = "SELECT number, doc_id, chunks FROM documents WHERE number IN (?)"
         return {number: (doc_id, size) for number, doc_id, size in self._select_in(sql, numbers)}
 
     def _select(self, sql: str, values: Sequence[str | int] = ()) -> Rows:
         try:
             return self._file.execute(sql, values)
-        except sqlite3.ProgrammingError:  # it was closed
+        except sqlite3.ProgrammingError:  # the file is closed
             raise
         except sqlite3.DatabaseError as error:
             raise _damaged_error(error) from error
@@ -218,21 +216,20 @@ def _damaged_error(error: sqlite3.DatabaseError) -> IntegrityError:
 
 
 class Names:
-    """The names of every document of a release, stored ones and those that came since."""
+    """The names of every document of a release: the stored ones, and `read` with the others."""
 
     def __init__(self, stored: StoredNames | None, read: Iterable[Name]) -> None:
-        """`read` are those that are not stored."""
         self._stored = stored
         self._read = ReadNames(read, first=self._stored.rows if self._stored else 0)
         self.count = len(self._read.doc_ids) + (stored.count if stored else 0)
         self.chunks = sum(self._read.sizes) + (stored.chunks if stored else 0)
 
     def read_chinese(self) -> None:
-        """Know Chinese words from now on."""
+        """Add the Chinese words of names that are not stored."""
         self._read.read_chinese()
 
     def holders(self, words: Collection[str]) -> Mapping[str, Holders]:
-        """The documents of each word that some name holds."""
+        """The documents of each word that is in some name."""
         read = self._read.holders(words)
         if self._stored is None:
             return read
@@ -243,10 +240,10 @@ class Names:
         return found
 
     def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
-        """(doc_id, number of chunks) of each."""
+        """Number to (doc_id, number of chunks)."""
         if self._stored is None:
             return self._read.documents(numbers)
-        asked, rows = list(numbers), self._stored.rows
+        wanted, rows = list(numbers), self._stored.rows
         return self._stored.documents(
-            number for number in asked if number < rows
-        ) | self._read.documents(number for number in asked if number >= rows)
+            number for number in wanted if number < rows
+        ) | self._read.documents(number for number in wanted if number >= rows)

@@ -1,8 +1,8 @@
 """Embeds each text at most once: a content-addressed cache in front of a pool of child processes,
-so that a crash costs one batch and all processors work.
+so that a crash costs one batch and all processors are used.
 
-A vector is found by what was embedded, by which embedder and under which normalisation. Equal text
-in another document, version, namespace or release therefore costs nothing.
+Vectors are cached by content hash, embedder and text normalisation, so equal text in another
+document, version, namespace or release is not embedded again.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from rag_platform.text.tokens import estimate_tokens
 
 ATTEMPTS = 4
 BACK_OFF_SECONDS = 0.5
-_START_SECONDS = 0.4  # a fresh interpreter with numpy
-# of embedding, from which on an embedder may first look for its best way: e5_onnx looks for 2 s and
-# saves two fifths of the rest where it finds one, so that on two cores it pays from 12 s on
+_START_SECONDS = 0.4  # of a fresh interpreter with numpy
+# duration of a run from which an embedder may first tune itself: e5_onnx takes 2 s and may save two
+# fifths of the rest, which pays from 12 s on two cores
 _LONG_SECONDS = 20.0
-_BATCH_SECONDS = 2.0  # a crash loses, and a progress line waits for, about this much
+_BATCH_SECONDS = 2.0  # of one batch, which a crash loses and a progress line waits for
 
 OnProgress = Callable[[int, int], None]  # texts done, texts to compute
 Call = Callable[[Sequence[str]], Vectors]
@@ -60,16 +60,16 @@ Call = Callable[[Sequence[str]], Vectors]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingReport:
-    """What one run of `embed_texts` did, counted as it happened."""
+    """The figures of one run of `embed_texts`."""
 
     hits: int = 0
     misses: int = 0
     calls: int = 0
     retries: int = 0
-    rate_limited: int = 0  # calls that the endpoint refused for being too many
-    failed: Mapping[str, str] = field(default_factory=dict)  # content_hash: reason
-    passing: frozenset[str] = frozenset()  # content_hashes of those that may succeed later
-    # error code: texts that failed with it
+    rate_limited: int = 0  # calls rejected by a rate limit
+    failed: Mapping[str, str] = field(default_factory=dict)  # content_hash to reason
+    passing: frozenset[str] = frozenset()  # content_hashes of failed texts that may succeed later
+    # error code to the number of texts that failed with it
     error_types: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     processes: int = 0
@@ -80,7 +80,7 @@ class EmbeddingReport:
     estimated_cost: float | None = None  # None without a price
 
     def figures(self) -> Json:
-        """The figures by the names that spans and metadata use."""
+        """The figures by their names in spans and metadata."""
         return {
             "cache_hit": self.hits,
             "cache_miss": self.misses,
@@ -103,7 +103,7 @@ class EmbeddingReport:
 
 @dataclass
 class _Run:
-    """Shared by the threads of one run."""
+    """The state that the threads of one run share."""
 
     info: EmbedderInfo
     cache: EmbeddingCache
@@ -116,18 +116,18 @@ class _Run:
     retries: int = 0
     rate_limited: int = 0
     error_types: Counter[str] = field(default_factory=Counter)
-    down: int = 0  # batches in a row that no retry could save
+    down: int = 0  # consecutive batches that failed despite retries
     failed: dict[str, str] = field(default_factory=dict)
     passing: set[str] = field(default_factory=set)
     latencies: list[float] = field(default_factory=list)
-    # bytes and seconds of calls to a loaded embedder
+    # (bytes, seconds) of calls to a loaded embedder
     measured: list[tuple[int, float]] = field(default_factory=list)
     error: BaseException | None = None
     stopped: bool = False
 
 
 class _Stopped(Exception):
-    """The run was given up; unwinds a thread without recording failures."""
+    """The run was stopped; unwinds a thread without recording failures."""
 
 
 def embed_texts(
@@ -141,15 +141,15 @@ def embed_texts(
     expected: int = 0,
     on_progress: OnProgress | None = None,
 ) -> EmbeddingReport:
-    """The report of a run after which every text (content_hash: canonical text) has its vector in
-    the cache or its reason in `failed`.
+    """Embed texts (content_hash to canonical text); afterwards each has its vector in the cache or
+    its reason in `failed` of the report.
 
-    Misses are computed in batches, in `processes` child processes (0: one per core) where that is
-    faster than their start costs, and are committed batch by batch. A `pool` keeps its processes
-    for the next run, and runs that overlap share them; `expected` is how many bytes later runs will
-    bring, so that a small first run may start them. A failing batch is halved until the bad text
-    stands alone; timeouts and rate limits are retried with back-off. Raises ProviderError when the
-    embedder stays away, ConfigError when it cannot be built.
+    Misses are computed in batches and committed batch by batch, in `processes` child processes (0:
+    one per core) if that saves more time than starting them takes. A `pool` keeps its processes for
+    later runs, and concurrent runs share them; `expected` is the number of bytes of later runs, so
+    that a small first run may already start them. A failing batch is halved until the bad text is
+    isolated; timeouts and rate limits are retried with back-off. Raises ProviderError when the
+    embedder stays unreachable, ConfigError when it cannot be built.
     """
     started = time.perf_counter()
     folder = cache.path.parent
@@ -166,7 +166,7 @@ def embed_texts(
     check_weights(embedder, folder / "weights.json")
     size = _count_bytes(text for _, text in missing)
     rate = _rate(embedding, cache, info)
-    # What runs already costs nothing to start, however few texts there are.
+    # processes of the pool that already run are used, however few texts there are
     workers = max(
         min(pool.size, len(missing)) if pool else 0,
         _workers((size + expected) / rate, embedding, processes, len(missing)),
@@ -194,7 +194,7 @@ def embed_texts(
             _embed_batch(
                 batch, run, lambda texts: guard(embedding.provider, lambda: embedder.embed(texts))
             )
-            # the first call may have loaded the model, which of few texts is nearly all the time
+            # not measured for the first call, which may have loaded the model
             if number:
                 size_of_batch = _count_bytes(text for _, text in batch)
                 run.measured.append((size_of_batch, time.perf_counter() - began))
@@ -236,11 +236,9 @@ def estimate(
     texts: Mapping[str, str] | None = None,
     text_norm_profile: str = "",
 ) -> float:
-    """Seconds that embedding `size` UTF-8 bytes of text will take, from the last measured rate,
-    else from the provider's declared one.
-
-    Those of `texts` (content_hash: canonical text) that lack a vector come on top; of a joined
-    embedder, every part counts its own.
+    """The estimated seconds for embedding `size` UTF-8 bytes of text and those of `texts`
+    (content_hash to canonical text) that lack a vector; for a joined embedder, the sum over its
+    parts. By the last measured rate, else the provider's declared one.
     """
     found = 0.0
     infos = embedding_cache.parts_of(
@@ -260,8 +258,8 @@ def estimate(
 
 
 def dense_texts(views: Iterable[View], cleaning: CleaningConfig) -> dict[str, str]:
-    """content_hash to the canonical text it is the hash of, where a view has one: the cache of
-    embeddings is keyed by exactly what is embedded.
+    """content_hash to canonical text, for the views with a dense text; the embedding cache is keyed
+    by these hashes.
     """
     with_text = (view for view in views if view.dense_text.strip())
     return {view.content_hash: canonical(view.dense_text, cleaning) for view in with_text}
@@ -273,18 +271,17 @@ def _count_bytes(texts: Iterable[str]) -> int:
 
 
 def check_weights(embedder: Embedder, marker: Path) -> None:
-    """Raise IntegrityError unless the embedder's weight files have their known sha256; each file is
-    hashed once per machine.
+    """Raises IntegrityError unless the embedder's weight files have their known sha256.
 
-    `marker` remembers what was checked by path, size and time of change, so that later calls cost a
-    stat.
+    The file `marker` lists the checked files by path, size and modification time, so that each is
+    hashed once per machine.
     """
     listed: Callable[[], list[tuple[Path, str]]] | None = getattr(embedder, "weights", None)
     if listed is None:
         return
     checked: dict[str, str] = {}
     if marker.is_file():
-        with suppress(IntegrityError, ValueError):  # a torn marker only means hashing again
+        with suppress(IntegrityError, ValueError):  # a damaged marker only means hashing again
             checked = dict(read_json(marker))
     fresh = dict(checked)
     for path, expected in listed():
@@ -308,7 +305,7 @@ def check_weights(embedder: Embedder, marker: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PartCall:
-    """What every part of a joined embedder is run with."""
+    """The arguments that the runs of all parts of a joined embedder share."""
 
     cache: EmbeddingCache
     profile: str
@@ -324,11 +321,10 @@ def _embed_by_part(
     call: _PartCall,
     on_progress: OnProgress | None,
 ) -> EmbeddingReport:
-    """The report over the parts of a joined embedder, one after the other; only what a part lacks
-    is computed.
+    """Run the parts of a joined embedder one after the other, each for the texts that it lacks.
 
-    A hit is a text that every part knew. A text that fails with one part is not given to the next.
-    The figures of batches are those of the slowest part.
+    In the report, a hit is a text with a vector of every part, and the figures of batches are those
+    of the slowest part. A text that fails with one part is not passed to the next.
     """
     started = time.perf_counter()
     lacking = [
@@ -381,8 +377,8 @@ def _embed_by_part(
 def _report_part(
     on_progress: OnProgress, before: int, total: int, texts: int, done: int, _: int
 ) -> None:
-    """Report each text once, however many parts embed it: a part's progress counts as its share of
-    the work on `texts`.
+    """Report the progress of one part as its share of the work on `texts`, so that each text counts
+    once.
     """
     on_progress((before + done) * texts // total, texts)
 
@@ -404,8 +400,8 @@ def _start_seconds(embedding: EmbeddingConfig) -> float:
 
 
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:
-    """Number of child processes; 0 when starting them costs more than they save. On a GPU one: each
-    would load the model into the same memory, and a child can be started again when it fails.
+    """The number of child processes; 0 when starting them takes longer than they save. One on a
+    GPU, since each would load the model into the same memory; a child can be restarted on failure.
     """
     if embedding.options.get("device", "cpu") != "cpu":
         return 1
@@ -425,8 +421,8 @@ def _batches(
 ) -> list[list[tuple[str, str]]]:
     """Batches of texts of similar length, longest first, so that the last ones to finish are short.
 
-    `whole` ones hold as many texts as they may, but for the share of each worker: where every batch
-    is a request, requests cost, and limits are of requests.
+    `whole` makes them as large as possible, up to an equal share for each worker: for a remote
+    embedder every batch is a request, which costs and counts towards rate limits.
     """
     by_length = sorted(items, key=lambda item: (-len(item[1]), item[0]))
     seconds_each = size / len(items) / rate
@@ -493,11 +489,11 @@ def _time_calls(worker: EmbeddingWorker, run: _Run, pool: EmbeddingPool, rate: f
 
 
 def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
-    """Embed a batch into the cache; what cannot be embedded is recorded with its reason."""
+    """Embed a batch into the cache; texts that cannot be embedded are recorded with the reason."""
     try:
         vectors = _with_retries([text for _, text in batch], run, call)
     except (ConfigError, StorageError):
-        raise  # the embedder cannot be used at all: no fault of a text
+        raise  # not the fault of a text
     except RagError as error:
         if isinstance(error, ProviderError) and error.retryable:
             with run.lock:
@@ -519,7 +515,7 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
     good: dict[str, Vectors] = {}
     bad: dict[str, str] = {}
     for (key, _), vector, norm in zip(batch, vectors, norms, strict=True):
-        if abs(float(norm) - 1.0) <= 1e-3:  # false for NaN, too
+        if abs(float(norm) - 1.0) <= 1e-3:  # False for NaN
             good[key] = vector
         else:
             bad[key] = f"the embedder returned a vector of length {float(norm):.3g}, expected 1"
@@ -553,7 +549,7 @@ def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
                 raise
             with run.lock:
                 run.retries += 1
-            # an endpoint that says how long it wants to rest is believed, within reason
+            # `pause` respects the endpoint's Retry-After within limits
             asked = error.details.get("wait")
             time.sleep(
                 pause(

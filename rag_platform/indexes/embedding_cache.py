@@ -1,4 +1,4 @@
-"""Vectors by what was embedded, by which embedder and under which normalisation."""
+"""Caches vectors by content hash, embedder and text normalisation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rag_platform.storage.sqlite_files import connect_versioned, transaction
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
 _IN_CLAUSE = 500
-_EMPTY_SHARE = 0.25  # of the pages, above which the file is written anew
+_EMPTY_SHARE = 0.25  # of the pages, above which the file is vacuumed
 
 
 def parts_of(info: EmbedderInfo) -> list[EmbedderInfo]:
-    """The embedders whose vectors are stored for this one: its parts where it is joined."""
+    """The embedders whose vectors are stored for this one: the parts of a joined one, or itself."""
     return [EmbedderInfo(part.embedder_id, part.version, part.dim) for part in info.parts] or [info]
 
 
@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS embeddings (space_id INTEGER NOT NULL, content_hash T
 
 
 class EmbeddingCache:
-    """Vectors by content hash, embedder and normalisation; safe between threads and processes."""
+    """The cache; safe between threads and processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class EmbeddingCache:
 
     def close(self) -> None:
         """Close the database; later statements raise sqlite3.ProgrammingError."""
-        with self._lock:  # a connection closed under another thread ends the process
+        with self._lock:  # closing a connection that another thread uses crashes the process
             self._db.close()
 
     def __enter__(self) -> EmbeddingCache:
@@ -59,7 +59,7 @@ class EmbeddingCache:
         self.close()
 
     def hits(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
-        """The hashes that have a vector; of a joined embedder, one of every part."""
+        """The hashes that have a vector, for a joined embedder one of every part."""
         found = set(hashes)
         for part in parts_of(info):
             found &= {row[0] for row in self._rows("content_hash", found, part, text_norm_profile)}
@@ -68,10 +68,8 @@ class EmbeddingCache:
     def get(
         self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str
     ) -> dict[str, Vectors]:
-        """float32 vectors [dim] by hash; absent where there is none. Raises IntegrityError for a
-        vector of another length.
-
-        Those of a joined embedder are made of its parts' own, and never stored.
+        """float32 vectors [dim] by hash, absent without one; those of a joined embedder are made of
+        its parts' vectors. Raises IntegrityError for a vector of another length.
         """
         if info.parts:
             wanted = list(hashes)
@@ -124,7 +122,7 @@ class EmbeddingCache:
         return (((row[0], row[1], row[2]), row[3], row[4]) for row in rows)
 
     def remove(self, entries: Iterable[tuple[Space, str]]) -> None:
-        """Forget vectors in one commit, overwritten on disk; a mostly empty file shrinks."""
+        """Delete vectors in one commit and overwrite them on disk; shrinks a mostly empty file."""
         rows = [(*space, content_hash) for space, content_hash in entries]
         with self._lock:
             self._db.execute("PRAGMA secure_delete=ON")
@@ -145,7 +143,7 @@ class EmbeddingCache:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def rate(self, info: EmbedderInfo) -> float | None:
-        """UTF-8 bytes per second and process as last measured, None before."""
+        """The last measured UTF-8 bytes per second and process, None without one."""
         with self._lock:
             row = self._db.execute(
                 "SELECT bytes_per_second FROM spaces WHERE embedder_id = ? AND embedder_version = ?"
@@ -155,7 +153,7 @@ class EmbeddingCache:
         return None if row is None else float(row[0])
 
     def set_rate(self, info: EmbedderInfo, text_norm_profile: str, bytes_per_second: float) -> None:
-        """Remember a measured rate for the next estimate."""
+        """Store a measured rate for the next estimate."""
         space = self._space(info, text_norm_profile)
         with self._lock, transaction(self._db, self.path):
             self._db.execute(
@@ -188,7 +186,7 @@ class EmbeddingCache:
         with self._lock:
             row = self._db.execute(sql, key).fetchone()
             if row is None and self._read_only:
-                return -1  # of which there is no vector
+                return -1  # no vector has this space
             if row is None:
                 sys.audit("rag_platform.commit", str(self.path))
                 self._db.execute(

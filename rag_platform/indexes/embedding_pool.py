@@ -1,7 +1,7 @@
-"""Child processes that embed, and pools of them that several runs share.
+"""Pools of child processes that embed, shared by several runs.
 
-A pool can be started before there is anything to embed, so that models load while the process of a
-job is still busy with other things.
+A pool can be started before there is anything to embed, so that models load while the job is busy
+with other stages.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rag_platform.processes.worker import Child, ChildDied, serve
 from rag_platform.protocols import Vectors
 from rag_platform.registry import build, provider_class, with_cache_folder
 
-_LOAD_SECONDS = 120.0  # the longest that a model may take to load ahead
-_PREPARE = None  # asks a child for its embedder's preparation of long work
+_LOAD_SECONDS = 120.0  # maximum time for loading a model in advance
+_PREPARE = None  # message that makes a child call its embedder's `prepare`
 
 
 class EmbeddingWorker:
-    """A child process with its embedder. It starts with the first batch, and again after it died
+    """A child process with an embedder. It is started for the first batch, and again after it died
     or lost its GPU.
     """
 
@@ -36,18 +36,16 @@ class EmbeddingWorker:
         self._provider = provider
         self._options = dict(options)
         self._child: Child | None = None
-        self.loaded = False  # it has answered, so the next call is computing alone
+        self.loaded = False  # has answered once, so that calls no longer include loading
 
     def load(self, *, prepare: bool) -> None:
-        """Have the embedder in memory; with `prepare` it looks for its best way first. Raises what
-        `embed` raises.
-        """
+        """Load the embedder; with `prepare` it tunes itself first. Raises what `embed` raises."""
         if prepare:
             self._ask(_PREPARE, _LOAD_SECONDS)
         self.embed(["."], _LOAD_SECONDS)
 
     def embed(self, texts: Sequence[str], seconds: float) -> Vectors:
-        """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died`."""
+        """Vectors of the texts. Raises what the embedder raises; ProviderError `embedder_died`."""
         vectors: Vectors = self._ask(list(texts), seconds)
         self.loaded = True
         return vectors
@@ -59,7 +57,7 @@ class EmbeddingWorker:
         return self._child
 
     def close(self) -> None:
-        """End the child at once; whatever it was doing is lost."""
+        """Kill the child; a call in progress fails."""
         self.loaded = False
         if self._child is not None:
             child, self._child = self._child, None
@@ -94,7 +92,7 @@ class EmbeddingPool:
         self, provider: str, options: Mapping[str, Any], folder: Path | None = None
     ) -> None:
         self._named = provider, options
-        self._folder = folder  # where embedders may keep what every process needs
+        self._folder = folder  # for files that embedders share between processes
         self._workers: list[EmbeddingWorker] = []
         self._idle: queue.SimpleQueue[EmbeddingWorker] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -103,8 +101,8 @@ class EmbeddingPool:
         self.closed = False
 
     def of(self, part: EmbeddingConfig) -> EmbeddingPool:
-        """The pool of one part of a joined embedder, which closes with this one; of an embedder
-        that has no parts this one itself.
+        """The pool of one part of a joined embedder, which is closed with this one; this pool
+        itself for its own embedder.
         """
         named = part.provider, part.options
         if named == self._named:
@@ -116,17 +114,16 @@ class EmbeddingPool:
 
     @property
     def size(self) -> int:
-        """Number of processes."""
         return len(self._workers)
 
     def begin(self, *, prepare: bool) -> None:
-        """Start one process, which loads its embedder now and is idle afterwards."""
+        """Start one process, which loads its embedder and is idle afterwards."""
         worker = self._new_worker()
         worker.start()
         self._workers.append(worker)
 
         def load() -> None:
-            # whoever embeds with it first learns what is wrong
+            # the first call to `embed` raises the error again
             with contextlib.suppress(Exception):
                 worker.load(prepare=prepare)
             self._idle.put(worker)
@@ -135,12 +132,12 @@ class EmbeddingPool:
         self._loading.start()
 
     def wait(self) -> None:
-        """Return when what was begun is loaded: other processes find what it left in the folder."""
+        """Wait until the process of `begin` is loaded: others then find its files in the folder."""
         if self._loading is not None:
             self._loading.join()
 
     def grow(self, count: int) -> None:
-        """Provide at least `count` processes; each starts with its first batch."""
+        """Provide at least `count` processes; each is started for its first batch."""
         with self._lock:
             while len(self._workers) < count:
                 self._workers.append(self._new_worker())
@@ -152,7 +149,7 @@ class EmbeddingPool:
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[EmbeddingWorker]:
-        """A process for the length of the block, used by nobody else; waits until one is free."""
+        """A process for exclusive use in the block; waits until one is free."""
         borrowed = self._idle.get()
         try:
             yield borrowed
@@ -160,7 +157,7 @@ class EmbeddingPool:
             self._idle.put(borrowed)
 
     def close(self) -> None:
-        """End every process at once; runs under way come to nothing."""
+        """Kill every process; runs in progress fail."""
         self.closed = True
         with self._lock:
             for worker in self._workers:
@@ -175,7 +172,7 @@ class EmbeddingPool:
         self.close()
 
 
-# --- pools that were begun ahead ----------------------------------------------------------------
+# --- pools started in advance -------------------------------------------------------------------
 
 _begun: dict[str, EmbeddingPool] = {}
 
@@ -193,7 +190,7 @@ def take_pool(embedding: EmbeddingConfig, folder: Path) -> EmbeddingPool:
 
 
 def close_begun() -> None:
-    """Close the pools that nobody took."""
+    """Close the started pools that were not taken."""
     while _begun:
         _begun.popitem()[1].close()
 
@@ -202,11 +199,8 @@ def _key(embedding: EmbeddingConfig, folder: Path) -> str:
     return canonical_json([embedding.provider, embedding.options, str(folder)])
 
 
-# --- how an embedder is built -------------------------------------------------------------------
-
-
 def parts(embedding: EmbeddingConfig) -> list[EmbeddingConfig]:
-    """The config of each embedder that is really called: the parts of a joined one, else itself."""
+    """The configs of the parts of a joined embedder; of any other, its own."""
     parts_of = getattr(provider_class("embedder", embedding.provider), "parts_of", None)
     if parts_of is None:
         return [embedding]
@@ -227,7 +221,7 @@ def main() -> None:
 def _embedding(
     given: tuple[str, Mapping[str, Any], traffic.Used | None],
 ) -> Callable[[list[str] | None], Any]:
-    """The function that embeds; its embedder is loaded at the first batch."""
+    """The function that embeds texts or prepares; it builds the embedder when first called."""
     provider, options, limits = given
     if limits is not None:
         traffic.use(*limits)
@@ -242,9 +236,7 @@ def _embedding(
 
 
 def guard(provider: str, embed: Callable[[], Any]) -> Any:
-    """What the embedder returns; an error that it does not foresee becomes ProviderError, but for
-    that of a full disk.
-    """
+    """The result of `embed`; unexpected errors become ProviderErrors, unless the disk is full."""
     try:
         return embed()
     except RagError:

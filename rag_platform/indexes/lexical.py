@@ -1,4 +1,4 @@
-"""The word index of a release: what goes into it, and how the rows reach it."""
+"""The word index of a release: its rows, and how they are passed to its writer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from rag_platform.registry import build, traits_of
 from rag_platform.storage.store import own_copies
 
 RowT = TypeVar("RowT")
-_WAITING = 2  # shares of rows that lie between the thread that reads them and the one that writes
-_SECONDS = 0.5  # after which it is looked whether somebody still takes them
+_MAX_WAITING = 2  # batches of rows between the reading and the writing thread
+_POLL_SECONDS = 0.5  # interval for checking whether the writing thread is alive
 _NAME_PARTS = re.compile(r"[\s_.\-]+")
 
 
 def row_of(chunk: Chunk, view: View, filename: str = "") -> LexicalRow | None:
-    """What the word index holds of a chunk, None when its sparse text is blank.
+    """The row of a chunk in the word index, None when its sparse text is blank.
 
-    The name of the file stands with the headings: people ask for "the Adobe report", and few of its
-    chunks say whose it is. It belongs to the identity of the document, so it never changes under a
-    chunk.
+    The file name is indexed with the headings: people ask for "the Adobe report", and few of its
+    chunks mention Adobe. It is part of the document's identity, so it never changes for a chunk.
     """
     if not view.sparse_text.strip():
         return None
@@ -38,7 +37,7 @@ def row_of(chunk: Chunk, view: View, filename: str = "") -> LexicalRow | None:
 
 
 def row_hash(row: LexicalRow | None) -> str:
-    """A fingerprint of what is indexed, empty for a chunk that is not."""
+    """A fingerprint of the indexed content, empty for a chunk that is not indexed."""
     return "" if row is None else fingerprint(row.text, row.headings)
 
 
@@ -63,31 +62,29 @@ def open_reader(config: ProviderConfig, directory: Path) -> LexicalReader:
 
 
 class Feed(Generic[RowT]):
-    """A queue of rows from one thread to another, which never holds all of them; `take` runs in a
-    thread of the pool from the first rows on, and receives all of them.
+    """A bounded queue of rows to another thread: `take` runs in a thread of the pool from the first
+    rows on, and receives all of them.
     """
 
     def __init__(self, pool: ThreadPoolExecutor, take: Callable[[Iterable[RowT]], None]) -> None:
         self._pool = pool
         self._take = take
-        self._waiting: queue.Queue[Sequence[RowT] | None] = queue.Queue(_WAITING)
+        self._waiting: queue.Queue[Sequence[RowT] | None] = queue.Queue(_MAX_WAITING)
         self._taking: Future[None] | None = None
         self._ended = False
 
     def put(self, rows: Sequence[RowT] | None) -> None:
-        """Hand on some rows; they are dropped after `take` has failed, which `result` then
-        raises.
-        """
+        """Pass on some rows; they are dropped if `take` has failed, which `result` raises."""
         if self._taking is None:
             self._taking = self._pool.submit(self._take, self._rows())
         while not self._taking.done():
             try:
-                return self._waiting.put(rows, timeout=_SECONDS)
+                return self._waiting.put(rows, timeout=_POLL_SECONDS)
             except queue.Full:
                 continue
 
     def end(self) -> None:
-        """Say that no more rows come."""
+        """Mark the end of the rows."""
         if self._taking is not None and not self._ended:
             self._ended = True
             self.put(None)

@@ -17,7 +17,7 @@ from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import bases, dense, dense_files
 from rag_platform.indexes.delta import link_parent
 from rag_platform.indexes.dense import DenseVectors
-from rag_platform.indexes.dense_files import lie_among, read_matrix
+from rag_platform.indexes.dense_files import is_among, read_matrix
 from rag_platform.retrieval.retrievers import prefers_approximate
 from rag_platform_tests.matrices import write_matrix
 
@@ -541,5 +541,5 @@ def test_rounded_rows_that_do_not_belong_to_the_base_are_an_error(
 
 def test_rows_that_lie_among_others_are_told() -> None:
     ascending = np.array([2, 5, 9])
-    found = lie_among(np.array([-1, 2, 3, 9, 10]), ascending)
+    found = is_among(np.array([-1, 2, 3, 9, 10]), ascending)
     assert found.tolist() == [False, True, False, True, False]
