@@ -1,5 +1,5 @@
-"""Markdown of lists, documents, status and traces, readable without the structured part beside
-it.
+"""Renders lists, documents, status and traces as Markdown that is readable without the structured
+data.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _QUESTION_CHARS = 60  # of a trace in a list
 
 
 def quote_of(citation: Mapping[str, Any]) -> dict[str, Any]:
-    """The citation with the section and the lines of what it quotes."""
+    """The citation with the section and lines of its quote in place of its passage's."""
     return {**citation, **citation.get("quote", {})}
 
 
 def format_edited(edited_from: Sequence[str]) -> str:
-    """The note beside a text that was edited by hand, empty for a quote."""
+    """The note on a text that was edited by hand, empty for a verbatim one."""
     return f"edited from {', '.join(edited_from)}" if edited_from else ""
 
 
 def hit_text(hit: Hit) -> str:
-    """The hit's own text; for a picture its URI and what a model read in it, marked as such."""
+    """The hit's text; for a picture its URI and the text a model read in it, marked as such."""
     if hit.chunk_text:
         return hit.chunk_text
     picture = f"(picture {asset_uri(hit.asset_ids[0])})" if hit.asset_ids else "(picture)"
@@ -62,8 +62,8 @@ def snippet(text: str, max_chars: int) -> str:
 
 
 def document_line(listed: ListedDocument, grouping: str | None = None, language: str = "en") -> str:
-    """One document of a list: title, source, day of its last change, tags unless it is listed under
-    them, and id.
+    """One document of a list: title, source, day of its last change, id, and tags unless it is
+    grouped by them.
     """
     title = listed["title"] or listed["filename"]
     say = partial(translate_filled, language=language)
@@ -82,7 +82,7 @@ def document_line(listed: ListedDocument, grouping: str | None = None, language:
 
 
 def documents_markdown(data: DocumentsData, language: str = "en") -> str:
-    """The page as a list under its groups, in the reader's language around the documents' own."""
+    """A page of documents as a list by group; labels are in the reader's language."""
     say = partial(translate_filled, language=language)
     if not data["groups"]:
         return say(
@@ -91,18 +91,18 @@ def documents_markdown(data: DocumentsData, language: str = "en") -> str:
             else f"No documents in library {data['namespace']}."
         )
     lines = [say(f"{pluralise(data['total'], 'document')} in library {data['namespace']}")]
-    told: set[str] = set()  # a document with two tags is in two groups
+    listed: set[str] = set()  # a document with two tags is in two groups
     for group in data["groups"]:
         if data["group_by"]:
             name = group["key"] or say(f"(no {_singular(data['group_by'])})")
             lines += ["", f"**{name}** ({group['count']})"]
         lines.append("")
         for it in group["documents"]:
-            if it["doc_id"] in told:
+            if it["doc_id"] in listed:
                 lines.append(f"- {it['source_uri']}: `{it['doc_id']}`")
             else:
                 lines.append(document_line(it, data["group_by"], language))
-            told.add(it["doc_id"])
+            listed.add(it["doc_id"])
     if data["next_cursor"]:
         lines += ["", say(f"More: ask again with cursor `{data['next_cursor']}`.")]
     return "\n".join(lines)
@@ -126,7 +126,7 @@ def document_heading(part: DocumentPart, language: str = "en") -> str:
 
 
 def part_markdown(part: DocumentPart, language: str = "en") -> str:
-    """The chunks or sections that are shown of a document, in the reader's language around them."""
+    """The chunks or sections of a document; labels are in the reader's language."""
     return (_chunks_markdown if "chunks" in part else _sections_markdown)(part, language)
 
 
@@ -166,22 +166,22 @@ def _chunks_markdown(part: DocumentPart, language: str) -> str:
 
 
 def chunk_uri(chunk_id: str) -> str:
-    """The address under which a client reads a chunk."""
+    """The resource URI of a chunk."""
     return f"chunk://{chunk_id}"
 
 
 def asset_uri(asset_id: str) -> str:
-    """The address under which a client reads a picture."""
+    """The resource URI of a picture."""
     return f"asset://{asset_id}"
 
 
 def list_pictures(asset_ids: Sequence[str], text: str) -> str:
-    """The addresses of the pictures of a text, without those that the text itself shows."""
+    """The URIs of the pictures of a text, without those that the text itself contains."""
     return ", ".join(uri for uri in map(asset_uri, asset_ids) if uri not in text)
 
 
 def passage_markdown(data: ChunkData) -> str:
-    """A chunk among its neighbours, each under its place; the chunk itself is marked."""
+    """A chunk and its neighbours, each below its place; the chunk itself is marked."""
     lines = [f"**{data['title'] or data['source_uri']}** (`{data['doc_id']}`)", ""]
     for row in data["chunks"]:
         place = format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))
@@ -197,7 +197,7 @@ def passage_markdown(data: ChunkData) -> str:
 
 
 def dropped_markdown(data: DroppedData, language: str = "en") -> str:
-    """What was dropped, a line each: place, reason and words."""
+    """The dropped texts, one a line: place, reason and words."""
     say = partial(translate_filled, language=language)
     kept = data["text_kept"]
     lines = []
@@ -256,7 +256,7 @@ def _moment(stamp: str | None) -> str:
 
 
 def server_line(row: ServerStatus) -> str:
-    """What is known of a server."""
+    """The state of a server in one line."""
     read = ", ".join(f"{name} {release}" for name, release in row["releases"].items() if release)
     waiting = row["unacknowledged"]
     return (
@@ -300,8 +300,8 @@ def status_markdown(data: StatusData) -> str:
         )
     lines += [f"- server {server_line(row)}" for row in data.get("servers", ())]
     if problems := data.get("problems"):
-        told = (problem.replace("\n", "\n  ") for problem in problems)
-        lines += ["", "What is wrong:", *(f"- {problem}" for problem in told), ""]
+        indented = (problem.replace("\n", "\n  ") for problem in problems)
+        lines += ["", "What is wrong:", *(f"- {problem}" for problem in indented), ""]
     shares = [
         f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {looked}"
         for name, cache in data.get("caches", {}).items()

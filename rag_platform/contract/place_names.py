@@ -1,4 +1,4 @@
-"""Where a passage stands, as people read it: pages, lines, or the format's own places in words."""
+"""Formats the place of a passage for people: pages, lines, or the format's own locator in words."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _NOUNS = {
     "lines": "line",
 }
 _STEP = re.compile(r"([a-z]+?)(?:\[([\d-]+)\]|=([\d-]+)|(\d+))?")
-_JOINT = re.compile(r"( to |, )(?=[a-z]+\d*[=/])")  # not inside the name of a sheet
+_SEPARATOR = re.compile(r"( to |, )(?=[a-z]+\d*[=/])")  # not inside the name of a sheet
 _PART = re.compile(r"part=([^;]*)(?:;|$)")  # of a book, mail or saved page
 _XPATH = re.compile(r"xpath=[^;]*(?:;nodes=[\d-]+)?")
-# where every paragraph stands, and what nobody can count
-_UNSAID = ("body", "shape", "head", "note")
+# steps that say nothing to people: every paragraph has them, or nobody can count them
+_OMITTED = ("body", "shape", "head", "note")
 
 
 def format_place(
@@ -40,8 +40,8 @@ def format_place(
     locator: str = "",
     language: str = "en",
 ) -> str:
-    """The place of a span, for people: `page 3`, `pages 3-4`, `lines 10-24`, what `format_locator`
-    makes of the format's own locator, or nothing.
+    """The place of a span: `page 3`, `pages 3-4`, `lines 10-24`, else the locator in words, else
+    empty.
     """
     for name, bounds in (("page", page_range), ("line", line_range)):
         if bounds is not None:
@@ -50,21 +50,21 @@ def format_place(
 
 
 def format_locator(locator: str, language: str = "en") -> str:
-    """A locator in words. A locator of an unknown format stays as it is. An XPath means nothing to
-    people, so only the part of the book or mail is named.
+    """A locator in words; one of an unknown format is unchanged. Of one with an XPath, only the
+    part of the book or mail is named.
 
     >>> format_locator("body/tbl[2]/tr[3-9]"), format_locator("sheet=Q1%3B;rows=4;head=1")
     ('table 2, rows 3-9', 'sheet Q1;, row 4')
     >>> format_locator("part=ch1.xhtml;xpath=/html/body/p[3]"), format_locator("xpath=/html/body/p")
     ('part ch1.xhtml', '')
     """
-    first, *rest = _JOINT.split(locator, maxsplit=1)
+    first, *rest = _SEPARATOR.split(locator, maxsplit=1)
     if rest:
-        joint = translate({", ": "; "}.get(rest[0], rest[0]), language)
+        separator = translate({", ": "; "}.get(rest[0], rest[0]), language)
         ends = format_locator(first, language), format_locator(rest[1], language)
-        return joint.join(dict.fromkeys(filter(None, ends)))
+        return separator.join(dict.fromkeys(filter(None, ends)))
     part = _PART.match(locator)
-    steps = re.split("[;/]", re.sub(r"(?<=notes)/|(?<=comments)/", "=", _leave_xpath(locator)))
+    steps = re.split("[;/]", re.sub(r"(?<=notes)/|(?<=comments)/", "=", _strip_xpath(locator)))
     words = [_format_step(step, language) for step in steps if step]
     if None in words:
         return locator
@@ -73,13 +73,13 @@ def format_locator(locator: str, language: str = "en") -> str:
     return translate(", ", language).join(filter(None, words))
 
 
-def _leave_xpath(locator: str) -> str:
+def _strip_xpath(locator: str) -> str:
     """The locator without its part and its XPath."""
     return _XPATH.sub("", _PART.sub("", locator))
 
 
 def _format_step(step: str, language: str) -> str | None:
-    """A step in words, empty where they say nothing; None for one that is not known."""
+    """A step in words, empty for one that is omitted; None for an unknown one."""
     if step.startswith("sheet="):
         return translate("sheet {name}", language, name=unquote(step.removeprefix("sheet=")))
     if step in ("notes", "comments"):
@@ -87,9 +87,9 @@ def _format_step(step: str, language: str) -> str | None:
     if step.startswith("header="):  # of a mail
         return translate("mail header", language)
     match = _STEP.fullmatch(step)
-    if match is None or match[1] not in (*_NOUNS, *_UNSAID):
+    if match is None or match[1] not in (*_NOUNS, *_OMITTED):
         return None
-    if match[1] in _UNSAID:
+    if match[1] in _OMITTED:
         return ""
     return _count(_NOUNS[match[1]], match[2] or match[3] or match[4] or "1", language)
 
