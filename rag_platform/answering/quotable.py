@@ -24,7 +24,7 @@ from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cell
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain, plain_code
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
-from rag_platform.text.sentences import CLOSERS, STOPS
+from rag_platform.text.sentences import CLOSERS, STOPS, field_label
 from rag_platform.text.term_overlap import POINTS
 
 INTRODUCES = (":", "：")
@@ -334,9 +334,12 @@ def _extend_to_code_before(layout: Layout, first: int, last: int) -> int:
 
 def _extend_short(text: str, layout: Layout, first: int, last: int) -> tuple[int, int]:
     """The first and last unit of a quote, extended while it is short: by the sentence before it in
-    the paragraph and by those after it. A single sentence often lacks its subject or consequence.
+    the paragraph and by those after it. A single sentence often lacks its subject or consequence;
+    a labelled line (`Terms: 30 days net`) lacks neither.
     """
     read = layout.units
+    if _is_field(text, read[first].start, read[last].end):
+        return first, last
 
     def is_short() -> bool:
         return read[last].end - read[first].start < MIN_QUOTE_CHARS
@@ -355,6 +358,14 @@ def _extend_short(text: str, layout: Layout, first: int, last: int) -> tuple[int
             break
         last = after.last
     return first, last
+
+
+def _is_field(text: str, start: int, end: int) -> bool:
+    """True for a paragraph of one line that begins with a label, says more and asks nothing."""
+    line = text[start:end]
+    alone = text[:start][-2:] in ("", "\n\n") and text[end : end + 2] in ("", "\n\n")
+    label = field_label(line)
+    return alone and "\n" not in line and label not in ("", line) and line[-1] not in "?？"
 
 
 def _extend_to_code_after(text: str, layout: Layout, first: int, last: int) -> int:

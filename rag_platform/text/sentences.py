@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from rag_platform.text.scripts import HAN
+
 # quotation marks, brackets and emphasis that belong to the sentence before them
 CLOSERS = "”’」』）】》)\"'\\]*_"
 # always end a sentence: Chinese, Indic, Urdu, Arabic, Khmer, Burmese, Ethiopic, Armenian
@@ -22,6 +24,8 @@ _NO_END = re.compile(
 )
 _LONGEST = 12  # maximum characters of a match of _NO_END
 _NEXT = re.compile(r"\s*\S")
+# a label and its colon: no sentence before it, no time and no address
+_FIELD = re.compile(rf"[^\W\d_][^:：.。,，;；!！?？\n]{{0,40}}(?:：|:(?=\s|$|[{HAN}]))")
 
 
 def sentence_ends(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:
@@ -68,3 +72,9 @@ def sentences(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
         start = place
     if start < end:
         yield start, end
+
+
+def field_label(line: str) -> str:
+    """The label with its colon that a line begins with: `Date:`, `联系人：`; else nothing."""
+    match = _FIELD.match(line)
+    return match[0] if match and not line[0].islower() else ""

@@ -111,6 +111,15 @@ LONG = f"The valve {'slowly, ' * 12} opens."
         ("Use valve 7.\n\n# Pumps\n\nThey hum.", 0, "Use valve 7."),
         (f"{LONG} Use valve 7.", 0, LONG),
         (f"Use valve 7.\n\n{LONG * 6}", 0, "Use valve 7."),
+        # not a labelled line, which says all, but for a question
+        ("Terms: 30 days net\n\nContact: Ms Roe", 0, "Terms: 30 days net"),
+        ("联系人：张三\n\n电话：010-88886666\n\n邮编：100080", 1, "电话：010-88886666"),
+        ("Ask: who calls?\n\nMs Roe does.", 0, "Ask: who calls?\n\nMs Roe does."),
+        (
+            "Note: it leaks. Use valve 7.\n\nThen wait.",
+            0,
+            "Note: it leaks. Use valve 7.\n\nThen wait.",
+        ),
     ],
 )
 def test_a_short_sentence_comes_with_those_around_it(text: str, number: int, quote: str) -> None:

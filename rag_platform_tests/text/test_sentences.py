@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rag_platform.answering.context_builder import cut_to_fit
 from rag_platform.text.passages import units
-from rag_platform.text.sentences import ends_sentence, sentence_ends, sentences
+from rag_platform.text.sentences import ends_sentence, field_label, sentence_ends, sentences
 
 
 def cut(text: str) -> list[str]:
@@ -62,3 +62,22 @@ def test_every_part_of_the_program_cuts_alike() -> None:
     text = f"{one} The next one follows."
     assert [text[unit.start : unit.end] for unit in units(text)] == [one, "The next one follows."]
     assert cut_to_fit(text, lambda part: len(part) <= len(one) + 10) == one
+
+
+@pytest.mark.parametrize(
+    ("line", "label"),
+    [
+        ("Date: 3 May", "Date:"),
+        ("联系人：张三", "联系人："),
+        ("甲方（盖章）:云海公司", "甲方（盖章）:"),
+        ("Terms:", "Terms:"),
+        # no label: a time, an address, a name of code, a sentence, the rest of one
+        ("12:30 lunch", ""),
+        ("https://example.org", ""),
+        ("std::string", ""),
+        ("He came, then said: no", ""),
+        ("following: the buyer", ""),
+    ],
+)
+def test_a_label_ends_with_a_colon(line: str, label: str) -> None:
+    assert field_label(line) == label

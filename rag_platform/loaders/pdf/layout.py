@@ -16,7 +16,6 @@ from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import text_flags
 from rag_platform.loaders.pdf.printed.lines import (
-    field_label,
     line_text,
     opens_item,
     visual_lines,
@@ -34,6 +33,7 @@ from rag_platform.loaders.pdf.regions import (
     owner_order,
 )
 from rag_platform.text.scripts import letters
+from rag_platform.text.sentences import field_label
 
 _COLUMN_LINES, _COLUMN_EMS = 3, 10  # of prose; fewer or shorter lines are cells and addresses
 _MOST_PAIRS = 8  # lines of labels and what stands beside them; an index has more

@@ -10,9 +10,10 @@ from itertools import chain, groupby
 
 from rag_platform.ir import Box
 from rag_platform.loaders.pdf.printed import bidi
-from rag_platform.loaders.pdf.printed.lines import field_label, visual_lines
+from rag_platform.loaders.pdf.printed.lines import visual_lines
 from rag_platform.loaders.pdf.printed.runs import Run, union
 from rag_platform.text.scripts import letters
+from rag_platform.text.sentences import field_label
 
 _GAP = 1.5  # of the size of the letters, between what stands in two columns
 _ROWS = 3  # from one row of equal labels to the next

@@ -11,9 +11,10 @@ from itertools import pairwise
 
 from rag_platform.loaders.pdf.parallel_fields import box_of, find_parallel_fields
 from rag_platform.loaders.pdf.printed import bidi
-from rag_platform.loaders.pdf.printed.lines import field_label, is_cjk, opens_item
+from rag_platform.loaders.pdf.printed.lines import is_cjk, opens_item
 from rag_platform.loaders.pdf.printed.runs import Run, contains, round_out, union
 from rag_platform.loaders.pdf.regions import LONG_LINE_EMS, Region, find_across, find_line_numbers
+from rag_platform.text.sentences import field_label
 
 _MOST_HEADING_LINES = 3
 _INITIAL = 1.8  # of the size of its paragraph

@@ -18,8 +18,6 @@ _NUMBERED = re.compile(
     r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、"
     r"|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))"
 )
-# a name of what follows, as in a letterhead: no sentence before the colon, no time, no address
-_FIELD = re.compile(rf"[^\W\d_][^:：.。,，;；!！?？]{{0,40}}(?:：|:(?=\s|$|[{HAN}]))")
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 # their hyphen is part of the word
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
@@ -347,12 +345,6 @@ def code_text(lines: Sequence[Sequence[Run]]) -> str:
 def opens_item(line: str) -> bool:
     """True for a line that begins with a bullet or an entry's number."""
     return _opens_bullet(line) or bool(_NUMBERED.match(line))
-
-
-def field_label(line: str) -> str:
-    """The label with its colon that a line begins with: `Date:`, `联系人：`; else nothing."""
-    match = _FIELD.match(line)
-    return match[0] if match and not line[0].islower() else ""
 
 
 def _opens_bullet(line: str) -> bool:
