@@ -484,7 +484,7 @@ def test_status_says_how_far_a_server_is_behind_and_who_else_there_is(
     made = [here.ingest(docs)]
     pull(there)
     servers.register(there.store, there.ledger)
-    servers.say_that_it_lives(there.store, there.ledger)
+    servers.send_heartbeat(there.store, there.ledger)
     for hour in (6, 7):
         made.append(here.ingest(write(docs, gate=GATE.replace("05:30", f"{hour}:30"))))
     library = there.library()

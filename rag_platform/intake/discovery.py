@@ -1,6 +1,4 @@
-"""Finding: which files, pages and contents the inputs of a run name, and what is no longer where it
-was.
-"""
+"""Discovery: the files, pages and uploads that the inputs of a run name."""
 
 from __future__ import annotations
 
@@ -21,13 +19,13 @@ from rag_platform.ir import Document
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source
 
-_ROOTLESS = ("files", "inline", "urls")  # names of sources without a root
+_ROOTLESS = ("files", "inline", "urls")  # names of the built-in sources without a root
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A document that was handed over rather than named: its bytes, or the file that holds them
-    until they are received, and the file name that stands for them in the source `inline`.
+    """An uploaded document: its bytes, or the file that holds them until received, and its file
+    name in the source `inline`.
     """
 
     filename: str
@@ -41,46 +39,43 @@ Input = Path | str | Content  # a file or folder, a URL, or content
 class Found:
     """One file to receive; `explicit` when the user named it rather than its folder."""
 
-    path: Path  # of a URL or content only the name
+    path: Path  # for a URL or an upload only the name
     source: Source
     source_uri: str
     explicit: bool
-    ignored: str = ""  # the reason, for files that a folder run leaves alone
+    ignored: str = ""  # the reason why a folder's file is not read
     content: bytes | Path | None = None
-    arriving: bool = False  # left alone for now: something may still be writing it
+    arriving: bool = False  # ignored for now: something may still be writing it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What the caller wants of the sources that the inputs belong to."""
+    """Options of the sources that the inputs belong to."""
 
     source: str | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    # retire | keep: what a sync does with documents whose file is gone; None leaves the source's
-    # rule
+    # retire | keep: what a sync does with documents whose file is gone; None: as the source has it
     on_gone: str | None = None
-    # files of folders that changed within this time are left for the next look
+    # files of folders that changed within this time are left for the next scan
     settle_seconds: float = 0.0
-    # whether a folder is one that its source had in another place; its documents stay the same
+    # whether the folder is the source's root in a new place; its documents stay the same
     moved: bool = False
 
 
 @dataclass
 class Finds:
-    """What the inputs of a run name, each once."""
+    """The files that the inputs of a run name, each once."""
 
     found: dict[str, Found] = field(default_factory=dict)  # by source_uri
     sources: dict[str, Source] = field(default_factory=dict)  # by name, those the inputs belong to
     refused: list[JobItem] = field(default_factory=list)
-    # beginnings of source_uris below which every file was seen
+    # prefixes of source_uris below which every file was seen
     looked: list[str] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)  # those below which nothing could be seen
+    unseen: list[str] = field(default_factory=list)  # prefixes below which nothing could be read
 
     def missing(self, documents: Iterable[Document]) -> list[Document]:
-        """Documents below the folders whose file is no longer there; folders that cannot be read
-        miss none.
-        """
+        """Documents below the scanned folders whose file is gone; none below unreadable folders."""
         seen = {
             file.source_uri for file in self.found.values() if not file.ignored or file.arriving
         }
@@ -102,7 +97,7 @@ class Finds:
         self.refused.append(JobItem(source_uri, "", "", "refused", "failed", code, reason))
 
     def refuse_name(self, source_uri: str) -> None:
-        """Add an input whose name is no UTF-8, as names from old Windows archives are not."""
+        """Refuse an input whose name is not UTF-8, as names from old Windows archives may be."""
         shown = os.fsencode(source_uri).decode("utf-8", "backslashreplace")
         reason = (
             "the file name is not UTF-8, so no citation could name it; rename it (for a Chinese"
@@ -119,24 +114,24 @@ def find(
     documents: Sequence[Document],
     options: SourceOptions,
 ) -> Finds:
-    """What the inputs name, with a refusal for each path that is not there; `known` and `documents`
-    are what the namespace has.
+    """The files that the inputs name, with a refusal for each path that does not exist; `known` and
+    `documents` are the namespace's.
 
-    Raises InputError for a source that cannot be meant.
+    Raises InputError for an impossible source.
     """
     finder = _Finder(namespace, {source.name: source for source in known}, documents, options)
-    for given in inputs:
-        if isinstance(given, Content):
-            finder.add_content(given)
-        elif isinstance(given, str) and is_url(given):
-            finder.add_url(given, settings)
+    for item in inputs:
+        if isinstance(item, Content):
+            finder.add_content(item)
+        elif isinstance(item, str) and is_url(item):
+            finder.add_url(item, settings)
         else:
-            finder.add_path(given)
+            finder.add_path(item)
     return finder.finds
 
 
 class _Finder:
-    """Finds the source and the source_uri of each input of one run."""
+    """Determines the source and source_uri of each input of one run."""
 
     def __init__(
         self,
@@ -147,13 +142,13 @@ class _Finder:
     ) -> None:
         self.finds = Finds()
         self._namespace, self._sources, self._options = namespace, sources, options
-        self._homes = {document.source_uri: document.source for document in documents}
+        self._source_of = {document.source_uri: document.source for document in documents}
         self._origins = {
             document.origin: document.source_uri
             for document in documents
             if document.source == "files" and document.origin
         }
-        self._taken = set(self._origins.values())
+        self._used_uris = set(self._origins.values())
 
     def add_content(self, content: Content) -> None:
         name = Path(content.filename.replace("\\", "/")).name or "content"
@@ -168,28 +163,28 @@ class _Finder:
         else:
             self.finds.add(Found(Path(url), self._url_source(url), url, True))
 
-    def add_path(self, given: Path | str) -> None:
-        path = Path(given).expanduser().absolute()
+    def add_path(self, path_or_text: Path | str) -> None:
+        path = Path(path_or_text).expanduser().absolute()
         if not _is_utf8(str(path)):
-            self.finds.refuse_name(str(given))
+            self.finds.refuse_name(str(path_or_text))
         elif not _is_utf8(target := os.path.realpath(path)):
             self.finds.refuse_name(target)
         elif path.is_dir():
             source, prefix = self._folder_source(path.resolve())
             self._sources[source.name] = source
-            _look_through(source, prefix, self._options.settle_seconds, self.finds)
+            _add_folder(source, prefix, self._options.settle_seconds, self.finds)
         elif path.is_file():
             path = path.resolve()
-            source = self._source_around(path) or self._rootless_source("files", path.name)
+            source = self._containing_source(path) or self._rootless_source("files", path.name)
             uri = _uri_below(source, path) if source.kind == "folder" else self._file_uri(path)
-            self._taken.add(uri)
+            self._used_uris.add(uri)
             self.finds.add(Found(path, source, uri, True))
         else:
-            self.finds.refuse(Path(given).name, *why_missing(str(given)))
+            self.finds.refuse(Path(path_or_text).name, *why_missing(str(path_or_text)))
 
     def _rootless_source(self, name: str, file: str) -> Source:
-        """The source of what belongs to no folder and no list of URLs. Raises InputError when
-        another one is asked for.
+        """The source of an input outside of folders and lists of URLs. Raises InputError when the
+        options name another one.
         """
         if self._options.source not in (None, name):
             raise InputError(
@@ -201,10 +196,10 @@ class _Finder:
         return self._sources.get(name) or Source(self._namespace, name, name, "")
 
     def _url_source(self, url: str) -> Source:
-        """The list of URLs a URL belongs to: where it is known already, else the named one. Raises
-        InputError for a name of another kind.
+        """The list of URLs that a URL belongs to: its document's, else the one the options name.
+        Raises InputError for a name of another kind.
         """
-        name = self._homes.get(url) or self._options.source or "urls"
+        name = self._source_of.get(url) or self._options.source or "urls"
         source = self._sources.get(name) or Source(self._namespace, name, "urls", "")
         if source.kind != "urls" or "/" in name:
             raise InputError(
@@ -214,8 +209,8 @@ class _Finder:
         self._sources[name] = replace(source, on_gone=self._options.on_gone or source.on_gone)
         return self._sources[name]
 
-    def _source_around(self, path: Path) -> Source | None:
-        """The folder source that a path lies in, of those that may be meant."""
+    def _containing_source(self, path: Path) -> Source | None:
+        """The folder source that a path is in, limited to the one that the options name."""
         for source in self._sources.values():
             if (
                 self._options.source in (None, source.name)
@@ -226,18 +221,18 @@ class _Finder:
         return None
 
     def _folder_source(self, path: Path) -> tuple[Source, str]:
-        """The source a folder belongs to, and the folder's path inside it. Raises InputError when
-        the name has another root.
+        """(source of a folder, path inside it). Raises InputError when the name has another
+        root.
         """
         options, namespace = self._options, self._namespace
-        given: dict[str, Any] = {
+        options_given: dict[str, Any] = {
             key: value
             for key in ("include", "exclude", "on_gone")
             if (value := getattr(options, key))
         }
-        if source := self._source_around(path):
+        if source := self._containing_source(path):
             relative = path.relative_to(source.root).as_posix()
-            return replace(source, **given), "" if relative == "." else relative
+            return replace(source, **options_given), "" if relative == "." else relative
         name = options.source or path.name
         if name in _ROOTLESS and not options.source:
             name = f"{path.parent.name}-{name}"
@@ -248,7 +243,7 @@ class _Finder:
             )
         if known := self._sources.get(name):
             if options.moved and known.kind == "folder":
-                return replace(known, root=str(path), **given), ""
+                return replace(known, root=str(path), **options_given), ""
             raise InputError(
                 f"source {name!r} of library {namespace!r} already has another root; where this"
                 " is the same folder in another place, say --moved, else give it a name of its own"
@@ -261,18 +256,16 @@ class _Finder:
         ), ""
 
     def _file_uri(self, path: Path) -> str:
-        """Two files of one name from two folders are two documents: the second takes as much of its
-        path as tells them apart.
-        """
+        """`files/NAME`, with as many parent folders as needed to be unique."""
         if str(path) in self._origins:
             return self._origins[str(path)]
         parts = path.parts[1:]
         names = ["files/" + "/".join(parts[-length:]) for length in range(1, len(parts) + 1)]
-        return next((name for name in names if name not in self._taken), names[-1])
+        return next((name for name in names if name not in self._used_uris), names[-1])
 
 
 def require_there(paths: Sequence[str]) -> None:
-    """Raise InputError for the first path that does not exist, naming a near one beside it."""
+    """Raise InputError for the first path that does not exist, suggesting a similar name."""
     given = next((given for given in paths if not os.path.lexists(given)), None)
     if given is not None:
         path = Path(given)
@@ -283,12 +276,10 @@ def require_there(paths: Sequence[str]) -> None:
 
 
 def why_missing(given: str) -> tuple[str, str]:
-    """Code and reason for what is neither a file nor a folder; a path has lost one of the slashes
-    of an address.
-    """
-    if (address := re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", given)) is None:
+    """(code, reason) for a path that does not exist, or a URL that was parsed as a path."""
+    if (url := re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", given)) is None:
         return "missing_path", f"no file or folder at {given}"
-    scheme, rest = address[1].lower(), address[2]
+    scheme, rest = url[1].lower(), url[2]
     remedy = (
         f"give the path: /{rest}"
         if scheme == "file"
@@ -302,8 +293,8 @@ def _uri_below(source: Source, path: Path) -> str:
 
 
 def inputs_to_sync(ledger: Ledger, namespace: str, source: str | None = None) -> list[Input]:
-    """What to receive so that a source, or every folder and list of URLs of the namespace, is as it
-    is now. Raises InputError.
+    """The inputs that bring a source, or every folder and list of URLs of the namespace, up to
+    date. Raises InputError.
     """
     sources = [item for item in ledger.sources(namespace) if source in (None, item.name)]
     found: list[Input] = [Path(item.root) for item in sources if item.kind == "folder"]
@@ -325,8 +316,8 @@ def inputs_to_sync(ledger: Ledger, namespace: str, source: str | None = None) ->
 # --- folders ------------------------------------------------------------------------------------
 
 
-def _look_through(source: Source, prefix: str, settle_seconds: float, finds: Finds) -> None:
-    """Add the files of a folder source below `prefix` to what was found."""
+def _add_folder(source: Source, prefix: str, settle_seconds: float, finds: Finds) -> None:
+    """Add the files of a folder source below `prefix` to the finds."""
     finds.sources[source.name] = source
     locked: list[Path] = []
     for file in _scan(source, prefix, settle_seconds, locked):
@@ -348,10 +339,9 @@ def _look_through(source: Source, prefix: str, settle_seconds: float, finds: Fin
 def _scan(
     source: Source, prefix: str, settle_seconds: float, locked: list[Path]
 ) -> Iterator[Found]:
-    """The files of a folder source below `prefix`, in order of their paths; those that are left
-    alone carry a reason.
+    """The files of a folder source below `prefix`, sorted by path; ignored ones carry the reason.
 
-    Folders that cannot be read are added to `locked`.
+    Unreadable folders are added to `locked`.
     """
     root = Path(source.root)
     paths = [
@@ -372,7 +362,7 @@ def _scan(
 
 
 def _is_utf8(name: str) -> bool:
-    """False for a name that the system gave with bytes that are no UTF-8."""
+    """False for a name that Python decoded with surrogates because its bytes are not UTF-8."""
     return not any("\udc80" <= char <= "\udcff" for char in name)
 
 
@@ -396,9 +386,7 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
 
 
 def _age(path: Path) -> float:
-    """Seconds since anything wrote to a file, whatever time it was given afterwards; 0 for one that
-    is just being moved away.
-    """
+    """Seconds since the last write to a file or its metadata; 0 for one that just disappeared."""
     try:
         stat, now = path.stat(), time.time()
     except OSError:

@@ -1,5 +1,5 @@
-"""URLs as input: what lies at an address is stored like a file; a server that says "unchanged" is
-believed, its bytes are here.
+"""URLs as input: their content is stored like a file's. A server's "not modified" is trusted while
+the bytes are still stored.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from rag_platform.loaders.markup.html import START, SUFFIXES
 from rag_platform.storage.records import CACHED, SCHEMA_VERSION, from_json, to_json
 from rag_platform.storage.store import Store, read_json, write_json
 
-# Declared type to the suffixes that a file of it may have; the first is given to a name with
-# another one.
+# declared type to the suffixes of such files; a name with another suffix gets the first one
 _SUFFIXES: dict[str, tuple[str, ...]] = {
     "text/html": tuple(sorted(SUFFIXES)),
     "application/xhtml+xml": (".xhtml", ".html", ".xht"),
@@ -34,7 +33,7 @@ _SUFFIXES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """What lay at a URL when it was last fetched; the bytes are in the store."""
+    """The content of a URL when last fetched; its bytes are in the store."""
 
     url: str
     final_url: str
@@ -47,23 +46,20 @@ class Downloaded:
 
 
 def is_url(text: str) -> bool:
-    """True for what names a place on the web rather than a file."""
+    """True for an http or https URL."""
     return text.strip().lower().startswith(("http://", "https://"))
 
 
 def normal_url(url: str, settings: Settings) -> str:
-    """The one spelling under which a URL is known: without fragment, its host in lower-case ASCII.
-    Raises FetchError.
-    """
+    """The canonical URL: without fragment, its host in lower-case ASCII. Raises FetchError."""
     return str(fetching.check_url(url, settings.fetching))
 
 
 def download(url: str, settings: Settings, store: Store) -> Downloaded:
-    """What lies at the URL now, stored under its hash. Raises FetchError as `fetching.fetch`;
-    IntegrityError above limits.max_bytes.
+    """The content of the URL now, stored under its hash. Sends the ETag and date of the last
+    download if its bytes are still stored.
 
-    The server is asked with the ETag and date of the last time, as long as those bytes are still
-    here.
+    Raises FetchError as `fetching.fetch`; IntegrityError above limits.max_bytes.
     """
     earlier = _earlier(url, store)
     etag, last_modified = (earlier.etag, earlier.last_modified) if earlier else ("", "")
@@ -97,9 +93,7 @@ def download(url: str, settings: Settings, store: Store) -> Downloaded:
 
 
 def _earlier(url: str, store: Store) -> Downloaded | None:
-    """What was fetched from the URL last, as long as its bytes are in the store; a record of
-    another program version counts as none.
-    """
+    """The last download of the URL by this program version, if its bytes are still stored."""
     path = store.download_path(url)
     data = read_json(path, CACHED) if path.is_file() else {}
     if data.pop("schema_version", None) != SCHEMA_VERSION:
@@ -109,9 +103,7 @@ def _earlier(url: str, store: Store) -> Downloaded | None:
 
 
 def name_with_suffix(filename: str, declared: str, head: bytes) -> str:
-    """A file name that tells the loaders what it is: by content for HTML and PDF, else by the type
-    that the server declared.
-    """
+    """A file name with the suffix of its type: by content for HTML and PDF, else as declared."""
     filename = filename or "index"
     suffix = PurePosixPath(filename).suffix.lower()
     kind = (

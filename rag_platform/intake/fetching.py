@@ -1,8 +1,8 @@
-"""Downloads under limits: the one way in which anything is fetched from the network.
+"""Downloads under limits; everything that is fetched from the network goes through here.
 
 A host is resolved once, every address is checked, and the connection goes to a checked address, so
-a name that resolves differently a second time changes nothing. A redirect is checked like a new
-URL. There are no cookies, no proxies of the environment, and no credentials.
+that a later DNS answer (rebinding) changes nothing. A redirect is checked like a new URL. No
+cookies, no proxies from the environment, no credentials.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _READ_BYTES = 1 << 16
 _MAX_URL = 8192
 _HOST = re.compile(rb"[\w.-]+|[0-9A-Fa-f:.]+")
-# Addresses behind which clouds answer with credentials; those of the others are link-local or
+# Metadata services of clouds, which hand out credentials. Those not listed are link-local or
 # private.
-_METADATA = frozenset(
+_METADATA_SERVICES = frozenset(
     map(
         ipaddress.ip_address,
         ("169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254"),
     )
 )
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# local translation, discard, obsolete
-_NEVER = tuple(map(ipaddress.ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/10", "::/96")))
+# local translation, discard-only, obsolete
+_RESERVED = tuple(map(ipaddress.ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/10", "::/96")))
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A downloaded body and what the server declared; the content type is the server's claim,
+    """A downloaded body and what the server declared. The content type is the server's claim;
     callers judge by content.
     """
 
@@ -65,12 +65,12 @@ class Fetched:
     filename: str = ""
     etag: str = ""
     last_modified: str = ""
-    unchanged: bool = False  # the server answered 304 to the given etag or date: there is no body
+    unchanged: bool = False  # the server answered 304 to the given etag or date, without a body
 
 
 @dataclass(slots=True)
 class Download:
-    """An open response; `read` gives decoded bytes, at most the allowed number."""
+    """An open response; `read` returns decoded bytes up to the size limit."""
 
     head: Fetched
     _blocks: Iterator[bytes]
@@ -95,12 +95,11 @@ def fetch(
     resolve: Resolver | None = None,
     max_bytes: int | None = None,
 ) -> Fetched:
-    """The body at the URL, redirects followed.
+    """The body at the URL, after redirects.
 
     Raises FetchError: `bad_url`, `scheme_not_allowed`, `credentials_in_url`, `port_not_allowed`,
     `address_refused`, `unresolved`, `connect_failed`, `timeout`, `too_large`, `too_many_redirects`,
-    `http_status`, `http_refused` where trying again changes nothing (details: status),
-    `broken_response`.
+    `http_status`, `http_refused` where a retry is pointless (details: status), `broken_response`.
     """
     with download(url, limits, resolve=resolve, max_bytes=max_bytes) as opened:
         data = b"".join(iter(lambda: opened.read(_READ_BYTES), b""))
@@ -118,9 +117,8 @@ def download(
     resolve: Resolver | None = None,
     max_bytes: int | None = None,
 ) -> Generator[Download, None, None]:
-    """The open response of `fetch`, for bodies that go to disk: pass it where a stream with `read`
-    is wanted. It is empty and `unchanged` where the server still has what `etag` or `last_modified`
-    name.
+    """The open response of `fetch`, to be read as a stream. Empty and `unchanged` when the server
+    still has the content that `etag` or `last_modified` identify.
     """
     import httpcore
 
@@ -153,7 +151,7 @@ def download(
                     for key, value in response.headers
                 }
                 if response.status in _REDIRECTS and "location" in headers:
-                    target = _next(target, headers["location"], limits)
+                    target = _follow_redirect(target, headers["location"], limits)
                     continue
                 head = _head(
                     url,
@@ -175,9 +173,7 @@ def download(
 
 
 def check_url(url: str, limits: FetchLimits) -> httpx.URL:
-    """The parsed URL, its host in ASCII. Raises FetchError for what is refused before anything is
-    resolved.
-    """
+    """The parsed URL, its host in ASCII. Raises FetchError for URLs refused before resolving."""
     import httpx
 
     try:
@@ -211,28 +207,28 @@ def check_url(url: str, limits: FetchLimits) -> httpx.URL:
 
 
 def printable_url(url: str) -> str:
-    """A URL as it may stand in a message: without credentials and fragment, cut when long."""
+    """A URL for messages: without credentials and fragment, truncated."""
     return re.sub(r"//[^/?#]*@", "//", url.strip().split("#")[0])[:200]
 
 
 def refusal(address: Address, *, private_allowed: bool = False) -> str:
-    """Why nothing is fetched from this address, or an empty string; `private_allowed` lets private
-    and loopback ones pass.
+    """Why nothing is fetched from this address, or ""; with `private_allowed`, private and loopback
+    addresses pass.
 
-    An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4, Teredo) is checked by both.
+    An IPv6 address that embeds an IPv4 one (mapped, NAT64, 6to4, Teredo) is checked as that.
     """
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id:
             return "it is link-local"
-        if carried := _embedded_ipv4(address):
-            return refusal(carried, private_allowed=private_allowed)
-    if address in _METADATA:
+        if embedded := _embedded_ipv4(address):
+            return refusal(embedded, private_allowed=private_allowed)
+    if address in _METADATA_SERVICES:
         return "it is a cloud's metadata service"
     if address.is_unspecified or address.is_multicast or address.is_link_local:
         return "it is unspecified, multicast or link-local"
     if private_allowed and (address.is_loopback or address.is_private):
         return ""
-    if any(address.version == network.version and address in network for network in _NEVER):
+    if any(address.version == network.version and address in network for network in _RESERVED):
         return "it is reserved"
     return (
         ""
@@ -250,9 +246,7 @@ def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | No
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """The addresses of a host as the system resolves it, in the order to try them; numeric hosts in
-    any notation included.
-    """
+    """The addresses of a host, in the order to try them; numeric hosts in any notation."""
     return list(
         dict.fromkeys(
             str(item[4][0]) for item in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -264,7 +258,7 @@ def _is_allowed(host: str, port: int, limits: FetchLimits) -> bool:
     return f"{host.rstrip('.').lower()}:{port}" in {entry.lower() for entry in limits.allow}
 
 
-def _next(target: httpx.URL, location: str, limits: FetchLimits) -> httpx.URL:
+def _follow_redirect(target: httpx.URL, location: str, limits: FetchLimits) -> httpx.URL:
     import httpx
 
     try:
@@ -315,8 +309,8 @@ def _head(url: str, final_url: str, headers: Mapping[str, str], *, unchanged: bo
 
 
 def _body(response: httpcore.Response, headers: Mapping[str, str], limit: int) -> Iterator[bytes]:
-    """Decoded blocks; what leaves the decoder is counted, so a bomb ends at the limit and never
-    lies in memory whole.
+    """Decoded blocks. Decoded bytes are counted, so a decompression bomb stops at the limit and is
+    never in memory as a whole.
     """
     length = headers.get("content-length", "")
     encoding = headers.get("content-encoding", "").strip().lower()
@@ -346,14 +340,14 @@ def _inflate(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     try:
         for data in received:
             while data:
-                if decoder.eof:  # another member follows
+                if decoder.eof:  # another gzip member follows
                     decoder = zlib.decompressobj(47)
                 try:
                     block = decoder.decompress(data, _READ_BYTES)
                 except zlib.error:
                     if not first or encoding != "deflate":
                         raise
-                    decoder = zlib.decompressobj(-15)  # some servers send bare deflate
+                    decoder = zlib.decompressobj(-15)  # some servers send raw deflate
                     block = decoder.decompress(data, _READ_BYTES)
                 first, complete = False, decoder.eof
                 data = decoder.unconsumed_tail or decoder.unused_data
@@ -375,28 +369,26 @@ def _inflate(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
 
 
 class _GuardedBackend:
-    """A network backend of httpcore whose connections go only to checked addresses, and end at the
-    deadline.
-    """
+    """An httpcore network backend with a deadline that connects to checked addresses only."""
 
     def __init__(self, limits: FetchLimits, resolve: Resolver, deadline: float) -> None:
         self.limits, self.resolve, self.deadline = limits, resolve, deadline
 
     def connect_tcp(self, host: str, port: int, **options: Any) -> _GuardedStream:
-        """A line to the first address that answers. Raises FetchError when any address of the host
-        is refused.
+        """A connection to the first address that answers. Raises FetchError when any address of the
+        host is refused.
         """
         import httpcore
 
-        private = _is_allowed(host, port, self.limits)
+        private_allowed = _is_allowed(host, port, self.limits)
         checked = [
             _parse_address(found, host)
-            for found in _within(self.deadline, self.resolve, host, port)
+            for found in _resolve_within(self.deadline, self.resolve, host, port)
         ]
         if not checked:
             raise FetchError(f"{host} has no address", code="unresolved", retryable=True)
         for address in checked:
-            if why := refusal(address, private_allowed=private):
+            if why := refusal(address, private_allowed=private_allowed):
                 remedy = (
                     f"; for a server of your own network add '{host}:{port}' to fetching.allow in"
                     " settings.yaml"
@@ -408,10 +400,10 @@ class _GuardedBackend:
                 )
         for position, address in enumerate(checked):
             try:
-                line = httpcore.SyncBackend().connect_tcp(
+                stream = httpcore.SyncBackend().connect_tcp(
                     str(address), port, **{**options, "timeout": _count_seconds_left(self.deadline)}
                 )
-                return _GuardedStream(line, self.deadline)
+                return _GuardedStream(stream, self.deadline)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if position == len(checked) - 1:
                     raise
@@ -419,35 +411,37 @@ class _GuardedBackend:
 
 
 class _GuardedStream:
-    """A connection whose every step must end before the deadline: slow answers cannot add up."""
+    """A connection with one deadline for all steps together, so that slow answers cannot add up."""
 
-    def __init__(self, line: httpcore.NetworkStream, deadline: float) -> None:
-        self._line, self._deadline = line, deadline
+    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
+        self._stream, self._deadline = stream, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Bytes that arrived."""
-        return self._line.read(max_bytes, _count_seconds_left(self._deadline))
+        """Received bytes."""
+        return self._stream.read(max_bytes, _count_seconds_left(self._deadline))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all of the buffer."""
-        self._line.write(buffer, _count_seconds_left(self._deadline))
+        self._stream.write(buffer, _count_seconds_left(self._deadline))
 
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> _GuardedStream:
-        """The same line, encrypted; the certificate must be that of the host's name."""
+        """The same connection, encrypted; the certificate must match the host's name."""
         return _GuardedStream(
-            self._line.start_tls(ssl_context, server_hostname, _count_seconds_left(self._deadline)),
+            self._stream.start_tls(
+                ssl_context, server_hostname, _count_seconds_left(self._deadline)
+            ),
             self._deadline,
         )
 
     def close(self) -> None:
         """End the connection."""
-        self._line.close()
+        self._stream.close()
 
     def get_extra_info(self, info: str) -> Any:
-        """What httpcore wants to know of the socket."""
-        return self._line.get_extra_info(info)
+        """Details of the socket for httpcore."""
+        return self._stream.get_extra_info(info)
 
 
 def _parse_address(found: str, host: str) -> Address:
@@ -460,9 +454,7 @@ def _parse_address(found: str, host: str) -> Address:
 
 
 def _count_seconds_left(deadline: float) -> float:
-    """Seconds until the deadline. Raises what httpcore raises for a time-out when there are
-    none.
-    """
+    """Seconds until the deadline. Raises httpcore.ReadTimeout when there are none."""
     import httpcore
 
     if (left := deadline - time.monotonic()) <= 0:
@@ -470,16 +462,14 @@ def _count_seconds_left(deadline: float) -> float:
     return left
 
 
-def _within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequence[str]:
-    """What the resolver says; it runs in a thread, because a resolver of the system has no time
-    limit.
-    """
+def _resolve_within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequence[str]:
+    """The resolver's answer. It runs in a thread, because system resolvers have no time limit."""
     answers: list[Sequence[str] | Exception] = []
 
     def ask() -> None:
         try:
             answers.append(resolve(host, port))
-        except (OSError, ValueError) as error:  # no such host, no possible name of one
+        except (OSError, ValueError) as error:  # unknown or impossible host name
             answers.append(error)
 
     thread = threading.Thread(target=ask, name="resolve", daemon=True)
@@ -496,7 +486,7 @@ def _within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequenc
 
 @contextmanager
 def _wrap_errors(url: str, limits: FetchLimits) -> Iterator[None]:
-    """Errors of the network as FetchError with a code."""
+    """Turn network errors into FetchError with a code."""
     import httpcore
 
     try:

@@ -36,17 +36,17 @@ from rag_platform.storage.records import from_json
 
 log = logging.getLogger(__name__)
 
-# children lost to one document before its remaining pages are read as raw text
+# after this many lost children, a document's remaining pages are read as raw text
 MAX_LAYOUT_FAILURES = 3
 MIN_WINDOW_PAGES = 4
-# with the layout model a page takes .5 s of processor time, on a busy machine 1.5 s
+# with the layout model a page takes 0.5 s of processor time, on a busy machine 1.5 s
 LONG_PDF_PAGES = 1_000
 
 OnPage = Callable[[int, int], None]
 
 
 def running() -> list[int]:
-    """Process ids of the children that live now, busy or waiting."""
+    """Process ids of the living children, busy or idle."""
     return sorted(child.process.pid for child in list(pool().all) if child.is_alive())
 
 
@@ -56,12 +56,12 @@ def running() -> list[int]:
 def load_in_child(
     path: Path, filename: str, provider: str, options: Mapping[str, Any], limits: Limits
 ) -> Facts:
-    """The facts that the named loader makes of a file, read in a child within limits.parse_seconds
-    and limits.parse_memory_mb.
+    """The facts that the named loader reads from a file, in a child within limits.parse_seconds and
+    limits.parse_memory_mb.
 
     `provider` is a registry name or a dotted path. Raises the loader's own DocumentError,
     `timeout`, `out_of_memory`, `parser_failed` when the child died or the loader raised anything
-    else; ConfigError when the loader cannot be built. The next file gets a fresh child then.
+    else; ConfigError when the loader cannot be built. The next file then gets a fresh child.
     """
     text: list[str] = []
     blocks: list[Block] = []
@@ -86,7 +86,7 @@ def load_in_child(
     return Facts(whole, tuple(blocks), tuple(media), summary)
 
 
-_Reasons = dict[int, str]  # ordinal of a block to why it is not what the file says
+_Reasons = dict[int, str]  # block ordinal to why the block differs from the file
 
 
 def verify_in_child(
@@ -97,24 +97,25 @@ def verify_in_child(
     blocks: Sequence[Block],
     limits: Limits,
 ) -> _Reasons:
-    """What the `verify_blocks` of the named loader says of these blocks, run in children under the
-    limits of `load_in_child`.
+    """The failures that the named loader's `verify_blocks` finds in these blocks, in children under
+    the limits of `load_in_child`.
 
-    Blocks with pages go in windows of limits.pdf_window_pages; give all blocks of a page together,
-    because a character belongs to the smallest rectangle around it. Raises as `load_in_child` does.
+    Blocks with pages are split into windows of limits.pdf_window_pages. Pass all blocks of a page
+    together, because a character belongs to the smallest rectangle around it. Raises as
+    `load_in_child`.
     """
     task = {"task": "verify", "provider": provider, "options": dict(options)}
 
     def verify(text: str, group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
         return _check_blocks(path, task, _engine(provider), text, group, limits)
 
-    return _by_windows(verify, facts_text, blocks, limits)[0]
+    return _check_in_windows(verify, facts_text, blocks, limits)[0]
 
 
 def reread_in_child(
     path: Path, provider: str, facts_text: str, blocks: Sequence[Block], limits: Limits
 ) -> tuple[_Reasons, _Reasons]:
-    """(ordinal to reason of the blocks that a second reader reads differently, ordinal to reason of
+    """({ordinal: reason} of the blocks that a second reader reads differently, {ordinal: reason} of
     those that it cannot read). Runs like `verify_in_child`; after an error in a window its blocks
     count as unread.
     """
@@ -127,7 +128,7 @@ def reread_in_child(
         except DocumentError as error:
             return {}, {block.ordinal: f"{error.code}: {error.message}" for block in group}
 
-    return _by_windows(reread, facts_text, blocks, limits)
+    return _check_in_windows(reread, facts_text, blocks, limits)
 
 
 def locate_in_child(
@@ -139,18 +140,18 @@ def locate_in_child(
     spans: Sequence[tuple[int, int]],
     limits: Limits,
 ) -> PageQuote:
-    """Where spans of the facts are printed on a page, found by the named loader in a child; give
-    all blocks of the page. Raises as `load_in_child` does.
+    """Where spans of the facts are printed on a page, according to the named loader in a child.
+    Pass all blocks of the page. Raises as `load_in_child`.
     """
     start, end = (blocks[0].start, blocks[-1].end) if blocks else (0, 0)
-    moved = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in blocks]
+    relative = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in blocks]
     task = {
         "task": "locate",
         "provider": provider,
         "options": {},
         "page": page,
         "text": facts_text[start:end],
-        "blocks": [dataclasses.asdict(block) for block in moved],
+        "blocks": [dataclasses.asdict(block) for block in relative],
         "spans": [(first - start, last - start) for first, last in spans],
     }
     messages = list(_ask(path, task, _engine(provider), limits))
@@ -159,7 +160,7 @@ def locate_in_child(
     return PageQuote(float(found["width"]), float(found["height"]), boxes)
 
 
-def _by_windows(
+def _check_in_windows(
     check: Callable[[str, Sequence[Block]], tuple[_Reasons, _Reasons]],
     text: str,
     blocks: Sequence[Block],
@@ -171,18 +172,18 @@ def _by_windows(
         number = -1 if block.page is None else (block.page - 1) // limits.pdf_window_pages
         windows.setdefault(number, []).append(block)
 
-    def answer(group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
+    def check_window(group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
         if group[0].page is None:
             return check(text, group)
-        # a window of pages needs no more than its own part of a long text
+        # send only this window's part of a long text
         start = group[0].start
-        moved = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in group]
-        return check(text[start : group[-1].end], moved)
+        relative = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in group]
+        return check(text[start : group[-1].end], relative)
 
     failures: _Reasons = {}
     unread: _Reasons = {}
     with ThreadPoolExecutor(pool().size, thread_name_prefix="verify") as threads:
-        for wrong, missed in threads.map(answer, windows.values()):
+        for wrong, missed in threads.map(check_window, windows.values()):
             failures |= wrong
             unread |= missed
     return failures, unread
@@ -208,7 +209,7 @@ def _check_blocks(
 def _ask(
     path: Path, task: dict[str, Any], engine: str, limits: Limits
 ) -> Generator[dict[str, Any], None, None]:
-    """The messages of a child for one task about a whole file."""
+    """The messages of a child about one task on a whole file."""
     seconds = min(limits.parse_seconds, limits.file_seconds)
     task = {
         **task,
@@ -267,12 +268,12 @@ def load_isolated(
     on_page: OnPage | None = None,
     kept: Path | None = None,
 ) -> Facts:
-    """The facts of a PDF read by children over windows of pages; `on_page(done, total)` follows the
-    progress. A long one keeps its pages in the file `kept` until all are read, and takes over those
-    that are there.
+    """The facts of a PDF, read by children in windows of pages; `on_page(done, total)` reports
+    progress. A long PDF's pages are stored in the file `kept` until all are read; stored ones are
+    not read again.
 
     Raises DocumentError: as `loaders.pdf.mupdf.describe`, `timeout` after limits.file_seconds for
-    each LONG_PDF_PAGES begun, `parser_failed` when not even opening works.
+    each LONG_PDF_PAGES begun, `parser_failed` when the file cannot even be opened.
     """
     started = time.monotonic()
     deadline = started + limits.file_seconds
@@ -281,7 +282,7 @@ def load_isolated(
     if info.pages > limits.pdf_window_pages:
         reading.kept = KeptPages(kept)
         reading.pages = reading.kept.read()
-    reading.total, reading.taken = info.pages, len(reading.pages)
+    reading.total, reading.reused = info.pages, len(reading.pages)
     reading.deadline = started + limits.file_seconds * max(1, -(-info.pages // LONG_PDF_PAGES))
     try:
         if len(windows := _windows(info.pages, limits.pdf_window_pages)) == 1:
@@ -291,11 +292,11 @@ def load_isolated(
                 min(pool().size, len(windows)), thread_name_prefix="pdf"
             ) as threads:
                 try:
-                    reads = [
+                    tasks = [
                         functools.partial(tracing.carry(reading.window), *window)
                         for window in windows
                     ]
-                    list(threads.map(lambda read: read(), reads))
+                    list(threads.map(lambda read: read(), tasks))
                 except BaseException:
                     reading.stopped.set()
                     raise
@@ -311,23 +312,25 @@ def load_isolated(
 def extract_images(
     path: Path, targets: Sequence[str], folder: Path, limits: Limits, *, engine: str = "pymupdf"
 ) -> dict[str, Path | str]:
-    """Target (`pdf:xref=N`) to the file in `folder` that holds its encoded bytes, or to the reason
-    why there is none.
+    """Target (`pdf:xref=N`) to the file in `folder` with its encoded bytes, or to the reason why
+    there is none.
 
     `engine` is the one whose loader named the targets, pymupdf or pdfium.
     """
     reading = _Reading(path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None)
     found: dict[str, Path | str] = {}
     while remaining := [target for target in targets if target not in found]:
-        place = folder / str(len(found))
-        place.mkdir()
+        batch_folder = folder / str(len(found))
+        batch_folder.mkdir()
         try:
             for message in reading.ask(
-                {"task": "images", "targets": remaining, "folder": str(place.absolute())}
+                {"task": "images", "targets": remaining, "folder": str(batch_folder.absolute())}
             ):
                 if "image" in message:
                     found[str(message["image"])] = (
-                        place / message["file"] if "file" in message else str(message["reason"])
+                        batch_folder / message["file"]
+                        if "file" in message
+                        else str(message["reason"])
                     )
         except ChildLost:
             lost = next((target for target in remaining if target not in found), None)
@@ -341,11 +344,10 @@ def extract_images(
 
 
 def page_texts_in_child(path: Path, engine: str, pages: int, limits: Limits) -> dict[int, str]:
-    """Page to its raw text by an engine, pymupdf or pdfium; a page on which the engine dies or
-    hangs is left out.
+    """Page to its raw text by an engine, pymupdf or pdfium; without pages on which the engine dies
+    or hangs.
 
-    Raises DocumentError as `loaders.pdf.mupdf.describe` does, and `timeout` after
-    limits.file_seconds.
+    Raises DocumentError as `loaders.pdf.mupdf.describe`, and `timeout` after limits.file_seconds.
     """
     reading = _Reading(
         path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None, pages
@@ -365,14 +367,14 @@ def page_texts_in_child(path: Path, engine: str, pages: int, limits: Limits) -> 
 
 
 def _windows(pages: int, most: int) -> list[tuple[int, int]]:
-    """Half-open page ranges of about equal size, so that every core has one."""
+    """Half-open page ranges of about equal size, enough to use every core."""
     size = max(MIN_WINDOW_PAGES, min(max(1, most), -(-pages // pool().size)))
     return [(first, min(first + size, pages)) for first in range(0, pages, size)]
 
 
 @dataclass
 class _Reading:
-    """One document on its way through the children."""
+    """One document being read by children."""
 
     path: Path
     engine: str
@@ -381,7 +383,7 @@ class _Reading:
     deadline: float
     on_page: OnPage | None
     total: int = 0
-    taken: int = 0  # pages of an earlier reading
+    reused: int = 0  # pages stored by an interrupted reading
     kept: KeptPages = field(default_factory=lambda: KeptPages(None))
     pages: dict[int, PageFacts] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -390,7 +392,7 @@ class _Reading:
     failures: int = 0
 
     def describe(self) -> PdfInfo:
-        """Page count and metadata, asked of a child because opening a broken file can hang too."""
+        """Page count and metadata, read by a child because opening a broken file can hang too."""
         try:
             messages = list(self.ask({"task": "describe", "max_pages": self.limits.max_pages}))
         except ChildLost as error:
@@ -403,7 +405,7 @@ class _Reading:
 
     def window(self, first: int, last: int) -> None:
         """Read the pages [first, last). A page whose child dies is read again as raw text; if that
-        fails too it is left out with a warning.
+        fails too, it is left out with a warning.
         """
         while (first := self._first_missing(first, last)) < last:
             raw = self.failures >= MAX_LAYOUT_FAILURES
@@ -425,7 +427,7 @@ class _Reading:
         try:
             self._read(number, number + 1, True)
         except ChildLost as error:
-            self._keep(
+            self._add_page(
                 PageFacts(
                     number + 1,
                     (),
@@ -437,24 +439,24 @@ class _Reading:
 
     def _read(self, first: int, last: int, raw: bool) -> None:
         task = {"task": "window", "first": first, "last": last, "profile": self.profile, "raw": raw}
-        # a callback that raises must not leave its child at work
+        # a callback that raises must not leave its child working
         with contextlib.closing(self.ask(task)) as messages:
             for message in messages:
                 if "page" in message:
-                    if not raw:  # another reading may have its layout
+                    if not raw:  # a later reading may get its layout
                         self.kept.add(message["page"])
-                    self._keep(page_from_json(message["page"]))
+                    self._add_page(page_from_json(message["page"]))
 
-    def _keep(self, page: PageFacts) -> None:
+    def _add_page(self, page: PageFacts) -> None:
         with self.lock:
             self.pages[page.page] = page
             done = len(self.pages)
         if self.on_page:
-            self.on_page(done - self.taken, self.total - self.taken)
+            self.on_page(done - self.reused, self.total - self.reused)
 
     def ask(self, task: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """The messages of a child for one task. Raises DocumentError for what the file is,
-        ChildLost for what the child did.
+        """The messages of a child about one task. Raises DocumentError for problems of the file,
+        ChildLost for those of the child.
         """
         limits = self.limits
         task = {
@@ -465,14 +467,14 @@ class _Reading:
         }
         with pool().child(self.engine) as child:
             needs = ("start", "layout") if self._needs_layout(task) else ("start",)
-            for message in child.ask(task, self._patience, needs):
+            for message in child.ask(task, self._message_timeout, needs):
                 _raise_for(message, limits.pdf_memory_mb)
                 yield message
 
     def _needs_layout(self, task: dict[str, Any]) -> bool:
         return task.get("profile") == "layout" and not task["raw"]
 
-    def _patience(self) -> float:
+    def _message_timeout(self) -> float:
         """Seconds to wait for the next message. Raises DocumentError `timeout` when the file's time
         is used up or the reading was stopped.
         """
@@ -491,7 +493,7 @@ class _Reading:
 
 
 def pool() -> SandboxPool:
-    """The pool that all reading of this process shares."""
+    """The pool shared by all reading in this process."""
     return _pool
 
 
@@ -500,16 +502,16 @@ def new_pool(size: int) -> SandboxPool:
     return SandboxPool("rag_platform.intake.loader_child", size)
 
 
-def _fresh_pool() -> SandboxPool:
+def _default_pool() -> SandboxPool:
     return new_pool(min(4, usable_processors()))
 
 
 def _after_fork() -> None:
     global _pool
-    _pool = _fresh_pool()
+    _pool = _default_pool()
 
 
-_pool = _fresh_pool()
+_pool = _default_pool()
 atexit.register(lambda: _pool.close())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

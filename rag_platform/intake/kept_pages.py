@@ -13,15 +13,13 @@ from rag_platform.loaders.pdf.pages import PageFacts
 
 
 class KeptPages:
-    """The pages of one file under one profile, one per line; with the path None nothing is
-    stored.
-    """
+    """The pages of one file under one profile, one JSON line each; None as path stores nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def read(self) -> dict[int, PageFacts]:
-        """Page number to page. A half-written last line of a killed process is skipped."""
+        """Page number to page. The truncated last line of a killed process is skipped."""
         found: dict[int, PageFacts] = {}
         if self._path is not None and self._path.is_file():
             for line in self._path.read_bytes().splitlines():
@@ -31,11 +29,13 @@ class KeptPages:
         return found
 
     def add(self, page: dict[str, Any]) -> None:
-        """Keep a page, as a child hands it over."""
+        """Store a page as a child sent it."""
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab") as file:
-                file.write(b"\n" + orjson.dumps(page))  # before it: the last line may be half
+                file.write(
+                    b"\n" + orjson.dumps(page)
+                )  # newline first: the last line may be truncated
 
     def drop(self) -> None:
         """Delete the stored pages, which are part of the facts now."""

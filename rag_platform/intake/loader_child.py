@@ -1,9 +1,9 @@
 """The child process that reads files: `python -m rag_platform.intake.loader_child ENGINE`, driven
 by `intake.isolation`.
 
-ENGINE is pymupdf, pdfium, or other for the formats without pages. Tasks come in on stdin, messages
-go out on the original stdout, one JSON object a line. Imports stay few, because every start pays
-for them.
+ENGINE is pymupdf, pdfium, or `other` for formats without pages. Tasks arrive on stdin, messages go
+out on the original stdout, one JSON object a line. Imports are few, because every start pays for
+them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def main() -> None:
     """Answer tasks until stdin ends."""
     tasks, replies = take_pipes(quiet=True)
     if hasattr(signal, "SIGALRM"):
-        # the kernel ends this process, even inside C code and without a parent
+        # the kernel then ends this process, even inside C code and without a parent
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # before the address space is measured: an engine's libraries are no document's fault
+    # before the address space is measured: an engine's libraries do not count against a document
     if sys.argv[1] == "pymupdf":
         load_pymupdf()
     elif sys.argv[1] == "pdfium":
@@ -67,22 +67,20 @@ def main() -> None:
         _alarm(0)
         for fault in found:
             _send(replies, {"fault": fault})
-        allowed = int(task["memory_mb"]) * 2**20 // 2
+        wear_limit = int(task["memory_mb"]) * 2**20 // 2
         if (
             (provider := task.get("provider"))
             and provider not in prepared
-            and _address_space() - baseline < allowed
+            and _address_space() - baseline < wear_limit
         ):
             prepared.add(provider)
-            # the libraries of a provider are imported with its first file
+            # a provider's libraries, imported with its first file, do not count either
             baseline = _address_space()
-        _send(replies, {**answer, "worn": _address_space() - baseline > allowed})
+        _send(replies, {**answer, "worn": _address_space() - baseline > wear_limit})
 
 
 def _answer(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
-    """The last message of a task; whatever the parser raises becomes an error of this one
-    document.
-    """
+    """The last message of a task; whatever the parser raises becomes an error of this document."""
     _alarm(float(task["seconds"]))
     try:
         return _TASKS[task["task"]](task, replies)
@@ -133,7 +131,6 @@ def _reread(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 
 def _locate(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
-    """Where spans of the facts are printed on a page."""
     loader = build("loader", task["provider"], task["options"])
     spans = [(int(start), int(end)) for start, end in task["spans"]]
     page, text = int(task["page"]), str(task["text"])
@@ -173,7 +170,7 @@ def _page_texts(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 def _window(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
     def on_page(page: PageFacts) -> None:
         _send(replies, {"page": page_to_json(page)})
-        _give_back()
+        _trim_memory()
         _alarm(float(task["seconds"]))
 
     options: dict[str, Any] = {}
@@ -190,9 +187,7 @@ def _window(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 
 def _images(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
-    """Write the bytes of each image to a numbered file of the folder; a broken one is reported with
-    its reason.
-    """
+    """Write each image to a numbered file in the folder; report broken ones with their reason."""
     read_images = _engine().read_images if sys.argv[1] == "pdfium" else pdf_images.read_images
     for number, (target, found) in enumerate(read_images(Path(task["path"]), task["targets"])):
         if isinstance(found, str):
@@ -205,9 +200,7 @@ def _images(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 
 def _picture(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
-    """What `decode_image` says of an image, its files written to the folder; or the reason why it
-    is missing.
-    """
+    """The result of `decode_image`, with its files in the folder, or why the image is missing."""
     from rag_platform.loaders.image_decoding import Missing, decode_image
 
     folder = Path(task["folder"])
@@ -240,7 +233,7 @@ def _read_text(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _ocr(provider: str, options: str) -> Any:
-    """The OCR engine, which keeps its models loaded."""
+    """The OCR engine, cached so that its models stay loaded."""
     return build("ocr", provider, json.loads(options))
 
 
@@ -266,22 +259,20 @@ def _send(replies: IO[bytes], message: dict[str, Any]) -> None:
         JsonLines().write(message, replies)
 
 
-def _give_back() -> None:
-    """Hand free memory back to the system: one crowded page would otherwise leave its peak to all
-    that follow.
-    """
+def _trim_memory() -> None:
+    """Return free memory to the system, so that the peak of one crowded page does not stay."""
     with contextlib.suppress(AttributeError):  # not the GNU C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _alarm(seconds: float) -> None:
-    """End this process in twice that time: it must not outlive a parent that was killed."""
+    """End this process after twice that time, so that it does not outlive a killed parent."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, 2 * seconds + 60 if seconds else 0)
 
 
 def _address_space() -> int:
-    """Bytes of address space in use; 0 where the system does not say."""
+    """Bytes of address space in use; 0 where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf(
             "SC_PAGE_SIZE"
@@ -306,8 +297,8 @@ def _limit_memory(baseline: int, memory_mb: int) -> None:
 
 
 def _prepare_layout() -> None:
-    """Load the layout model with one thread: two children side by side read 1.45 times as many
-    pages as two threads in one.
+    """Load the layout model with one thread: two single-threaded children read 1.45 times as many
+    pages as one child with two threads.
     """
     onnxruntime = telemetry.onnxruntime()
 

@@ -1,4 +1,4 @@
-"""Which loader reads a file, and reading it within limits."""
+"""Selects the loader of a file, and reads the file within limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAGIC = (
     (b"%!PS", "application/postscript"),
 )
 _OOXML = "application/vnd.openxmlformats-officedocument."
-_ZIPPED = {
+_ZIP_TYPES = {
     ".docx": _OOXML + "wordprocessingml.document",
     ".xlsx": _OOXML + "spreadsheetml.sheet",
     ".pptx": _OOXML + "presentationml.presentation",
@@ -45,7 +45,7 @@ _ZIPPED = {
     ".zip": "application/zip",
 }
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-_TEXTS = {
+_TEXT_TYPES = {
     ".md": "text/markdown",
     ".markdown": "text/markdown",
     ".html": "text/html",
@@ -77,9 +77,8 @@ _SUFFIXES = {
     "markdown": ".md, .markdown",
     "text": ".txt, .rst, .log and source code",
 }
-# Names that say what a file is meant to be: its loader tells why it cannot be read, when no loader
-# claims the content.
-_NAMED = {
+# suffix to the loaders that report why the file cannot be read, when no loader claims its content
+_LOADERS_BY_SUFFIX = {
     suffix: tuple(
         loader for loader, suffixes in _SUFFIXES.items() if suffix in suffixes.split(", ")
     )
@@ -88,7 +87,7 @@ _NAMED = {
         " .htm .md .markdown"
     ).split()
 } | {".txt": ("text",)}
-_MEANT = {
+_FORMAT_NAMES = {
     ".pdf": "PDF",
     ".docx": "Word document",
     ".docm": "Word document",
@@ -98,7 +97,7 @@ _MEANT = {
     ".pptm": "presentation",
     ".epub": "book",
 }
-_OFFICE = (".docx", ".xlsx", ".pptx", ".epub")  # what an archive may be found to be
+_ZIP_FORMATS = (".docx", ".xlsx", ".pptx", ".epub")  # that `zip_kind` recognises
 _CONVERSIONS = {".doc": "docx", ".odt": "docx", ".rtf": "docx", ".xls": "xlsx", ".ods": "xlsx"}
 _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".7z", ".rar")
 _REMEDIES = {
@@ -113,15 +112,16 @@ _REMEDIES = {
         for suffix, kind in _CONVERSIONS.items()
     },
 }
-# options a loader shares with the limits
+# loader options whose default is the limit of that name
 _FROM_LIMITS = ("max_cells", "max_archive_ratio", "max_unpacked_bytes")
 
 
 def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
-    """The content type: magic bytes decide binary types, among texts the suffix decides. `head`
-    holds the first 4096 bytes.
+    """The content type. Magic bytes decide for binary content, the suffix for text. `head` are the
+    first 4096 bytes.
 
-    With a path the kind of a ZIP follows from all its names, without one from those in its head.
+    With a path, the kind of a ZIP follows from all its member names, otherwise from those in
+    `head`.
     """
     suffix = PurePath(filename).suffix.lower()
     if not head:
@@ -129,7 +129,7 @@ def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
     if head.startswith(_ZIP_MAGIC) and not _is_pdf(head):
         if path is None:
             return _sniff_zip(suffix, head)
-        return _ZIPPED.get(zip_kind(path), "application/zip")
+        return _ZIP_TYPES.get(zip_kind(path), "application/zip")
     return _sniff_binary(head) or _sniff_text(suffix, head)
 
 
@@ -138,7 +138,7 @@ def _is_pdf(head: bytes) -> bool:
 
 
 def _sniff_binary(head: bytes) -> str:
-    """The type of content that is no text, empty for a text."""
+    """The type of binary content, "" for text."""
     if _is_pdf(head):
         return "application/pdf"
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
@@ -156,8 +156,8 @@ def _sniff_binary(head: bytes) -> str:
 
 
 def _sniff_text(suffix: str, head: bytes) -> str:
-    if suffix in _TEXTS:
-        return _TEXTS[suffix]
+    if suffix in _TEXT_TYPES:
+        return _TEXT_TYPES[suffix]
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
     return "text/html" if start.startswith((b"<!doctype html", b"<html")) else "text/plain"
 
@@ -165,54 +165,53 @@ def _sniff_text(suffix: str, head: bytes) -> str:
 def _sniff_zip(suffix: str, head: bytes) -> str:
     for part, kind in ((b"word/", ".docx"), (b"xl/", ".xlsx"), (b"ppt/", ".pptx")):
         if part in head:
-            return _ZIPPED[kind]
+            return _ZIP_TYPES[kind]
     return (
-        _ZIPPED[suffix]
-        if suffix in _ZIPPED and (b"[Content_Types]" in head or b"mimetype" in head)
+        _ZIP_TYPES[suffix]
+        if suffix in _ZIP_TYPES and (b"[Content_Types]" in head or b"mimetype" in head)
         else "application/zip"
     )
 
 
 def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = None) -> str:
-    """The registry name of the first loader of the strategy that claims the file, else of the one
-    that its name asks for, which then says why the content cannot be read: a damaged PDF must show
-    as failed, not as a file that nobody reads.
+    """The registry name of the strategy's first loader that claims the file, else of the one for
+    its suffix, which then reports why the content cannot be read: a damaged PDF must show as
+    failed, not as a file of an unsupported type.
 
-    With a path, an office document is known by its content whatever it is called. Raises
-    DocumentError `unsupported_type`, naming what the content is and what to do.
+    With a path, an office document is recognised by its content whatever its name is. Raises
+    DocumentError `unsupported_type` with the content's type and a remedy.
     """
     suffix = PurePath(filename).suffix.lower()
     content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
     name = (
         f"{filename}{content}"
-        if content and _MEANT.get(suffix) != _MEANT.get(content)
+        if content and _FORMAT_NAMES.get(suffix) != _FORMAT_NAMES.get(content)
         else filename
     )
     kind = sniff(filename, head, path)
     for item in strategy.loading.loaders:
         loader: Loader = registry.build("loader", item.provider, item.options)
-        # A text under the name of a binary format is an error page or a failed export, whatever it
-        # says.
-        if not (suffix in _MEANT and kind.startswith("text/")) and loader.claims(name, head):
+        # text under the suffix of a binary format is an error page or a failed export
+        if not (suffix in _FORMAT_NAMES and kind.startswith("text/")) and loader.claims(name, head):
             return item.provider
     configured = {item.provider for item in strategy.loading.loaders}
-    if named := next((it for it in _NAMED.get(suffix, ()) if it in configured), ""):
-        return named
-    known = "; ".join(
+    if by_suffix := next((it for it in _LOADERS_BY_SUFFIX.get(suffix, ()) if it in configured), ""):
+        return by_suffix
+    readable = "; ".join(
         f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}"
         for item in strategy.loading.loaders
     )
-    meant = _NAMED.get(content) or _NAMED.get(suffix, ())
+    suitable = _LOADERS_BY_SUFFIX.get(content) or _LOADERS_BY_SUFFIX.get(suffix, ())
     remedy = (
         _REMEDIES.get(content)
         or _REMEDIES.get(suffix, "")
-        or (f"add the loader `{meant[0]}` to the strategy" if meant else "")
+        or (f"add the loader `{suitable[0]}` to the strategy" if suitable else "")
     )
-    if suffix in _MEANT and content not in _OFFICE and _ZIPPED.get(suffix) != kind:
-        remedy = f"its name says {_MEANT[suffix]}; give it its true suffix"
+    if suffix in _FORMAT_NAMES and content not in _ZIP_FORMATS and _ZIP_TYPES.get(suffix) != kind:
+        remedy = f"its name says {_FORMAT_NAMES[suffix]}; give it its true suffix"
     raise DocumentError(
         f"no loader of strategy {strategy.name!r} reads {filename} (content: {kind});"
-        f" {remedy + '; ' if remedy else ''}known are {known}",
+        f" {remedy + '; ' if remedy else ''}known are {readable}",
         code="unsupported_type",
         mime=kind,
     )
@@ -229,28 +228,28 @@ def load(
     charset: str = "",
     kept: Path | None = None,
 ) -> Facts:
-    """The facts of a stored file: texts are read in this process, other formats in child processes
+    """The facts of a stored file. Texts are read in this process, other formats in child processes
     under limits.
 
-    `on_page(done, total)` is called as the pages of a PDF are read, which the file `kept` holds
-    meanwhile; `charset` is the encoding that a server declared. Raises DocumentError with code and
-    reason; ConfigError when the strategy no longer names the loader.
+    `on_page(done, total)` reports the progress of a PDF, whose pages are stored in the file `kept`
+    in the meantime; `charset` is the encoding that a server declared. Raises DocumentError;
+    ConfigError when the strategy no longer has the loader.
     """
     item = _config_of(loader_name, strategy)
     size = path.stat().st_size
     require_allowed_size(size, limits)
-    if size == 0 and PurePath(filename).suffix.lower() in _MEANT:
+    if size == 0 and PurePath(filename).suffix.lower() in _FORMAT_NAMES:
         raise _empty_file(filename)
     options = {**charset_option(item.provider, charset), **options_with_limits(item, limits)}
     loader: Loader = registry.build("loader", item.provider, options)
-    declared = registry.traits_of(loader)
-    if declared.engine:  # a reader of pages
+    traits = registry.traits_of(loader)
+    if traits.engine:  # a reader of pages
         from rag_platform.intake.isolation import load_isolated
         from rag_platform.loaders.pdf.assembly import PagedLoader
 
         _require_no_other_type(path, filename)
         return load_isolated(path, cast(PagedLoader, loader), limits, on_page, kept)
-    if declared.isolated:
+    if traits.isolated:
         from rag_platform.intake.isolation import load_in_child
 
         return load_in_child(path, filename, item.provider, options, limits)
@@ -274,9 +273,7 @@ def _empty_file(filename: str) -> DocumentError:
 
 
 def options_with_limits(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
-    """A loader's options, those that it shares with the limits taken from there unless the strategy
-    sets them.
-    """
+    """A loader's options; those that are also limits default to the limit."""
     names = registry.defaults("loader", item.provider)
     return {
         **{name: getattr(limits, name) for name in _FROM_LIMITS if name in names},
@@ -285,16 +282,14 @@ def options_with_limits(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
 
 
 def charset_option(loader_name: str, charset: str) -> dict[str, str]:
-    """The loader option that names an encoding; none for a loader of no text, or without a name."""
+    """The loader option for an encoding; empty for loaders without one, or without an encoding."""
     return (
         {"charset": charset} if charset and registry.takes("loader", loader_name, "charset") else {}
     )
 
 
 def _require_no_other_type(path: Path, filename: str) -> None:
-    """Raise DocumentError `unsupported_type` for bytes that are plainly of another type than
-    PDF.
-    """
+    """Raise DocumentError `unsupported_type` for bytes that are clearly not a PDF."""
     with open(path, "rb") as opened:
         kind = sniff(filename, opened.read(4096), path)
     if kind not in ("application/pdf", "application/octet-stream", "text/plain", "inode/x-empty"):

@@ -1,5 +1,5 @@
-"""Reads the words of a file a second time, with code that its loader does not share, and compares
-them with the loader's blocks in order.
+"""Reads the words of a file a second time, with code that shares nothing with its loader, and
+compares them with the loader's blocks in order.
 
 PDFs are read by the other engine, HTML by `html.parser`, Word files and workbooks from their XML
 with ElementTree, CSV as lines of text.
@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 from rag_platform.ir import Block
 from rag_platform.loaders.word_comparison import Likeness, Line, cells, compare_words, problem
 
-# loader: the child process that reads for the second time; formats with bytes are compared byte by
-# byte and need none
+# loader to the engine of the child that is its second reader; formats whose blocks have byte ranges
+# are compared byte by byte and need none
 ENGINES = {
     "pdf": "pdfium",
     "pdfium": "pymupdf",
@@ -36,7 +36,7 @@ Reasons = dict[int, str]
 
 
 def why_missing(loader: str) -> str:
-    """The reason why a loader has no second reader; empty when it has one."""
+    """Why a loader has no second reader; "" when it has one."""
     if loader not in ENGINES:
         return f"there is no second reader for loader {loader!r}"
     if loader == "pdfium" and importlib.util.find_spec("pymupdf") is None:
@@ -45,10 +45,10 @@ def why_missing(loader: str) -> str:
 
 
 def reread(path: Path, loader: str, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
-    """(ordinal to reason of the blocks that the second reader reads otherwise, of those that it
-    cannot read); of PDFs whole pages.
+    """({ordinal: reason} of the blocks that the second reader reads differently, {ordinal: reason}
+    of those that it cannot read); for PDFs whole pages.
 
-    Raises DocumentError, or what the reader raises of a file that it cannot open.
+    Raises DocumentError, or the reader's own errors for a file that it cannot open.
     """
     return _reader(loader)(path, text, blocks)
 
@@ -71,8 +71,8 @@ _ITEM = re.compile(
 )
 _NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_LETTERED = re.compile(r"\A(?:\| [A-Z]{1,3} )+\|\n")  # the head of columns without names
-# a number as Word prints it
+_LETTERED = re.compile(r"\A(?:\| [A-Z]{1,3} )+\|\n")  # the header of unnamed columns
+# a list number as Word prints it
 _NUMBER = (
     r"(?:\d{1,4}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8}|[a-z]{1,2}|[A-Z]{1,2}|[\u2460-\u2473]"
     "|[零一二三四五六七八九十百千甲乙丙丁戊己庚辛壬癸子丑寅卯辰巳午未申酉戌亥]{1,7})"
@@ -82,8 +82,8 @@ _INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark q rb ruby s"
     " samp small span strike strong sub sup time tt u var wbr".split()
 )
-_UNSHOWN = frozenset(("script", "style", "template", "title"))
-# words of the file among which those of a piece are looked for, beside four times their number
+_INVISIBLE = frozenset(("script", "style", "template", "title"))
+# a piece of n words is compared with 4 n + this many words of the file around the current position
 _WINDOW = 400
 
 
@@ -103,34 +103,34 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []
-        self.unshown = 0
+        self.invisible_depth = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.unshown += tag in _UNSHOWN
-        self._mark(tag)
+        self.invisible_depth += tag in _INVISIBLE
+        self._break_word(tag)
         if tag == "textarea":
-            self.set_cdata_mode(tag)  # it holds no tags
+            self.set_cdata_mode(tag)  # its content has no tags
         if tag == "input":
-            given = dict(attrs)
-            self.parts.append(f"{'x' if 'checked' in given else given.get('value') or ''}\n")
+            attributes = dict(attrs)
+            self.parts.append(
+                f"{'x' if 'checked' in attributes else attributes.get('value') or ''}\n"
+            )
 
     def handle_endtag(self, tag: str) -> None:
-        self.unshown = max(0, self.unshown - (tag in _UNSHOWN))
-        self._mark(tag)
+        self.invisible_depth = max(0, self.invisible_depth - (tag in _INVISIBLE))
+        self._break_word(tag)
 
-    def _mark(self, tag: str) -> None:
+    def _break_word(self, tag: str) -> None:
         if tag not in _INLINE:
             self.parts.append("\n")
 
     def handle_data(self, data: str) -> None:
-        if not self.unshown:
+        if not self.invisible_depth:
             self.parts.append(unescape(data) if self.cdata_elem else data)
 
 
 def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
-    """The paragraphs of every part of a Word file, in the order of its XML, each chart and diagram
-    where it is drawn.
-    """
+    """The paragraphs of every part in XML order; each chart and diagram at its anchor."""
     with zipfile.ZipFile(path) as package:
         names = [
             name
@@ -145,36 +145,38 @@ def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
             targets = _targets(package, name)
             for element in ElementTree.fromstring(package.read(name)).iter():
                 if _local(element) == "p":
-                    words.append("".join(_runs(element)))
+                    words.append("".join(_visible_text(element)))
                 elif _local(element) in ("chart", "relIds"):
-                    words += _drawn(package, [targets.get(id_) for id_ in element.attrib.values()])
+                    words += _drawing_texts(
+                        package, [targets.get(id_) for id_ in element.attrib.values()]
+                    )
         labels = _labels(package)
     return _compare(text, blocks, Line.of(" ".join(words).split()), labels=labels)
 
 
 def _labels(package: zipfile.ZipFile) -> re.Pattern[str] | None:
-    """The labels that Word prints before numbered paragraphs, `第%1章` or `Article %1`: they stand
-    in no paragraph. Those without letters are told from words only where a piece begins.
+    """The labels of numbered paragraphs, `第%1章` or `Article %1`, which Word prints but no
+    paragraph contains. Labels without letters are recognised only at the start of a piece.
     """
     if "word/numbering.xml" not in package.namelist():
         return None
-    written = {
+    patterns = {
         " ".join(item.get(f"{_WORD}val", "").split())
         for item in ElementTree.fromstring(package.read("word/numbering.xml")).iter()
         if _local(item) == "lvlText"
     }
-    forms = sorted((text for text in written if re.search(r"%\d", text)), key=len, reverse=True)
-    named = [text for text in forms if any(map(str.isalpha, text))]
+    labels = sorted((text for text in patterns if re.search(r"%\d", text)), key=len, reverse=True)
+    with_letters = [text for text in labels if any(map(str.isalpha, text))]
 
     def alternatives(texts: Sequence[str]) -> str:
         return "|".join(re.sub(r"%\d", lambda _: _NUMBER, re.escape(text)) for text in texts)
 
-    anywhere = rf"|(?<=\s)(?:{alternatives(named)})(?=\s|$)" if named else ""
-    return re.compile(rf"^[\W_]*(?:{alternatives(forms)})(?=\s|$){anywhere}") if forms else None
+    anywhere = rf"|(?<=\s)(?:{alternatives(with_letters)})(?=\s|$)" if with_letters else ""
+    return re.compile(rf"^[\W_]*(?:{alternatives(labels)})(?=\s|$){anywhere}") if labels else None
 
 
 def _targets(package: zipfile.ZipFile, part: str) -> dict[str, str]:
-    """Relationship id to the name of the part of the file to which a part points by it."""
+    """Relationship id to the part of the package that it points to."""
     folder, name = posixpath.split(part)
     relations = f"{folder}/_rels/{name}.rels"
     if relations not in package.namelist():
@@ -187,7 +189,7 @@ def _targets(package: zipfile.ZipFile, part: str) -> dict[str, str]:
     }
 
 
-def _drawn(package: zipfile.ZipFile, parts: Sequence[str | None]) -> Iterator[str]:
+def _drawing_texts(package: zipfile.ZipFile, parts: Sequence[str | None]) -> Iterator[str]:
     """The words and figures of charts and diagrams."""
     for part in sorted(set(package.namelist()).intersection(filter(None, parts))):
         try:
@@ -199,25 +201,23 @@ def _drawn(package: zipfile.ZipFile, parts: Sequence[str | None]) -> Iterator[st
             for item in root.iter()
         )
         for item in root.iter():
-            if _local(item) in ("t", "v") and (said := (item.text or "").strip()):
-                yield from _plain_numbers(said, percent)
+            if _local(item) in ("t", "v") and (value := (item.text or "").strip()):
+                yield from _plain_numbers(value, percent)
 
 
-def _plain_numbers(said: str, percent: bool) -> Iterator[str]:
-    """A number as any reader writes it, also as percent where some of the chart's are; or words."""
+def _plain_numbers(value: str, percent: bool) -> Iterator[str]:
+    """A number in plain notation, and as percentage if the chart has some; or other text as is."""
     try:
-        number = float(said)
+        number = float(value)
     except ValueError:
-        yield said
+        yield value
     else:
         yield f"{number:.15g}"
         yield from (f"{round(100 * number, 10):.15g}",) if percent else ()
 
 
-def _runs(element: ElementTree.Element) -> Iterator[str]:
-    """The text below an element, without paragraphs inside it and what was deleted; a reading aloud
-    behind what is read.
-    """
+def _visible_text(element: ElementTree.Element) -> Iterator[str]:
+    """The text below an element without nested paragraphs and deletions; ruby after its base."""
     for child in reversed(element) if _local(element) == "ruby" else element:
         name = _local(child)
         if name == "t":
@@ -227,21 +227,21 @@ def _runs(element: ElementTree.Element) -> Iterator[str]:
         elif name == "noBreakHyphen":
             yield "-"
         elif name == "ddList":
-            yield f" {_chosen(child)} "
+            yield f" {_selected_entry(child)} "
         elif name == "textpath":
             yield f" {child.get('string', '')} "
         elif name == "r" and _is_hidden(child):
             continue
         elif name not in ("p", "delText", "instrText", "txbxContent"):
-            yield from _runs(child)
+            yield from _visible_text(child)
 
 
-def _chosen(choices: ElementTree.Element) -> str:
-    """The entry of a drop-down list that is shown."""
-    given = {_local(item): item.get(f"{_WORD}val", "") for item in choices}
-    at = int(given.get("result") or given.get("default") or 0)
+def _selected_entry(choices: ElementTree.Element) -> str:
+    """The selected entry of a drop-down list."""
+    attributes = {_local(item): item.get(f"{_WORD}val", "") for item in choices}
+    index = int(attributes.get("result") or attributes.get("default") or 0)
     entries = [item.get(f"{_WORD}val", "") for item in choices if _local(item) == "listEntry"]
-    return entries[at] if at < len(entries) else ""
+    return entries[index] if index < len(entries) else ""
 
 
 def _is_hidden(run: ElementTree.Element) -> bool:
@@ -250,31 +250,33 @@ def _is_hidden(run: ElementTree.Element) -> bool:
 
 
 def xlsx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
-    """The texts of a workbook's cells, sheet by sheet; numbers and dates read as their formats say,
-    which the loader alone knows.
+    """The cell texts of a workbook, sheet by sheet. Numbers and dates are left out: only the loader
+    applies their formats.
     """
     with zipfile.ZipFile(path) as package:
-        shared = _strings(package)
+        shared = _shared_strings(package)
         words: list[str] = []
         for name, part in _sheets(package):
             words += [name, *_cell_texts(package.read(part), shared)]
     return _compare(text, blocks, Line.of(" ".join(words).split()), numbers=False)
 
 
-def _strings(package: zipfile.ZipFile) -> list[str]:
+def _shared_strings(package: zipfile.ZipFile) -> list[str]:
     name = "xl/sharedStrings.xml"
     if name not in package.namelist():
         return []
     return [
-        _rich(item) for item in ElementTree.fromstring(package.read(name)) if _local(item) == "si"
+        _rich_text(item)
+        for item in ElementTree.fromstring(package.read(name))
+        if _local(item) == "si"
     ]
 
 
-def _rich(item: ElementTree.Element) -> str:
-    """The text of a string without its readings aloud."""
+def _rich_text(item: ElementTree.Element) -> str:
+    """The text of a string, without phonetic guides."""
     if _local(item) == "t":
         return _unescaped(item.text or "")
-    return "".join(_rich(child) for child in item if _local(child) != "rPh")
+    return "".join(_rich_text(child) for child in item if _local(child) != "rPh")
 
 
 def _unescaped(text: str) -> str:
@@ -307,29 +309,27 @@ def _cell_texts(part: bytes, shared: Sequence[str]) -> Iterator[str]:
             if kind == "s" and value.isdigit() and int(value) < len(shared):
                 yield shared[int(value)]
             elif kind == "inlineStr":
-                yield "".join(_rich(child) for child in cell)
+                yield "".join(_rich_text(child) for child in cell)
             elif kind in ("str", "e"):
                 yield _unescaped(value)
 
 
 def csv(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
-    """The lines of the file as they are, quotes and delimiters taken for spaces; the header may
-    stand anywhere above.
-    """
+    """The lines of the file, quotes and delimiters read as spaces; the header is anywhere above."""
     from rag_platform.loaders.decoding import decode
 
     raw = decode(path.read_bytes()).text
     lines = re.split(r"\r\n|\r|\n", raw)
-    whole = _fields(raw)
-    otherwise: Reasons = {}
+    all_lines = _fields(raw)
+    differing: Reasons = {}
     for block in blocks:
-        here = _fields("\n".join(lines[(block.line_start or 1) - 1 : block.line_end]))
-        alike = Likeness()
+        own_lines = _fields("\n".join(lines[(block.line_start or 1) - 1 : block.line_end]))
+        likeness = Likeness()
         for cell in _pieces(block.kind, text[block.start : block.end]):
-            alike += compare_words(cell, [here, whole])
-        if reason := problem(block.kind, alike):
-            otherwise[block.ordinal] = reason
-    return otherwise, {}
+            likeness += compare_words(cell, [own_lines, all_lines])
+        if reason := problem(block.kind, likeness):
+            differing[block.ordinal] = reason
+    return differing, {}
 
 
 def _fields(text: str) -> Line:
@@ -351,52 +351,55 @@ def _compare(
     numbers: bool = True,
     labels: re.Pattern[str] | None = None,
 ) -> tuple[Reasons, Reasons]:
-    """The blocks whose words do not occur in the file in order. Each block is looked for behind the
-    one before it first, then anywhere; a piece that is not there, without its `labels`.
+    """The blocks whose words do not occur in the file in order. Each block is searched after the
+    previous one first, then anywhere; a piece that is not found is searched again without its
+    `labels`.
     """
-    otherwise: Reasons = {}
-    at = 0
+    differing: Reasons = {}
+    position = 0
     for block in blocks:
-        alike = Likeness()
-        said = text[block.start : block.end]
-        for part in _parts(block.kind, said if numbers else _LETTERED.sub("", said)):
+        likeness = Likeness()
+        block_text = text[block.start : block.end]
+        for part in _parts(block.kind, block_text if numbers else _LETTERED.sub("", block_text)):
             piece = Line.of(part.split())
-            found = _find(piece, source, at)
+            found = _find(piece, source, position)
             if labels and found < 0:
                 piece = Line.of(labels.sub(" ", part).split())
-                found = _find(piece, source, at)
+                found = _find(piece, source, position)
             if not piece.letters:
                 continue
             if found >= 0:
-                alike += compare_words(piece, [source.part(found, found + len(piece.letters))])
-                at = found
+                likeness += compare_words(piece, [source.part(found, found + len(piece.letters))])
+                position = found
             elif numbers or not (
                 any(map(str.isdigit, piece.letters)) or piece.letters in ("true", "false")
             ):
-                alike += compare_words(piece, [_near(source, at, len(piece.starts))])
-        if reason := problem(block.kind, alike):
-            otherwise[block.ordinal] = reason
-    return otherwise, {}
+                likeness += compare_words(
+                    piece, [_surroundings(source, position, len(piece.starts))]
+                )
+        if reason := problem(block.kind, likeness):
+            differing[block.ordinal] = reason
+    return differing, {}
 
 
-def _find(piece: Line, source: Line, at: int) -> int:
-    """Where a piece stands in the file from `at` on, else anywhere; -1 where it does not."""
-    found = source.letters.find(piece.letters, at)
+def _find(piece: Line, source: Line, start: int) -> int:
+    """The position of a piece in the file, from `start` on or else anywhere; -1 for none."""
+    found = source.letters.find(piece.letters, start)
     return found if found >= 0 else source.letters.find(piece.letters)
 
 
-def _near(source: Line, at: int, count: int) -> Line:
-    first = max(0, bisect_right(source.starts, at) - 1 - _WINDOW // 2)
+def _surroundings(source: Line, position: int, count: int) -> Line:
+    first = max(0, bisect_right(source.starts, position) - 1 - _WINDOW // 2)
     bounds = (*source.starts, len(source.letters))
     last = min(len(bounds) - 1, first + 4 * count + _WINDOW)
     return source.part(bounds[first], bounds[last])
 
 
 def _parts(kind: str, text: str) -> list[str]:
-    """The runs of words of a block without the Markdown around them: cells, lines of code, lines
-    and what stands between pictures.
+    """The runs of words in a block, without the Markdown around them: cells, lines of code, or
+    lines and the text between pictures.
     """
-    if kind == "table":  # two rows of a sheet's header are joined by a stroke
+    if kind == "table":  # the header rows of a sheet are joined by a slash
         parts = [half for cell in cells(text) for half in cell.split(" / ")]
     elif kind == "code":
         parts = [line for line in text.split("\n") if not _FENCE.match(line)]

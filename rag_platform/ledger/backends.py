@@ -1,8 +1,8 @@
-"""The databases that a ledger can lie in: an SQLite file or PostgreSQL, behind the same few
-methods. Every write is a transaction; writes come one after the other.
+"""The databases that can hold a ledger, an SQLite file or PostgreSQL, behind the same few methods.
+Every write is a transaction; writes are serialised.
 
-Both run the same statements, written for SQLite, and have the same schema. Everything that
-PostgreSQL calls by another name is translated here and nowhere else.
+Both run the same statements, written for SQLite, on the same schema. Differences of PostgreSQL are
+translated here and nowhere else.
 """
 
 from __future__ import annotations
@@ -50,81 +50,79 @@ def _refuse(name: str, found: int) -> SchemaVersionError:
 
 
 class SqliteBackend:
-    """One SQLite file in WAL mode: one connection a thread. As long as the disk is full, what a
-    thread opens is only read.
+    """One SQLite file in WAL mode, with one connection a thread. Threads that open it while the
+    disk is full can only read.
     """
 
-    is_published = "is_published({version})"  # the condition that a {version} is published
+    is_published = "is_published({version})"  # the SQL condition that {version} is published
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name = str(path)  # as people may see it
+        self.name = str(path)  # for messages
         self._local = threading.local()
-        self._there = False
+        self._is_migrated = False
         if self.read_only:
-            self._require_today()
+            self._require_current_schema()
             return
         if path.parent.is_dir() and not has_room(path):
             raise read_only(path.parent)
         if path.is_file():
-            self._bring_up_to_date()
+            self._migrate()
 
     @property
     def read_only(self) -> bool:
-        """True where this thread cannot write the file, now or at all."""
-        writes = getattr(self._local, "db", None) is not None
-        return not writes and self.path.is_file() and not has_room(self.path)
+        """True when this thread cannot write the file, now or at all."""
+        is_writing = getattr(self._local, "db", None) is not None
+        return not is_writing and self.path.is_file() and not has_room(self.path)
 
     def db(self) -> sqlite3.Connection:
-        """This thread's connection; that of an empty ledger where there is no file."""
+        """This thread's connection; to an empty ledger where there is no file."""
         if self.read_only:
             if not hasattr(self._local, "file"):
                 self._local.file = ReadOnlyFile(self.path)
             file: ReadOnlyFile = self._local.file
             return file.db()
-        if not self._there:
+        if not self._is_migrated:
             if not self.path.is_file():
                 return self._empty()
-            self._bring_up_to_date()
+            self._migrate()
         db: sqlite3.Connection | None = getattr(self._local, "db", None)
         if db is None:
             db = connect_shared(self.path, check_same_thread=True)
             db.execute("PRAGMA synchronous = NORMAL")
-            # what is overwritten is overwritten on disk, whatever SQLite was built with
+            # overwrite deleted data on disk, whatever SQLite's build default is
             db.execute("PRAGMA secure_delete = ON")
             self._local.db = db
         return db
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that keeps other writers out; makes the file if there is none."""
+        """A transaction that excludes other writers; creates the file if there is none."""
         if self.read_only:
             raise read_only(self.path.parent)
-        if not self._there:
-            self._bring_up_to_date()
+        if not self._is_migrated:
+            self._migrate()
         db = self.db()
         with transaction(db, self.path):
             yield db
 
     def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
-        """Make `is_published` mean these version_ids; the parameters that it needs."""
+        """Make `is_published` mean these version_ids. Returns parameters for the condition."""
         self.db().create_function("is_published", 1, published.__contains__, deterministic=True)
         return {}
 
     def compact(self) -> bool:
-        """Write the file anew without overwritten data, and empty the log beside it; False while
-        other processes read.
-        """
+        """Rewrite the file without deleted data, and empty its WAL. False while others read."""
         db = self.db()
         sys.audit("rag_platform.commit", str(self.path))
         db.execute("VACUUM")
         return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
-    def count_on(self) -> None:
-        """Number new deletions after the highest number that was copied, as SQLite does itself."""
+    def advance_sequence(self) -> None:
+        """Do nothing: SQLite itself numbers new deletions after the copied ones."""
 
     def mark(self) -> str:
-        """A text that changes with every write: sizes and times of the file and its log."""
+        """A string that changes with every write: sizes and times of the file and its WAL."""
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         stats = [path.stat() for path in files if path.is_file()]
         return " ".join(f"{stat.st_size}@{stat.st_mtime_ns}" for stat in stats if stat.st_size)
@@ -138,8 +136,8 @@ class SqliteBackend:
             db.close()
             self._local.db = None
 
-    def _bring_up_to_date(self) -> None:
-        path, self._there = self.path, True
+    def _migrate(self) -> None:
+        path, self._is_migrated = self.path, True
         path.parent.mkdir(parents=True, exist_ok=True)
         with self.write() as db:
             db.execute(META)
@@ -154,7 +152,7 @@ class SqliteBackend:
                     db.execute(trigger)
                 db.execute(_RECORD_VERSION, (str(SCHEMA_VERSION),))
 
-    def _require_today(self) -> None:
+    def _require_current_schema(self) -> None:
         row = self.db().execute(_VERSION).fetchone()
         found = int(row[0]) if row else 0
         if found > SCHEMA_VERSION:
@@ -171,8 +169,8 @@ class SqliteBackend:
             for statement in statements(0):
                 db.execute(statement)
             self._local.empty = db
-        made: sqlite3.Connection = db
-        return made
+        empty: sqlite3.Connection = db
+        return empty
 
 
 # SQLite's functions that the statements call
@@ -189,16 +187,16 @@ _TOUCH_FUNCTION = (
     f" IF TG_OP = 'DELETE' THEN {TOUCH.format(row='OLD')};"
     f" ELSE {TOUCH.format(row='NEW')}; END IF; RETURN NULL; END $$"
 )
-# names are sorted by their code points, as SQLite does
+# text sorts by code point, as in SQLite
 _TYPES = {"TEXT": 'TEXT COLLATE "C"', "INTEGER": "BIGINT"}
 _COUNTER = "BIGINT GENERATED BY DEFAULT AS IDENTITY"
-# The row that every writer changes first and so waits for: writes come one after the other, as
-# with SQLite. Numbers that others rely on (a deletion's) are therefore visible in their order.
+# Every writer updates this row first, which serialises writes as in SQLite. Sequence numbers that
+# readers rely on (those of deletions) therefore become visible in order.
 _BEGIN = "UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'writes'"
 
 
 def to_postgres(statement: str) -> str:
-    """A statement of the schema in PostgreSQL's types; every table counts its rows by `rowid`."""
+    """A statement of the schema in PostgreSQL's types; every table gets a `rowid` column."""
     counted = statement.replace("INTEGER PRIMARY KEY AUTOINCREMENT", f"{_COUNTER} PRIMARY KEY")
     typed = re.sub(r"\b(TEXT|INTEGER)\b", lambda found: _TYPES[found[0]], counted)
     if typed.lstrip().startswith("CREATE TABLE"):
@@ -207,7 +205,7 @@ def to_postgres(statement: str) -> str:
 
 
 class PostgresBackend:
-    """One schema of a PostgreSQL database: one connection that threads take turns with."""
+    """One schema of a PostgreSQL database, with one connection that threads share in turn."""
 
     is_published = "{version} IN (SELECT value FROM json_each(:published))"
     read_only = False
@@ -217,7 +215,7 @@ class PostgresBackend:
         self._db = PostgresConnection(url)
         try:
             if self._read_version() != SCHEMA_VERSION:
-                self._bring_up_to_date()
+                self._migrate()
         except BaseException:
             self._db.close()
             raise
@@ -227,15 +225,15 @@ class PostgresBackend:
         return self._db
 
     def write(self) -> AbstractContextManager[PostgresConnection]:
-        """A transaction that waits for the writer before it."""
+        """A transaction that waits for the previous writer."""
         return self._db.transaction(_BEGIN)
 
     def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
-        """The list that the condition searches."""
+        """The parameter of the `is_published` condition."""
         return {"published": json.dumps(list(published))}
 
     def compact(self) -> bool:
-        """Write the tables anew. The server's log and backups are its own."""
+        """Rewrite the tables; server log and backups are not affected. False while blocked."""
         try:
             for table in tables():
                 self._db.execute(f"VACUUM (FULL, ANALYZE) {table}")
@@ -243,15 +241,15 @@ class PostgresBackend:
             return False
         return True
 
-    def count_on(self) -> None:
-        """Move the counter."""
+    def advance_sequence(self) -> None:
+        """Number new deletions after the copied ones."""
         self._db.execute(
             "SELECT setval(pg_get_serial_sequence('deletions', 'sequence'), max(sequence)) FROM"
             " deletions"
         )
 
     def mark(self) -> str:
-        """How many writes there were."""
+        """The number of writes."""
         sql = "SELECT value FROM meta WHERE key = 'writes'"
         return str(self._db.execute(sql).fetchone()[0])
 
@@ -268,9 +266,9 @@ class PostgresBackend:
             raise _refuse(self.name, found)
         return found
 
-    def _bring_up_to_date(self) -> None:
-        alone = "SELECT pg_advisory_xact_lock(hashtextextended('rag ' || current_schema(), 0))"
-        with self._db.transaction(alone) as db:
+    def _migrate(self) -> None:
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended('rag ' || current_schema(), 0))"
+        with self._db.transaction(lock) as db:
             if db.execute("SELECT current_schema()").fetchone()[0] is None:
                 raise LedgerError(
                     f"{self.name}: the schema that its search_path names does not exist; create it",

@@ -17,20 +17,20 @@ from rag_platform.ledger.tables import tables
 
 @dataclass(frozen=True, slots=True)
 class CopiedTable:
-    """A table that both ledgers hold with equal rows."""
+    """A table whose rows are equal in both ledgers."""
 
     table: str
     rows: int
-    sha256: str  # of its rows in their order
+    sha256: str  # of the rows in order
 
 
 def copy_ledger(source: Ledger, target: Ledger) -> list[CopiedTable]:
-    """Copy a ledger into an empty one, in one transaction; nobody writes the source meanwhile.
+    """Copy a ledger into an empty one, in one transaction that blocks writers of the source.
     Returns the copied tables.
 
     Raises InputError `ledger_empty` when there is nothing to copy, `ledger_not_empty` when the
-    target holds something; BusyError while a job is open; IntegrityError `copy_differs` when the
-    copy is not equal, and nothing is kept of it.
+    target has rows; BusyError while a job is open; IntegrityError `copy_differs` when the copy is
+    not equal, which is then rolled back.
     """
     if not any(_rows(source, table) for table in tables()):
         raise InputError(
@@ -52,25 +52,25 @@ def copy_ledger(source: Ledger, target: Ledger) -> list[CopiedTable]:
                 " its end, or cancel it with `rag jobs cancel`"
             )
         copied = [_copy(table, source, target, db) for table in tables()]
-        target.backend.count_on()
+        target.backend.advance_sequence()
     return copied
 
 
 def _copy(table: str, source: Ledger, target: Ledger, db: Any) -> CopiedTable:
     rows = _rows(source, table)
     names = tables()[table]
-    db.execute(f"DELETE FROM {table}")  # what the triggers counted while others were copied
+    db.execute(f"DELETE FROM {table}")  # rows that triggers wrote while other tables were copied
     db.executemany(
         f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})", rows
     )
-    made, found = _digest(rows), _digest(again := _rows(target, table))
-    if (len(rows), made) != (len(again), found):
+    expected, found = _digest(rows), _digest(copied := _rows(target, table))
+    if (len(rows), expected) != (len(copied), found):
         raise IntegrityError(
-            f"{table} in {target.name} has {len(again)} rows of digest {found[:12]}, in"
-            f" {source.name} {len(rows)} of {made[:12]}: nothing was copied",
+            f"{table} in {target.name} has {len(copied)} rows of digest {found[:12]}, in"
+            f" {source.name} {len(rows)} of {expected[:12]}: nothing was copied",
             code="copy_differs",
         )
-    return CopiedTable(table, len(rows), made)
+    return CopiedTable(table, len(rows), expected)
 
 
 def _rows(ledger: Ledger, table: str) -> list[tuple[Any, ...]]:

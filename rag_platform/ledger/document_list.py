@@ -1,4 +1,4 @@
-"""Pages and counts of the documents of a namespace: selected, grouped and counted in SQL."""
+"""Pages and counts of a namespace's documents: selected, grouped and counted in SQL."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rag_platform.ledger.schema import Database
 
 GroupBy = Literal["tags", "categories", "source"]
 GONE = ("retired", "deleted")
-_RECENT_INGESTS = 50  # jobs whose refused files are still told
+_RECENT_INGESTS = 50  # jobs whose refused files are still reported
 
 _NEWEST = """
 (SELECT v.{column} FROM versions v WHERE v.namespace = d.namespace AND v.doc_id = d.doc_id
     ORDER BY v.received_at DESC, v.rowid DESC LIMIT 1)
 """
-# each database asks whether a version is published in its own words
+# replaced by the backend's own condition for a published version
 _IS_PUBLISHED = re.compile(r"is_published\(([\w.]+)\)")
 # after a rollback, an earlier version
 _EARLIER = """
@@ -41,12 +41,12 @@ CASE
         AND {_NEWEST.format(column="status")} IN ('failed', 'dead') THEN 'failed'
     ELSE 'pending' END
 """
-# the list that users gave, and behind it that of the file, as one JSON list
+# the users' list followed by that of the file, as one JSON list
 _MEMBERS = f"""
-(SELECT CASE WHEN told = '[]' THEN d.{{key}} WHEN d.{{key}} = '[]' THEN told
-    ELSE substr(d.{{key}}, 1, length(d.{{key}}) - 1) || ', ' || substr(told, 2) END
+(SELECT CASE WHEN own = '[]' THEN d.{{key}} WHEN d.{{key}} = '[]' THEN own
+    ELSE substr(d.{{key}}, 1, length(d.{{key}}) - 1) || ', ' || substr(own, 2) END
 FROM (SELECT COALESCE((SELECT json_extract(s.counts, '$.metadata.{{key}}') FROM versions s
-    WHERE s.version_id = {_VERSION}), '[]') AS told) AS told_by_file)
+    WHERE s.version_id = {_VERSION}), '[]') AS own) AS from_file)
 """
 _TAGS, _CATEGORIES = _MEMBERS.format(key="tags"), _MEMBERS.format(key="categories")
 _PAGE = """
@@ -64,7 +64,7 @@ FROM (SELECT count({counted}) AS total FROM places) AS totals
     LEFT JOIN page ON TRUE LEFT JOIN counts ON counts.place = page.place
 ORDER BY page.place = '', page.place, source_uri
 """
-# newest versions that failed, unless the source has another one by now
+# newest versions that failed, unless the source has another one now
 _FAILED_NEWEST = f"""
 SELECT n.doc_id, d.source_uri, '[' || n.code || '] ' || n.reason AS problem
 FROM versions n CROSS JOIN documents d
@@ -74,7 +74,7 @@ WHERE d.namespace = n.namespace AND d.doc_id = n.doc_id
     AND (d.wanted_version IS NULL OR d.wanted_version = n.version_id)
 """
 _FAILED = f"{_FAILED_NEWEST} AND {_STATUS} NOT IN ('retired', 'deleted')"
-# those of a version that is live but for another config are not updates
+# without live versions that only failed under a new config
 _FAILED_UPDATES = f"""
 {_FAILED_NEWEST} AND n.doc_id IN (SELECT value FROM json_each(:doc_ids))
     AND d.pinned = 0 AND n.version_id != d.live_version
@@ -89,7 +89,7 @@ WHERE d.namespace = :namespace AND d.doc_id IN (SELECT value FROM json_each(:doc
 _COUNTS = f"""
 SELECT {_STATUS} AS state, count(*) FROM documents d WHERE d.namespace = :namespace GROUP BY state
 """
-# the version that a document should show is in no release, and did not fail
+# the version that a document should show is not published, and did not fail
 _WAITING = """
 SELECT count(*) FROM documents d JOIN versions v
     ON v.version_id = CASE WHEN d.pinned = 1 THEN d.live_version
@@ -103,7 +103,7 @@ SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) AS failed
 WHERE source_uri NOT IN (SELECT value FROM json_each(:refused))
 ORDER BY source_uri LIMIT :limit
 """
-# without Dagster's own runs, and those from before the places were recorded
+# without runs that Dagster starts, and jobs that did not record the scanned places
 _REFUSED = f"""
 WITH recent AS (
     SELECT job_id, json_extract(args, '$.looked') AS looked,
@@ -123,12 +123,12 @@ ORDER BY r.place
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which documents are listed. An empty field does not limit the list; of several values in one
-    field, one must match.
+    """Which documents to list. Empty fields match everything; of several values in a field, one
+    must match.
 
     `words` must all occur in title, file name or source_uri, in any case. `since` and `until` are
-    beginnings of ISO times of the last change, both included. Retired and deleted documents are
-    listed only when `gone` or a status names them.
+    prefixes of ISO times of the last change, both inclusive. Retired and deleted documents are
+    listed only when `gone` or a status asks for them.
     """
 
     tags: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class Wanted:
 
 
 class DocumentRow(NamedTuple):
-    """A document as lists show it; `problem` says why its newest version failed."""
+    """A document as listed; `problem` says why its newest version failed."""
 
     doc_id: str
     filename: str
@@ -158,7 +158,7 @@ class DocumentRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A document in a group of `count` documents. A document with two tags has two places."""
+    """A document in a group of `count` documents; with two tags it has two places."""
 
     group: str
     document: DocumentRow
@@ -167,16 +167,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Places by group and source_uri, those without a group last; `total` counts the documents of
-    all pages.
-    """
+    """Places by group and source_uri, ungrouped ones last; `total` counts all pages' documents."""
 
     total: int
     places: list[Place] = field(default_factory=list)
 
 
 class DocumentList(Database):
-    """Lists documents. `published` holds the version_ids of the published release."""
+    """Lists documents. `published` are the version_ids of the published release."""
 
     def document_page(
         self,
@@ -188,7 +186,7 @@ class DocumentList(Database):
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Page:
-        """At most `limit` places behind `after`, which is the (group, source_uri) of a place."""
+        """At most `limit` places after the place with the (group, source_uri) `after`."""
         db, bound = self._bind(published)
         group, members, counted = "''", "", "*"
         if group_by == "source":
@@ -214,17 +212,17 @@ class DocumentList(Database):
     def document_row(
         self, namespace: str, doc_id: str, published: Collection[str]
     ) -> DocumentRow | None:
-        """A document as lists show it; None for one that is not known."""
+        """A document as listed; None for an unknown one."""
         _, bound = self._bind(published)
         return self._document_rows(namespace, {doc_id}, bound).get(doc_id)
 
     def count_documents(self, namespace: str, published: Collection[str]) -> dict[str, int]:
-        """How many documents have each status."""
+        """Status to number of documents."""
         db, bound = self._bind(published)
         return dict(db.execute(self._sql(_COUNTS), {"namespace": namespace, **bound}).fetchall())
 
     def count_waiting(self, namespace: str, published: Collection[str]) -> int:
-        """How many documents are new or changed, did not fail, and are not published so."""
+        """The number of documents that are new or changed, did not fail, and are not published."""
         db, bound = self._bind(published)
         found = db.execute(self._sql(_WAITING), {"namespace": namespace, **bound}).fetchone()
         return int(found[0])
@@ -232,58 +230,58 @@ class DocumentList(Database):
     def document_problems(
         self, namespace: str, published: Collection[str], limit: int
     ) -> tuple[int, list[tuple[str, str]]]:
-        """(how many documents have a newest version that failed or a file that could not be
-        received, source_uri and reason of the first ones). A document counts even when an earlier
-        version of it is live.
+        """(number of documents whose newest version failed or whose file could not be received,
+        source_uri and reason of the first ones). A document counts even when an earlier version of
+        it is live.
         """
         db, bound = self._bind(published)
-        refused = self._find_refused(namespace)
+        refused = self._find_refused_files(namespace)
         values = {"namespace": namespace, "limit": limit, "refused": json.dumps(list(refused))}
         found = db.execute(self._sql(_PROBLEMS), {**values, **bound}).fetchall()
         problems = sorted([*refused.items(), *((uri, problem) for uri, problem, _ in found)])
         return len(refused) + (found[0][2] if found else 0), problems[:limit]
 
     def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
-        """source_uri to the reason of those documents whose newest version failed, so that the one
-        before is live.
+        """source_uri to reason, of those of these documents whose newest version failed, so that an
+        earlier one is still live.
         """
         values = {"namespace": namespace, "doc_ids": json.dumps(sorted(doc_ids))}
         found = self._db().execute(_FAILED_UPDATES, values).fetchall()
         return {source_uri: problem for _, source_uri, problem in found}
 
-    def _find_refused(self, namespace: str) -> dict[str, str]:
-        """source_uri and reason of the files that the newest look at their place could not receive.
-        What lies in no folder source is told until the next ingest.
+    def _find_refused_files(self, namespace: str) -> dict[str, str]:
+        """source_uri to reason, of the files that the newest scan of their place could not receive.
+        Files outside of folder sources are reported until the next ingest.
         """
         db = self._db()
         named = "SELECT name FROM sources WHERE namespace = ? AND kind = 'folder'"
         folders = tuple(f"{name}/" for (name,) in db.execute(named, (namespace,)).fetchall())
         refused: dict[str, str] = {}
-        looked: tuple[str, ...] = ()
+        scanned: tuple[str, ...] = ()
         newest = True
         rows = db.execute(_REFUSED, {"namespace": namespace}).fetchall()
         for (_, places, retry_of), items in groupby(rows, itemgetter(0, 1, 2)):
             for *_, uri, problem in items:
-                below = f"{uri}/"  # the uri may be a folder's
-                seen = uri is None or below.startswith(looked)
-                if not seen and (newest or below.startswith(folders)):
+                path = f"{uri}/"  # the uri may be a folder's
+                scanned_again = uri is None or path.startswith(scanned)
+                if not scanned_again and (newest or path.startswith(folders)):
                     refused[uri] = problem
-            looked += tuple(json.loads(places))
+            scanned += tuple(json.loads(places))
             newest = newest and retry_of is not None
-            if not newest and set(folders) <= set(looked):
+            if not newest and set(folders) <= set(scanned):
                 break
         return refused
 
     def _bind(self, published: Collection[str]) -> tuple[Any, Mapping[str, Any]]:
-        """The connection, and the parameters by which statements know what is published."""
+        """The connection, and the parameters of the `is_published` condition."""
         return self._db(), self.backend.bind_published(published)
 
     def _sql(self, sql: str) -> str:
-        asked = self.backend.is_published
-        return _IS_PUBLISHED.sub(lambda found: asked.format(version=found[1]), sql)
+        condition = self.backend.is_published
+        return _IS_PUBLISHED.sub(lambda found: condition.format(version=found[1]), sql)
 
     def _find_words(self, namespace: str, words: Sequence[str]) -> list[str]:
-        """The doc_ids whose title, file name and source_uri hold all of the words."""
+        """The doc_ids whose title, file name and source_uri together contain all words."""
         rows = self._db().execute(
             "SELECT doc_id, title || ' ' || filename || ' ' || source_uri FROM documents WHERE"
             " namespace = ?",
@@ -303,7 +301,7 @@ class DocumentList(Database):
 
 
 def _conditions(wanted: Wanted) -> tuple[str, dict[str, Any]]:
-    """(SQL conditions on a document `d`, each after AND; their values)."""
+    """(SQL conditions on a document `d`, each after AND; their parameters)."""
     found: list[str] = []
     values: dict[str, Any] = {"since": wanted.since, "until": wanted.until}
     for key, column, given in (
@@ -329,5 +327,5 @@ def _conditions(wanted: Wanted) -> tuple[str, dict[str, Any]]:
     if wanted.since:
         found.append("d.updated_at >= :since")
     if wanted.until:
-        found.append("d.updated_at < :until || '~'")  # what begins so is included
+        found.append("d.updated_at < :until || '~'")  # includes times with this prefix
     return "".join(f" AND {condition}" for condition in found), values

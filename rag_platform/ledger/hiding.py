@@ -1,5 +1,5 @@
-"""What readers of a release are told by the ledger: what they must no longer show, even where the
-release still holds it, and what it should hold by now.
+"""What the ledger tells readers of a release: what to hide although the release holds it, and which
+documents have a newer version that failed.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from rag_platform.storage.store import Store
 
 
 class LedgerView:
-    """What a Library asks of the ledger; what it opens is closed with `until`.
+    """What a Library reads from the ledger. Connections are closed with `until`.
 
-    Its methods raise IntegrityError `no_ledger` when the ledger is missing, and LedgerError
-    `ledger_unreachable`: in both cases nobody knows what was deleted.
+    Methods raise IntegrityError `no_ledger` when the ledger is missing, and LedgerError
+    `ledger_unreachable`: in both cases it is unknown what was deleted.
     """
 
     def __init__(self, store: Store, until: ExitStack | None = None) -> None:
         self._store, self._until = store, until
-        # kept open: opening costs more than asking, and every query asks
+        # kept open: opening costs more than reading, and every query reads
         self._opened: list[tuple[tuple[int, int], Ledger]] = []
 
     def _ledger(self) -> Ledger:
         require(self._store)
         file = self._store.ledger_file()
-        if not self._opened or self._opened[-1][0] != file:  # it was put back from a backup
+        if not self._opened or self._opened[-1][0] != file:  # restored from a backup
             self._opened.append((file, open_ledger(self._store)))
             if self._until is not None:
                 self._until.callback(self._opened[-1][1].close)
@@ -47,7 +47,7 @@ class LedgerView:
         if last == since:
             return frozenset()
         return frozenset(
-            stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=since)
+            it.version_id or it.doc_id for it in ledger.tombstones(namespace, since=since)
         )
 
     def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 file or a PostgreSQL database.
 
 Every public method is one transaction. Times are UTC, ISO 8601 with seconds. Opening a ledger of a
-newer schema raises SchemaVersionError; an older one is brought up to date.
+newer schema raises SchemaVersionError; an older one is migrated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rag_platform.storage.postgres import bad_url, is_postgres
 from rag_platform.storage.records import from_row
 from rag_platform.storage.store import Store
 
-_BOUND = f"""
+_IS_BOUND = f"""
 SELECT EXISTS (SELECT 1 FROM releases WHERE namespace = :namespace AND published_at != '')
     OR EXISTS (SELECT 1 FROM jobs WHERE namespace = :namespace AND state IN {OPEN_STATES})
 """
@@ -58,7 +58,7 @@ _LIFT = (
     "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND"
     " (version_id IS NULL OR version_id = ?)"
 )
-_TOUCHED = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
+_CHANGED_DOCUMENTS = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
 _RETIRE = """
 UPDATE documents SET wanted_version = NULL, updated_at = :now,
     status = CASE WHEN pinned = 1 THEN status ELSE 'retired' END,
@@ -89,7 +89,7 @@ WHERE namespace = :namespace AND doc_id = :doc_id
         AND x.doc_id = documents.doc_id
         AND x.lifted_at = '' AND (x.version_id IS NULL OR x.version_id = :version_id))
 """
-_LET_GO = """
+_UNPIN = """
 UPDATE documents SET pinned = 0, updated_at = :now,
     status = CASE WHEN wanted_version IS NULL THEN 'retired' ELSE status END,
     live_version = CASE WHEN wanted_version IS NULL THEN NULL
@@ -100,18 +100,18 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
-_AT_ONCE = 500  # values of one condition
-MAX_WARNINGS = 500  # of a job, in its result
+_BATCH = 500  # values in one SQL condition
+MAX_WARNINGS = 500  # in a job's result
 _RANGES = "job_id > ? AND job_id < ?"
 
 
 def new_job_id() -> str:
-    """The id of a job to come, for what is done before it can be recorded."""
+    """A fresh job id, for work that precedes recording the job."""
     return "job_" + uuid.uuid4().hex[:16]
 
 
 class Ledger(DocumentList, Servers):
-    """The ledger database, safe to share between threads; `open_ledger` opens it."""
+    """The ledger database, safe to share between threads. Open it with `open_ledger`."""
 
     # --- namespaces and sources ------------------------------------------------------------------
 
@@ -122,16 +122,14 @@ class Ledger(DocumentList, Servers):
 
     def bind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
         """Record the namespace's ingestion strategy at its first ingest. Raises InputError when it
-        has another one.
-
-        Until something is published or under way another one may take its place: a first ingest
-        that was cancelled binds nobody.
+        has another one, except while nothing is published or in progress: a cancelled first ingest
+        binds nothing.
         """
         with self._write() as db:
             row = db.execute(
                 "SELECT strategy FROM namespaces WHERE namespace = ?", (namespace,)
             ).fetchone()
-            bound = row and db.execute(_BOUND, {"namespace": namespace}).fetchone()[0]
+            bound = row and db.execute(_IS_BOUND, {"namespace": namespace}).fetchone()[0]
             if bound and row[0] != strategy:
                 raise InputError(
                     f"library {namespace!r} is ingested with strategy {row[0]!r}, not"
@@ -176,8 +174,8 @@ class Ledger(DocumentList, Servers):
             "source_uri",
         )
 
-    def has_filename_alone(self, document: Document) -> bool:
-        """True when no other document, of any library, that is not deleted has its file name."""
+    def has_unique_filename(self, document: Document) -> bool:
+        """True when no other document of any library, unless deleted, has the same file name."""
         sql = (
             "SELECT 1 FROM documents WHERE filename = ? AND status != 'deleted' AND (namespace,"
             " doc_id) != (?, ?) LIMIT 1"
@@ -211,11 +209,11 @@ class Ledger(DocumentList, Servers):
         return found[0]
 
     def receive(self, pairs: Iterable[tuple[Document, Version]]) -> None:
-        """Record received versions as what their sources hold now. The live version of a document
-        changes only in `complete`.
+        """Record received versions as the current content of their sources. A document's live
+        version changes only in `complete`.
 
         Deletions of received documents and versions are lifted: later releases may hold them again,
-        releases built before the deletion still hide them.
+        while releases built before the deletion still hide them.
         """
         with self._write() as db:
             for document, version in pairs:
@@ -237,13 +235,13 @@ class Ledger(DocumentList, Servers):
                 db.execute(_LIFT, (now(), version.namespace, version.doc_id, version.version_id))
 
     def complete(self, version_id: str, *, title: str, counts: Json) -> None:
-        """Mark a version ready. It becomes live when it is the one that its source held last,
-        unless the document is pinned or deleted; a version that is run again later (a backfill, a
-        retry after a newer one came) does not become live again.
+        """Mark a version ready. It goes live when it is the one that its source held last, unless
+        the document is pinned or deleted. An older version that is processed again (a backfill, a
+        late retry) does not.
         """
         column = to_column(counts)
         with self._write() as db:
-            # built once more to the same, it is not another version for the next release
+            # unchanged results leave the row alone, so the next release need not look at it
             db.execute(
                 "UPDATE versions SET status = 'ready', code = '', reason = '', attempts = 0,"
                 " completed_at = ?, counts = ? WHERE version_id = ? AND (status != 'ready' OR"
@@ -256,7 +254,7 @@ class Ledger(DocumentList, Servers):
         self, version_id: str, code: str, reason: str, *, max_attempts: int = 0, profile: str = ""
     ) -> None:
         """Mark a version failed, or dead at its `max_attempts`th failure under a profile (0:
-        never); the live version is untouched.
+        never). The live version is not affected.
         """
         with self._write() as db:
             row = db.execute(
@@ -280,7 +278,7 @@ class Ledger(DocumentList, Servers):
             )
 
     def revive(self, version_ids: Sequence[str]) -> None:
-        """Let dead and failed versions be tried again, by forgetting their failures."""
+        """Clear the failures of dead and failed versions, so that they are tried again."""
         with self._write() as db:
             db.executemany(
                 "UPDATE versions SET status = 'received', attempts = 0 WHERE version_id = ? AND"
@@ -289,8 +287,8 @@ class Ledger(DocumentList, Servers):
             )
 
     def retire(self, namespace: str, doc_ids: Sequence[str]) -> None:
-        """Take documents that are gone from their source out of the next release. A pinned document
-        stays until it is unpinned.
+        """Drop documents gone from their source from the next release; pinned ones once
+        unpinned.
         """
         with self._write() as db:
             db.executemany(
@@ -299,8 +297,8 @@ class Ledger(DocumentList, Servers):
             )
 
     def pin(self, namespace: str, doc_id: str, version_id: str) -> None:
-        """Make a ready version live whatever its source holds, until `unpin`. Raises NotFoundError
-        for what is not ready or was deleted.
+        """Make a ready version live, whatever its source holds, until `unpin`. Raises NotFoundError
+        for one that is not ready or was deleted.
         """
         with self._write() as db:
             found = db.execute(
@@ -315,11 +313,11 @@ class Ledger(DocumentList, Servers):
                 )
 
     def unpin(self, namespace: str, doc_id: str) -> None:
-        """Let a pinned document follow its source again: what the source held last is live if it is
-        ready, nothing if the file is gone.
+        """Let a pinned document follow its source again: the version that the source held last goes
+        live if it is ready, none if the file is gone.
         """
         with self._write() as db:
-            db.execute(_LET_GO, {"now": now(), "namespace": namespace, "doc_id": doc_id})
+            db.execute(_UNPIN, {"now": now(), "namespace": namespace, "doc_id": doc_id})
 
     def put_document(self, document: Document) -> None:
         """Store what users may edit of a known document: title, tags, categories, metadata."""
@@ -341,20 +339,18 @@ class Ledger(DocumentList, Servers):
     def live(
         self, namespace: str, doc_ids: Iterable[str] | None = None
     ) -> list[tuple[Document, Version]]:
-        """Active documents with their live version, by doc_id; what the next release holds. With
-        `doc_ids` those of them.
+        """Active documents with their live version, by doc_id: the content of the next release; of
+        all documents or of `doc_ids`.
         """
         row = (columns(Document, "d"), columns(Version, "v"))
         if doc_ids is None:
             rows = self._db().execute(_LIVE.format(*row, "TRUE"), (namespace,)).fetchall()
         else:
-            asked = sorted(doc_ids)
-            shares = [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
             rows = [
                 found
-                for share in shares
+                for batch in _batches(sorted(doc_ids))
                 for found in self._db().execute(
-                    _LIVE.format(*row, _is_in("d.doc_id", share)), (namespace, *share)
+                    _LIVE.format(*row, _is_in("d.doc_id", batch)), (namespace, *batch)
                 )
             ]
         width = len(dataclasses.fields(Document))
@@ -365,7 +361,7 @@ class Ledger(DocumentList, Servers):
         return self._find_wanted(namespace, "('failed', 'dead')")
 
     def find_received(self, namespace: str) -> list[Version]:
-        """The versions that active documents should show and that nobody has processed yet."""
+        """The versions that active documents should show and that are not processed yet."""
         return self._find_wanted(namespace, "('received')")
 
     def _find_wanted(self, namespace: str, states: str) -> list[Version]:
@@ -378,21 +374,19 @@ class Ledger(DocumentList, Servers):
         return [from_row(Version, row) for row in rows]
 
     def sequence(self, namespace: str) -> int:
-        """The number of the newest change of a document or one of its versions."""
+        """The sequence of the newest change of a document or one of its versions."""
         sql = "SELECT COALESCE(MAX(sequence), 0) FROM touched WHERE namespace = ?"
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
     def find_touched(self, namespace: str, since: int) -> set[str]:
-        """The documents that changed, or whose versions changed, after the change of that
-        number.
-        """
-        return {row[0] for row in self._db().execute(_TOUCHED, (namespace, since))}
+        """The doc_ids with changes, also of their versions, after the sequence `since`."""
+        return {row[0] for row in self._db().execute(_CHANGED_DOCUMENTS, (namespace, since))}
 
     def touched_documents(self, namespace: str, since: int) -> list[Document]:
         """The documents of `find_touched`, by doc_id."""
-        of_them, values = f"doc_id IN ({_TOUCHED})", (namespace, since)
+        condition, values = f"doc_id IN ({_CHANGED_DOCUMENTS})", (namespace, since)
         return self._select(
-            Document, "documents", {"namespace": namespace}, "doc_id", of_them, values
+            Document, "documents", {"namespace": namespace}, "doc_id", condition, values
         )
 
     # --- deletions -------------------------------------------------------------------------------
@@ -406,22 +400,22 @@ class Ledger(DocumentList, Servers):
         *,
         created_at: str = "",
     ) -> Tombstone:
-        """The tombstone of a document, or of one version; every reader hides it from now on.
-        `created_at` is that of a deletion made elsewhere.
+        """The new tombstone of a document, or of one version; every reader hides it from now on.
+        `created_at` is given for a deletion made elsewhere.
         """
-        created = created_at or now()
+        deleted_at = created_at or now()
         with self._write() as db:
             inserted = db.execute(
                 "INSERT INTO deletions (namespace, doc_id, version_id, mode, created_at, lifted_at)"
                 " VALUES (?, ?, ?, ?, ?, '') RETURNING sequence",
-                (namespace, doc_id, version_id, mode, created),
+                (namespace, doc_id, version_id, mode, deleted_at),
             )
             sequence = int(inserted.fetchone()[0])
             where = {
                 "namespace": namespace,
                 "doc_id": doc_id,
                 "version_id": version_id,
-                "now": created,
+                "now": deleted_at,
             }
             if version_id is None:
                 db.execute(
@@ -442,13 +436,14 @@ class Ledger(DocumentList, Servers):
                     " doc_id = :doc_id AND wanted_version = :version_id",
                     where,
                 )
-        return Tombstone(sequence, namespace, doc_id, version_id, mode, created)
+        return Tombstone(sequence, namespace, doc_id, version_id, mode, deleted_at)
 
     def tombstones(
         self, namespace: str, doc_id: str | None = None, *, since: int | None = None
     ) -> list[Tombstone]:
-        """Deletions in force, of all documents or of one, oldest first. With `since`, those after
-        that sequence, lifted ones too: a release of that time must hide all of them.
+        """The tombstones in force, of all documents or of one, oldest first. With `since` instead
+        those after that sequence, lifted ones included: a release of that time must hide all of
+        them.
         """
         where = {"namespace": namespace, "doc_id": doc_id}
         condition = "lifted_at = ''" if since is None else f"sequence > {since:d}"
@@ -460,15 +455,14 @@ class Ledger(DocumentList, Servers):
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
     def find_purged(self, version_ids: Iterable[str]) -> set[str]:
-        """Which of the versions have had their data removed."""
-        asked = list(version_ids)
+        """The version_ids, of these, whose data was removed."""
         return {
             row[0]
-            for at in range(0, len(asked), _AT_ONCE)
+            for batch in _batches(list(version_ids))
             for row in self._db().execute(
                 "SELECT version_id FROM versions WHERE status = 'purged' AND"
-                f" {_is_in('version_id', asked[at : at + _AT_ONCE])}",
-                asked[at : at + _AT_ONCE],
+                f" {_is_in('version_id', batch)}",
+                batch,
             )
         }
 
@@ -483,9 +477,9 @@ class Ledger(DocumentList, Servers):
     def scrub(
         self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
     ) -> None:
-        """Erase every word of these versions, and with `whole` of their document: titles, tags,
-        metadata, figures, reasons, edits. Ids, hashes and names of files stay. Call `compact`
-        afterwards to remove the words from the file too.
+        """Erase every text of these versions, and with `whole` of their document: titles, tags,
+        metadata, counts, reasons, edits. Ids, hashes and file names stay. `compact` afterwards also
+        removes the text from the database file.
         """
         where = {"namespace": namespace, "doc_id": doc_id}
         with self._write() as db:
@@ -513,61 +507,62 @@ class Ledger(DocumentList, Servers):
                 db.execute(
                     "DELETE FROM drafts WHERE namespace = :namespace AND doc_id = :doc_id", where
                 )
-            for job_id, made in _jobs_without_words(
-                db, namespace, doc_id, version_ids, whole=whole
-            ):
-                assignments = ", ".join(f"{column} = ?" for column in made)
+            for job_id, changes in _scrubbed_jobs(db, namespace, doc_id, version_ids, whole=whole):
+                assignments = ", ".join(f"{column} = ?" for column in changes)
                 db.execute(
-                    f"UPDATE jobs SET {assignments} WHERE job_id = ?", (*made.values(), job_id)
+                    f"UPDATE jobs SET {assignments} WHERE job_id = ?", (*changes.values(), job_id)
                 )
 
-    def words_left(
+    def count_words(
         self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
     ) -> dict[str, int]:
-        """How many rows of each table hold words of these versions, and with `whole` of their
-        document; what `scrub` would empty.
+        """Table to the number of rows with text of these versions, and with `whole` of their
+        document, which `scrub` would erase.
         """
-        own, document = _is_in("version_id", version_ids), "namespace = ? AND doc_id = ?"
-        all_of_it = "TRUE" if whole else "FALSE"
-        counted = {
+        of_versions, owner = _is_in("version_id", version_ids), "namespace = ? AND doc_id = ?"
+        all_rows = "TRUE" if whole else "FALSE"
+        conditions = {
             "versions": (
-                f"{own} AND (counts != '{{}}' OR reason != '' OR edition != '')",
+                f"{of_versions} AND (counts != '{{}}' OR reason != '' OR edition != '')",
                 tuple(version_ids),
             ),
-            "editions": (own, tuple(version_ids)),
-            "drafts": (f"{own} OR ({all_of_it} AND {document})", (*version_ids, namespace, doc_id)),
+            "editions": (of_versions, tuple(version_ids)),
+            "drafts": (
+                f"{of_versions} OR ({all_rows} AND {owner})",
+                (*version_ids, namespace, doc_id),
+            ),
             "job_items": (
-                f"reason != '' AND ({own} OR ({all_of_it} AND doc_id = ?))",
+                f"reason != '' AND ({of_versions} OR ({all_rows} AND doc_id = ?))",
                 (*version_ids, doc_id),
             ),
             "documents": (
                 (
-                    f"{all_of_it} AND {document} AND (title != '' OR tags != '[]' OR categories !="
+                    f"{all_rows} AND {owner} AND (title != '' OR tags != '[]' OR categories !="
                     " '[]' OR metadata != '{}' OR origin != '')"
                 ),
                 (namespace, doc_id),
             ),
         }
         db = self._db()
-        found = {
+        counts = {
             table: int(
                 db.execute(f"SELECT count(*) FROM {table} WHERE {where}", parameters).fetchone()[0]
             )
-            for table, (where, parameters) in counted.items()
+            for table, (where, parameters) in conditions.items()
         }
         return {
-            **found,
-            "jobs": len(_jobs_without_words(db, namespace, doc_id, version_ids, whole=whole)),
+            **counts,
+            "jobs": len(_scrubbed_jobs(db, namespace, doc_id, version_ids, whole=whole)),
         }
 
     def compact(self) -> bool:
-        """Write the file anew, so that neither it nor its log holds overwritten or dropped data.
-        False when another process is reading, which keeps the log from being emptied.
+        """Rewrite the database file, so that neither it nor its log holds overwritten or deleted
+        data. False when another process is reading, which keeps the log from being emptied.
         """
         return self.backend.compact()
 
     def mark(self) -> str:
-        """A text that changes with every write."""
+        """A string that changes with every write."""
         return self.backend.mark()
 
     # --- drafts ----------------------------------------------------------------------------------
@@ -585,14 +580,12 @@ class Ledger(DocumentList, Servers):
         )
 
     def drop_draft(self, namespace: str, doc_id: str) -> None:
-        """Forget the draft of a document."""
+        """Remove the draft of a document."""
         with self._write() as db:
             db.execute("DELETE FROM drafts WHERE namespace = ? AND doc_id = ?", (namespace, doc_id))
 
     def put_edition(self, version_id: str, edition: str, operations: Sequence[Json]) -> None:
-        """Read a version in the edition that these operations make; with '' the version as it was
-        read.
-        """
+        """Show a version in the edition that these operations make, or with "" unedited."""
         with self._write() as db:
             if edition:
                 db.execute(
@@ -622,7 +615,7 @@ class Ledger(DocumentList, Servers):
         items: Sequence[JobItem] = (),
         job_id: str | None = None,
     ) -> Job:
-        """A new job in state `queued`, under the id that `new_job_id` gave, if any."""
+        """A new job in state `queued`, under a fresh id or one from `new_job_id`."""
         job = Job(
             job_id=job_id or new_job_id(),
             kind=kind,
@@ -681,12 +674,12 @@ class Ledger(DocumentList, Servers):
         )
 
     def last_heartbeat(self) -> str:
-        """When a job said last that it lives; empty before the first."""
+        """The time of the newest heartbeat of any job, "" without one."""
         return str(self._db().execute("SELECT max(heartbeat_at) FROM jobs").fetchone()[0] or "")
 
     def cut_job(self, job: Job, size: int) -> None:
-        """Cut a queued job into ranges of at most `size` versions, which are jobs themselves, and
-        record it as running. A job with no more versions than `size` stays whole.
+        """Split a queued job into ranges of at most `size` versions, which are jobs themselves, and
+        record it as running. A job of at most `size` versions stays whole.
         """
         version_ids = job.args["version_ids"]
         if len(version_ids) <= size:
@@ -704,9 +697,9 @@ class Ledger(DocumentList, Servers):
             if not _set_job(db, job.job_id, changes, ("queued",)):
                 return
             for number, chunk in enumerate(chunks, 1):
-                args = {"version_ids": chunk, "forced": [one for one in chunk if one in forced]}
+                args = {"version_ids": chunk, "forced": [v for v in chunk if v in forced]}
                 total = {"done": 0, "total": len(chunk), "since": now(), "at": now()}
-                one = dataclasses.replace(
+                part = dataclasses.replace(
                     job,
                     job_id=f"{job.job_id}.{number}",
                     kind="range",
@@ -714,45 +707,45 @@ class Ledger(DocumentList, Servers):
                     progress={"stages": {"documents": total}},
                     created_at=now(),
                 )
-                put(db, "jobs", one, ("job_id",))
+                put(db, "jobs", part, ("job_id",))
                 for version_id in chunk:
-                    item = dataclasses.replace(items[version_id], job_id=one.job_id)
+                    item = dataclasses.replace(items[version_id], job_id=part.job_id)
                     put(db, "job_items", item, ("job_id", "source_uri"))
 
     def ranges(self, job_id: str) -> list[Job]:
-        """The ranges that a job was cut into."""
-        return self._select(Job, "jobs", {}, "created_at, rowid", _RANGES, _bound_ranges(job_id))
+        """The ranges that a job was split into."""
+        return self._select(Job, "jobs", {}, "created_at, rowid", _RANGES, _range_bounds(job_id))
 
     def has_open_ranges(self, job_id: str) -> bool:
         """True while a range of a job has not ended."""
         sql = f"SELECT EXISTS (SELECT 1 FROM jobs WHERE {_RANGES} AND state IN {OPEN_STATES})"
-        return bool(self._db().execute(sql, _bound_ranges(job_id)).fetchone()[0])
+        return bool(self._db().execute(sql, _range_bounds(job_id)).fetchone()[0])
 
     def range_progress(self, job_id: str) -> list[Json]:
         """`progress` of each range of a job."""
         found = self._db().execute(
-            f"SELECT progress FROM jobs WHERE {_RANGES}", _bound_ranges(job_id)
+            f"SELECT progress FROM jobs WHERE {_RANGES}", _range_bounds(job_id)
         )
         return [json.loads(row[0]) for row in found.fetchall()]
 
     def merge_ranges(self, job: Job, ranges: Sequence[Job], **changes: Any) -> bool:
-        """Give a job the results of its ended ranges, and set its columns. False when another
-        process has done so already.
+        """Give a job the results and items of its ended ranges, and set its columns. False when
+        another process already did.
         """
         result: Json = {}
-        for one in ranges:
-            for key, value in one.result.items():
-                both = result[key] + value if key in result else value
-                result[key] = both[:MAX_WARNINGS] if isinstance(both, list) else both
+        for part in ranges:
+            for key, value in part.result.items():
+                merged = result[key] + value if key in result else value
+                result[key] = merged[:MAX_WARNINGS] if isinstance(merged, list) else merged
         with self._write() as db:
             if not _set_job(db, job.job_id, {**changes, "result": result}, (job.state,), pid=0):
                 return False
-            for one in ranges:
+            for part in ranges:
                 db.execute(
                     "UPDATE job_items SET state = r.state, code = r.code, reason = r.reason,"
                     " attempts = r.attempts FROM job_items r WHERE r.job_id = ?"
                     " AND job_items.job_id = ? AND r.source_uri = job_items.source_uri",
-                    (one.job_id, job.job_id),
+                    (part.job_id, job.job_id),
                 )
         return True
 
@@ -761,11 +754,11 @@ class Ledger(DocumentList, Servers):
         return self._select(JobItem, "job_items", {"job_id": job_id}, "source_uri")
 
     def failed_job_items(self, job_id: str) -> list[JobItem]:
-        """The documents of a job that failed, those given up among them."""
+        """The documents of a job that failed or were given up."""
         return [item for item in self.job_items(job_id) if item.state in ("failed", "dead")]
 
     def job_item_page(self, job_id: str, begin: int, limit: int) -> list[JobItem]:
-        """At most `limit` documents of a job from the place `begin` on, those that failed first."""
+        """At most `limit` documents of a job from position `begin` on, failed ones first."""
         order = f"state NOT IN ('failed', 'dead'), source_uri LIMIT {limit:d} OFFSET {begin:d}"
         return self._select(JobItem, "job_items", {"job_id": job_id}, order)
 
@@ -775,9 +768,8 @@ class Ledger(DocumentList, Servers):
         return dict(self._db().execute(sql, (job_id,)).fetchall())
 
     def update_job(self, job_id: str, *, only_from: Sequence[str] = (), **changes: Any) -> bool:
-        """Set columns of a job: state, progress, result, reason, pid, process, heartbeat_at,
-        trace_id, started_at, ended_at. With `only_from`, a job in none of these states is left
-        unchanged and the result is False.
+        """Set columns of a job. With `only_from`, a job in none of these states is left unchanged
+        and the result is False.
         """
         with self._write() as db:
             return _set_job(db, job_id, changes, only_from)
@@ -795,7 +787,7 @@ class Ledger(DocumentList, Servers):
             )
 
     def settle_job_items(self, job_id: str, state: str, code: str, reason: str) -> None:
-        """Give the documents of a job that are still queued a final state."""
+        """Set the final state of those documents of a job that are still queued."""
         with self._write() as db:
             db.execute(
                 "UPDATE job_items SET state = ?, code = ?, reason = ? WHERE job_id = ? AND state ="
@@ -810,8 +802,8 @@ class Ledger(DocumentList, Servers):
         self._upsert("releases", release, ("namespace", "release_id"))
 
     def read_published(self, namespace: str) -> frozenset[str]:
-        """The release that is recorded as the published one; none before the first, and more only
-        after a crash of an earlier version.
+        """The id of the release recorded as published; empty before the first publication. Several
+        only after a crash of an earlier program.
         """
         sql = "SELECT release_id FROM releases WHERE namespace = ? AND state = 'published'"
         return frozenset(row[0] for row in self._db().execute(sql, (namespace,)).fetchall())
@@ -825,11 +817,11 @@ class Ledger(DocumentList, Servers):
         instead_of: frozenset[str],
         manifest_sha256: str,
     ) -> Iterator[None]:
-        """Record a release as the published one, in a transaction with what the block does for it;
-        the hash of its manifest only the first time, for nothing may change it later.
+        """Record a release as published, in one transaction with the block. Its manifest's hash is
+        recorded only the first time, since nothing may change the manifest later.
 
-        Raises ReleaseError `outdated_candidate` when another one than `instead_of` is recorded by
-        now, whatever lock the caller believes to hold, and NotFoundError `unknown_release`.
+        Raises ReleaseError `outdated_candidate` when the recorded release is not `instead_of` any
+        more, whatever lock the caller holds, and NotFoundError `unknown_release`.
         """
         with self._write() as db:
             if (found := self.read_published(namespace)) != instead_of:
@@ -869,18 +861,22 @@ class Ledger(DocumentList, Servers):
         )
 
     def release_sequence(self, namespace: str, release_id: str) -> int | None:
-        """The number of the change that a release was made after; None where nobody knows."""
+        """The ledger's sequence when the release was made; None where that was not recorded."""
         rows = self.releases(namespace)
         return next((row.sequence for row in rows if row.release_id == release_id), None)
 
 
-def _bound_ranges(job_id: str) -> tuple[str, str]:
-    """Before and after the ids of a job's ranges; `/` comes next after the dot."""
+def _range_bounds(job_id: str) -> tuple[str, str]:
+    """(below, above) the ids of a job's ranges; `/` is the character after `.`."""
     return f"{job_id}.", f"{job_id}/"
 
 
+def _batches(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (values[at : at + _BATCH] for at in range(0, len(values), _BATCH))
+
+
 def _is_in(column: str, values: Sequence[str]) -> str:
-    # an empty list is an error of syntax to PostgreSQL
+    # an empty list is a syntax error in PostgreSQL
     return f"{column} IN ({', '.join('?' * len(values))})" if values else "FALSE"
 
 
@@ -917,11 +913,11 @@ def _set_release(db: Any, namespace: str, release_id: str, changes: Mapping[str,
 
 
 def open_ledger(store: Store) -> Ledger:
-    """The ledger of a data root. A file that is not there reads as empty and is made by the first
-    write; one that cannot be written is opened for reading.
+    """The ledger of a data root. A missing file reads as empty and is created by the first write; a
+    file that cannot be written is opened read-only.
 
     Raises IntegrityError `no_ledger` where releases are published and their ledger is gone: the
-    file, or every release in the database. Raises what `open_url` raises.
+    file, or every release in the database. Raises as `open_url`.
     """
     require(store)
     ledger = open_url(store.ledger_url)
@@ -938,9 +934,7 @@ def open_ledger(store: Store) -> Ledger:
 
 
 def require(store: Store) -> None:
-    """Raises IntegrityError `no_ledger` where releases are published and the ledger's file is
-    gone.
-    """
+    """Raise IntegrityError `no_ledger` when releases are published but the ledger file is gone."""
     if not store.has_ledger() and store.has_releases():
         raise IntegrityError(
             f"{store.ledger_path} is gone, and nobody else knows which documents were deleted:"
@@ -954,8 +948,8 @@ def require(store: Store) -> None:
 def open_url(url: str) -> Ledger:
     """The ledger at `sqlite:///PATH` or `postgresql://...`.
 
-    Raises SchemaVersionError when a newer program wrote it, or an older one where it cannot be
-    brought up to date; LedgerError `ledger_unreachable`; ConfigError `bad_ledger`.
+    Raises SchemaVersionError for a ledger of a newer program, or of an older one where it cannot be
+    migrated; LedgerError `ledger_unreachable`; ConfigError `bad_ledger`.
     """
     if is_postgres(url):
         return Ledger(PostgresBackend(url))
@@ -966,64 +960,64 @@ def open_url(url: str) -> Ledger:
 
 
 def bound_namespaces(store: Store) -> dict[str, str]:
-    """The namespaces and the strategies that they are bound to; none without a ledger."""
+    """Namespace to the strategy it is bound to; empty without a ledger."""
     if not store.has_ledger():
         return {}
     with closing(open_ledger(store)) as ledger:
         return ledger.namespaces()
 
 
-def _jobs_without_words(
+def _scrubbed_jobs(
     db: Any, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
 ) -> list[tuple[str, dict[str, str]]]:
-    """(job_id, the columns that change) of the jobs that quote versions, or with `whole` their
-    document, as they are without the quotes.
-
-    Quoted are the operations of a draft, what a file was to be taken with, warnings, progress and
-    the reason of the end.
+    """(job_id, {column: new value}) of the jobs that quote versions, or with `whole` their
+    document: in the operations of a draft, options for loading a file, warnings, progress and the
+    reason for the end.
     """
     row = db.execute(
         "SELECT source_uri FROM documents WHERE namespace = ? AND doc_id = ?", (namespace, doc_id)
     ).fetchone()
     uri = row[0] if row else doc_id
     names = (uri, *version_ids)
-    forms = sorted({*names, *(json.dumps(name, ensure_ascii=False)[1:-1] for name in names)})
+    spellings = sorted({*names, *(json.dumps(name, ensure_ascii=False)[1:-1] for name in names)})
     quoting = "instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?) > 0"
     sql = (
         "SELECT job_id, args, result, progress, reason FROM jobs WHERE namespace = ? AND"
-        f" ({' OR '.join([quoting] * len(forms))})"
+        f" ({' OR '.join([quoting] * len(spellings))})"
     )
     found = []
-    for job_id, *texts, reason in db.execute(sql, (namespace, *forms)).fetchall():
+    for job_id, *texts, reason in db.execute(sql, (namespace, *spellings)).fetchall():
         args, result, progress = map(json.loads, texts)
-        after = {
-            "args": _args_without(args, uri, version_ids, whole=whole),
+        scrubbed = {
+            "args": _scrubbed_args(args, uri, version_ids, whole=whole),
             "result": result,
             "progress": progress,
             "reason": ERASED if any(name in reason for name in names) else reason,
         }
         if "warnings" in result:
             kept = [line for line in result["warnings"] if not line.startswith(f"{uri}: ")]
-            after["result"] = {**result, "warnings": kept}
+            scrubbed["result"] = {**result, "warnings": kept}
         if str(progress.get("message", "")).startswith(f"{uri}: "):
-            after["progress"] = {**progress, "message": ""}
-        before = {"args": args, "result": result, "progress": progress, "reason": reason}
-        changed = {name: to_column(after[name]) for name in before if after[name] != before[name]}
+            scrubbed["progress"] = {**progress, "message": ""}
+        current = {"args": args, "result": result, "progress": progress, "reason": reason}
+        changed = {
+            name: to_column(scrubbed[name]) for name in current if scrubbed[name] != current[name]
+        }
         if changed:
             found.append((job_id, changed))
     return found
 
 
-def _args_without(args: Json, uri: str, version_ids: Sequence[str], *, whole: bool) -> Json:
-    """The arguments of a job without what was given along for the versions of a document."""
-    made = dict(args)
+def _scrubbed_args(args: Json, uri: str, version_ids: Sequence[str], *, whole: bool) -> Json:
+    """A job's arguments without those for the versions, or with `whole` for the document."""
+    scrubbed = dict(args)
     if "drafted" in args:
-        made["drafted"] = {
+        scrubbed["drafted"] = {
             version_id: operations
             for version_id, operations in args["drafted"].items()
             if version_id not in version_ids
         }
     if whole and uri in args.get("places", {}):
-        made["places"] = {name: path for name, path in args["places"].items() if name != uri}
-        made["options"] = args.get("options") if made["places"] else {}
-    return made
+        scrubbed["places"] = {name: path for name, path in args["places"].items() if name != uri}
+        scrubbed["options"] = args.get("options") if scrubbed["places"] else {}
+    return scrubbed

@@ -1,5 +1,5 @@
-"""How the ledger stores records as rows, and the records that only the ledger uses: where documents
-come from; what was done, published and deleted.
+"""How the ledger stores records as rows, and the records that only the ledger uses: sources, jobs,
+releases, tombstones, servers and drafts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Database:
 
     @property
     def read_only(self) -> bool:
-        """True where the ledger can only be read, now or at all."""
+        """True when the ledger can only be read, now or at all."""
         return self.backend.read_only
 
     def close(self) -> None:
-        """Close the connection; with SQLite, that of this thread."""
+        """Close the connection; with SQLite, this thread's."""
         self.backend.close()
 
     def _db(self) -> Any:
@@ -59,11 +59,11 @@ class Database:
         condition: str = "TRUE",
         values: Sequence[Any] = (),
     ) -> list[RecordT]:
-        given = {key: value for key, value in where.items() if value is not None}
-        clause = " AND ".join([condition, *(f"{key} = ?" for key in given)])
+        filters = {key: value for key, value in where.items() if value is not None}
+        clause = " AND ".join([condition, *(f"{key} = ?" for key in filters)])
         rows = self._db().execute(
             f"SELECT {columns(record)} FROM {table} WHERE {clause} ORDER BY {order}",
-            (*values, *given.values()),
+            (*values, *filters.values()),
         )
         return [from_row(record, row) for row in rows]
 
@@ -76,7 +76,7 @@ def columns(record: type[Any], alias: str = "") -> str:
 
 
 def put(db: Any, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()) -> None:
-    """Insert a record, or update the row of equal keys except its `keep` columns."""
+    """Insert a record, or update the row with equal keys except its `keep` columns."""
     values = {f.name: to_column(getattr(record, f.name)) for f in dataclasses.fields(record)}
     updates = ", ".join(
         f"{name} = excluded.{name}" for name in values if name not in keys and name not in keep
@@ -89,7 +89,7 @@ def put(db: Any, table: str, record: Any, keys: Sequence[str], keep: Sequence[st
 
 
 def to_column(value: Any) -> Any:
-    """A field's value as a column holds it: JSON text for what is no scalar."""
+    """A field's value as stored in a column: JSON text unless it is a scalar."""
     return (
         json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
     )
@@ -106,14 +106,14 @@ class Source:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     created_at: str = ""
-    on_gone: str = "retire"  # retire | keep: what becomes of a document whose file is gone
+    on_gone: str = "retire"  # retire | keep: what happens to a document whose file is gone
 
 
 OPEN_STATES = ("queued", "running", "cancelling")  # of a job that has not ended
 
 
 def range_of(job_id: str) -> str:
-    """The job that a range is a part of, empty for what is none."""
+    """The id of the job that a range is a part of; "" for a job that is no range."""
     return job_id.partition(".")[0] if "." in job_id else ""
 
 
@@ -121,7 +121,7 @@ def range_of(job_id: str) -> str:
 class Job:
     """One piece of writing work, run in a process of its own."""
 
-    job_id: str  # of a range that of its job, a dot and a number
+    job_id: str  # of a range: that of its job, a dot and a number
     # ingest | rebuild | edit | live | delete | gc | draft | evaluate | range, a part of an ingest
     # or rebuild; of Dagster's own runs: ingest | release | sync | evaluate
     kind: str
@@ -136,10 +136,10 @@ class Job:
     created_at: str = ""
     started_at: str = ""
     ended_at: str = ""
-    # host, boot_id and pid_namespace in which `pid` counts, and when it started; `launcher` and
-    # `run_id` of what Dagster starts
+    # host, boot_id and pid_namespace in which `pid` is valid, and when the process started;
+    # `launcher` and `run_id` of runs that Dagster starts
     process: Json = field(default_factory=dict)
-    heartbeat_at: str = ""  # when the process said last that it lives
+    heartbeat_at: str = ""  # time of the last heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +172,16 @@ class Release:
     counts: Json = field(default_factory=dict)
     reason: str = ""
     pinned: bool = False  # kept whatever retention says
-    # the newest change of a document that it may hold; None where that was not recorded
+    # the ledger's sequence when it was made; None where that was not recorded
     sequence: int | None = None
-    # of the manifest as it was first published; empty before, and where that was not recorded
+    # of the manifest when first published; empty before, and where that was not recorded
     manifest_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A deletion of a document or of one version. Every release built before it hides what it
-    names, for good. From `lifted_at` on, later releases may hold the document again.
+    """A deletion of a document or of one version. Every release built before it hides the deleted
+    data for good. After `lifted_at`, later releases may hold the document again.
     """
 
     sequence: int
@@ -201,7 +201,7 @@ class Server:
     host: str
     releases: Json = field(default_factory=dict)  # namespace to the release that is read there
     registered_at: str = ""
-    seen_at: str = ""  # when it said last that it lives
+    seen_at: str = ""  # time of the last heartbeat
 
 
 @dataclass(frozen=True, slots=True)

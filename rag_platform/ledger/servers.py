@@ -14,14 +14,14 @@ from rag_platform.storage.records import from_row
 from rag_platform.storage.store import Store, write_text
 
 _FILE = ".server"  # in the data root: the id under which it is registered
-_OPEN = """
+_UNACKNOWLEDGED = """
 SELECT {}, {} FROM deletions d CROSS JOIN servers s WHERE d.mode = 'hard' AND NOT EXISTS
     (SELECT 1 FROM acknowledgements a WHERE a.sequence = d.sequence AND a.server_id = s.server_id)
 """
 
 
 def server_id(store: Store) -> str:
-    """The id of a data root, made when it is first asked for."""
+    """The id of a data root, created on first use."""
     path = store.home / _FILE
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,13 +30,13 @@ def server_id(store: Store) -> str:
 
 
 def is_silent(server: Server, seconds: float) -> bool:
-    """True when a server has sent no sign of life for too long."""
+    """True when a server's last heartbeat is older than `seconds`."""
     return datetime.now(UTC) - datetime.fromisoformat(server.seen_at) > timedelta(seconds=seconds)
 
 
 def name_waiting(found: Iterable[tuple[Tombstone, Server]], seconds: float) -> list[str]:
-    """A sentence for each server that has not acknowledged a hard deletion. A server without a sign
-    of life for that many seconds is called gone.
+    """A sentence for each server that has not acknowledged a hard deletion; a server without a
+    heartbeat for `seconds` is reported as gone.
     """
     servers = {server.server_id: server for _, server in found}
     return [
@@ -55,11 +55,11 @@ class Servers(Database):
     """The part of the ledger about servers."""
 
     def servers(self) -> list[Server]:
-        """Every registered server, the first one first."""
+        """Every registered server, oldest registration first."""
         return self._select(Server, "servers", {}, "registered_at, server_id")
 
     def register(self, server_id: str, host: str, *, empty: bool = False) -> None:
-        """Add a server, unless it is known; an `empty` data root has nothing to remove."""
+        """Add an unknown server; an `empty` data root acknowledges all earlier deletions."""
         time = now()
         with self._write() as db:
             found = db.execute(
@@ -75,15 +75,13 @@ class Servers(Database):
                 )
 
     def beat(self, server_id: str, host: str, releases: Mapping[str, str]) -> None:
-        """Record a sign of life of a server, and what it reads; a removed server is registered
-        again.
-        """
+        """Record a server's heartbeat and the releases it reads; registers a removed server."""
         server = Server(server_id, host, dict(releases), now(), now())
         with self._write() as db:
             put(db, "servers", server, ("server_id",), keep=("registered_at",))
 
     def remove_server(self, server_id: str) -> Server:
-        """Forget a server, whose data root is gone. Raises NotFoundError."""
+        """Remove a server whose data root is gone. Raises NotFoundError."""
         found = [server for server in self.servers() if server.server_id == server_id]
         if not found:
             known = ", ".join(server.server_id for server in self.servers()) or "none"
@@ -105,8 +103,8 @@ class Servers(Database):
             )
 
     def find_unacknowledged(self, namespace: str | None = None) -> list[tuple[Tombstone, Server]]:
-        """The hard deletions, oldest first, with each server that has not acknowledged them."""
-        sql = _OPEN.format(columns(Tombstone, "d"), columns(Server, "s"))
+        """(hard deletion, server that has not acknowledged it), oldest deletion first."""
+        sql = _UNACKNOWLEDGED.format(columns(Tombstone, "d"), columns(Server, "s"))
         condition, values = (" AND d.namespace = ?", (namespace,)) if namespace else ("", ())
         rows = self._db().execute(f"{sql}{condition} ORDER BY d.sequence, s.server_id", values)
         width = len(dataclasses.fields(Tombstone))

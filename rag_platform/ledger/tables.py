@@ -1,6 +1,4 @@
-"""The tables of the ledger and how an older ledger becomes one of today: one text for SQLite and
-PostgreSQL, in the words of SQLite.
-"""
+"""The tables of the ledger and their migrations, in SQLite's dialect for both databases."""
 
 from __future__ import annotations
 
@@ -54,8 +52,8 @@ CREATE TABLE deletions (
         version_id TEXT, mode TEXT NOT NULL, created_at TEXT NOT NULL, lifted_at TEXT NOT NULL)
 """
 
-# What each version of the schema changed; a new ledger goes through all of them, so that there is
-# one way to today's tables.
+# The changes of each schema version. A new ledger applies all of them too, so that there is one way
+# to the current tables.
 _CHANGES = {
     2: (
         """
@@ -84,8 +82,8 @@ ALTER TABLE jobs ADD COLUMN process TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE jobs ADD COLUMN heartbeat_at TEXT NOT NULL DEFAULT ''
 """
     ),
-    # `touched`: the number of the newest change of each document or one of its versions, which
-    # triggers of the backends count; a release remembers the number that it was made at
+    # `touched`: the sequence of the newest change of each document or one of its versions, counted
+    # by triggers of the backends; a release records the sequence at which it was made
     4: (
         """
 CREATE TABLE touched (
@@ -106,12 +104,12 @@ ALTER TABLE releases ADD COLUMN sequence INTEGER
 
 
 def statements(found: int) -> Iterator[str]:
-    """What makes a ledger of version `found` one of today; 0 is one without tables."""
+    """The statements that migrate schema `found` to the current one; 0 is an empty database."""
     for version in range(found + 1, SCHEMA_VERSION + 1):
         yield from filter(str.strip, _CHANGES.get(version, _SCHEMA).split(";"))
 
 
-# The statement by which a changed row of documents or versions touches its document.
+# what the triggers execute for a changed row of documents or versions
 TOUCH = """
 INSERT INTO touched (namespace, doc_id, sequence)
 SELECT {row}.namespace, {row}.doc_id, COALESCE(MAX(t.sequence), 0) + 1

@@ -1,15 +1,14 @@
-"""Calls of model endpoints, limited and counted over all processes of a data root, or of all
+"""Limits and counts calls of model endpoints across all processes of a data root, or of all
 machines whose ledger is in one PostgreSQL database.
 
-Only places with a limit in the settings are kept here; nothing is written for any other call. The
-rows are no part of the ledger: they lie in a file beside it, or in tables of its database that are
-locked on their own, so that a call neither waits for a ledger's writer nor lets readers believe
-that documents changed.
+Only endpoints ("places") with a limit in the settings are tracked. The rows are not part of the
+ledger: they are in a file of their own, or in tables of the ledger's database with a lock of their
+own, so that a call neither waits for ledger writers nor looks like a change of documents.
 
 A call is a ticket with a lease, which its process renews. Tickets of a place start in the order of
-their numbers: the first that waits starts when fewer than `at_once` run, its share of a minute has
-passed since the last start, and no refusal of the endpoint holds it back. A process that dies
-renews nothing, and its tickets are over with their leases.
+their numbers: the first waiting one starts when fewer than `at_once` are running, the interval of
+`per_minute` has passed since the last start, and no refusal by the endpoint has paused the place.
+Tickets of a dead process expire with their leases.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from rag_platform.storage.store import Store
 
 log = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.05  # a place of a call that still runs is asked for so often
+_POLL_SECONDS = 0.05  # how often a waiting call checks for a running one to end
 _TABLES = (
     """
 CREATE TABLE IF NOT EXISTS traffic_places (
@@ -65,7 +64,7 @@ VALUES (?, ?, 1, ?, ?, ?) ON CONFLICT (place, day) DO UPDATE SET
 
 @dataclass(frozen=True, slots=True)
 class PlaceTraffic:
-    """What a limited place spent today, UTC, and who uses it now."""
+    """What a limited place spent today (UTC), and who uses it now."""
 
     place: str
     calls: int
@@ -77,24 +76,24 @@ class PlaceTraffic:
     paused_seconds: float
 
     def sentence(self) -> str:
-        """The same for people."""
-        told = (
+        """The same as a sentence."""
+        text = (
             f"{self.calls} calls today, {self.input_tokens} tokens in, {self.output_tokens} out,"
-            f" cost {self.cost:.4f}; {_names('running', self.running)},"
-            f" {_names('waiting', self.waiting)}"
+            f" cost {self.cost:.4f}; {_list_holders('running', self.running)},"
+            f" {_list_holders('waiting', self.waiting)}"
         )
-        return told + (
+        return text + (
             f"; left alone for {self.paused_seconds:.0f} s" if self.paused_seconds else ""
         )
 
 
-def _names(what: str, holders: tuple[str, ...]) -> str:
+def _list_holders(what: str, holders: tuple[str, ...]) -> str:
     named = sorted(set(holders))
     return f"{len(holders)} {what}" + (f" ({', '.join(named)})" if named else "")
 
 
 def host_of(place: str) -> str:
-    """The host, with its port where the address names one.
+    """The lower-case host of an address, with the port if given.
 
     >>> host_of("https://key@API.example.com:8443/v1"), host_of("api.openai.com")
     ('api.example.com:8443', 'api.openai.com')
@@ -148,10 +147,10 @@ class _SqliteTables:
 
 
 class _PostgresTables:
-    """The tables in the ledger's database; times are those of its clock."""
+    """The tables in the ledger's database, with the times of its clock."""
 
-    # of the schema, held to the end of the transaction; the ledger's writers hold another one
-    _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('rag traffic ' || current_schema(), 0))"
+    # one lock a schema, held to the end of the transaction; writers of the ledger use another one
+    _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('rag traffic ' || current_schema(), 0))"
 
     def __init__(self, store: Store) -> None:
         self._db = PostgresConnection(store.database, "rag traffic")
@@ -168,7 +167,7 @@ class _PostgresTables:
 
     @contextmanager
     def write(self) -> Iterator[Any]:
-        with self._db.transaction(self._ALONE) as db:
+        with self._db.transaction(self._LOCK) as db:
             yield db
 
     def now(self, db: Any) -> float:
@@ -193,16 +192,16 @@ class Traffic:
         self._renewing = False
 
     def close(self) -> None:
-        """Let go of the tables."""
+        """Stop renewing leases and close the tables."""
         self._closed.set()
         self._tables.close()
 
     @contextmanager
     def turn(self, limit: ProviderLimit, *, ends: float = math.inf) -> Iterator[None]:
-        """The block is one call at the place.
+        """Wait for a turn at the place; the block is the call.
 
-        Raises ProviderError `provider_busy` when its turn does not come within `wait_seconds`, nor
-        before `ends` (time.monotonic), and StorageError `traffic_unusable` where nobody can tell.
+        Raises ProviderError `provider_busy` when no turn comes within `wait_seconds` or before
+        `ends` (time.monotonic), and StorageError `traffic_unusable` when the tables cannot be used.
         """
         ends = min(ends, time.monotonic() + self._settings.wait_seconds)
         with self._tables.write() as db:
@@ -222,7 +221,7 @@ class Traffic:
                         code="provider_busy",
                         retryable=True,
                     )
-                # never so long that the lease ends, or that a place that is let go stays empty
+                # not so long that the lease expires or a freed place stays unused
                 time.sleep(min(wait, self._settings.lease_seconds / 3))
             with self._lock:
                 self._running.add(ticket)
@@ -233,23 +232,23 @@ class Traffic:
         finally:
             with self._lock:
                 self._running.discard(ticket)
-            self._give_back(ticket)
+            self._release(ticket)
 
-    def _give_back(self, ticket: int) -> None:
+    def _release(self, ticket: int) -> None:
         try:
             with self._tables.write() as db:
                 db.execute("DELETE FROM traffic_tickets WHERE ticket = ?", (ticket,))
-        except RagError as error:  # its lease will end
+        except RagError as error:  # its lease will expire
             log.warning("the place of a call was not given back: %s", error)
 
     def _try_to_start(self, limit: ProviderLimit, ticket: int) -> float:
-        """0 when the ticket runs from now on, else the seconds after which to ask again."""
+        """0 when the ticket is running now, else the seconds to wait before the next try."""
         place, gap = limit.place, 60 / limit.per_minute if limit.per_minute else 0.0
         with self._tables.write() as db:
             now = self._tables.now(db)
             lease = now + self._settings.lease_seconds
             db.execute("DELETE FROM traffic_tickets WHERE lease_until < ?", (now,))
-            db.execute(  # one that was over, since its process slept, is there again
+            db.execute(  # restores a ticket that expired while its process was suspended
                 "INSERT INTO traffic_tickets (ticket, place, holder, running, lease_until)"
                 " VALUES (?, ?, ?, 0, ?) ON CONFLICT (ticket) DO UPDATE SET"
                 " lease_until = excluded.lease_until",
@@ -275,7 +274,7 @@ class Traffic:
         return 0.0
 
     def pause(self, limit: ProviderLimit, seconds: float) -> None:
-        """Nobody calls the place for so long; a longer pause that is there stays."""
+        """Keep every process from calling the place for so long; a longer pause in force stays."""
         with self._tables.write() as db:
             self._put_place(db, limit.place, 0.0, self._tables.now(db) + seconds)
 
@@ -291,14 +290,14 @@ class Traffic:
         )
 
     def spend(self, limit: ProviderLimit, usage: Json, cost: float | None) -> None:
-        """Count a call that ended."""
+        """Count a finished call."""
         tokens = (int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0))
         with self._tables.write() as db:
             day = _day(self._tables.now(db))
             db.execute(_SPEND, (limit.place, day, *tokens, cost or 0.0))
 
     def places(self) -> list[PlaceTraffic]:
-        """Every place of the settings."""
+        """The traffic of every limited place."""
         with self._tables.write() as db:
             return [self._place(db, limit.place) for limit in self._settings.limits]
 
@@ -329,7 +328,7 @@ class Traffic:
         )
 
     def _renew(self) -> None:
-        """Renew the leases of the calls that run here."""
+        """Renew the leases of this process's running calls."""
         while not self._closed.wait(self._settings.lease_seconds / 3):
             with self._lock:
                 tickets = sorted(self._running)
@@ -355,13 +354,13 @@ def _day(now: float) -> str:
 
 Used = tuple[TrafficSettings, Store]
 _used: Used | None = None
-_open: tuple[int, Traffic] | None = None  # by whom it was opened: it does not survive a fork
+_open: tuple[int, Traffic] | None = None  # with the pid that opened it: it does not survive a fork
 _opening = threading.Lock()
-_inherited: list[Traffic] = []  # closing a connection would end it for the parent too
+_inherited: list[Traffic] = []  # never closed: that would end the parent's connection too
 
 
 def use(settings: TrafficSettings, store: Store) -> None:
-    """From now on this process's calls keep these limits, with all that use the same data root."""
+    """Apply these limits to this process's calls, shared with all processes of the data root."""
     global _used, _open
     wanted = (settings, store) if settings.limits else None
     if wanted == _used:
@@ -374,31 +373,27 @@ def use(settings: TrafficSettings, store: Store) -> None:
 
 
 def get_used() -> Used | None:
-    """What `use` was given, for a child process to use as well; None without limits."""
+    """The arguments of the last `use`, for a child process; None without limits."""
     return _used
 
 
 def limit_of(place: str, model: str) -> ProviderLimit | None:
-    """The first limit of the settings that is meant for a model at a place."""
-    if (used_now := _used) is None:
+    """The first limit of the settings that covers a model at a place."""
+    if (used := _used) is None:
         return None
     host = host_of(place)
-    return next((each for each in used_now[0].limits if each.covers(host, model)), None)
+    return next((each for each in used[0].limits if each.covers(host, model)), None)
 
 
 @contextmanager
 def turn(limit: ProviderLimit | None, *, ends: float = math.inf) -> Iterator[None]:
-    """The block is one call; without a limit it begins at once. Raises what `Traffic.turn`
-    raises.
-    """
+    """`Traffic.turn`; without a limit the block starts at once."""
     with _traffic().turn(limit, ends=ends) if limit else contextlib.nullcontext():
         yield
 
 
 def pause(limit: ProviderLimit | None, seconds: float) -> None:
-    """Let every process leave the place alone for so long. A failure is logged: what the endpoint
-    said is the error of the call.
-    """
+    """Pause the place for every process. A failure is only logged."""
     if limit is None:
         return
     try:
@@ -408,7 +403,7 @@ def pause(limit: ProviderLimit | None, seconds: float) -> None:
 
 
 def spend(place: str, model: str, usage: Json, cost: float | None) -> None:
-    """Count a call at a place that has a limit. A count that fails is logged: the call is made."""
+    """Count a call at a limited place. A failure is only logged: the call has been made."""
     if (limit := limit_of(place, model)) is None:
         return
     try:
@@ -429,11 +424,9 @@ def _traffic() -> Traffic:
 
 
 def read_places(settings: TrafficSettings, store: Store) -> list[PlaceTraffic]:
-    """What the limited places of a data root spent today, and who uses them; none without limits,
-    and none before the first call.
-    """
-    there = bool(store.database) or (store.traffic_path.is_file() and has_room(store.traffic_path))
-    if not settings.limits or not there:
+    """The traffic of a data root's limited places; empty before the first call."""
+    exists = bool(store.database) or (store.traffic_path.is_file() and has_room(store.traffic_path))
+    if not settings.limits or not exists:
         return []
     traffic = Traffic(settings, store)
     try:

@@ -1,6 +1,4 @@
-"""Removes from the object store what no kept release needs, and counts what is left of a document
-there.
-"""
+"""Garbage collection in the object store, and a count of what it still holds of a document."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ from rag_platform.releases.version_bundles import version_prefix
 from rag_platform.storage.blobs import open_blobs, open_for_writing, raw_key
 from rag_platform.storage.store import Store
 
-# a publication that lost its lock may still put files that no manifest names yet
+# a publication that lost its lock may still upload files that no manifest names yet
 _GRACE = timedelta(hours=1)
-_AT_ONCE = 500  # objects that go between two looks at the pointer
+_AT_ONCE = 500  # objects removed between two checks of the pointer
 _VERSIONED = (
     "the bucket keeps earlier versions of its objects, also of those that were removed, and there"
     " is no AWS_ACCESS_KEY_ID in the environment to remove them with: let a lifecycle rule of the"
@@ -34,14 +32,12 @@ _ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What a collection removed from the bucket, or would remove; `left` says what could not be
-    removed.
-    """
+    """What a collection removed, or would remove, from the bucket."""
 
     count: int
     bytes: int
-    left: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()  # ids of the releases that are gone
+    left: tuple[str, ...] = ()  # what could not be removed
+    dropped: tuple[str, ...] = ()  # ids of the removed releases
 
 
 def collect_bucket(
@@ -57,38 +53,38 @@ def collect_bucket(
     """Remove pushed releases that are not kept, and the files that no remaining release has.
 
     A release stays when this machine keeps it (`kept`) or, unless something was deleted `hard`,
-    when retention keeps it. The caller holds the write lock of the namespace. That lock can be
-    lost, so nothing more is removed once the pointer has moved. Recent objects stay, except in a
-    hard deletion.
+    when retention keeps it. The caller holds the namespace's write lock. Because that lock can be
+    lost, removal stops once the pointer has moved. Recent objects stay, except after a hard
+    deletion.
     """
     blobs = open_for_writing(store)
     pointer = transfer.require_pointer(blobs, namespace)
     pushed = transfer.list_pushed(store, namespace)
-    here = {manifest.release_id: manifest for manifest in kept}
-    wanted = {pointer.release_id, *here}
+    local = {manifest.release_id: manifest for manifest in kept}
+    retained = {pointer.release_id, *local}
     if not hard:
-        wanted |= _list_retained(ledger.releases(namespace), keep)
-    files = _files_of(namespace, pushed & wanted, here, store)
+        retained |= _list_retained(ledger.releases(namespace), keep)
+    files = _files_of(namespace, pushed & retained, local, store)
     before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
-    gone = [blob for blob in _find_unnamed(namespace, files, store) if blob.modified <= before]
-    manifests = sorted(pushed - wanted)
-    size = sum(blob.size for blob in gone)
+    garbage = [blob for blob in _find_unnamed(namespace, files, store) if blob.modified <= before]
+    manifests = sorted(pushed - retained)
+    size = sum(blob.size for blob in garbage)
     left: tuple[str, ...] = ()
     if not plan:
         transfer.forget(store, namespace, manifests)
-        for start in range(0, len(gone), _AT_ONCE):
+        for start in range(0, len(garbage), _AT_ONCE):
             if transfer.read_pointer(blobs, namespace, pointer.tag) is not None:
                 left = (f"another machine published {namespace} meanwhile: run `rag gc` again",)
                 break
-            blobs.delete([blob.key for blob in gone[start : start + _AT_ONCE]])
-    return Garbage(len(manifests) + len(gone), size, left, () if plan else tuple(manifests))
+            blobs.delete([blob.key for blob in garbage[start : start + _AT_ONCE]])
+    return Garbage(len(manifests) + len(garbage), size, left, () if plan else tuple(manifests))
 
 
 def remove_versions(
     namespace: str, store: Store, *, plan: bool = False
 ) -> tuple[int, tuple[str, ...]]:
     """Remove earlier versions of removed objects from the bucket, after a hard deletion; with
-    `plan` only count them. Returns the count and what could not be removed.
+    `plan` only count them. Returns (count, what could not be removed).
     """
     blobs = open_blobs(store)
     if not blobs.keeps_versions(transfer.pointer_key(namespace)):
@@ -106,15 +102,18 @@ def remove_versions(
 
 
 def _list_retained(rows: Sequence[Release], keep: int) -> set[str]:
-    """Ids of the releases that retention keeps: the newest that were published, and pinned ones."""
+    """Ids of the releases that retention keeps: the newest published ones, and pinned ones."""
     public = [row.release_id for row in rows if row.state in ("published", "retired")]
     return {*public[:keep], *(row.release_id for row in rows if row.pinned)}
 
 
 def _files_of(
-    namespace: str, release_ids: Collection[str], here: Mapping[str, Manifest], store: Store
+    namespace: str,
+    release_ids: Collection[str],
+    here: Mapping[str, Manifest],
+    store: Store,
 ) -> set[str]:
-    """The sha256 of every file that these pushed releases have."""
+    """The sha256 of every file of these pushed releases."""
     found: set[str] = set()
     for release_id in release_ids:
         local = here.get(release_id)
@@ -124,7 +123,7 @@ def _files_of(
 
 
 def _find_unnamed(namespace: str, files: Collection[str], store: Store) -> list[Blob]:
-    """The stored files that none of these releases names."""
+    """The stored files that none of the releases lists."""
     prefix = transfer.file_key(namespace, "")
     listed = open_blobs(store).list(prefix)
     return [blob for blob in listed if blob.key.removeprefix(prefix) not in files]
@@ -139,22 +138,22 @@ def collect_versions(
     hard: bool,
     plan: bool,
 ) -> Garbage:
-    """Remove the bundles of versions that are not kept, and the raw bytes (`raw`, by sha256) that
-    are not kept: all of them, or only those of `mine`. No other process may receive or write
-    meanwhile.
+    """Remove bundles and raw bytes of versions that are not kept: all of them, or only those of the
+    versions `mine`. `raw` are the sha256 of the raw files to keep. No other process may receive or
+    write in the meantime.
     """
     blobs = open_for_writing(store)
     before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
-    stays = {version_prefix(version) for version in kept} | set(map(raw_key, raw))
+    kept_names = {version_prefix(version) for version in kept} | set(map(raw_key, raw))
     found = {(_folder_of(blob), blob) for blob in blobs.list("versions/")}
     found |= {(blob.key, blob) for blob in blobs.list("raw/")}
     if mine is not None:
-        own = {key for v in mine for key in (version_prefix(v), raw_key(v.file_sha256))}
-        found = {(name, blob) for name, blob in found if name in own}
-    gone = [blob for name, blob in found if name not in stays and blob.modified <= before]
+        own_names = {key for v in mine for key in (version_prefix(v), raw_key(v.file_sha256))}
+        found = {(name, blob) for name, blob in found if name in own_names}
+    garbage = [blob for name, blob in found if name not in kept_names and blob.modified <= before]
     if not plan:
-        blobs.delete([blob.key for blob in gone])
-    return Garbage(len(gone), sum(blob.size for blob in gone))
+        blobs.delete([blob.key for blob in garbage])
+    return Garbage(len(garbage), sum(blob.size for blob in garbage))
 
 
 def _folder_of(blob: Blob) -> str:
@@ -164,8 +163,8 @@ def _folder_of(blob: Blob) -> str:
 def count_in_bucket(
     namespace: str, versions: Sequence[Version], alone: Collection[str], store: Store
 ) -> tuple[int, list[str]]:
-    """How many pushed releases hold one of the versions, how many bundles there are of these
-    versions, and how many files hold them `alone` (by sha256); and what cannot be looked into.
+    """(pushed releases, bundles, raw files that only these versions have (`alone`, by sha256) and
+    earlier object versions left of these versions; what could not be searched).
     """
     pushed = [
         transfer.read_pushed(store, namespace, release_id)
@@ -176,8 +175,8 @@ def count_in_bucket(
     holding += sum(1 for version in versions for _ in blobs.list(version_prefix(version)))
     holding += sum(blobs.has(raw_key(sha256)) for sha256 in alone)
     files = {sha256 for manifest in pushed for sha256 in manifest.files.values()}
-    blind = [_ELSEWHERE]
+    unseen = [_ELSEWHERE]
     if unnamed := _find_unnamed(namespace, files, store):
-        blind.append(f"{len(unnamed)} files of no release in the bucket: `rag gc` removes them")
-    kept, unseen = remove_versions(namespace, store, plan=True)
-    return holding + kept, [*blind, *unseen]
+        unseen.append(f"{len(unnamed)} files of no release in the bucket: `rag gc` removes them")
+    old_versions, unreachable = remove_versions(namespace, store, plan=True)
+    return holding + old_versions, [*unseen, *unreachable]

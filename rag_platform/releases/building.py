@@ -1,4 +1,4 @@
-"""Builds candidates: from the parent and the difference, or from the stage outputs; checked."""
+"""Builds checked candidates, from the parent release and the differences or from stage outputs."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from rag_platform.releases.checks import (
     release_files,
 )
 from rag_platform.releases.manifest import (
-    OF_VERSIONS,
     VERSION_CHANGES,
+    VERSION_FIELDS,
     VERSIONS,
     CheckResult,
     Manifest,
-    OfVersions,
     VersionChanges,
+    VersionEntries,
     embedder_info,
     read_manifest,
     read_version_changes,
@@ -68,31 +68,25 @@ from rag_platform.storage.store import (
 )
 
 _BUILDING = ".building-"
-_CHUNKS_AT_ONCE = 5_000  # of which a build holds the rows: some 100 MB
-_NOWHERE = deltas.Indexed("", "", "")
+_CHUNKS_AT_ONCE = 5_000  # whose rows a build keeps in memory: some 100 MB
+_NOT_INDEXED = deltas.Indexed("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What the ledger calls live at one moment.
-
-    `pairs` are the documents with their versions: those that were `asked` for, because the parent
-    may hold an older state of them; all documents where `asked` is None. `deletions` is the
-    sequence of the newest deletion before that moment. `purged` says that the parent's files hold
-    data that was purged since.
-    """
+    """The live versions at one moment, according to the ledger."""
 
     pairs: Sequence[tuple[Document, Version]]
-    asked: Collection[str] | None = None
-    deletions: int = 0
-    purged: bool = False
+    # doc_ids that `pairs` are limited to, of which the parent may hold another state; None for all
+    changed: Collection[str] | None = None
+    deletions: int = 0  # sequence of the newest deletion before that moment
+    purged: bool = False  # the parent's files hold data that was purged since
 
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """Where a release comes from: its parent and the difference, or with `full` the stage outputs.
-    A release that only `replaces` another one with the same content takes its place behind that
-    one's parent.
+    """Where a release comes from: its parent and the differences, or with `full` the stage outputs.
+    One that `replaces` a release with the same content takes over that release's parent.
     """
 
     parent: str | None = None
@@ -113,10 +107,10 @@ def build(
 ) -> Manifest:
     """The manifest of a checked candidate that holds exactly the live versions.
 
-    A parent with the same index profile is copied and the difference applied. Vectors come from the
-    cache; those it lacks are computed. A check that fails does not stop the build: it stands in
-    `manifest.checks`, and `publish` refuses. Raises StorageError `disk_full` when there is no room
-    for it, or not any more; what is published stays as it is.
+    A parent with the same index profile is copied and the differences applied. Vectors come from
+    the cache; missing ones are computed. A failed check does not stop the build: it is recorded in
+    `manifest.checks`, and `publish` refuses the release. Raises StorageError `disk_full`; what is
+    published is not affected.
     """
     final = store.release_dir(namespace, release_id)
     if final.exists():
@@ -160,7 +154,7 @@ def build(
 
 @contextmanager
 def _candidate_directory(store: Store, final: Path) -> Iterator[Path]:
-    """An empty directory for a candidate, removed with an error. Raises `disk_full`."""
+    """An empty directory for a candidate, removed on any error. Raises `disk_full`."""
     directory = final.with_name(_BUILDING + final.name)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -191,7 +185,7 @@ class _Build:
     strategy: Strategy
     live: Live
     directory: Path
-    origin: Manifest | None  # of the parent whose stores are taken over
+    origin: Manifest | None  # the parent's, when its files are reused
     cache: EmbeddingCache
     processes: int
     workers: Workers
@@ -199,7 +193,7 @@ class _Build:
     def run(self) -> None:
         """Fill the directory."""
         self.seconds: dict[str, float] = {}
-        self.told: OfVersions = {name: {} for name in OF_VERSIONS}
+        self.version_entries: VersionEntries = {name: {} for name in VERSION_FIELDS}
         self.chunks_added = self.chunks_removed = 0
         self._shares_catalog = False
         self.profiles = stage_profiles(self.strategy)
@@ -214,7 +208,7 @@ class _Build:
             if self.parent_directory is not None:
                 reader = CatalogReader(self.parent_directory / CATALOG)
                 opened.callback(reader.close)
-            self.delta = deltas.compare(self.live.pairs, reader, self.live.asked)
+            self.delta = deltas.compare(self.live.pairs, reader, self.live.changed)
         self._require_space()
         self.changes = IndexChanges((set(), set()), (set(), set()))
         # engines, SQLite and the disk work outside the interpreter lock
@@ -236,7 +230,7 @@ class _Build:
                     self._write_catalog(catalog, words, vectors)
                 write_names(self.directory / CATALOG)
             self.seconds["catalog"] = round(self.seconds["catalog"] - self.seconds["read"], 3)
-            # flushed and hashed while the rest is written; nothing changes it any more
+            # final now: flush and hash it while the rest is written
             written = CHANGES if self._shares_catalog else CATALOG
             hashing = pool.submit(hash_files, self.directory, [written])
             words.end()
@@ -256,7 +250,7 @@ class _Build:
             self._add(versions, catalog, words, vectors)
 
     def check(self, parent: str | None) -> list[CheckResult]:
-        """The outcome of every check; `hashes` are then those of all files."""
+        """The outcome of every check. Completes `hashes` with those of all files."""
         carried, fresh = release_files(
             self.directory, self.parent_directory, self.origin.files if self.origin else {}
         )
@@ -266,14 +260,14 @@ class _Build:
             strategy=self.strategy,
             profiles=self.profiles,
             live={version.version_id for _, version in self.live.pairs},
-            asked=self.live.asked,
+            changed=self.live.changed,
             versions=self._count_versions(),
             to_prove=self.delta.changed,
             files=[*carried, *fresh],
             parent=parent,
             carried=carried,
             ann_recall=self.counts.get("ann_recall"),
-            changes=self.changes if self.origin else None,
+            index_changes=self.changes if self.origin else None,
         )
         left = [name for name in fresh if name not in self.hashes]
         with ThreadPoolExecutor(max_workers=1) as pool:
@@ -286,20 +280,20 @@ class _Build:
 
     def _count_versions(self) -> int:
         """How many versions the release must hold."""
-        if self.origin is None or self.live.asked is None:
+        if self.origin is None or self.live.changed is None:
             return len(self.live.pairs)
         before = int(self.origin.counts["versions"])
         return before - len(self.delta.dropped) + len(self.delta.changed)
 
     def write_versions(self) -> None:
-        """Write what the release says of versions: what differs from the file that its parent has,
-        or all of it; `hashes` get those files.
+        """Write the per-version entries: what differs from the parent's shared file, or all of
+        them. Adds the files to `hashes`.
         """
         changed = {version.version_id for version in self.delta.changed}
-        changes = VersionChanges(self.told, frozenset(self.delta.dropped) | changed)
+        changes = VersionChanges(self.version_entries, frozenset(self.delta.dropped) | changed)
         parent = self.parent_directory
         if self.origin is None or parent is None:
-            self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, self.told)
+            self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, self.version_entries)
             return
         if VERSIONS in self.origin.files:
             together = read_version_changes(parent).then(changes)
@@ -307,23 +301,23 @@ class _Build:
                 link_or_copy(parent / VERSIONS, self.directory / VERSIONS)
                 self.hashes[VERSIONS] = self.origin.files[VERSIONS]
                 self.hashes[VERSION_CHANGES] = write_versions(
-                    self.directory / VERSION_CHANGES, together.told, together.gone
+                    self.directory / VERSION_CHANGES, together.entries, together.removed
                 )
                 return
         before = read_manifest(parent)
-        told = changes.apply_to({name: dict(getattr(before, name)) for name in OF_VERSIONS})
-        self._complete(told)
-        self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, told)
+        entries = changes.apply_to({name: dict(getattr(before, name)) for name in VERSION_FIELDS})
+        self._complete(entries)
+        self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, entries)
 
-    def _complete(self, told: OfVersions) -> None:
-        """Add the fingerprints that a parent of an earlier program does not have."""
+    def _complete(self, entries: VersionEntries) -> None:
+        """Add the fingerprints that a parent built by an earlier program lacks."""
         for version in self.delta.unchanged:
-            if version.version_id not in told["outputs"]:
-                told["outputs"][version.version_id] = output_fingerprint(
+            if version.version_id not in entries["outputs"]:
+                entries["outputs"][version.version_id] = output_fingerprint(
                     self.store, version, self.profiles
                 )
-        told["given"] |= given_fingerprints(
-            self.directory / CATALOG, told["versions"].keys() - told["given"].keys()
+        entries["given"] |= given_fingerprints(
+            self.directory / CATALOG, entries["versions"].keys() - entries["given"].keys()
         )
 
     def _require_space(self) -> None:
@@ -337,21 +331,21 @@ class _Build:
         require_space(self.store.home, needed)
 
     def _take_over(self, pool: ThreadPoolExecutor) -> Future[None] | None:
-        """Link the parent's files, except an approximate index that no question would ask.
+        """Link the parent's files, except an approximate index that no question would use.
 
-        Returns the running copy of the part of its catalog that will change, None when there is
+        Returns the running copy of the part of its catalog that will change; None when there is
         nothing to copy.
         """
         if self.origin is None or self.parent_directory is None:
             return None
         info, rows = self.origin.embedder, int(self.origin.counts.get("dense", 0))
-        asked = info is not None and dense.needs_ann(rows, info.dim, self.strategy.retrieval)
+        uses_ann = info is not None and dense.needs_ann(rows, info.dim, self.strategy.retrieval)
         parent = self.parent_directory / CATALOG
         changed = len(self.delta.old) + sum(
             int(version.counts.get("chunks", 0)) for version in self.delta.changed
         )
         changes, before = changes_of(parent), count_changes(parent)
-        # of an edited or removed document nothing is removed from the base before it is purged
+        # rows of edited or removed documents stay in the shared base until they are purged
         self._shares_catalog = not self.live.purged and not outgrows(
             before + changed, int(self.origin.counts["chunks"])
         )
@@ -359,7 +353,7 @@ class _Build:
         deltas.link_parent(
             self.parent_directory,
             self.directory,
-            without="" if asked else f"dense/{dense.ANN_DIRECTORY}",
+            without="" if uses_ann else f"dense/{dense.ANN_DIRECTORY}",
             copied=() if copied is None else (copied.name,),
         )
         if copied is None:
@@ -367,7 +361,7 @@ class _Build:
         return pool.submit(copy_file, copied, self.directory / copied.name)
 
     def _open_catalog(self) -> CatalogWriter:
-        """The writer of what differs from the parent's base, or of a base of its own."""
+        """The writer of the differences from the parent's base, or of a base of its own."""
         path = self.directory / CATALOG
         if self._shares_catalog:
             return ChangesWriter(path)
@@ -380,7 +374,7 @@ class _Build:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        """A span of the trace; the time of all rounds of a block is summed up and recorded."""
+        """Trace a step as a span, and add its duration to `seconds`, summed over repetitions."""
         started = time.perf_counter()
         with tracing.span(
             f"stage.upsert.{name}",
@@ -393,8 +387,9 @@ class _Build:
         self.seconds[name] = round(took, 3)
 
     def _batches(self) -> Iterator[Sequence[Version]]:
-        """The changed versions in batches of some thousand chunks. Where chunks left, one batch
-        holds all versions, because only all new chunks together tell which old ones to remove.
+        """The changed versions in batches of some thousand chunks; all in one batch where the
+        parent had chunks of them, since only all new chunks together determine which old ones to
+        remove.
         """
         waiting: list[Version] = []
         chunks = 0
@@ -413,68 +408,66 @@ class _Build:
         words: lexical.Feed[LexicalRow],
         spool: dense_files.Spool,
     ) -> None:
-        """Write changed versions into the catalog, and hand on what the indexes get of them."""
+        """Write changed versions into the catalog, and pass their rows on to the indexes."""
         with self._step("read"):
             rows = self._read_rows(versions)
             vectors, failed = self._vectors(rows)
-        to_words: list[LexicalRow] = []
-        to_vectors: dict[str, str] = {}  # chunk id to content hash
-        again: dict[str, deltas.Indexed] = {}
+        lexical_rows: list[LexicalRow] = []
+        new_vectors: dict[str, str] = {}  # chunk id to content hash
+        kept: dict[str, deltas.Indexed] = {}
         for version in rows.values():
             entries = version.entries(failed)
             catalog.add_version(
                 version.version, version.sections, entries, version.links, version.texts
             )
-            self.told["versions"][version.version.version_id] = len(entries)
+            self.version_entries["versions"][version.version.version_id] = len(entries)
             now = {entry.chunk.chunk_id: deltas.Indexed.of(entry) for entry in entries}
-            before = {key: self.delta.old.get(key, _NOWHERE) for key in now}
-            again |= {key: one for key, one in now.items() if key in self.delta.old}
-            self.chunks_added += sum(held is _NOWHERE for held in before.values())
-            to_vectors |= {
-                key: one.dense
-                for key, one in now.items()
-                if one.dense and one.dense != before[key].dense
+            before = {key: self.delta.old.get(key, _NOT_INDEXED) for key in now}
+            kept |= {key: indexed for key, indexed in now.items() if key in self.delta.old}
+            self.chunks_added += sum(previous is _NOT_INDEXED for previous in before.values())
+            new_vectors |= {
+                key: indexed.dense
+                for key, indexed in now.items()
+                if indexed.dense and indexed.dense != before[key].dense
             }
-            to_words += [
+            lexical_rows += [
                 row
                 for row in version.lexical_rows()
                 if now[row.chunk_id].sparse != before[row.chunk_id].sparse
             ]
-        self.chunks_removed = len(self.delta.old) - len(again)
+        self.chunks_removed = len(self.delta.old) - len(kept)
         removed = [
             {
                 key
-                for key, held in self.delta.old.items()
-                if held[place] and again.get(key, _NOWHERE)[place] != held[place]
+                for key, previous in self.delta.old.items()
+                if previous[place] and kept.get(key, _NOT_INDEXED)[place] != previous[place]
             }
             for place in (1, 2)
         ]
         if self.origin is not None:
             self.changes.lexical[0].update(removed[0])
-            self.changes.lexical[1].update(row.chunk_id for row in to_words)
+            self.changes.lexical[1].update(row.chunk_id for row in lexical_rows)
             self.changes.dense[0].update(removed[1])
-            self.changes.dense[1].update(to_vectors)
-        if self.strategy.builds_lexical and (self.origin is None or to_words or removed[0]):
-            words.put(to_words)
+            self.changes.dense[1].update(new_vectors)
+        if self.strategy.builds_lexical and (self.origin is None or lexical_rows or removed[0]):
+            words.put(lexical_rows)
         if self.info is not None:
-            spool.add([*to_vectors], [vectors[one] for one in to_vectors.values()])
+            spool.add([*new_vectors], [vectors[indexed] for indexed in new_vectors.values()])
 
     def _read_rows(self, versions: Sequence[Version]) -> dict[str, deltas.VersionRows]:
-        """The stage outputs of changed versions; notes their fingerprints in `self.told`."""
+        """The stage outputs of changed versions by version_id; records their fingerprints."""
         found: dict[str, deltas.VersionRows] = {}
         tasks = [(self.store, self.profiles, share) for share in split_into_tasks(versions)]
         for answers in self.workers.map(_load, tasks):
             for rows, output in answers:
                 found[rows.version.version_id] = rows
-                self.told["outputs"][rows.version.version_id] = output
+                self.version_entries["outputs"][rows.version.version_id] = output
         return found
 
     def _vectors(
         self, rows: Mapping[str, deltas.VersionRows]
     ) -> tuple[dict[str, Vectors], Mapping[str, str]]:
-        """Content hash to vector of the changed chunks; content hash to the reason of those without
-        one.
-        """
+        """(content hash to vector of the changed chunks, content hash to reason of failed ones)."""
         if self.info is None:
             return {}, {}
         views = (view for version in rows.values() for view in version.views.values())
@@ -489,7 +482,7 @@ class _Build:
         return self.cache.get(texts, self.info, profile), report.failed
 
     def _write_lexical(self, rows: Iterable[LexicalRow]) -> None:
-        """Bring the word index up to date."""
+        """Update the word index."""
         with self._step("lexical"):
             gone = {key: self.delta.old[key].doc_id for key in self.changes.lexical[0]}
             lexical.update(
@@ -497,7 +490,7 @@ class _Build:
             )
 
     def _write_dense(self, spool: dense_files.Spool) -> None:
-        """Bring the vectors up to date, if the strategy builds any."""
+        """Update the vectors, if the strategy builds any."""
         removed = self.changes.dense[0]
         if self.info is not None and (self.origin is None or removed or spool.ids):
             dense.update(
@@ -511,8 +504,8 @@ class _Build:
             )
 
     def _ann_recall(self) -> float | None:
-        """The share of the nearest vectors that the approximate index finds; None without such an
-        index. While the index is the parent's, the figure measured for the parent.
+        """The share of the nearest vectors that the approximate index finds, as measured for the
+        parent when its index is reused; None without such an index.
         """
         directory, name = self.directory / "dense", dense_files.BASE
         if not dense.has_ann(directory):
@@ -530,7 +523,7 @@ class _Build:
         with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = count_rows(catalog, self.strategy)
         changed = {version.version_id for version in self.delta.changed}
-        self.told["given"] = given_fingerprints(
+        self.version_entries["given"] = given_fingerprints(
             self.directory / CATALOG,
             changed
             | {
@@ -539,7 +532,7 @@ class _Build:
                 if version.doc_id in self._changed_documents
             },
         )
-        self.told["editions"] = {
+        self.version_entries["editions"] = {
             version.version_id: version.edition for version in self.delta.changed if version.edition
         }
         self.counts: Json = dict(counts)
@@ -572,11 +565,11 @@ def _load(
     ]
 
 
-RESERVE = 32 * 1024 * 1024  # what the ledger, logs and Dagster write meanwhile
-# stage outputs are compressed; as rows, index entries and stored terms they take so many times
-# their size
-_UNPACKED = 4
-_VECTORS = 2.5  # the matrix, and the approximate index with the same numbers and its graph
+RESERVE = 32 * 1024 * 1024  # bytes for what the ledger, logs and Dagster write meanwhile
+# compressed stage outputs grow by this factor as rows, index entries and stored terms
+_EXPANSION = 4
+# the vectors' matrix, and the approximate index, which holds them again with its graph
+_VECTOR_COPIES = 2.5
 
 
 def estimate_bytes(
@@ -588,9 +581,9 @@ def estimate_bytes(
     """An upper estimate of the bytes that a release will write: rows and vectors of its new
     versions, the copy of its parent's catalog and, at worst, the whole word index.
     """
-    rows = _UNPACKED * sum(path.stat().st_size for path in stage_files if path.is_file())
+    rows = _EXPANSION * sum(path.stat().st_size for path in stage_files if path.is_file())
     chunks = sum(int(version.counts.get("chunks", 0)) for version in versions)
-    vectors = int(_VECTORS * 4 * embedder.dim * chunks) if embedder else 0
+    vectors = int(_VECTOR_COPIES * 4 * embedder.dim * chunks) if embedder else 0
     copied = 0
     if parent is not None:
         copied = sum(file.stat().st_size for file in parent.glob("catalog*.sqlite"))

@@ -1,4 +1,4 @@
-"""What must hold of a candidate before it can be published."""
+"""The checks that a candidate must pass before it can be published."""
 
 from __future__ import annotations
 
@@ -77,20 +77,18 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
 _KEPT: tuple[str, ...] = ("text_kept", "text_words", "text_found", "text_set_aside")
 _ROWS_AT_ONCE = 16_384
 _SHOWN = 5
-# Embedders give two different texts one vector only by accident (hand-chosen bounds): most of a
-# sample of so many alike is a broken model, of fewer than ten texts it may be chance.
+# Two different texts rarely get the same vector. When most of a sample of this size share one, the
+# model is broken; among fewer than ten texts it may be chance (hand-chosen bounds).
 _COMPARED_TEXTS, _FEWEST_TEXTS = 500, 10
 
 
 def document_checks(outcome: StageOutcome) -> list[CheckResult]:
-    """What the outcome of one stage says about one document; empty where there is nothing to
-    judge.
-    """
+    """The check results that a stage's outcome implies for its document; often none."""
     counts = outcome.counts
     if outcome.stage == "chunks":
         found = []
         state = counts.get("text_kept_state", "kept")
-        # an event costs more than cutting a short text: without pages a loss only
+        # an event costs more than chunking a short text: without pages only a loss is reported
         if state != "kept" or counts.get("text_pages"):
             kept = {name: counts[name] for name in _KEPT if name in counts}
             found.append(
@@ -130,25 +128,25 @@ def document_checks(outcome: StageOutcome) -> list[CheckResult]:
 
 
 def is_severe(outcome: StageOutcome, result: CheckResult) -> bool:
-    """True for a failed check that means loss: most of what the document says cannot be found."""
+    """True for a failed check that means loss: most of the document's text cannot be found."""
     return result.name == "text_kept" and outcome.counts.get("text_kept_state") == "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """Ids of the chunks that left and entered each index; a chunk whose text changed is in both."""
+    """Ids of the chunks (removed, added) in each index; a changed chunk is in both sets."""
 
     lexical: tuple[set[str], set[str]]
     dense: tuple[set[str], set[str]]
 
     @property
-    def entered(self) -> tuple[set[str], set[str]]:
-        """The changed chunks that each index must hold now."""
+    def added(self) -> tuple[set[str], set[str]]:
+        """(lexical, dense) ids of the changed chunks that the index must hold."""
         return self.lexical[1], self.dense[1]
 
     @property
     def touched(self) -> tuple[set[str], set[str]]:
-        """The changed chunks to look for in each index."""
+        """(lexical, dense) ids of all changed chunks."""
         return set.union(*self.lexical), set.union(*self.dense)
 
 
@@ -160,19 +158,19 @@ class Candidate:
     store: Store
     strategy: Strategy
     profiles: Mapping[str, str]
-    live: Collection[str]  # version ids, of the documents `asked` for
+    live: Collection[str]  # version_ids, of the `changed` documents only
     to_prove: Sequence[Version]  # versions whose provenance no earlier release has proved
     files: Collection[str]  # relative paths
-    asked: Collection[str] | None = None  # None for all
-    versions: int = 0  # so many there must be then
-    parent: str | None = None  # the release that the carried files were proved with
-    carried: Collection[str] = ()  # files that are the parent's own
+    changed: Collection[str] | None = None  # doc_ids; None for all
+    versions: int = 0  # the expected number of versions, given `changed`
+    parent: str | None = None  # the release with which the carried files were checked
+    carried: Collection[str] = ()  # files shared with the parent
     ann_recall: float | None = None  # as measured when the base was written
     # against the parent, whose catalog and indexes were found to agree
-    changes: IndexChanges | None = None
+    index_changes: IndexChanges | None = None
 
     def results(self, workers: Workers) -> list[CheckResult]:
-        """The outcome of every check of CHECKS, in that order; `workers` share the proofs."""
+        """The results of CHECKS, in that order. `workers` share the provenance proofs."""
         with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = catalog.counts()
             vectors = [
@@ -194,15 +192,15 @@ class Candidate:
             ]
 
     def _counts_agree(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
-        wrong = index_differences(self.directory, self.strategy, catalog, self.changes)
-        of_all = pluralise(counts["documents"], "document")
-        held = f"{pluralise(counts['chunks'], 'chunk')} of {of_all}"
+        wrong = index_differences(self.directory, self.strategy, catalog, self.index_changes)
+        documents = pluralise(counts["documents"], "document")
+        details = f"{pluralise(counts['chunks'], 'chunk')} of {documents}"
         if self.strategy.builds_dense:
             indexed = len(dense_files.read_parts(self.directory / "dense").ids)
             if not dense.has_ann(self.directory / "dense"):
-                held += "; no approximate index, for every question scans exactly"
+                details += "; no approximate index, for every question scans exactly"
             elif f"dense/{dense_files.BASE}" in self.carried:
-                held += (
+                details += (
                     f"; the approximate index over {indexed} of them as in release {self.parent}"
                 )
             else:
@@ -210,7 +208,7 @@ class Candidate:
                     if (count := ann.count()) != indexed:
                         wrong.append(f"approximate index: {count} vectors, expected {indexed}")
         figures = {"chunks": counts["chunks"], "documents": counts["documents"]}
-        return CheckResult("counts_agree", not wrong, "; ".join(wrong) or held, figures)
+        return CheckResult("counts_agree", not wrong, "; ".join(wrong) or details, figures)
 
     def _embeddings_complete(
         self, catalog: CatalogReader, counts: Mapping[str, int]
@@ -247,7 +245,7 @@ class Candidate:
         return CheckResult("vectors_valid", not (bad or shared), shared or details, figures)
 
     def _ann_recall(self) -> CheckResult:
-        """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`)."""
+        """Never a failure: an index below `retrieval.ann_recall` is not used."""
         details = "no approximate index: every question scans exactly"
         figures: dict[str, float] = {}
         if dense.has_ann(self.directory / "dense"):
@@ -264,8 +262,8 @@ class Candidate:
         return CheckResult("ann_recall", True, details, figures)
 
     def _versions_complete(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
-        held, documents = catalog.version_ids(self.asked)
-        live, there = set(self.live), counts["versions"]
+        held, documents = catalog.version_ids(self.changed)
+        live, versions = set(self.live), counts["versions"]
         wrong = [
             f"{what}: {', '.join(sorted(ids)[:_SHOWN])}"
             for what, ids in (
@@ -275,13 +273,13 @@ class Candidate:
             )
             if ids
         ]
-        if self.asked is not None and {there, counts["documents"]} != {self.versions}:
+        if self.changed is not None and {versions, counts["documents"]} != {self.versions}:
             wrong.append(
-                f"{pluralise(there, 'version')} of {pluralise(counts['documents'], 'document')},"
+                f"{pluralise(versions, 'version')} of {pluralise(counts['documents'], 'document')},"
                 f" expected {self.versions}"
             )
-        details = "; ".join(wrong) or pluralise(there, "live version")
-        figures = {"versions": there, "missing": len(live - held), "not_live": len(held - live)}
+        details = "; ".join(wrong) or pluralise(versions, "live version")
+        figures = {"versions": versions, "missing": len(live - held), "not_live": len(held - live)}
         return CheckResult("versions_complete", not wrong, details, figures)
 
     def _provenance_proved(self, workers: Workers) -> CheckResult:
@@ -329,7 +327,7 @@ class Candidate:
 def _prove(
     task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Version]],
 ) -> tuple[list[VerifyFailure], int, int]:
-    """(failures, number of chunks checked, number edited) of versions; a task for `Workers`."""
+    """(failures, number of chunks, number edited by hand) of versions; a task for `Workers`."""
     path, store, strategy, profiles, versions = task
     failures: list[VerifyFailure] = []
     checked = edited = 0
@@ -348,11 +346,11 @@ def index_differences(
     """How the chunks of the word index and of the vectors differ from those in the release's
     catalog; empty when all agree.
 
-    Given the `changes` against a parent that was checked in full, only these chunks are looked for,
-    and the totals are compared.
+    Given `changes` against a parent that was checked in full, only the changed chunks are looked
+    up, and the totals are compared.
     """
     wrong: list[str] = []
-    in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.entered
+    in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.added
     counts = catalog.counts() if changes is not None else {}
     if strategy.builds_lexical:
         reader = lexical.open_reader(strategy.lexical, directory / "lexical")
@@ -370,17 +368,15 @@ def index_differences(
             found = {*parts.ids}.difference(parts.gone).union(parts.fresh_ids)
         else:
             found = parts.find_held(changes.touched[1])
-        named = len(found) if changes is None else counts["dense"]
-        wrong += _difference("vectors", in_dense, found, parts.count(), named)
+        expected = len(found) if changes is None else counts["dense"]
+        wrong += _difference("vectors", in_dense, found, parts.count(), expected)
     return wrong
 
 
 def release_files(
     directory: Path, parent: Path | None, parent_hashes: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The files of a release: those of the parent with their sha256, and the names of the
-    others.
-    """
+    """({file shared with the parent: sha256}, names of the other files) of a release."""
     carried: dict[str, str] = {}
     fresh: list[str] = []
     for name in files_below(directory):
@@ -400,7 +396,7 @@ def _is_same(directory: Path, parent: Path, name: str) -> bool:
 
 
 def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:
-    """Relative path to sha256 of files, each flushed to disk before it is hashed."""
+    """Relative path to sha256. Each file is flushed to disk before it is hashed."""
     with ThreadPoolExecutor() as pool:  # hashing and flushing release the interpreter lock
         return dict(
             zip(names, pool.map(lambda name: _flush_and_hash(directory / name), names), strict=True)
@@ -430,14 +426,12 @@ def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:
 
 
 def unknown_files(directory: Path, files: Collection[str]) -> list[str]:
-    """Names of the files in a release that its manifest does not name, without what databases
-    and search engines leave beside theirs.
-    """
-    passing = (".lock", "-journal", "-wal", "-shm")
+    """The files that are not in the manifest, except side files of databases and engines."""
+    side_files = (".lock", "-journal", "-wal", "-shm")
     return [
         name
         for name in files_below(directory)
-        if name not in files and name != FILENAME and not name.endswith(passing)
+        if name not in files and name != FILENAME and not name.endswith(side_files)
     ]
 
 
@@ -452,8 +446,8 @@ def _bad_rows(ids: Ids, matrix: Vectors) -> list[str]:
 
 
 def _find_shared(catalog: CatalogReader, ids: Ids, matrix: Vectors) -> str:
-    """What is wrong where most texts of a sample have one and the same vector, as a broken model
-    gives them; "" where they have their own, or are too few to tell.
+    """The problem when most texts of a sample have the same vector, as a broken model gives them;
+    "" when they differ, or are too few to tell.
     """
     step = max(1, len(ids) // _COMPARED_TEXTS)
     sample = {ids[row]: matrix[row].tobytes() for row in range(0, len(ids), step)}
@@ -465,13 +459,13 @@ def _find_shared(catalog: CatalogReader, ids: Ids, matrix: Vectors) -> str:
 
 
 def _difference(
-    what: str, expected: set[str], found: set[str], count: int, named: int
+    what: str, expected: set[str], found: set[str], count: int, expected_count: int
 ) -> list[str]:
     wrong = []
     if lost := expected - found:
         wrong.append(f"{what}: {pluralise(len(lost), 'chunk')} missing, e.g. {min(lost)}")
     if extra := found - expected:
         wrong.append(f"{what}: {pluralise(len(extra), 'chunk')} too many, e.g. {min(extra)}")
-    if count != named:
-        wrong.append(f"{what}: {count} rows for {named} chunk ids")
+    if count != expected_count:
+        wrong.append(f"{what}: {count} rows for {expected_count} chunk ids")
     return wrong

@@ -1,9 +1,9 @@
-"""Deletes a document or a version: hidden at once from every reader, left out of the next release,
-and purged if that was asked for.
+"""Deletes a document or a version: hides it from every reader at once, leaves it out of the next
+release, and purges its data on request.
 
-The tombstone comes first. From its transaction on, every running server and every older release
-hides what it names. Before anything is purged, hashes and ids of the deleted data are recorded, so
-that the proof can count afterwards what every store still holds.
+The tombstone is written first. From that transaction on, every running server and every older
+release hides what it names. Before anything is purged, hashes and ids of the deleted data are
+recorded, so that a proof can count afterwards what every store still holds.
 """
 
 from __future__ import annotations
@@ -61,12 +61,14 @@ class Started:
     affected: dict[str, int]
     job: Job
     process: subprocess.Popen[bytes]
-    old_names: tuple[Started, ...] = ()  # of documents that are deleted with it
+    old_names: tuple[Started, ...] = ()  # the same for earlier names of the document
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a deletion would take, before anything is done."""
+    """What a deletion would take. `old_names` are the plans for retired documents with the same
+    file: the document was renamed, or had a copy.
+    """
 
     document: Document
     versions: tuple[Version, ...]
@@ -78,17 +80,16 @@ class Planned:
     staying: tuple[str, ...]  # other releases, newest first
     affected: dict[str, int]
     ledger_copies: tuple[str, ...]  # files beside the ledger, which a hard deletion removes
-    # of documents with the same file that are live no more: it was renamed, or had a copy
     old_names: tuple[Planned, ...] = ()
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The releases whose files go, newest first."""
-        every = {it.release_id for plan in (self, *self.old_names) for it in plan.holding}
+        """The releases whose files are removed, newest first."""
+        every = {release.release_id for plan in (self, *self.old_names) for release in plan.holding}
         return tuple(sorted(every, reverse=True)) if self.mode == "hard" else ()
 
     def data(self) -> Json:
-        """What is asked about, as `markdown` to read and in parts."""
+        """The plan, as `markdown` to confirm and in parts."""
         what = (
             f"version {self.version_id} of {self.document.source_uri}"
             if self.version_id
@@ -127,7 +128,7 @@ class Planned:
                     "Copies of the ledger that are removed, for they may hold it:"
                     f" {', '.join(self.ledger_copies)}."
                 )
-            staying = [it for it in self.staying if it not in self.dropped]
+            staying = [release for release in self.staying if release not in self.dropped]
             before = f"to {', '.join(staying)}" if staying else "again once a later release follows"
             lines.append(f"Rolling back is possible {before}.")
         return {
@@ -138,7 +139,7 @@ class Planned:
             "affected": self.affected,
             "drops": list(self.dropped),
             "pinned": list(self.pinned),
-            "rollback": [it for it in self.staying if it not in self.dropped],
+            "rollback": [release for release in self.staying if release not in self.dropped],
         }
 
 
@@ -151,7 +152,7 @@ def plan_delete(
     mode: str = "soft",
     force: bool = False,
 ) -> Planned:
-    """What deleting a document, or one version of it, would take away; nothing is changed.
+    """What deleting a document, or one version of it, would take; nothing is changed.
 
     Names are resolved as in `documents.lookup`. Raises NotFoundError for an unknown name,
     InputError for what is deleted already, ReleaseError `pinned_releases` for a hard deletion of
@@ -187,17 +188,17 @@ def _plan(
     namespace = document.namespace
     version_ids = [version.version_id for version in versions]
     _find_tombstone(document, version_id, mode, ledger)
-    stones = ledger.tombstones(namespace, document.doc_id, since=0)
+    tombstones = ledger.tombstones(namespace, document.doc_id, since=0)
     manifests = releases.list_heads(store, namespace)
-    held = find_belongings(namespace, versions, stones, manifests, root)
-    inside = list_holding(namespace, version_ids, store)
+    held = find_belongings(namespace, versions, tombstones, manifests, root)
+    holders = list_holding(namespace, version_ids, store)
     holding = [
         manifest
         for manifest in manifests
-        if inside.get(manifest.release_id) or lingering(store, manifest, held.chunk_ids)
+        if holders.get(manifest.release_id) or lingering(store, manifest, held.chunk_ids)
     ]
-    kept = {row.release_id for row in ledger.releases(namespace) if row.pinned}
-    pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
+    pinned_ids = {row.release_id for row in ledger.releases(namespace) if row.pinned}
+    pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in pinned_ids)
     if mode == "hard" and pinned and not force:
         raise ReleaseError(
             f"pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or"
@@ -205,8 +206,8 @@ def _plan(
             code="pinned_releases",
             releases=sorted(pinned),
         )
-    others = {manifest.release_id for manifest in holding}
-    staying = tuple(m.release_id for m in manifests if m.release_id not in others)
+    holding_ids = {manifest.release_id for manifest in holding}
+    staying = tuple(m.release_id for m in manifests if m.release_id not in holding_ids)
     affected = {
         "versions": len(versions),
         "releases": len(holding),
@@ -233,13 +234,13 @@ def _plan(
 def _find_old_names(
     document: Document, versions: Sequence[Version], ledger: Ledger
 ) -> list[Document]:
-    """The retired documents of the library that have a file of the document, by doc_id."""
+    """The retired documents of the library, by doc_id, that share a file with the document."""
     files = {version.file_sha256 for version in versions}
-    alike = {it.doc_id for it in ledger.versions(document.namespace) if it.file_sha256 in files}
+    same_file = {it.doc_id for it in ledger.versions(document.namespace) if it.file_sha256 in files}
     return [
         other
         for other in ledger.documents(document.namespace)
-        if other.status == "retired" and other.doc_id in alike - {document.doc_id}
+        if other.status == "retired" and other.doc_id in same_file - {document.doc_id}
     ]
 
 
@@ -252,8 +253,8 @@ def start_delete(
     mode: str = "soft",
     force: bool = False,
 ) -> Started:
-    """Hide a document, or one version of it, from now on. Launches the job that releases without it
-    and, if `hard`, purges its data.
+    """Hide a document, or one version of it, from now on, and launch the job that releases without
+    it and, if `hard`, purges its data.
 
     A `soft` deletion keeps the data until retention ends. An interrupted hard deletion is
     continued. Raises as `plan_delete`.
@@ -268,16 +269,16 @@ def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
     store, ledger = root.store, root.ledger
     document, version_id, affected = planned.document, planned.version_id, planned.affected
     namespace, mode = document.namespace, planned.mode
-    doc_id, version_ids = document.doc_id, tuple(one.version_id for one in planned.versions)
+    doc_id, version_ids = document.doc_id, tuple(version.version_id for version in planned.versions)
     was_live = document.live_version in version_ids
     with (
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
         tracing.span("stage.delete", provider_type="ledger", provider_id="tombstone") as span,
     ):
-        stone = _find_tombstone(document, version_id, mode, ledger) or ledger.delete(
+        tombstone = _find_tombstone(document, version_id, mode, ledger) or ledger.delete(
             namespace, doc_id, version_id, mode
         )
-        record_deletion(stone, root, planned.held)
+        record_deletion(tombstone, root, planned.held)
         span.set(doc_id=doc_id, mode=mode, **affected)
         tracing.event(
             "document.deleted",
@@ -294,10 +295,10 @@ def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
         "version_ids": list(version_ids),
         "mode": mode,
         "force": force,
-        "sequence": stone.sequence,
+        "sequence": tombstone.sequence,
         "affected": affected,
         "was_live": was_live,
-        # what is deleted hard must not linger in files that a release takes over from its parent
+        # hard-deleted data must not linger in files that a release shares with its parent
         "release": bool(planned.holding) or was_live,
         "full": mode == "hard",
     }
@@ -309,7 +310,7 @@ def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
     )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
     return Started(
-        stone, document, version_ids, affected, job, jobs.launch(job, root.settings, store)
+        tombstone, document, version_ids, affected, job, jobs.launch(job, root.settings, store)
     )
 
 
@@ -317,12 +318,12 @@ def _find_tombstone(
     document: Document, version_id: str | None, mode: str, ledger: Ledger
 ) -> Tombstone | None:
     """The tombstone of an earlier hard deletion. Raises InputError `already_deleted`."""
-    stones = ledger.tombstones(document.namespace, document.doc_id)
-    named = [stone for stone in stones if stone.version_id in (None, version_id)]
-    hard = [stone for stone in named if stone.mode == "hard"]
+    tombstones = ledger.tombstones(document.namespace, document.doc_id)
+    matching = [tombstone for tombstone in tombstones if tombstone.version_id in (None, version_id)]
+    hard = [tombstone for tombstone in matching if tombstone.mode == "hard"]
     if mode == "hard":
         return hard[-1] if hard else None
-    if named:
+    if matching:
         what = f"version {version_id}" if version_id else f"document {document.doc_id}"
         remedy = (
             "it is purged"
@@ -330,14 +331,14 @@ def _find_tombstone(
             else "its data stays until retention ends; `--mode hard` purges it now"
         )
         raise InputError(
-            f"{what} was deleted on {named[-1].created_at}; {remedy}", code="already_deleted"
+            f"{what} was deleted on {matching[-1].created_at}; {remedy}", code="already_deleted"
         )
     return None
 
 
 def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
-    """The chunks of which a file of the release still holds a row or a vector, whether it counts or
-    not: releases share the files that they do not change.
+    """The chunks of which a file of the release still holds a row or a vector, even an unused one:
+    releases share the files that they do not change.
     """
     if not chunk_ids:
         return set()
@@ -357,31 +358,39 @@ def find_lingering_vectors(
 
 
 def record_deletion(
-    stone: Tombstone, root: DataRoot, held: Belongings | None = None, *, write: bool = True
+    tombstone: Tombstone,
+    root: DataRoot,
+    belongings: Belongings | None = None,
+    *,
+    write: bool = True,
 ) -> Record:
-    """The record of a deletion. A missing one is made from `held`, or from what the stores hold
-    now.
-    """
+    """The record of a deletion. A missing one is made from `belongings` or the stores' content."""
     store, ledger = root.store, root.ledger
     for find in (read_record, bring_record):
-        if (known := find(store, stone.namespace, stone.sequence)) is not None:
+        if (known := find(store, tombstone.namespace, tombstone.sequence)) is not None:
             return known
     versions = [
         v
-        for v in ledger.versions(stone.namespace, stone.doc_id)
-        if stone.version_id in (None, v.version_id)
+        for v in ledger.versions(tombstone.namespace, tombstone.doc_id)
+        if tombstone.version_id in (None, v.version_id)
     ]
-    if held is None:
-        held = find_belongings(
-            stone.namespace,
+    if belongings is None:
+        belongings = find_belongings(
+            tombstone.namespace,
             versions,
-            ledger.tombstones(stone.namespace, stone.doc_id, since=0),
-            releases.list_releases(store, stone.namespace),
+            ledger.tombstones(tombstone.namespace, tombstone.doc_id, since=0),
+            releases.list_releases(store, tombstone.namespace),
             root,
         )
     ids = tuple(version.version_id for version in versions)
     record = Record(
-        stone.sequence, stone.namespace, stone.doc_id, ids, stone.mode, stone.created_at, held
+        tombstone.sequence,
+        tombstone.namespace,
+        tombstone.doc_id,
+        ids,
+        tombstone.mode,
+        tombstone.created_at,
+        belongings,
     )
     if write:
         write_record(store, record)
@@ -392,20 +401,18 @@ def record_deletion(
 def find_belongings(
     namespace: str,
     versions: Sequence[Version],
-    stones: Iterable[Tombstone],
+    tombstones: Iterable[Tombstone],
     manifests: Sequence[Manifest],
     root: DataRoot,
 ) -> Belongings:
-    """What belongs to versions, by their stage files, the releases, and records of earlier
-    deletions.
-    """
+    """What versions own according to stage files, releases and records of earlier deletions."""
     store = root.store
     strategies = strategies_of(namespace, root.settings, root.ledger, manifests)
     found = of_versions(store, versions, strategies=strategies)
     for manifest in manifests:
         found |= of_release(store, manifest, [version.version_id for version in versions])
-    for stone in stones:
-        if (record := read_record(store, namespace, stone.sequence)) is not None:
+    for tombstone in tombstones:
+        if (record := read_record(store, namespace, tombstone.sequence)) is not None:
             found |= record.belongings
     return found
 
@@ -413,7 +420,7 @@ def find_belongings(
 def strategies_of(
     namespace: str, settings: Settings, ledger: Ledger, manifests: Iterable[Manifest]
 ) -> list[Strategy]:
-    """The namespace's strategy as it is now, then those of its releases, each once."""
+    """The namespace's current strategy, then those of its releases, without duplicates."""
     found = [load_strategy(settings, ledger.namespaces().get(namespace))]
     for manifest in manifests:
         strategy = Strategy.model_validate(manifest.strategy_config)
@@ -459,15 +466,15 @@ _COUNTED = {
 
 
 def _list_counts(affected: dict[str, int]) -> str:
-    """The counts that a person is shown; those of the indexes inside releases are left out."""
+    """The counts that are shown to a person, without those of indexes inside releases."""
     return ", ".join(
         pluralise(affected[name], noun) for name, noun in _COUNTED.items() if affected.get(name)
     )
 
 
 def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
-    """The `delete` payload of the public contract, from a job in its final state; `waiting` names
-    the servers that have not carried it out yet.
+    """The `delete` payload of the public contract, from a finished job; `waiting` describes the
+    servers that have not carried out the deletion yet.
     """
     args = job.args
     data: Json = {
@@ -504,26 +511,26 @@ def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
 
 
 class Partitions(Protocol):
-    """The partition keys of document versions and what is recorded under them, wherever that is
-    kept.
-    """
+    """Dagster's partition keys of document versions, and the events recorded under them."""
 
     def keys(self) -> set[str]:
-        """Every key there is."""
+        """All partition keys."""
 
     def drop(self, keys: Collection[str]) -> None:
         """Remove keys."""
 
     def forget(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents. Returns the
-        number of records, and what could not be reached.
+        """Erase the events of these keys and others that name the documents. Returns (number of
+        events, what could not be reached).
         """
 
     def count_records(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
-        """How many records `forget` would erase, and what could not be looked into."""
+        """(number of events that `forget` would erase, what could not be searched)."""
 
 
 def names_of(document: Document, ledger: Ledger) -> tuple[list[str], list[str]]:
-    """(id and address of a document, its file name if it has a suffix and nobody else has it)."""
-    alone = "." in document.filename and ledger.has_filename_alone(document)
-    return [document.doc_id, document.source_uri], [document.filename] if alone else []
+    """([doc_id and address of a document], [its file name, if it has a suffix and no other document
+    has it]).
+    """
+    unique = "." in document.filename and ledger.has_unique_filename(document)
+    return [document.doc_id, document.source_uri], [document.filename] if unique else []

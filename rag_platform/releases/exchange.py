@@ -1,9 +1,10 @@
-"""One file with a published release and all that proves it, for a data root that shares nothing.
+"""Exports a published release with everything that proves it into one file, and imports it on a
+machine that shares nothing with this one.
 
-export.json     what the file holds: every member with its sha256
-export.sig      the HMAC-SHA256 of export.json under RAG_EXPORT_KEY, where that is set
-release/...     the files of the release
-raw/... facts/... versions/... media/...    as below a data root
+    export.json     the content: every member with its sha256
+    export.sig      the HMAC-SHA256 of export.json under RAG_EXPORT_KEY, where that is set
+    release/...     the files of the release
+    raw/... facts/... versions/... media/...    as below a data root
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ from rag_platform.workspace import DataRoot
 
 SCHEMA_VERSION = 1
 KEY = "RAG_EXPORT_KEY"
-_SHORTEST_KEY = 16  # characters; 32 random ones are as good as the hash
+_SHORTEST_KEY = 16  # characters; 32 random ones are as strong as the hash
 _HEAD, _SIGNATURE, _RELEASE = "export.json", "export.sig", "release/"
 _LARGEST_HEAD = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What was written into a file, or published from one."""
+    """What was exported or imported."""
 
     namespace: str
     release_id: str
     documents: int
     files: int
     bytes: int
-    deletions: int  # whose documents or versions stay deleted where it is imported
-    signed: bool  # with a key that was checked, or that signed it
+    deletions: int  # documents and versions that stay deleted where it is imported
+    signed: bool  # on export: written with a signature; on import: the signature was checked
 
 
 def _read_key() -> bytes:
@@ -67,7 +68,7 @@ def _read_key() -> bytes:
 
 
 def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) -> Exchanged:
-    """Write the published release, and all that proves it, into one file.
+    """Write the published release, and everything that proves it, into one file.
 
     Raises ReleaseError `holds_deleted` when the release holds data that was deleted since,
     IntegrityError for missing files.
@@ -77,15 +78,15 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
     release_id = releases.require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
-    if stones := ledger.tombstones(namespace, since=manifest.deletions):
+    if tombstones := ledger.tombstones(namespace, since=manifest.deletions):
         raise ReleaseError(
             f"release {release_id} of {namespace!r} still holds what was deleted since, e.g."
-            f" {stones[0].doc_id}: publish one without it with `rag rebuild`, then export that",
+            f" {tombstones[0].doc_id}: publish one without it with `rag rebuild`, then export that",
             code="holds_deleted",
         )
-    stones = ledger.tombstones(namespace)
+    tombstones = ledger.tombstones(namespace)
     members = {f"{_RELEASE}{name}": directory / name for name in (*manifest.files, FILENAME)}
-    pairs = _pairs(directory)
+    pairs = _read_pairs(directory)
     for _, version in pairs:
         bring_version(store, version, manifest.profiles)
         for file in bundled_paths(store, version, manifest.profiles):
@@ -100,10 +101,14 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
             for _, version in pairs
             if version.edition
         },
-        # without them, an ingest of the same files there would take in what was deleted here
+        # otherwise an ingest of the same files would restore there what was deleted here
         "deletions": [
-            {"doc_id": it.doc_id, "version_id": it.version_id, "created_at": it.created_at}
-            for it in stones
+            {
+                "doc_id": tombstone.doc_id,
+                "version_id": tombstone.version_id,
+                "created_at": tombstone.created_at,
+            }
+            for tombstone in tombstones
         ],
     }
     text, key = json.dumps(head, ensure_ascii=False, sort_keys=True).encode(), _read_key()
@@ -114,10 +119,12 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
         for name, file in sorted(members.items()):
             target.add(file, name, recursive=False, filter=_without_owner)
     size = path.stat().st_size
-    return Exchanged(namespace, release_id, len(pairs), len(members), size, len(stones), bool(key))
+    return Exchanged(
+        namespace, release_id, len(pairs), len(members), size, len(tombstones), bool(key)
+    )
 
 
-def _pairs(directory: Path) -> list[tuple[Document, Version]]:
+def _read_pairs(directory: Path) -> list[tuple[Document, Version]]:
     """The documents of a release with their versions."""
     with closing(CatalogReader(directory / CATALOG)) as catalog:
         versions = catalog.versions()
@@ -142,9 +149,9 @@ def _without_owner(member: Any) -> Any:
 
 
 def import_release(path: Path, root: DataRoot) -> Exchanged:
-    """Publish the release in a file as a library that this data root does not have yet.
+    """Publish the release in a file as a new library of this data root.
 
-    Every file is checked against its hash before it is put in place. Raises IntegrityError
+    Every file is checked against its hash before it is moved into place. Raises IntegrityError
     `bad_export` for a file that is damaged or signed with another key, InputError
     `namespace_exists`.
     """
@@ -160,7 +167,7 @@ def import_release(path: Path, root: DataRoot) -> Exchanged:
                     code="namespace_exists",
                 )
             manifest = _checked_manifest(folder / _RELEASE, head)
-            pairs = _pairs(folder / _RELEASE)
+            pairs = _read_pairs(folder / _RELEASE)
             for name in files_below(folder):
                 if not name.startswith(_RELEASE) and not (store.home / name).is_file():
                     (store.home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -175,8 +182,8 @@ def import_release(path: Path, root: DataRoot) -> Exchanged:
 
 
 def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
-    """The head of a file after its members were unpacked into the folder and checked against their
-    hashes; whether the signature was checked.
+    """(the content of export.json, whether the signature was checked), after every member was
+    unpacked into the folder and checked against its hash.
     """
     import tarfile
 
@@ -196,7 +203,7 @@ def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
             left: dict[str, str] = dict(head["files"])
             for member in members:
                 if member.name == _SIGNATURE:
-                    continue  # of a key that nobody gave here
+                    continue  # no key is set here to check it with
                 if member.name not in left or not member.isfile():
                     raise _bad(path, f"{member.name} is not what it should hold")
                 source.extract(member, folder, filter="data")
@@ -224,11 +231,11 @@ def _bad(path: Path, why: str) -> IntegrityError:
 
 
 def _checked_manifest(directory: Path, head: Json) -> Manifest:
-    """The manifest, checked to be that of the release that the head names, with all its files."""
+    """The manifest, checked to name the exported release and exactly the exported files."""
     manifest = read_manifest(directory)
     same = (manifest.namespace, manifest.release_id) == (head["namespace"], head["release_id"])
-    held = {name: head["files"].get(f"{_RELEASE}{name}") for name in manifest.files}
-    if not same or held != dict(manifest.files):
+    files = {name: head["files"].get(f"{_RELEASE}{name}") for name in manifest.files}
+    if not same or files != dict(manifest.files):
         raise _bad(directory, "its manifest names other files")
     return manifest
 
@@ -252,23 +259,21 @@ def _record(
 
 
 def _record_deletions(namespace: str, deletions: Iterable[Json], ledger: Ledger) -> None:
-    """Record what was deleted where the release comes from. Softly: no data of it came along."""
-    known = {(stone.doc_id, stone.version_id) for stone in ledger.tombstones(namespace)}
+    """Record the deletions of the exporting library, as soft ones: their data was not exported."""
+    known = {(it.doc_id, it.version_id) for it in ledger.tombstones(namespace)}
     for item in deletions:
         doc_id, version_id = item["doc_id"], item["version_id"]
-        if (doc_id, version_id) not in known:  # of an import that was interrupted
+        if (doc_id, version_id) not in known:  # an interrupted import may have recorded some
             ledger.delete(namespace, doc_id, version_id, "soft", created_at=item["created_at"])
 
 
 def _place(source: Path, manifest: Manifest, store: Store, ledger: Ledger) -> None:
-    """Move a release into its place and record it: the first release of its library, with its
-    deletions.
-    """
+    """Move a release into place and record it as the first one of its library."""
     sequence = ledger.deletion_sequence(manifest.namespace)
     manifest = replace(manifest, parent=None, deletions=sequence)
     write_manifest(source, manifest)
     final = store.release_dir(manifest.namespace, manifest.release_id)
-    if final.exists():  # of an import that was interrupted
+    if final.exists():  # left by an interrupted import
         releases.drop(final)
     final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(source, final)

@@ -1,4 +1,4 @@
-"""Follows what other machines publish while a server answers."""
+"""Keeps a running server up to date with what other machines publish."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _BEAT_SECONDS = 15.0
 
 @contextmanager
 def following(settings: Settings) -> Iterator[None]:
-    """Follow what other machines publish for the length of the block. A thread asks the object
-    store for its pointers, pulls new releases and carries out hard deletions. Does nothing without
-    an object store.
+    """Follow what other machines publish for the duration of the block: a thread polls the pointers
+    in the object store, pulls new releases and carries out hard deletions. Does nothing without an
+    object store.
     """
     store = Store.of(settings)
     if store.remote is None:
@@ -44,22 +44,22 @@ def _follow(settings: Settings, store: Store, stop: threading.Event) -> None:
     from rag_platform.releases import servers
 
     tags: dict[str, str] = {}
-    said, due = "", 0.0
+    last_warning, next_beat = "", 0.0
     while True:
         try:
             with closing(open_ledger(store)) as ledger:
-                if time.monotonic() >= due:
-                    servers.say_that_it_lives(store, ledger)
-                    due = time.monotonic() + _BEAT_SECONDS
+                if time.monotonic() >= next_beat:
+                    servers.send_heartbeat(store, ledger)
+                    next_beat = time.monotonic() + _BEAT_SECONDS
                 _pull_each(store, ledger, tags)
                 servers.carry_out_deletions(DataRoot(settings=settings, store=store, ledger=ledger))
-            said = ""
+            last_warning = ""
         except BusyError:  # another process of this machine pulls it
             pass
         except (RagError, OSError) as error:
-            if str(error) != said:
+            if str(error) != last_warning:
                 log.warning("what other machines published cannot be pulled: %s", error)
-            said = str(error)
+            last_warning = str(error)
         except Exception as error:  # noqa: BLE001 (the next look may go well)
             faults.report(error, "pull", logs_dir=store.logs_dir)
         if stop.wait(settings.blobs.poll_seconds):
@@ -67,9 +67,7 @@ def _follow(settings: Settings, store: Store, stop: threading.Event) -> None:
 
 
 def _pull_each(store: Store, ledger: Ledger, tags: dict[str, str]) -> None:
-    """Pull the published release of every namespace from the object store; `tags` are those of the
-    pointers.
-    """
+    """Pull the published release of every namespace whose pointer's tag changed; updates `tags`."""
     from rag_platform.releases.transfer import pull
 
     for namespace in ledger.namespaces():

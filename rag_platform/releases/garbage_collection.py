@@ -1,7 +1,7 @@
 """Garbage collection: removes from every store what no document, release or draft needs any more.
 
-What to remove is found by looking at the stores, not taken from a list, so the next collection
-finishes one that was killed. Whatever marks data as complete is removed first: a folder is renamed
+What to remove is found by comparing the stores, not taken from a list, so the next collection
+finishes an interrupted one. Data is marked as incomplete before it is removed: a folder is renamed
 before it is emptied, a version is recorded as purged before its data is touched. Only where the
 disk is too full to record anything are files removed first, and recorded by the job that follows.
 """
@@ -53,14 +53,14 @@ from rag_platform.workspace import DataRoot
 OnProgress = Callable[[str, int, int], None]
 
 _TRASH = ".trash-"
-# what was begun longer ago and has no name yet belongs to a process that died
+# an older temporary file belongs to a process that died
 _TEMPORARY_SECONDS = 3600
-# a query that began before the pointer moved may still open files of the release before
+# a query that began before the pointer moved may still open files of the previous release
 GRACE_SECONDS = 2.0
 _JOB_BYTES = 2 * 1024 * 1024  # what a job and its Dagster run write before anything is removed
 
 
-class Due(NamedTuple):
+class PendingDeletion(NamedTuple):
     """A hard deletion to finish: its versions, and the chunks that no other version has."""
 
     record: Record
@@ -70,13 +70,11 @@ class Due(NamedTuple):
 
 @dataclass
 class Collected:
-    """What a collection removed, or would remove: count and bytes by store; `left` says what could
-    not be removed.
-    """
+    """What a collection removed or, as a plan, would remove."""
 
     plan: bool = False
-    removed: dict[str, dict[str, int]] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
+    removed: dict[str, dict[str, int]] = field(default_factory=dict)  # count and bytes by store
+    left: list[str] = field(default_factory=list)  # what could not be removed
 
     def add(self, name: str, count: int, size: int = 0) -> None:
         """Count what is removed from one store."""
@@ -100,7 +98,7 @@ class Collected:
 
 def start_gc(root: DataRoot) -> tuple[Job, subprocess.Popen[bytes]]:
     """The launched job that collects the garbage of the whole data root, and its process. On a full
-    disk room is made for it first.
+    disk this first frees enough space for the job.
 
     Raises StorageError `read_only`, or `disk_full` where too little can be removed.
     """
@@ -115,9 +113,7 @@ def start_gc(root: DataRoot) -> tuple[Job, subprocess.Popen[bytes]]:
 
 
 def _make_room(root: DataRoot) -> Collected:
-    """Remove the files that nothing needs, for a job to have room; the ledger is written only where
-    it can be.
-    """
+    """Remove unneeded files to free space for a job; the ledger is written only where it can be."""
     store, ledger = root.store, root.ledger
     retention.require_known(store, ledger)
     with exclude_others(store, ledger.namespaces(), "gc", wait=root.settings.jobs.lock_seconds):
@@ -139,8 +135,8 @@ def _make_room(root: DataRoot) -> Collected:
 def exclude_others(
     store: Store, namespaces: Iterable[str], owner: str, *, wait: float
 ) -> Iterator[None]:
-    """Keep everybody else from receiving, writing and collecting inside the block. Raises BusyError
-    naming who does.
+    """Block every other process from receiving, writing and collecting for the duration. Raises
+    BusyError naming the process that does.
     """
     with ExitStack() as held:
         held.enter_context(store.collecting(owner, wait=wait))
@@ -158,11 +154,11 @@ def collect(
     plan: bool = False,
     on_progress: OnProgress = lambda step, done, total: None,
 ) -> Collected:
-    """Remove garbage from every store, or with `plan` only find it. Returns what was removed, or
-    would be.
+    """Remove garbage from every store, or with `plan` only find it. Returns what was, or would be,
+    removed.
 
-    `scope` limits the collection to what one hard deletion took. Releases that hold data deleted
-    hard are removed too, pinned ones only with `force`, the published one never. The caller is
+    `scope` limits the collection to what one hard deletion took. Releases that hold hard-deleted
+    data are removed too: pinned ones only with `force`, the published one never. The caller is
     inside `exclude_others`. Raises IntegrityError, before anything is touched, when releases hold
     versions that the ledger does not know.
     """
@@ -193,16 +189,15 @@ class _Collection:
     scope: Record | None = None
     force: bool = False
     plan: bool = False
-    here: bool = False  # the ledger and the object store are another machine's to clean
+    here: bool = False  # only this data root: another machine cleans ledger and object store
 
     def __post_init__(self) -> None:
         self.store, self.ledger = self.root.store, self.root.ledger
         self.result = Collected(self.plan)
         self.namespaces = sorted(self.ledger.namespaces())
-        # one that is asked for again is gone through again, others once, unless the ledger was told
-        # of it since, or by an older program
-        self.due = [
-            self._make_due(record)
+        # a finished deletion is repeated only on request, or when the ledger holds its words again
+        self.pending = [
+            self._make_pending(record)
             for record in ([self.scope] if self.scope else self._hard_deletions())
             if self.scope or not self._is_purged(record)
         ]
@@ -210,17 +205,17 @@ class _Collection:
 
     def _hard_deletions(self) -> list[Record]:
         return [
-            record_deletion(stone, self.root, write=not self.plan and not self.ledger.read_only)
+            record_deletion(tombstone, self.root, write=not self.plan and not self.ledger.read_only)
             for name in self.namespaces
-            for stone in self.ledger.tombstones(name, since=0)
-            if stone.mode == "hard"
+            for tombstone in self.ledger.tombstones(name, since=0)
+            if tombstone.mode == "hard"
         ]
 
     def _is_purged(self, record: Record) -> bool:
-        left = self.ledger.words_left(
+        left = self.ledger.count_words(
             record.namespace,
             record.doc_id,
-            sorted(self._find_gone(record)),
+            sorted(self._find_taken(record)),
             whole=self._took_document(record),
         )
         return bool(record.purged_at) and not any(left.values())
@@ -249,7 +244,7 @@ class _Collection:
     def releases(self) -> None:
         """Drop releases that retention does not keep, or that hold what was deleted hard."""
         for namespace in self.namespaces:
-            # what the object store publishes is looked at as well
+            # the release that the object store publishes counts as well
             if not self.plan and not self.ledger.read_only:
                 transfer.pull(namespace, store=self.store, ledger=self.ledger)
             rows = self.ledger.releases(namespace)
@@ -263,11 +258,11 @@ class _Collection:
                 f"release {name} of {namespace} is damaged and goes from this data root"
                 for name in sorted(damaged)
             ]
-            gone = {path.name for path in surplus}
+            dropped = {path.name for path in surplus}
             published = releases.current(self.store, namespace)
             self.manifests[namespace] = []
             for manifest in found:
-                if manifest.release_id in gone:
+                if manifest.release_id in dropped:
                     continue
                 if deleted := self._find_deleted(manifest):
                     if manifest.release_id != published and (
@@ -294,38 +289,45 @@ class _Collection:
         self.kept = retention.survey(self.manifests, self.root, only)
 
     def _find_deleted(self, manifest: Manifest) -> str:
-        """The doc_id of a document that was deleted hard and that a release holds; empty when there
-        is none.
-        """
-        return next((due.record.doc_id for due in self.due if self._has_remains(manifest, due)), "")
+        """The doc_id of a hard-deleted document whose data the release holds; "" without one."""
+        return next(
+            (
+                pending.record.doc_id
+                for pending in self.pending
+                if self._has_remains(manifest, pending)
+            ),
+            "",
+        )
 
-    def _has_remains(self, manifest: Manifest, due: Due) -> bool:
-        """True when a release holds what was deleted, or the release's files still contain it."""
-        if manifest.namespace != due.record.namespace:
+    def _has_remains(self, manifest: Manifest, pending: PendingDeletion) -> bool:
+        """True when a release holds what was deleted, or its files still contain it."""
+        if manifest.namespace != pending.record.namespace:
             return False
         return bool(
-            due.versions & manifest.versions.keys()
-            or lingering(self.store, manifest, due.chunk_ids)
+            pending.versions & manifest.versions.keys()
+            or lingering(self.store, manifest, pending.chunk_ids)
         )
 
-    def _make_due(self, record: Record) -> Due:
-        gone = self._find_gone(record)
-        others = [
+    def _make_pending(self, record: Record) -> PendingDeletion:
+        taken = self._find_taken(record)
+        kept = [
             v
             for v in self.ledger.versions(record.namespace, record.doc_id)
-            if v.version_id not in gone and v.status != "purged"
+            if v.version_id not in taken and v.status != "purged"
         ]
-        return Due(
-            record, gone, record.belongings.chunk_ids - of_versions(self.store, others).chunk_ids
+        return PendingDeletion(
+            record, taken, record.belongings.chunk_ids - of_versions(self.store, kept).chunk_ids
         )
 
-    def _find_gone(self, record: Record) -> set[str]:
-        """The versions that a hard deletion took and that did not come again since."""
-        stone = self._find_tombstone(record)
+    def _find_taken(self, record: Record) -> set[str]:
+        """The version_ids that a hard deletion took and that were not ingested again since."""
+        tombstone = self._find_tombstone(record)
         document = self.ledger.document(record.namespace, record.doc_id)
         used = {document.live_version, document.wanted_version}
         versions = self.ledger.versions(record.namespace, record.doc_id)
-        return {version.version_id for version in versions if is_condemned(version, [stone], used)}
+        return {
+            version.version_id for version in versions if is_condemned(version, [tombstone], used)
+        }
 
     def _drop_releases(
         self, namespace: str, surplus: Sequence[Path], damaged: Collection[str]
@@ -338,19 +340,19 @@ class _Collection:
             releases.drop(path)
         if self.ledger.read_only:
             return
-        # the ledger says which are gone; of a damaged one the object store may hold a sound copy
-        there = damaged if self.store.remote else ()
-        gone = [path.name for path in surplus if path.name not in there]
-        record_dropped(namespace, gone, self.ledger)
+        # the object store may hold a sound copy of a damaged release: that one is not dropped
+        recoverable = damaged if self.store.remote else ()
+        dropped = [path.name for path in surplus if path.name not in recoverable]
+        record_dropped(namespace, dropped, self.ledger)
         retain(namespace, self.root)
 
     def blobs(self) -> None:
         """Remove from the object store what no release kept there needs."""
         if self.here:
             return
-        deleted = {due.record.namespace for due in self.due}
-        meant = deleted if self.scope else {*self.namespaces}
-        for namespace in sorted(meant) if self.store.remote else ():
+        deleted = {pending.record.namespace for pending in self.pending}
+        namespaces = deleted if self.scope else {*self.namespaces}
+        for namespace in sorted(namespaces) if self.store.remote else ():
             found = collect_bucket(
                 namespace,
                 self.manifests[namespace],
@@ -369,8 +371,8 @@ class _Collection:
                 list(self.kept.versions.values()),
                 self.kept.belongings.file_sha256s,
                 store=self.store,
-                mine=[v for v in known if self._is_meant(v.version_id)] if self.scope else None,
-                hard=bool(self.due),
+                mine=[v for v in known if self._is_in_scope(v.version_id)] if self.scope else None,
+                hard=bool(self.pending),
                 plan=self.plan,
             )
             self.result.add("blobs", found.count, found.bytes)
@@ -384,37 +386,41 @@ class _Collection:
         known = [
             version for namespace in self.namespaces for version in self.ledger.versions(namespace)
         ]
-        data = [
+        unpurged = [
             version.version_id
             for version in known
-            if version.status != "purged" and self._is_meant(version.version_id)
+            if version.status != "purged" and self._is_in_scope(version.version_id)
         ]
-        lost = [version_id for version_id in data if version_id not in self.kept.versions]
+        unneeded = [version_id for version_id in unpurged if version_id not in self.kept.versions]
         if self.partitions is not None:
             keys = {
-                key for key in self.partitions.keys() - self.kept.partitions if self._is_meant(key)
+                key
+                for key in self.partitions.keys() - self.kept.partitions
+                if self._is_in_scope(key)
             }
             self.result.add("partitions", len(keys))
             if not self.plan:
                 self.partitions.drop(keys)
-        self.result.add("ledger", len(lost))
+        self.result.add("ledger", len(unneeded))
         if not self.plan and not self.ledger.read_only:
-            self.ledger.purge(lost)
+            self.ledger.purge(unneeded)
         kept = {self.store.version_dir(version): version for version in self.kept.versions.values()}
-        ours = {
+        in_scope = {
             self.store.version_dir(version)
             for version in known
-            if self._is_meant(version.version_id)
+            if self._is_in_scope(version.version_id)
         }
         for folder in sorted(self.store.area("versions").glob("*/*/*")):
             if folder in kept:
-                self._old_outputs(folder, self.kept.profiles[kept[folder].namespace])
-            elif self.scope is None or folder.with_name(folder.name.removeprefix(_TRASH)) in ours:
+                self._remove_old_outputs(folder, self.kept.profiles[kept[folder].namespace])
+            elif (
+                self.scope is None or folder.with_name(folder.name.removeprefix(_TRASH)) in in_scope
+            ):
                 self._remove("versions", folder)
 
-    def _old_outputs(self, folder: Path, profiles: Collection[str]) -> None:
-        """Outputs of a kept version under other profiles and editions. The edits are removed last,
-        since sections are complete only with them.
+    def _remove_old_outputs(self, folder: Path, profiles: Collection[str]) -> None:
+        """Remove a kept version's outputs of unused profiles and editions; its edits last, since
+        sections are complete only with them.
         """
         if self.scope is not None:
             return
@@ -430,61 +436,59 @@ class _Collection:
     def facts(self) -> None:
         """Remove facts of bytes or profiles that nothing uses."""
         for path in sorted(self.store.area("facts").glob("*/*/*")):
-            if path not in self.kept.facts and self._is_ours("file_sha256s", path.parent.name):
+            if path not in self.kept.facts and self._scope_has("file_sha256s", path.parent.name):
                 self._remove("facts", path)
 
     def raw(self) -> None:
         """Remove bytes that no kept version has."""
         for path in sorted(self.store.area("raw").glob("*/[!.]*")):
-            if path.name not in self.kept.belongings.file_sha256s and self._is_ours(
+            if path.name not in self.kept.belongings.file_sha256s and self._scope_has(
                 "file_sha256s", path.name
             ):
                 self._remove("raw", path)
 
     def media(self) -> None:
-        """Remove images that no kept version shows, and descriptions of surroundings that are
-        gone.
-        """
+        """Remove images that no kept version shows, and captions whose surrounding text is gone."""
         for path in sorted(self.store.area("media").glob("*")):
-            if not self._is_ours("asset_ids", path.name.removeprefix(_TRASH)):
+            if not self._scope_has("asset_ids", path.name.removeprefix(_TRASH)):
                 continue
             if path.name not in self.kept.belongings.asset_ids:
                 self._remove("media", path)
                 continue
-            for text in sorted(path.glob("texts/caption-*.json")):
-                context = read_json(text, CACHED).get("context_hash", "")
+            for caption in sorted(path.glob("texts/caption-*.json")):
+                context = read_json(caption, CACHED).get("context_hash", "")
                 if context and context not in self.kept.belongings.context_hashes:
-                    self._remove("media_texts", text)
+                    self._remove("media_texts", caption)
 
     def caches(self) -> None:
-        """Remove vectors and descriptions of texts, and marks of URLs, that no kept version has."""
-        held = self.kept.belongings
+        """Remove cached vectors, descriptions and download states that no kept version needs."""
+        needed = self.kept.belongings
         if self.store.embeddings_path.is_file():
             with EmbeddingCache(self.store.embeddings_path) as cache:
                 rows = [
                     (space, content_hash, size)
                     for space, content_hash, size in cache.entries()
                     if (
-                        content_hash not in held.content_hashes
+                        content_hash not in needed.content_hashes
                         or (not self.scope and space not in self.kept.spaces)
                     )
-                    and self._is_ours("content_hashes", content_hash)
+                    and self._scope_has("content_hashes", content_hash)
                 ]
                 self.result.add("embeddings", len(rows), sum(size for _, _, size in rows))
                 if not self.plan:
                     cache.remove([(space, content_hash) for space, content_hash, _ in rows])
         answers = descriptions.list_answers(self.store.descriptions_path)
-        idle = [
+        unused = [
             key
             for key in answers
-            if key not in held.description_keys and self._is_ours("description_keys", key)
+            if key not in needed.description_keys and self._scope_has("description_keys", key)
         ]
-        self.result.add("descriptions", len(idle), sum(answers[key] for key in idle))
+        self.result.add("descriptions", len(unused), sum(answers[key] for key in unused))
         if not self.plan:
-            descriptions.forget(self.store.descriptions_path, idle)
+            descriptions.forget(self.store.descriptions_path, unused)
         wanted = {version.source_uri for version in self.kept.versions.values()}
-        it = self.scope
-        only = self.ledger.document(it.namespace, it.doc_id) if it else None
+        scope = self.scope
+        only = self.ledger.document(scope.namespace, scope.doc_id) if scope else None
         for path in sorted(self.store.downloads_dir.glob("[!.]*.json")):
             url = read_json(path, CACHED).get("url", "")
             if url not in wanted and (only is None or url == only.source_uri):
@@ -496,13 +500,13 @@ class _Collection:
             self.store.area(name)
             for name in ("raw", "facts", "versions", "media", "cache", "deletions")
         ]
-        # nobody receives or writes now, so what has no name is nobody's; what a hard deletion took
-        # may be in it
-        before = time.time() - (0 if self.due else _TEMPORARY_SECONDS)
+        # nobody receives or writes now, so temporary files are abandoned; they may hold what a hard
+        # deletion took
+        before = time.time() - (0 if self.pending else _TEMPORARY_SECONDS)
         unnamed = [path for area in areas for path in area.rglob(".*") if path.is_file()]
         unnamed += self.store.area("releases").glob("*/.CURRENT.*")
         spooled = [path for path in self.store.spool_dir.rglob("*") if path.is_file()]
-        for path in sorted({*unnamed, *spooled}) if self.due or not self.scope else ():
+        for path in sorted({*unnamed, *spooled}) if self.pending or not self.scope else ():
             if path.stat().st_mtime < before:
                 self._remove("temporary", path)
         for area in (*areas, self.store.spool_dir) if not self.plan else ():
@@ -511,9 +515,7 @@ class _Collection:
                     os.rmdir(folder)
 
     def traces(self) -> None:
-        """Compact the logs into the trace store, and drop traces beyond the configured age or
-        size.
-        """
+        """Compact the logs into the trace store, and drop traces beyond the configured limits."""
         if self.plan or self.scope or self.here:
             return
         compact(self.store.logs_dir)
@@ -523,46 +525,46 @@ class _Collection:
 
     def deletions(self) -> None:
         """Finish hard deletions: erase their words from ledger, logs and event history. Logs are
-        searched for earlier deletions too, since a later question about a document may name it.
+        searched for earlier deletions too, since a later question may have named their documents.
         """
-        records = {due.record.sequence: due.record for due in self.due}
+        records = {pending.record.sequence: pending.record for pending in self.pending}
         earlier = (
             ()
             if self.scope
             else (record for record in self._hard_deletions() if record.sequence not in records)
         )
         names = [self._names(record) for record in (*records.values(), *earlier)]
-        # what they hold cannot be told apart
-        for path in self.store.ledger_backups() if self.due else ():
+        # single documents cannot be erased from a backup
+        for path in self.store.ledger_backups() if self.pending else ():
             self._remove("ledger_backups", path)
         if self.plan or not names:
             return
-        whole = redaction.Names(
+        all_names = redaction.Names(
             [word for words, _, _ in names for word in words],
             frozenset().union(*(ids for _, ids, _ in names)),
             [file for _, _, files in names for file in files],
         )
-        self.result.add("logs", erasing.erase(self.store.logs_dir, whole))
-        self.result.add("evaluations", erase_results(self.store.home, whole))
+        self.result.add("logs", erasing.erase(self.store.logs_dir, all_names))
+        self.result.add("evaluations", erase_results(self.store.home, all_names))
         self.result.left += [
             f"{path.relative_to(self.store.home)} is packed in a way that is not looked into:"
             " remove it by hand if it may quote what was deleted"
             for path in redaction.opaque(self.store.logs_dir)
         ]
-        if not self.due:
+        if not self.pending:
             return
         if self.partitions is not None:
             forgotten, unreached = self.partitions.forget(
-                set().union(*(due.versions for due in self.due)), whole
+                set().union(*(pending.versions for pending in self.pending)), all_names
             )
             self.result.add("events", forgotten)
             self.result.left += unreached
-        for due in self.due if not self.here else ():
+        for pending in self.pending if not self.here else ():
             self.ledger.scrub(
-                due.record.namespace,
-                due.record.doc_id,
-                sorted(due.versions),
-                whole=self._took_document(due.record),
+                pending.record.namespace,
+                pending.record.doc_id,
+                sorted(pending.versions),
+                whole=self._took_document(pending.record),
             )
         if not self.here and not self.ledger.compact():
             self.result.left.append(
@@ -570,47 +572,47 @@ class _Collection:
                 " `rag gc` again"
             )
             return
-        for due in self.due:
+        for pending in self.pending:
             if not any(
-                self._has_remains(manifest, due)
-                for manifest in self.manifests[due.record.namespace]
+                self._has_remains(manifest, pending)
+                for manifest in self.manifests[pending.record.namespace]
             ):
-                write_record(self.store, replace(due.record, purged_at=now()))
+                write_record(self.store, replace(pending.record, purged_at=now()))
 
     def _took_document(self, record: Record) -> bool:
-        """True when a deletion took the whole document and it did not come again since."""
-        stone = self._find_tombstone(record)
-        return stone.version_id is None and not stone.lifted_at
+        """True when a deletion took the whole document and it was not ingested again since."""
+        tombstone = self._find_tombstone(record)
+        return tombstone.version_id is None and not tombstone.lifted_at
 
     def _find_tombstone(self, record: Record) -> Tombstone:
-        stones = self.ledger.tombstones(record.namespace, record.doc_id, since=0)
-        return next(stone for stone in stones if stone.sequence == record.sequence)
+        tombstones = self.ledger.tombstones(record.namespace, record.doc_id, since=0)
+        return next(tombstone for tombstone in tombstones if tombstone.sequence == record.sequence)
 
     def _names(self, record: Record) -> tuple[list[str], frozenset[str], list[str]]:
-        """The names by which lines refer to what a deletion took; no name that is still in use."""
+        """The names of what a deletion took in log lines, except names still in use."""
         own = record.belongings - self.kept.belongings
         words, files = (
             names_of(self.ledger.document(record.namespace, record.doc_id), self.ledger)
             if self._took_document(record)
-            else (sorted(self._find_gone(record)), [])
+            else (sorted(self._find_taken(record)), [])
         )
         return words, own.chunk_ids | own.asset_ids, files
 
     # --- the parts of a step ---------------------------------------------------------------------
 
-    def _is_meant(self, version_id: str) -> bool:
+    def _is_in_scope(self, version_id: str) -> bool:
         return self.scope is None or version_id in self.scope.version_ids
 
-    def _is_ours(self, kind: str, name: str) -> bool:
+    def _scope_has(self, kind: str, name: str) -> bool:
         return self.scope is None or name in getattr(self.scope.belongings, kind)
 
     def _remove(self, name: str, path: Path) -> None:
-        """Remove a file, or a folder; a folder is renamed before it is emptied."""
-        folder = path.is_dir()
-        self.result.add(name, 1, directory_bytes([path]) if folder else path.stat().st_size)
+        """Remove a file or a folder; a folder is renamed before it is emptied."""
+        is_folder = path.is_dir()
+        self.result.add(name, 1, directory_bytes([path]) if is_folder else path.stat().st_size)
         if self.plan:
             return
-        if not folder:
+        if not is_folder:
             path.unlink()
             return
         if not path.name.startswith(_TRASH):

@@ -1,8 +1,7 @@
-"""What a release says about itself. The manifest is written last, so a directory without one is
-unfinished.
+"""A release's manifest. It is written last, so a directory without one is unfinished.
 
-What is said of single versions stands in a file of its own, which lists of releases need not read.
-Releases share that file; the differences of one release stand beside it. Releases of earlier
+Entries about single versions are in a file of their own, which lists of releases need not read.
+Releases share that file; a release's differences from it are in a second file. Releases of earlier
 programs have all of it in the manifest.
 """
 
@@ -26,26 +25,26 @@ from rag_platform.registry import build
 from rag_platform.storage.records import from_json, parse_json
 from rag_platform.storage.store import atomic_path
 
-# 2 has the versions in a file of their own, 3 may have changes of it beside it
+# 2 has the versions in a file of their own, 3 may have a file of changes to it as well
 SCHEMA_VERSION = 3
 READABLE = (1, 2, 3)
 FILENAME = "manifest.json"
 VERSIONS = "versions.json"
 VERSION_CHANGES = "versions-changes.json"
-OF_VERSIONS = ("versions", "editions", "outputs", "given")  # fields of Manifest
-OfVersions = dict[str, dict[str, Any]]  # field of Manifest to what it says by version_id
-QUALITY_GATE = "quality_gate"  # the check that questions make; it alone can be overridden
-FAILED_GATES = "failed_gates"  # its figure; not 0 where a deletion was published all the same
+VERSION_FIELDS = ("versions", "editions", "outputs", "given")  # fields of Manifest
+VersionEntries = dict[str, dict[str, Any]]  # one of VERSION_FIELDS to its values by version_id
+QUALITY_GATE = "quality_gate"  # the check by evaluation questions; only it can be overridden
+FAILED_GATES = "failed_gates"  # its figure; not 0 where a deletion was published nevertheless
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The outcome of one check over a candidate, with the numbers behind it."""
+    """The outcome of one check of a candidate, with the numbers behind it."""
 
     name: str
     passed: bool
     details: str
-    # what can be followed from release to release; releases built before have none
+    # comparable from release to release; empty in releases of earlier programs
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -76,14 +75,13 @@ class Manifest:
     outputs: Mapping[str, str] = field(default_factory=dict)
     # version_id: fingerprint of its row and its document's; older ones lack it
     given: Mapping[str, str] = field(default_factory=dict)
-    # sequence of the newest deletion when the live versions were read; later ones are hidden by
-    # readers
+    # sequence of the newest deletion when the live versions were read; readers hide later ones
     deletions: int = 0
     schema_version: int = SCHEMA_VERSION
 
     @property
     def contents(self) -> dict[str, str]:
-        """version_id to the edition that the release holds, empty for none."""
+        """version_id to the edition that the release holds, "" for an unedited version."""
         return {version_id: self.editions.get(version_id, "") for version_id in self.versions}
 
     @property
@@ -93,17 +91,17 @@ class Manifest:
 
     @property
     def is_judged(self) -> bool:
-        """True where a gate said something of it, if only that it did not ask."""
+        """True when a quality gate recorded a result, be it that it asked no questions."""
         return any(check.name == QUALITY_GATE for check in self.checks)
 
 
 def lacks_verdict(manifest: Manifest) -> bool:
-    """True where the namespace has gates that were never asked about the release."""
+    """True when the namespace has gates that never judged the release."""
     return not manifest.is_judged and bool(read_gates().get(manifest.namespace))
 
 
 def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
-    """The fingerprint of the strategy's embedder, None without vectors; loads no weights."""
+    """The fingerprint of the strategy's embedder, None without vectors. Loads no weights."""
     if not strategy.builds_dense:
         return None
     info: EmbedderInfo = build(
@@ -113,55 +111,55 @@ def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest of a release directory atomically. What it says of versions is left out
-    when `files` names their file, which `write_versions` wrote.
+    """Write a release directory's manifest atomically, without the per-version fields when `files`
+    names the file of versions, which `write_versions` wrote.
     """
-    apart = OF_VERSIONS if VERSIONS in manifest.files else ()
-    told = {
+    omitted = VERSION_FIELDS if VERSIONS in manifest.files else ()
+    data = {
         field.name: getattr(manifest, field.name)
         for field in dataclasses.fields(manifest)
-        if field.name not in apart
+        if field.name not in omitted
     }
     with atomic_path(directory / FILENAME) as temporary:
         options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-        temporary.write_bytes(orjson.dumps(told, option=options))
+        temporary.write_bytes(orjson.dumps(data, option=options))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionChanges:
-    """How a release differs from the shared file of versions: the versions in `gone` are left out,
-    and the entries in `told` replace or add to those of the file.
+    """How a release differs from the shared file of versions: versions in `removed` are left out,
+    `entries` replace or add to those of the file.
     """
 
-    told: OfVersions = field(default_factory=lambda: {name: {} for name in OF_VERSIONS})
-    gone: frozenset[str] = frozenset()
+    entries: VersionEntries = field(default_factory=lambda: {name: {} for name in VERSION_FIELDS})
+    removed: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
-        return len(self.told["given"].keys() | self.gone)
+        return len(self.entries["given"].keys() | self.removed)
 
     def then(self, later: VersionChanges) -> VersionChanges:
         """These changes with later ones applied."""
-        told = {name: _apply(dict(self.told[name]), name, later) for name in OF_VERSIONS}
-        return VersionChanges(told, self.gone | later.gone)
+        entries = {name: _apply(dict(self.entries[name]), name, later) for name in VERSION_FIELDS}
+        return VersionChanges(entries, self.removed | later.removed)
 
-    def apply_to(self, base: OfVersions) -> OfVersions:
-        """What is said of every version. Changes `base` in place."""
+    def apply_to(self, base: VersionEntries) -> VersionEntries:
+        """The entries of every version. Changes `base` in place."""
         return {name: _apply(known, name, self) for name, known in base.items()}
 
 
 def _apply(known: dict[str, Any], name: str, changes: VersionChanges) -> dict[str, Any]:
-    for version_id in changes.gone:
+    for version_id in changes.removed:
         known.pop(version_id, None)
-    return known | changes.told[name]
+    return known | changes.entries[name]
 
 
-def write_versions(path: Path, told: OfVersions, gone: Collection[str] = ()) -> str:
-    """Write what is said of versions. Returns the file's sha256."""
-    ids = sorted(set[str]().union(*told.values()))
+def write_versions(path: Path, entries: VersionEntries, removed: Collection[str] = ()) -> str:
+    """Write per-version entries, one line a field. Returns the file's sha256."""
+    ids = sorted(set[str]().union(*entries.values()))
     lines = [
-        {"schema_version": SCHEMA_VERSION, "fields": OF_VERSIONS, "gone": sorted(gone)},
+        {"schema_version": SCHEMA_VERSION, "fields": VERSION_FIELDS, "gone": sorted(removed)},
         ids,
-        *(list(map(told[name].get, ids)) for name in OF_VERSIONS),
+        *(list(map(entries[name].get, ids)) for name in VERSION_FIELDS),
     ]
     data = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
     with atomic_path(path) as temporary:
@@ -169,14 +167,16 @@ def write_versions(path: Path, told: OfVersions, gone: Collection[str] = ()) -> 
     return hashlib.sha256(data).hexdigest()
 
 
-def read_version_changes(directory: Path, fields: Collection[str] = OF_VERSIONS) -> VersionChanges:
+def read_version_changes(
+    directory: Path, fields: Collection[str] = VERSION_FIELDS
+) -> VersionChanges:
     """How a release differs from the file of versions that it shares with other releases."""
     path = directory / VERSION_CHANGES
     return VersionChanges(*_read_part(path, fields)) if path.is_file() else VersionChanges()
 
 
-def _read_versions(directory: Path, fields: Collection[str]) -> OfVersions:
-    """What a release says of versions; `fields` that are not asked for stay empty."""
+def _read_versions(directory: Path, fields: Collection[str]) -> VersionEntries:
+    """The per-version entries of a release; fields other than `fields` stay empty."""
     path = directory / VERSIONS
     if not fields:
         path.stat()
@@ -185,8 +185,8 @@ def _read_versions(directory: Path, fields: Collection[str]) -> OfVersions:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Names the file of a release that does not hold what is read from it."""
+def _reporting_damage(path: Path) -> Iterator[None]:
+    """Turn errors of parsing a release's file into IntegrityError `manifest_damaged`."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -197,44 +197,45 @@ def _naming(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _read_part(path: Path, fields: Collection[str]) -> tuple[OfVersions, frozenset[str]]:
-    """One line for each field, so that a reader of one pays for no other."""
-    with _naming(path):
+def _read_part(path: Path, fields: Collection[str]) -> tuple[VersionEntries, frozenset[str]]:
+    """(entries, removed version_ids) of one file of versions."""
+    with _reporting_damage(path):
         return _parse_part(path.read_bytes(), fields)
 
 
-def _parse_part(data: bytes, fields: Collection[str]) -> tuple[OfVersions, frozenset[str]]:
+def _parse_part(data: bytes, fields: Collection[str]) -> tuple[VersionEntries, frozenset[str]]:
+    # one line a field, so that reading one field parses no other
     first, ids, *values = data.splitlines()
     head = orjson.loads(first)
-    held: list[str] = orjson.loads(ids)
+    version_ids: list[str] = orjson.loads(ids)
     lines = dict(zip(head["fields"], values, strict=True))
-    told = {
+    entries = {
         name: {
             version_id: value
-            for version_id, value in zip(held, orjson.loads(lines[name]), strict=True)
+            for version_id, value in zip(version_ids, orjson.loads(lines[name]), strict=True)
             if value is not None
         }
         if name in fields
         else {}
-        for name in OF_VERSIONS
+        for name in VERSION_FIELDS
     }
-    return told, frozenset(head.get("gone", ()))
+    return entries, frozenset(head.get("gone", ()))
 
 
-def read_manifest(directory: Path, fields: Collection[str] = OF_VERSIONS) -> Manifest:
-    """The manifest of a release directory, with those `fields` of what it says of versions. Raises
+def read_manifest(directory: Path, fields: Collection[str] = VERSION_FIELDS) -> Manifest:
+    """The manifest of a release directory, with only these per-version `fields`. Raises
     NotFoundError, SchemaVersionError, IntegrityError `manifest_damaged`.
     """
     data = _read(directory)
     try:
-        apart = _read_versions(directory, fields) if VERSIONS in data["files"] else {}
+        entries = _read_versions(directory, fields) if VERSIONS in data["files"] else {}
     except FileNotFoundError:
         raise NotFoundError(
             f"release {directory.name} has lost {VERSIONS}; build another with `rag rebuild`",
             code="unknown_release",
         ) from None
-    data = {**apart, **data, **{name: {} for name in OF_VERSIONS if name not in fields}}
-    data.pop("rows", None)  # of releases built before
+    data = {**entries, **data, **{name: {} for name in VERSION_FIELDS if name not in fields}}
+    data.pop("rows", None)  # in releases of earlier programs
     embedder = data.pop("embedder")
     checks = data.pop("checks")
     return Manifest(
@@ -245,28 +246,28 @@ def read_manifest(directory: Path, fields: Collection[str] = OF_VERSIONS) -> Man
 
 
 def new_outputs(directory: Path, before: Path | None) -> list[str]:
-    """The versions whose stored outputs differ from those that the release before was made of."""
+    """The version_ids whose stored outputs are not those that `before` was built from."""
     fields = ("outputs",)
     if before is None:
         return list(read_manifest(directory, fields).outputs)
     shared = read_head(directory).files.get(VERSIONS)
     if shared is not None and shared == read_head(before).files.get(VERSIONS):
-        own, known = (
-            read_version_changes(it, fields).told["outputs"] for it in (directory, before)
+        current, known = (
+            read_version_changes(path, fields).entries["outputs"] for path in (directory, before)
         )
     else:
-        own, known = (dict(read_manifest(it, fields).outputs) for it in (directory, before))
-    return [version_id for version_id, found in own.items() if known.get(version_id) != found]
+        current, known = (dict(read_manifest(path, fields).outputs) for path in (directory, before))
+    return [version_id for version_id, found in current.items() if known.get(version_id) != found]
 
 
 def read_head(directory: Path) -> Manifest:
-    """The manifest without what it says of versions. Raises as `read_manifest`."""
+    """The manifest without per-version fields. Raises as `read_manifest`."""
     return read_manifest(directory, ())
 
 
 def _read(directory: Path) -> Json:
     try:
-        with _naming(directory / FILENAME):
+        with _reporting_damage(directory / FILENAME):
             data: Json = dict(parse_json((directory / FILENAME).read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(

@@ -1,7 +1,7 @@
-"""Brings a namespace's release up to date: build and check a candidate, publish it, roll back.
+"""Brings a namespace's release up to date: builds and checks a candidate, publishes it, rolls back.
 
-The doors (command line, server, Dagster) call these; each keeps the ledger true to what lies on
-disk, disk first.
+The command line, the server and Dagster call these functions. Each changes the files first and the
+ledger after them.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store, sha256_file
 from rag_platform.workspace import DataRoot, Workspace
 
-_LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
+# publishing takes milliseconds: a lock that is held for longer belongs to a job
+_LOCK_SECONDS = 1.0
 
 
 def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
-    """True when the published release does not show exactly the live versions, each in its edition
-    (a build was interrupted or rejected, or its files are lost), or holds them as an earlier config
-    built them.
+    """True when the published release does not hold exactly the live versions in their current
+    editions (a build was interrupted or rejected, or its files are lost), or an earlier config
+    built it.
 
-    After a rollback a newer release that shows them was published once; going forward again is the
-    user's decision.
+    False after a rollback from a release that does hold them: going forward again is the user's
+    decision.
     """
     store, ledger = root.store, root.ledger
-    if _holds_what_changed(namespace, store, ledger):
+    if _includes_changes(namespace, store, ledger):
         return False
     rows = ledger.live(namespace)
     live = {version.version_id: version.edition for _, version in rows}
@@ -68,25 +69,25 @@ def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
     if published is None:
         return bool(live)
     try:
-        read = read_manifest(store.release_dir(namespace, published))
+        current = read_manifest(store.release_dir(namespace, published))
     except (NotFoundError, IntegrityError):
         return True
     newer = (
         manifest
         for manifest in releases.list_releases(store, namespace)
-        if manifest.created_at > read.created_at and manifest.release_id in once_public
+        if manifest.created_at > current.created_at and manifest.release_id in once_public
     )
     return not any(
         manifest.contents == live
         and profile in (None, manifest.profiles.get("embeddings"))
-        and _shows(manifest, rows, ledger)
-        for manifest in chain((read,), newer)  # the others are read only where it does not
+        and _hides_none(manifest, rows, ledger)
+        for manifest in chain((current,), newer)  # `newer` is read only when `current` is behind
     )
 
 
-def _holds_what_changed(namespace: str, store: Store, ledger: Ledger) -> bool:
-    """True when the published release already holds the current state of everything that changed
-    since it was made; the rest need not be looked at.
+def _includes_changes(namespace: str, store: Store, ledger: Ledger) -> bool:
+    """True when the published release holds the current state of every document that changed after
+    it was made. A cheap test: the other documents need not be compared.
     """
     published = releases.current(store, namespace)
     if published is None:
@@ -94,28 +95,30 @@ def _holds_what_changed(namespace: str, store: Store, ledger: Ledger) -> bool:
     try:
         manifest = releases.manifest_of(store, namespace, published, ())
         with releases.open_catalog(store, namespace, published) as catalog:
-            asked = _find_touched(namespace, published, catalog, ledger)
-            if asked is None:
+            changed = _find_changed(namespace, published, catalog, ledger)
+            if changed is None:
                 return False
-            held = catalog.versions(catalog.version_ids(asked)[0])
+            released = catalog.versions(catalog.version_ids(changed)[0])
     except RagError:  # its files are lost, or of another program version
         return False
-    live = ledger.live(namespace, asked)
+    live = ledger.live(namespace, changed)
     return (
-        {name: version.edition for name, version in held.items()}
+        {name: version.edition for name, version in released.items()}
         == {version.version_id: version.edition for _, version in live}
         and all(v.counts.get("profile") == manifest.profiles.get("embeddings") for _, v in live)
-        and _shows(manifest, live, ledger)
+        and _hides_none(manifest, live, ledger)
     )
 
 
-def _shows(manifest: Manifest, live: Collection[tuple[Document, Version]], ledger: Ledger) -> bool:
-    """True when no deletion after the release hides one of the versions in it. A lifted one does: a
-    document that was deleted and ingested again needs a release of its own.
+def _hides_none(
+    manifest: Manifest, live: Collection[tuple[Document, Version]], ledger: Ledger
+) -> bool:
+    """True when no tombstone newer than the release hides one of the live versions. A lifted
+    tombstone still hides: a document that was deleted and ingested again needs a new release.
     """
     hidden = {
-        stone.version_id or stone.doc_id
-        for stone in ledger.tombstones(manifest.namespace, since=manifest.deletions)
+        it.version_id or it.doc_id
+        for it in ledger.tombstones(manifest.namespace, since=manifest.deletions)
     }
     return all(
         hidden.isdisjoint((document.doc_id, version.version_id)) for document, version in live
@@ -123,8 +126,8 @@ def _shows(manifest: Manifest, live: Collection[tuple[Document, Version]], ledge
 
 
 def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
-    """The published release_id when a new release would equal it in content and profiles; None when
-    they would differ, or when gates were set since that have not judged it.
+    """The id of the published release when a new one would have the same content and profiles. None
+    when they would differ, or when gates were configured since that have not judged the release.
     """
     published = releases.current(store, namespace)
     if published is None or releases.why_full(store, namespace, strategy, published):
@@ -137,34 +140,35 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
     ):
         return None
     with releases.open_catalog(store, namespace, published) as catalog:
-        if catalog.versions_with("failed_embed"):  # those are tried again
+        if catalog.versions_with("failed_embed"):  # a new build embeds those again
             return None
-        asked = _find_touched(namespace, published, catalog, ledger)
-        live = ledger.live(namespace, asked)
-        ids = catalog.version_ids(asked)[0]
-        held = catalog.versions(ids)
+        changed = _find_changed(namespace, published, catalog, ledger)
+        live = ledger.live(namespace, changed)
+        released = catalog.versions(catalog.version_ids(changed)[0])
         documents = {
-            d.doc_id: _words(d) for d in catalog.documents_of(v.doc_id for v in held.values())
+            d.doc_id: _description_of(d)
+            for d in catalog.documents_of(v.doc_id for v in released.values())
         }
     same = (
-        held.keys() == {version.version_id for _, version in live}
-        and _shows(manifest, live, ledger)
+        released.keys() == {version.version_id for _, version in live}
+        and _hides_none(manifest, live, ledger)
         and all(
-            _content_of(held[version.version_id]) == _content_of(version)
-            and _words(with_file_metadata(document, version)) == documents.get(document.doc_id)
+            _content_of(released[version.version_id]) == _content_of(version)
+            and _description_of(with_file_metadata(document, version))
+            == documents.get(document.doc_id)
             for document, version in live
         )
     )
     if not same:
         return None
-    again = [v for _, v in live if v.revision != held[v.version_id].revision]
-    return published if _have_outputs_of(namespace, published, again, store) else None
+    rebuilt = [v for _, v in live if v.revision != released[v.version_id].revision]
+    return published if _are_outputs_unchanged(namespace, published, rebuilt, store) else None
 
 
-def _have_outputs_of(
+def _are_outputs_unchanged(
     namespace: str, release_id: str, versions: Sequence[Version], store: Store
 ) -> bool:
-    """True when the stored outputs of the versions are those that the release was made of."""
+    """True when the versions' stored outputs are those that the release was built from."""
     if not versions:
         return True
     manifest = releases.manifest_of(store, namespace, release_id, ("outputs",))
@@ -176,8 +180,8 @@ def _have_outputs_of(
 
 
 def _content_of(version: Version) -> tuple[object, ...]:
-    """What a release holds of a version, as far as the ledger knows; times do not count, nor how
-    often its stages ran.
+    """What determines a version's content in a release, as far as the ledger knows; neither times
+    nor the number of its stage runs.
     """
     return (
         version.edition,
@@ -185,14 +189,14 @@ def _content_of(version: Version) -> tuple[object, ...]:
     )
 
 
-def _words(document: Document) -> tuple[object, ...]:
+def _description_of(document: Document) -> tuple[object, ...]:
     return document.title, document.tags, document.categories, document.metadata
 
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector. It walks over the records of a whole library again
-    and again, and there are no cycles among them: a quarter of the time of a small edit in 20,000
+    """Pause Python's cyclic garbage collector. It traverses the records of a whole library again
+    and again, though they form no cycles: a quarter of the time of a small edit in 20,000
     documents.
     """
     enabled = gc.isenabled()
@@ -208,26 +212,29 @@ def _without_collector() -> Iterator[None]:
 def build_candidate(
     namespace: str, workspace: Workspace, *, full: bool = False, deletes: bool = False
 ) -> tuple[Manifest, list[CheckResult]]:
-    """The checked candidate of the live versions, recorded as `candidate` or, when a check failed,
-    as `rejected`.
+    """The checked candidate of the live versions and its checks, recorded in the ledger as
+    `candidate` or, when a check failed, as `rejected`.
 
-    It is made from the published release by delta, unless `full`. One that is built whole although
-    nothing changed replaces the published release, also in the order of those that one can go back
-    to, unless it `deletes`: then it is what is left of the published one, and nothing that waits or
-    that a gate has rejected becomes public with it, wherever that can still be built.
+    By default it is built from the published release and the differences; with `full` from the
+    stage outputs. A full build of unchanged content takes the place of the published release, also
+    in the rollback order. With `deletes` the candidate is the published release without what was
+    deleted since: pending or rejected changes do not become public with it. Where that cannot be
+    built any more, the live versions are used.
 
-    Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as
-    it is now.
+    Raises ReleaseError when nothing is live, or when a live version has no outputs under the
+    current strategy.
     """
     strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
-    # before what is live is read: one that comes between is hidden by readers
+    # read before the live versions: readers hide what is deleted in between
     deletions = ledger.deletion_sequence(namespace)
     settle(namespace, store, ledger)
     parent = releases.current(store, namespace)
     sequence: int | None = ledger.sequence(namespace)
-    left = _read_left(namespace, parent, full, store, ledger) if deletes and parent else None
-    if left is not None:
-        strategy, sequence, live = left
+    remainder = (
+        _read_remainder(namespace, parent, full, store, ledger) if deletes and parent else None
+    )
+    if remainder is not None:
+        strategy, sequence, live = remainder
     else:
         live = _read_live(namespace, None if full else parent, workspace)
     live = replace(live, deletions=deletions)
@@ -280,81 +287,82 @@ def build_candidate(
 
 
 def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live:
-    """The live versions: those that changed since the parent was made and those to be tried again;
-    all of them where the changes are not known or the parent's files cannot be reused.
+    """The live versions of the documents that changed since the parent was made or whose embedding
+    failed; of all documents where the changes are unknown or the parent's files cannot be reused.
     """
     store, ledger = workspace.store, workspace.ledger
-    asked, purged = None, False
+    changed, purged = None, False
     if parent and not releases.why_full(store, namespace, workspace.strategy, parent):
         with releases.open_catalog(store, namespace, parent) as catalog:
-            asked = _find_touched(namespace, parent, catalog, ledger)
+            changed = _find_changed(namespace, parent, catalog, ledger)
             purged = _holds_purged(namespace, catalog, ledger)
-    return Live(ledger.live(namespace, asked), asked, purged=purged)
+    return Live(ledger.live(namespace, changed), changed, purged=purged)
 
 
-def _read_left(
+def _read_remainder(
     namespace: str, parent: str, full: bool, store: Store, ledger: Ledger
 ) -> tuple[Strategy, int | None, Live] | None:
-    """What the parent was built by, the change that it knows last, and what of it is left of the
-    documents that were deleted since, or with `full` of all; None where its files, or for `full`
-    the outputs that it was made of, cannot be used.
+    """The parent's strategy, the ledger sequence it was built at, and its versions that no deletion
+    took: those of the documents with deletions since, or with `full` of all documents. None where
+    the parent's files, or for `full` the stage outputs it was built from, cannot be used.
     """
     try:
         manifest = releases.manifest_of(store, namespace, parent)
-        stones = ledger.tombstones(namespace, since=manifest.deletions)
-        deleted = None if full else {stone.doc_id for stone in stones}
+        tombstones = ledger.tombstones(namespace, since=manifest.deletions)
+        deleted = None if full else {it.doc_id for it in tombstones}
         with releases.open_catalog(store, namespace, parent) as catalog:
-            held = catalog.versions(None if full else catalog.version_ids(deleted)[0])
-            found = catalog.documents_of({version.doc_id for version in held.values()})
+            released = catalog.versions(None if full else catalog.version_ids(deleted)[0])
+            owners = catalog.documents_of({version.doc_id for version in released.values()})
             purged = _holds_purged(namespace, catalog, ledger)
     except RagError:  # its files are lost, or of another program version
         return None
     strategy = Strategy.model_validate(manifest.strategy_config)
-    gone = {stone.version_id or stone.doc_id for stone in stones}
-    documents = {document.doc_id: document for document in found}
-    left = [
+    hidden = {it.version_id or it.doc_id for it in tombstones}
+    documents = {document.doc_id: document for document in owners}
+    remaining = [
         (documents[version.doc_id], version)
-        for version in held.values()
-        if gone.isdisjoint((version.doc_id, version.version_id))
+        for version in released.values()
+        if hidden.isdisjoint((version.doc_id, version.version_id))
     ]
     if full:
-        versions = [version for _, version in left]
-        if stage_profiles(strategy) != manifest.profiles or not _have_outputs_of(
+        versions = [version for _, version in remaining]
+        if stage_profiles(strategy) != manifest.profiles or not _are_outputs_unchanged(
             namespace, parent, versions, store
         ):
             return None
     elif releases.why_full(store, namespace, strategy, parent):
         return None
-    made = ledger.release_sequence(namespace, parent)
-    return strategy, made, Live(left, deleted, purged=purged)
+    sequence = ledger.release_sequence(namespace, parent)
+    return strategy, sequence, Live(remaining, deleted, purged=purged)
 
 
 def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> bool:
-    """True when the files of a release hold data that was purged, or is about to be; no later
-    release may reuse them.
-    """
-    hard = [stone for stone in ledger.tombstones(namespace) if stone.mode == "hard"]
-    gone = catalog.gone()
-    named = {stone.version_id or stone.doc_id for stone in hard}
-    held, _ = catalog.version_ids(stone.doc_id for stone in hard if stone.version_id is None)
+    """True when the files hold data that is purged or about to be: no release may reuse them."""
+    hard = [tombstone for tombstone in ledger.tombstones(namespace) if tombstone.mode == "hard"]
+    removed = catalog.gone()
+    named = {tombstone.version_id or tombstone.doc_id for tombstone in hard}
+    released, _ = catalog.version_ids(
+        tombstone.doc_id for tombstone in hard if tombstone.version_id is None
+    )
     return bool(
-        held
-        or catalog.versions(stone.version_id for stone in hard if stone.version_id)
-        or not named.isdisjoint({*gone, *gone.values()})
-        or ledger.find_purged(gone)
+        released
+        or catalog.versions(tombstone.version_id for tombstone in hard if tombstone.version_id)
+        or not named.isdisjoint({*removed, *removed.values()})
+        or ledger.find_purged(removed)
     )
 
 
-def _find_touched(
+def _find_changed(
     namespace: str, release_id: str, catalog: CatalogReader, ledger: Ledger
 ) -> set[str] | None:
-    """The documents that a release may not hold as they are; None where nobody knows, because a
-    restored ledger or one of an earlier program does not say when it was made.
+    """The doc_ids whose state may have changed since the release was made. None where that is
+    unknown: a restored ledger, or one of an earlier program, does not record when the release was
+    made.
     """
-    made = ledger.release_sequence(namespace, release_id)
-    if made is None:
+    sequence = ledger.release_sequence(namespace, release_id)
+    if sequence is None:
         return None
-    return ledger.find_touched(namespace, made) | catalog.owners_with("failed_embed")
+    return ledger.find_touched(namespace, sequence) | catalog.owners_with("failed_embed")
 
 
 def _find_unembedded(manifest: Manifest, store: Store) -> list[str]:
@@ -366,9 +374,7 @@ def _find_unembedded(manifest: Manifest, store: Store) -> list[str]:
 
 
 def _trace_upsert(span: tracing.Span, manifest: Manifest, failed: Sequence[str]) -> None:
-    """Record in the trace how many rows were written, and how many were reused from the release
-    before; `failed` are the versions with chunks that have no vector.
-    """
+    """Trace how many rows were written; `failed` are the versions with chunks without vector."""
     rows = int(manifest.delta["chunks_added"])
     vectors = min(rows, int(manifest.counts["dense"]))
     span.set(chroma_upserted=vectors, sqlite_rows_written=rows)
@@ -389,9 +395,9 @@ def _stale_error(stale: Sequence[Version]) -> ReleaseError:
     """The error for live versions that have no outputs under the current config."""
     failed = [version for version in stale if version.code]
     if not failed:
-        told, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
+        example, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
     else:
-        told = (
+        example = (
             f"{failed[0].source_uri} ({failed[0].version_id}), which failed: [{failed[0].code}]"
             f" {failed[0].reason}"
         )
@@ -400,7 +406,7 @@ def _stale_error(stale: Sequence[Version]) -> ReleaseError:
             " `rag jobs retry --all`"
         )
     return ReleaseError(
-        f"{len(stale)} live versions were built under another config, e.g. {told}; the published"
+        f"{len(stale)} live versions were built under another config, e.g. {example}; the published"
         f" release stays; {remedy}",
         code="stale_versions",
         failed=[version.source_uri for version in failed],
@@ -408,10 +414,10 @@ def _stale_error(stale: Sequence[Version]) -> ReleaseError:
 
 
 def newest_candidate(namespace: str, ledger: Ledger) -> str:
-    """The newest candidate after the last public release. Raises NotFoundError `no_candidate`."""
+    """The id of the newest candidate after the last public release. Raises NotFoundError."""
     for row in ledger.releases(namespace):
         if row.published_at:
-            break  # what was built before it is history: publishing that would silently go back
+            break  # publishing an older candidate would silently go back
         if row.state == "candidate":
             return row.release_id
         if row.state == "rejected":
@@ -432,12 +438,12 @@ def newest_candidate(namespace: str, ledger: Ledger) -> str:
 def publish_candidate(
     namespace: str, release_id: str, root: DataRoot, *, override: str = ""
 ) -> Release:
-    """The published release: the pointer is moved and the ledger says so, if it still says what it
-    said before, then old releases are dropped. `override` is the reason for publishing over a
-    failed quality gate, and recorded.
+    """The ledger's row of the published release. Moves the pointer, then records the publication,
+    then drops old releases. `override` is the recorded reason for publishing despite a failed
+    quality gate.
 
-    Raises ReleaseError when a check failed, `not_judged` when the namespace has gates and nobody
-    asked them, and `outdated_candidate` when another release was published since it was built.
+    Raises ReleaseError when a check failed, `not_judged` when the namespace has gates that did not
+    judge the candidate, `outdated_candidate` when another release was published since it was built.
     """
     store, ledger = root.store, root.ledger
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
@@ -484,8 +490,8 @@ def _publish(
     *,
     override: bool = False,
 ) -> None:
-    """Move the pointers to a release, those of the object store and of this machine, if the ledger
-    and the object store still say what they said.
+    """Move the pointers of the object store and of this machine to a release, unless the ledger or
+    the object store records another publication since `recorded` was read.
     """
     namespace, release_id = manifest.namespace, manifest.release_id
     if store.remote is None:
@@ -493,7 +499,7 @@ def _publish(
             releases.publish(store, namespace, release_id, override=override)
         return
     releases.require_publishable(store, namespace, release_id, override=override)
-    before = transfer.push(store, manifest)  # it may take minutes, a transaction may not
+    before = transfer.push(store, manifest)  # may take minutes, so outside the transaction
     with store.pointing(namespace), _publication(namespace, release_id, recorded, store, ledger):
         transfer.swap(store, manifest, before)
         releases.publish(store, namespace, release_id, override=override)
@@ -502,16 +508,16 @@ def _publish(
 def _publication(
     namespace: str, release_id: str, recorded: frozenset[str], store: Store, ledger: Ledger
 ) -> AbstractContextManager[None]:
-    """The transaction that records a release as the published one, and its manifest as it is."""
+    """The ledger transaction that records a release, with its manifest's sha256, as published."""
     path = store.release_dir(namespace, release_id) / FILENAME
-    # a pointer may name a release that this machine has lost
+    # the pointer may name a release whose files this machine has lost
     sha256 = sha256_file(path) if path.is_file() else ""
     return ledger.publication(namespace, release_id, instead_of=recorded, manifest_sha256=sha256)
 
 
 def push_current(namespace: str, *, store: Store, ledger: Ledger) -> str:
-    """The release_id of the published release, once the object store publishes it too: of a library
-    that had none before, or whose last push was interrupted.
+    """Publish the current release in the object store too, for a library that had no object store
+    before or whose last push was interrupted. Returns the release_id.
     """
     with store.writer(namespace, "push", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
@@ -532,8 +538,8 @@ def record_check(
     ledger: Ledger,
     evaluation_run: str | None = None,
 ) -> Manifest:
-    """The manifest of a candidate with a check that was made after it was built; a failed one makes
-    it `rejected`. The write lock must be held.
+    """Add the result of a check that ran after the build to a candidate's manifest; a failed one
+    makes the candidate `rejected`. Returns the manifest. The caller holds the write lock.
     """
     directory = store.release_dir(namespace, release_id)
     manifest = read_head(directory)
@@ -559,11 +565,11 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
         to = to or releases.before_current(store, namespace)
         if to in transfer.list_pushed(store, namespace):
             transfer.bring(store, namespace, to)
-        # what is not there is named as such
+        # raises NotFoundError for a release that is not there
         _publish(read_head(store.release_dir(namespace, to)), recorded, store, ledger)
         row = _row(namespace, to, ledger)
         if ledger.namespaces().get(namespace) != row.strategy:
-            # the next ingest would publish the strategy again that somebody went back from
+            # otherwise the next ingest would publish with the strategy that was rolled back
             ledger.rebind_strategy(namespace, row.strategy, row.strategy_config_id)
         tracing.event(
             "release.rolled_back",
@@ -573,8 +579,9 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
 
 
 def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
-    """The newest release that was ever public, published again after a rollback; where the pointer
-    is damaged, the one that was published last. Raises ReleaseError when it is published already.
+    """Undo a rollback: publish the newest release that was ever public. Where the pointer is
+    damaged, restore the release that was published last. Raises ReleaseError when there is no newer
+    one.
     """
     with store.writer(namespace, "forward", wait=_LOCK_SECONDS):
         try:
@@ -595,8 +602,8 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
 def find_newer(
     namespace: str, published: str | None, store: Store, ledger: Ledger
 ) -> Release | None:
-    """The newest release that was public once and is kept, where it is newer than the published
-    one: somebody went back.
+    """The newest kept release that was once public and is newer than the published one, as after a
+    rollback; None without one.
     """
     newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
     once_public = [row for row in newer if row.published_at]
@@ -607,14 +614,14 @@ def find_newer(
 
 
 def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
-    """Releases, newest first: the ledger's row, whether readers see it, its size on disk and what
-    it changed; nothing of what is gone.
+    """The releases, newest first: the ledger's row, whether readers see it, its size on disk and
+    its delta; size and delta are empty for removed ones.
 
-    The pointer decides which one is `published`: a crash may have come before the ledger was told.
+    The pointer decides which one is `published`: after a crash the ledger may not know it yet.
     """
     published = releases.current(store, namespace)
     kept = {head.release_id: head for head in releases.list_heads(store, namespace)}
-    found: list[Json] = []
+    rows: list[Json] = []
     for row in ledger.releases(namespace):
         manifest = kept.get(row.release_id)
         state = (
@@ -624,19 +631,19 @@ def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
             if row.state == "published"
             else row.state
         )
-        held, alone = releases.sizes(store, namespace, row.release_id)
-        found.append(
+        size, unshared = releases.sizes(store, namespace, row.release_id)
+        rows.append(
             {
                 **to_json(row),
                 "state": "lost" if state == "published" and manifest is None else state,
                 "documents": int(row.counts.get("documents", 0)),
                 "chunks": int(row.counts.get("chunks", 0)),
-                "bytes": held,
-                "bytes_alone": alone,
+                "bytes": size,
+                "bytes_alone": unshared,
                 "delta": dict(manifest.delta) if manifest else {},
             }
         )
-    return found
+    return rows
 
 
 def pin_release(
@@ -652,32 +659,32 @@ def pin_release(
 
 
 def retain(namespace: str, root: DataRoot) -> list[str]:
-    """Remove unfinished releases and those that retention does not keep. Returns their ids; the
-    ledger records them as dropped.
-    """
+    """Remove unfinished releases and those beyond retention. Returns their ids."""
     store, ledger = root.store, root.ledger
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
-    found = releases.list_heads(store, namespace)
-    there = {manifest.release_id for manifest in found}  # one without a row: a crash came first
+    heads = releases.list_heads(store, namespace)
+    on_disk = {
+        manifest.release_id for manifest in heads
+    }  # also those that a crash left without a row in the ledger
     pinned = {row.release_id for row in rows if row.pinned}
     removed = releases.clean(
         releases.surplus(
-            store, namespace, root.settings.releases.keep, pinned, there - public, found
+            store, namespace, root.settings.releases.keep, pinned, on_disk - public, heads
         )
     )
-    # of a damaged one the object store may hold a sound copy
-    old = [release_id for release_id in removed if release_id in there]
-    transfer.forget(store, namespace, old)
-    kept = there.difference(removed)
-    # what is not here may lie on another machine, where there is an object store
-    gone = old if store.remote else [r.release_id for r in rows if r.release_id not in kept]
-    record_dropped(namespace, gone, ledger)
+    # a damaged release is left in the object store, which may hold a sound copy
+    finished = [release_id for release_id in removed if release_id in on_disk]
+    transfer.forget(store, namespace, finished)
+    kept = on_disk.difference(removed)
+    # with an object store, a release that is not here may be on another machine
+    dropped = finished if store.remote else [r.release_id for r in rows if r.release_id not in kept]
+    record_dropped(namespace, dropped, ledger)
     return removed
 
 
 def record_dropped(namespace: str, release_ids: Collection[str], ledger: Ledger) -> None:
-    """Record in the ledger that no machine has these releases any more."""
+    """Mark these releases as dropped in the ledger: no machine has them any more."""
     for row in ledger.releases(namespace):
         if row.release_id in release_ids and row.state in ("candidate", "rejected", "retired"):
             ledger.update_release(namespace, row.release_id, state="dropped")
@@ -685,8 +692,8 @@ def record_dropped(namespace: str, release_ids: Collection[str], ledger: Ledger)
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:
     """Bring this machine and the ledger into agreement with the pointer, after a crash or a
-    publication by another machine. A damaged pointer names again what the ledger says. The caller
-    holds the write lock.
+    publication by another machine; a damaged pointer is restored from the ledger. The caller holds
+    the write lock.
     """
     releases.mend_pointer(store, namespace, ledger.read_published(namespace))
     if store.remote is not None and namespace:

@@ -1,11 +1,10 @@
-"""Releases: immutable directories of one namespace, and the one pointer that says which of them is
-read.
+"""Releases: immutable directories of one namespace, and the pointer to the published one.
 
     releases/<namespace>/<release_id>/   manifest.json  versions.json  catalog.sqlite  names.sqlite
                                          lexical/  dense/
     releases/<namespace>/CURRENT         the published release_id
 
-A candidate grows in `.building-<release_id>` and is renamed when its manifest is written;
+A candidate is written in `.building-<release_id>` and renamed once its manifest is complete;
 publishing replaces CURRENT. A crash at any point leaves the old release live, and `clean` removes
 what is unfinished.
 """
@@ -42,8 +41,8 @@ from rag_platform.indexes.catalog_tables import CATALOG, SCHEMA_VERSION
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import LexicalReader
 from rag_platform.releases.manifest import (
-    OF_VERSIONS,
     QUALITY_GATE,
+    VERSION_FIELDS,
     Manifest,
     embedder_info,
     read_head,
@@ -62,7 +61,7 @@ _RELEASE_ID = re.compile(r"\w[\w.-]*", re.ASCII)
 class OpenRelease:
     """The readers of one release; safe between threads."""
 
-    manifest: Manifest  # without what it says of versions
+    manifest: Manifest  # without per-version fields
     catalog: CatalogReader
     lexical: LexicalReader | None
     dense: DenseVectors | None
@@ -80,18 +79,14 @@ class OpenRelease:
 
 
 def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
-    """Why the next release cannot be built from its parent and the difference; empty when it
-    can.
-    """
+    """Why the next release cannot be built from its parent and the differences; "" when it can."""
     return usable_parent(store, namespace, strategy, parent)[1]
 
 
 def usable_parent(
     store: Store, namespace: str, strategy: Strategy, parent: str | None
 ) -> tuple[Manifest | None, str]:
-    """The head of the parent's manifest, or the reason why a difference cannot be applied to a copy
-    of that parent.
-    """
+    """The parent's manifest head, or why differences cannot be applied to a copy of the parent."""
     if parent is None:
         return None, "nothing is published yet"
     directory = store.release_dir(namespace, parent)
@@ -110,7 +105,7 @@ def usable_parent(
     if manifest.failures:
         return None, f"checks of release {parent} failed"
     if manifest.embedder != (embedder := embedder_info(strategy)):
-        now, before = _tell_apart(embedder, manifest.embedder)
+        now, before = _name_distinctly(embedder, manifest.embedder)
         return None, f"the embedder is {now}, release {parent} holds vectors of {before}"
     if manifest.index_profile == index_profile(strategy):
         return manifest, ""
@@ -122,12 +117,15 @@ def usable_parent(
     return None, f"{reason} than in release {parent}"
 
 
-def _tell_apart(*embedders: EmbedderInfo | None) -> list[str]:
+def _name_distinctly(*embedders: EmbedderInfo | None) -> list[str]:
     """The names of embedders, with version and dimension where the names are the same."""
-    names = [it.embedder_id if it else "none" for it in embedders]
+    names = [info.embedder_id if info else "none" for info in embedders]
     if len(set(names)) == len(names):
         return names
-    return [f"{it.embedder_id} {it.version} (dim {it.dim})" if it else "none" for it in embedders]
+    return [
+        f"{info.embedder_id} {info.version} (dim {info.dim})" if info else "none"
+        for info in embedders
+    ]
 
 
 # --- publishing ---------------------------------------------------------------------------------
@@ -135,7 +133,7 @@ def _tell_apart(*embedders: EmbedderInfo | None) -> list[str]:
 
 def current(store: Store, namespace: str) -> str | None:
     """The published release_id, None before the first publication. Raises ReleaseError
-    `pointer_damaged` for a pointer that names none.
+    `pointer_damaged` when the pointer holds no release_id.
     """
     path = store.current_path(namespace)
     if not path.is_file():
@@ -155,15 +153,15 @@ def current(store: Store, namespace: str) -> str | None:
 
 
 def current_or_empty(store: Store, namespace: str) -> str:
-    """The published release_id, empty where there is none or the pointer is damaged."""
+    """The published release_id; "" without one or with a damaged pointer."""
     with suppress(ReleaseError):
         return current(store, namespace) or ""
     return ""
 
 
 def mend_pointer(store: Store, namespace: str, recorded: Collection[str]) -> None:
-    """Make a damaged pointer name the release again that the ledger `recorded` as published, and
-    remove it where none was. The write lock must be held.
+    """Restore a damaged pointer from the releases that the ledger `recorded` as published; remove
+    it where there are none. The caller holds the write lock.
     """
     try:
         current(store, namespace)
@@ -175,7 +173,7 @@ def mend_pointer(store: Store, namespace: str, recorded: Collection[str]) -> Non
 
 
 def point_at(store: Store, namespace: str, release_id: str) -> None:
-    """Make the pointer of this machine name a release, and see it to the disk."""
+    """Point this machine's CURRENT at a release, flushed to disk."""
     write_text(store.current_path(namespace), release_id + "\n")
     flush_directory(store.releases_dir(namespace))
 
@@ -220,19 +218,21 @@ def missing_files(store: Store, manifest: Manifest) -> list[str]:
 
 
 def before_current(store: Store, namespace: str) -> str:
-    """The release on which the published one was built. Raises ReleaseError when it is gone."""
-    now_read = require_current(store, namespace)
-    parent = manifest_of(store, namespace, now_read, ()).parent
+    """The parent of the published release. Raises ReleaseError when it is gone."""
+    latest = require_current(store, namespace)
+    parent = manifest_of(store, namespace, latest, ()).parent
     if parent is None or not (store.release_dir(namespace, parent) / "manifest.json").is_file():
-        others = [m.release_id for m in list_heads(store, namespace) if m.release_id != now_read]
+        others = [
+            head.release_id for head in list_heads(store, namespace) if head.release_id != latest
+        ]
         if not others:
             raise ReleaseError(
-                f"there is no earlier release to go back to: {now_read}, which is published, is the"
+                f"there is no earlier release to go back to: {latest}, which is published, is the"
                 f" only one of library {namespace!r}",
                 code="nothing_to_roll_back",
             )
         raise ReleaseError(
-            f"no release before {now_read} is kept; name one: `rag releases rollback"
+            f"no release before {latest} is kept; name one: `rag releases rollback"
             f" RELEASE_ID` (kept: {', '.join(others)})",
             code="nothing_to_roll_back",
         )
@@ -240,17 +240,17 @@ def before_current(store: Store, namespace: str) -> str:
 
 
 def find_parent(store: Store, namespace: str, release_id: str) -> str | None:
-    """The release that this one was made from, if its files are still kept."""
+    """The release that this one was built from; None when its files are gone."""
     parent = manifest_of(store, namespace, release_id, ()).parent
     kept = {manifest.release_id for manifest in list_heads(store, namespace)}
     return parent if parent in kept else None
 
 
 def manifest_of(
-    store: Store, namespace: str, release_id: str, fields: Collection[str] = OF_VERSIONS
+    store: Store, namespace: str, release_id: str, fields: Collection[str] = VERSION_FIELDS
 ) -> Manifest:
-    """The manifest of a release, with those `fields` of what it says of versions. Raises
-    ReleaseError `release_lost` when it is the published one and gone from disk, else NotFoundError.
+    """The manifest of a release, with only these per-version `fields`. Raises ReleaseError
+    `release_lost` when it is the published one and gone from disk, else NotFoundError.
     """
     try:
         return read_manifest(store.release_dir(namespace, release_id), fields)
@@ -266,7 +266,7 @@ def manifest_of(
 
 
 def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
-    """(bytes of a release's files, bytes of the files that no other release shares)."""
+    """(bytes of a release's files, bytes of those that no other release shares)."""
     try:
         files = [
             found
@@ -281,7 +281,7 @@ def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
 
 
 def open_catalog(store: Store, namespace: str, release_id: str) -> closing[CatalogReader]:
-    """The catalog of a release, closed with the block that it is opened for."""
+    """The catalog of a release, as a context manager that closes it."""
     return closing(CatalogReader(store.release_dir(namespace, release_id) / CATALOG))
 
 
@@ -291,7 +291,7 @@ def _list_ids(store: Store, namespace: str) -> str:
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
     """The manifests of every finished release, newest first, without damaged ones. Raises
-    IntegrityError where the published one is damaged.
+    IntegrityError when the published one is damaged.
     """
     found = _read_manifests(store, namespace, lambda path: read_manifest(path.parent))
     published = current_or_empty(store, namespace)
@@ -302,15 +302,13 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
 
 
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
-    """`list_releases` without versions, files and fingerprints, and without the published one where
-    its manifest is damaged; cheap to ask for again.
-    """
-    return _read_manifests(store, namespace, _remembered_head)
+    """Like `list_releases`, but cached, without per-version fields, and skipping damaged ones."""
+    return _read_manifests(store, namespace, _cached_head)
 
 
 def list_damaged(store: Store, namespace: str, readable: Collection[Manifest]) -> list[Path]:
-    """Directories of the finished releases that cannot be read, the published one apart; `readable`
-    are those that were.
+    """Directories of finished but unreadable releases, without the published one; `readable` are
+    the releases that could be read.
     """
     known = {manifest.release_id for manifest in readable} | {current_or_empty(store, namespace)}
     return [
@@ -332,9 +330,9 @@ def _read_manifests(
     )
 
 
-def _remembered_head(path: Path) -> Manifest:
-    written = path.stat()
-    return _head(path.parent, written.st_ino, written.st_mtime_ns)
+def _cached_head(path: Path) -> Manifest:
+    status = path.stat()
+    return _head(path.parent, status.st_ino, status.st_mtime_ns)
 
 
 @functools.lru_cache(64)
@@ -343,7 +341,7 @@ def _head(directory: Path, _inode: int, _modified: int) -> Manifest:
 
 
 def clean(directories: Sequence[Path]) -> list[str]:
-    """Remove what `surplus` found; returns the names of what was removed."""
+    """Remove the directories that `surplus` found. Returns their names."""
     for path in directories:
         drop(path)
     return [path.name for path in directories]
@@ -359,35 +357,36 @@ def surplus(
 ) -> list[Path]:
     """Unfinished directories, damaged releases, and releases beyond the newest `keep`.
 
-    The published release, its parent and the pinned ones always stay, so that going back stays
-    possible; of rejected ones only the newest. Those that never were public (`unpublished`) take
-    nobody's place: the newest stays while nothing was published after it was built. What a public
-    one replaces, with the same content, goes at once. `releases` are all of them, newest first,
-    where they were read already.
+    Always kept are the published release, its parent and pinned ones, so that a rollback stays
+    possible, and the newest rejected one. Releases that were never public (`unpublished`) do not
+    count towards `keep`: the newest is kept while nothing was published after it. A release that a
+    public one `replaces` is not kept. `releases` are all of them, newest first, if already read.
     """
     folder = store.releases_dir(namespace)
     if not folder.is_dir():
         return []
-    inside = sorted(path for path in folder.iterdir() if path.is_dir())
-    read = current(store, namespace)
+    directories = sorted(path for path in folder.iterdir() if path.is_dir())
+    published = current(store, namespace)
     unfinished = [
         path
-        for path in inside
+        for path in directories
         if not (path / "manifest.json").is_file() or path.name.startswith(".")
     ]
     releases = list_heads(store, namespace) if releases is None else releases
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
     public = [m for m in releases if not m.failures and m.release_id not in unpublished]
     replaced = {m.delta.get("replaces") for m in public}
-    good = [m.release_id for m in public if m.release_id not in replaced]
-    since = next((manifest.created_at for manifest in releases if manifest.release_id == read), "")
+    eligible = [m.release_id for m in public if m.release_id not in replaced]
+    published_at = next(
+        (manifest.created_at for manifest in releases if manifest.release_id == published), ""
+    )
     waiting = [
         m.release_id
         for m in releases
-        if not m.failures and m.release_id in unpublished and m.created_at > since
+        if not m.failures and m.release_id in unpublished and m.created_at > published_at
     ]
-    parents = {manifest.parent for manifest in releases if manifest.release_id == read}
-    kept = {*good[:keep], *waiting[:1], *rejected[:1], read, *parents, *pinned}
+    parents = {manifest.parent for manifest in releases if manifest.release_id == published}
+    kept = {*eligible[:keep], *waiting[:1], *rejected[:1], published, *parents, *pinned}
     return [
         *unfinished,
         *list_damaged(store, namespace, releases),
@@ -400,7 +399,7 @@ def _is_damaged(directory: Path) -> bool:
         read_manifest(directory)
     except IntegrityError:
         return True
-    except NotFoundError:  # it has lost a file, if it is still there
+    except NotFoundError:  # a file is missing, or the whole release
         return (directory / "manifest.json").is_file()
     except SchemaVersionError:
         pass
@@ -408,7 +407,7 @@ def _is_damaged(directory: Path) -> bool:
 
 
 def drop(path: Path) -> None:
-    """Remove the directory of a release; a crash while deleting leaves nothing under its name."""
+    """Remove a release's directory; a crash while deleting leaves nothing under its name."""
     if not path.name.startswith("."):
         trash = path.with_name(_TRASH + path.name)
         os.replace(path, trash)
@@ -424,26 +423,26 @@ def open_release(
 ) -> OpenRelease:
     """The readers of a release, by default of the published one.
 
-    An index whose files or embedder cannot be used says so at each search, and the other one
-    answers. Raises NotFoundError `unknown_namespace`, `no_release` or `unknown_release`;
-    ReleaseError `embedder_mismatch` when `strategy` asks with another embedder than the release was
-    built with, or `release_lost`; SchemaVersionError for a release of another program version.
+    An index whose files or embedder cannot be used raises the reason at each search, and the other
+    index answers. Raises NotFoundError `unknown_namespace`, `no_release` or `unknown_release`;
+    ReleaseError `release_lost`, or `embedder_mismatch` when `strategy` has another embedder than
+    the release was built with; SchemaVersionError for a release of another program version.
     """
     release_id = release_id or require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
     manifest = manifest_of(store, namespace, release_id, ())
     built_with = Strategy.model_validate(manifest.strategy_config)
-    without_embedder: ConfigError | None = None
+    missing_embedder: ConfigError | None = None
     try:
         _require_embedder(manifest, strategy or built_with)
-    # its package is missing here, which must not keep the words from being searched
+    # its package is not installed here; the word index can still be searched
     except ConfigError as error:
-        without_embedder = error
+        missing_embedder = error
 
     def vectors() -> DenseVectors:
-        if without_embedder is not None:
-            raise without_embedder
-        from rag_platform.indexes.dense import DenseVectors  # numpy, which a list does without
+        if missing_embedder is not None:
+            raise missing_embedder
+        from rag_platform.indexes.dense import DenseVectors  # loads numpy
 
         return DenseVectors(directory / "dense", built_with.dense)
 
@@ -461,9 +460,7 @@ def open_release(
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Takes the place of an index that cannot be opened: each search raises the reason, and the
-    other retriever answers.
-    """
+    """Stands in for an index that cannot be opened: each search raises the reason."""
 
     reason: str
     has_ann: ClassVar[bool] = False
@@ -473,10 +470,10 @@ class Unreadable:
         raise ProviderError(self.reason, code="index_unreadable")
 
     def prepare(self) -> None:
-        """Nothing can be prepared; the searches tell why."""
+        """Do nothing; searches raise the reason."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def _open_index(opener: Callable[[], Any]) -> Any:
@@ -493,13 +490,13 @@ def _open_index(opener: Callable[[], Any]) -> Any:
 
 
 def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
-    asked = embedder_info(strategy)
-    if manifest.embedder is None or asked is None or asked == manifest.embedder:
+    wanted = embedder_info(strategy)
+    if manifest.embedder is None or wanted is None or wanted == manifest.embedder:
         return
-    held, asking = _tell_apart(manifest.embedder, asked)
+    held, other = _name_distinctly(manifest.embedder, wanted)
     raise ReleaseError(
         f"release {manifest.release_id} of {manifest.namespace!r} holds vectors of {held}, strategy"
-        f" {strategy.name!r} asks with {asking}; "
+        f" {strategy.name!r} asks with {other}; "
         + (
             f"use strategy {manifest.strategy!r}, or rebuild with `rag rebuild --strategy"
             f" {strategy.name}`"

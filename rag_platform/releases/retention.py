@@ -1,6 +1,4 @@
-"""What garbage collection must keep: versions whose data stays, and everything that belongs to
-them.
-"""
+"""Decides what garbage collection keeps: versions, and everything that belongs to them."""
 
 from __future__ import annotations
 
@@ -35,29 +33,29 @@ def kept_versions(
     retention: Retention,
     now: datetime,
 ) -> set[str]:
-    """Ids of the versions of one namespace whose data stays.
+    """Ids of the versions of one namespace whose data is kept.
 
-    Kept are those that are live or wanted by their source, those in a release that is kept
-    (`held`), those a draft is based on (`drafted`), and of each document the newest
-    `retention.versions` complete ones and any younger than `retention.days`. What is deleted softly
-    or retired keeps that for `retention.days` and no longer; what is deleted hard keeps nothing.
-    `tombstones` are all of the namespace, lifted ones too; `versions` come oldest first.
+    Kept are versions that are live or wanted by their source, that a kept release (`held`) or a
+    draft (`drafted`) needs, and of each document the newest `retention.versions` complete ones and
+    any younger than `retention.days`. Softly deleted or retired documents keep theirs for
+    `retention.days`; hard-deleted ones keep nothing. `tombstones` are all of the namespace, lifted
+    ones included; `versions` come oldest first.
     """
     by_id = {document.doc_id: document for document in documents}
     by_document: defaultdict[str, list[Version]] = defaultdict(list)
     for version in versions:
         if version.status != "purged":
             by_document[version.doc_id].append(version)
-    stones: defaultdict[str, list[Tombstone]] = defaultdict(list)
-    for stone in tombstones:
-        stones[stone.doc_id].append(stone)
+    tombstones_of: defaultdict[str, list[Tombstone]] = defaultdict(list)
+    for tombstone in tombstones:
+        tombstones_of[tombstone.doc_id].append(tombstone)
     kept: set[str] = set()
-    for doc_id, own in by_document.items():
+    for doc_id, own_versions in by_document.items():
         document = by_id.get(doc_id)
         used = {document.live_version, document.wanted_version} if document else set()
-        ready = [version.version_id for version in own if version.status == "ready"]
+        ready = [version.version_id for version in own_versions if version.status == "ready"]
         newest = ready[-retention.versions :] if retention.versions else []
-        for version in own:
+        for version in own_versions:
             needed = (
                 version.version_id in used
                 or version.version_id in held
@@ -67,49 +65,50 @@ def kept_versions(
                 version.version_id in newest or _days(version.received_at, now) < retention.days
             )
             stays = needed or (
-                recent and not _has_expired(document, version, stones[doc_id], retention, now)
+                recent
+                and not _has_expired(document, version, tombstones_of[doc_id], retention, now)
             )
-            if stays and not is_condemned(version, stones[doc_id], used):
+            if stays and not is_condemned(version, tombstones_of[doc_id], used):
                 kept.add(version.version_id)
     return kept
 
 
 def is_condemned(
-    version: Version, stones: Iterable[Tombstone], used: Collection[str | None] = ()
+    version: Version, tombstones: Iterable[Tombstone], used: Collection[str | None] = ()
 ) -> bool:
-    """True when a hard deletion took the version's data. When the document is added again, only the
-    version that came (`used`) is kept, no older one.
+    """True when a hard deletion took the version's data. When the document is ingested again, only
+    the version in use (`used`) is kept, no older one.
     """
     return any(
-        stone.mode == "hard"
-        and stone.doc_id == version.doc_id
-        and stone.version_id in (None, version.version_id)
+        tombstone.mode == "hard"
+        and tombstone.doc_id == version.doc_id
+        and tombstone.version_id in (None, version.version_id)
         and (
-            not stone.lifted_at
-            or (version.version_id not in used and version.received_at <= stone.created_at)
+            not tombstone.lifted_at
+            or (version.version_id not in used and version.received_at <= tombstone.created_at)
         )
-        for stone in stones
+        for tombstone in tombstones
     )
 
 
 def _has_expired(
     document: Document | None,
     version: Version,
-    stones: Iterable[Tombstone],
+    tombstones: Iterable[Tombstone],
     retention: Retention,
     now: datetime,
 ) -> bool:
     """True when the version left the library longer ago than retention allows."""
     if document is None:
         return True
-    left = [
-        s.created_at
-        for s in stones
-        if not s.lifted_at and s.version_id in (None, version.version_id)
+    left_at = [
+        tombstone.created_at
+        for tombstone in tombstones
+        if not tombstone.lifted_at and tombstone.version_id in (None, version.version_id)
     ]
     if document.status != "active":
-        left.append(document.updated_at)
-    return bool(left) and _days(min(left), now) >= retention.days
+        left_at.append(document.updated_at)
+    return bool(left_at) and _days(min(left_at), now) >= retention.days
 
 
 def _days(since: str, now: datetime) -> float:
@@ -121,16 +120,16 @@ class Kept:
     """What is kept, of one namespace or of all."""
 
     versions: Mapping[str, Version] = field(default_factory=dict)
-    # by namespace: those of its strategy and of its kept releases
+    # by namespace: of its strategy and of its kept releases
     profiles: Mapping[str, frozenset[str]] = field(default_factory=dict)
     editions: frozenset[str] = frozenset()
     belongings: Belongings = field(default_factory=Belongings)
     facts: frozenset[Path] = frozenset()
     spaces: frozenset[Space] = frozenset()
-    partitions: frozenset[str] = frozenset()  # keys of what is live or on its way
+    partitions: frozenset[str] = frozenset()  # keys of live and wanted versions
 
     def __or__(self, other: Kept) -> Kept:
-        """What either of the two keeps."""
+        """The union."""
         return Kept(
             {**self.versions, **other.versions},
             {**self.profiles, **other.profiles},
@@ -147,12 +146,10 @@ def survey(
     root: DataRoot,
     only: Collection[str] | None = None,
 ) -> Kept:
-    """What is kept of every namespace, given these releases; with `only`, all other versions are
-    kept as well.
-    """
+    """What is kept of every namespace with these releases; versions outside `only` are kept too."""
     kept = Kept()
-    for namespace, held in manifests.items():
-        kept |= _of_namespace(namespace, held, root, only)
+    for namespace, releases_of in manifests.items():
+        kept |= _of_namespace(namespace, releases_of, root, only)
     return kept
 
 
@@ -195,7 +192,7 @@ def _of_namespace(
         retention=root.settings.retention,
         now=datetime.now(UTC),
     )
-    if only is not None:  # bytes that they share with one of these stay theirs
+    if only is not None:
         ids |= {
             version.version_id
             for version in versions
@@ -204,7 +201,7 @@ def _of_namespace(
     kept = {version.version_id: version for version in versions if version.version_id in ids}
     editions = [
         *(version.edition for version in kept.values()),
-        *(e for manifest in manifests for e in manifest.editions.values()),
+        *(edition for manifest in manifests for edition in manifest.editions.values()),
     ]
     return Kept(
         kept,
@@ -228,7 +225,7 @@ def _of_namespace(
 
 
 def _spaces(strategy: Strategy, manifests: Sequence[Manifest]) -> frozenset[Space]:
-    """The spaces of the vectors that a namespace uses."""
+    """The embedding spaces of the vectors that a namespace uses."""
     built = [
         (Strategy.model_validate(manifest.strategy_config), manifest.embedder)
         for manifest in manifests

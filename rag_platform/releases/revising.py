@@ -1,7 +1,6 @@
-"""Changes that a person makes to a document: its live version, title, tags, categories and
-metadata.
+"""Edits that a person makes to a document: its live version, title, tags, categories and metadata.
 
-Each is a job in the ledger, because a release follows.
+Each is a job in the ledger, because it needs a new release.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from rag_platform.processes import jobs
 from rag_platform.releases.version_history import require_kept
 from rag_platform.workspace import DataRoot, Workspace
 
-Launched = tuple[Job, subprocess.Popen[bytes] | None]  # without a process the job had nothing to do
+Launched = tuple[Job, subprocess.Popen[bytes] | None]  # no process: the job had nothing to do
 
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What to change of a document; a `title` of "" restores the title found in its file."""
+    """What to change in a document; a `title` of "" restores the title found in its file."""
 
     title: str | None = None
     tags: tuple[str, ...] = ()
@@ -45,11 +44,11 @@ class Edits:
 
 def start_live(document: Document, version: str | None, workspace: Workspace) -> Launched:
     """Launch the job that pins a version as the live one, whatever its source holds, or without a
-    version lets the document follow its source again.
+    version unpins the document, so that it follows its source again.
 
-    A version whose outputs were built under another config is built first, and nothing changes
-    until it is. Raises NotFoundError for an unknown, deleted or collected version, InputError
-    `not_pinned` when nothing is pinned.
+    A version whose outputs belong to another config is built first; nothing changes until then.
+    Raises NotFoundError for an unknown, deleted or collected version, InputError `not_pinned` when
+    nothing is pinned.
     """
     ledger = workspace.ledger
     versions = ledger.versions(document.namespace, document.doc_id)
@@ -66,7 +65,7 @@ def start_live(document: Document, version: str | None, workspace: Workspace) ->
         target = find_version(document, versions, version)
         require_kept(target, document, ledger)
     build = [target] if target is not None and not _is_complete(target, workspace.strategy) else []
-    version_ids = [one.version_id for one in build]
+    version_ids = [incomplete.version_id for incomplete in build]
     ledger.revive(version_ids)
     items = [
         JobItem(document.source_uri, document.doc_id, version_id, "continue")
@@ -82,9 +81,7 @@ def start_live(document: Document, version: str | None, workspace: Workspace) ->
 
 
 def go_live(job: Job, ledger: Ledger) -> None:
-    """Carry out a job `live` after its version was built: pin the version, or unpin the
-    document.
-    """
+    """Finish a `live` job after its version was built: pin the version, or unpin the document."""
     if version_id := job.args["live"]:
         ledger.pin(job.namespace, job.args["doc_id"], version_id)
     else:
@@ -103,14 +100,14 @@ def _is_complete(version: Version, strategy: Strategy) -> bool:
 
 def start_edit(document: Document, edits: Edits, workspace: Workspace) -> Launched | None:
     """Launch the job whose release shows the edited document; None when nothing would change. A
-    title given by a user is kept as metadata `title` and stays when a newer version comes. Raises
-    InputError for removing a tag that the document does not have.
+    title given by a user is kept as metadata `title`, so newer versions keep it. Raises InputError
+    `not_there` for removing a tag that the document does not have.
     """
     edited = _apply_edits(document, edits)
     if edited.metadata.get("title") != document.metadata.get("title"):
         edited = replace(
             edited,
-            title=str(edited.metadata.get("title") or _found_title(document, workspace)),
+            title=str(edited.metadata.get("title") or _find_title(document, workspace)),
         )
     if edited == document:
         return None
@@ -128,15 +125,15 @@ def _apply_edits(document: Document, edits: Edits) -> Document:
     if edits.title is not None:
         metadata["title"] = edits.title.strip()
     unmeta = {*edits.unmeta, *([] if metadata.get("title", "-") else ["title"])}
-    for what, asked, had in (
+    for what, to_remove, present in (
         ("tag", edits.untag, document.tags),
         ("category", edits.uncategory, document.categories),
         ("metadata", edits.unmeta, tuple(document.metadata)),
     ):
-        if absent := [name for name in asked if name not in had]:
-            listed = ", ".join(had) or "none"
+        if unknown := [name for name in to_remove if name not in present]:
+            listed = ", ".join(present) or "none"
             raise InputError(
-                f"{document.doc_id} was given no {what} {absent[0]!r} (it has {listed}; what its"
+                f"{document.doc_id} was given no {what} {unknown[0]!r} (it has {listed}; what its"
                 " file says is not edited)",
                 code="not_there",
             )
@@ -148,8 +145,8 @@ def _apply_edits(document: Document, edits: Edits) -> Document:
     )
 
 
-def _found_title(document: Document, workspace: Workspace) -> str:
-    """The title from the document's live version; the file's name where nothing was built."""
+def _find_title(document: Document, workspace: Workspace) -> str:
+    """The title found in the live version; the file name when nothing was built."""
     if document.live_version is None:
         return document.filename
     store, version = workspace.store, workspace.ledger.version(document.live_version)
@@ -174,7 +171,7 @@ def _start_job(
 
 
 def live_data(job: Job, document: Document, release_id: str | None) -> Json:
-    """The result of a job `live`: the document as it is now, and the release that shows it."""
+    """The payload of a finished `live` job."""
     live, wanted = document.live_version, document.wanted_version
     if document.pinned:
         text = f"{document.doc_id} is pinned to {live}"
@@ -195,23 +192,23 @@ def live_data(job: Job, document: Document, release_id: str | None) -> Json:
 
 
 def edit_data(document: Document, job: Job | None) -> Json:
-    """What a document carries after an edit; without a job nothing was changed."""
-    carried = {
+    """The payload of an edit; `job` is None when nothing changed."""
+    values = {
         "title": document.title,
         "tags": list(document.tags),
         "categories": list(document.categories),
         "metadata": document.metadata,
     }
-    told = "; ".join(
+    summary = "; ".join(
         f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in carried.items()
+        for name, value in values.items()
         if value
     )
     head = document.doc_id if job else f"{document.doc_id} is so already"
     return {
-        "markdown": f"{head}: {told}",
+        "markdown": f"{head}: {summary}",
         "doc_id": document.doc_id,
         "changed": job is not None,
         "job_id": job.job_id if job else None,
-        **carried,
+        **values,
     }

@@ -1,9 +1,7 @@
-"""What a data root that shares a ledger reports about itself, and how it carries out hard
-deletions.
+"""The heartbeat of a data root that shares a ledger, and its part in hard deletions.
 
-A hard deletion is over when no data root holds any of its data: releases, fetched files, caches,
-logs and traces. Each data root acknowledges that in the ledger, where everybody sees which ones
-have not.
+A hard deletion is finished when no data root holds any of its data: releases, fetched files,
+caches, logs and traces. Each data root acknowledges that in the ledger, which shows who has not.
 """
 
 from __future__ import annotations
@@ -32,22 +30,22 @@ def register(store: Store, ledger: Ledger) -> None:
         ledger.register(server_id(store), platform.node(), empty=not store.has_releases())
 
 
-def say_that_it_lives(store: Store, ledger: Ledger) -> None:
-    """Report that this data root is being read, and which releases; registers it first."""
+def send_heartbeat(store: Store, ledger: Ledger) -> None:
+    """Record that this data root is being read, and which releases; registers it first."""
     register(store, ledger)
     read = {name: releases.current_or_empty(store, name) for name in ledger.namespaces()}
     ledger.beat(server_id(store), platform.node(), read)
 
 
 def carry_out_deletions(root: DataRoot) -> None:
-    """Remove what hard deletions left in this data root, and acknowledge those that are finished
-    here. Data that another process is writing right now waits for the next round.
+    """Remove what hard deletions left in this data root, and acknowledge the finished ones. Data
+    that another process is writing right now is left for the next round.
     """
     store, ledger = root.store, root.ledger
-    for stone in _waiting_for(store, ledger):
+    for tombstone in _find_unacknowledged(store, ledger):
         try:
-            with exclude_others(store, [stone.namespace], "carrying out a deletion", wait=0):
-                collect_here(record_deletion(stone, root), root)
+            with exclude_others(store, [tombstone.namespace], "carrying out a deletion", wait=0):
+                collect_here(record_deletion(tombstone, root), root)
         except BusyError:
             break
     acknowledge(store, ledger)
@@ -55,30 +53,34 @@ def carry_out_deletions(root: DataRoot) -> None:
 
 def acknowledge(store: Store, ledger: Ledger) -> None:
     """Record in the ledger which hard deletions are finished in this data root."""
-    for stone in _waiting_for(store, ledger):
-        record = read_record(store, stone.namespace, stone.sequence)
+    for tombstone in _find_unacknowledged(store, ledger):
+        record = read_record(store, tombstone.namespace, tombstone.sequence)
         if record is not None and record.purged_at:
-            ledger.acknowledge(stone.sequence, server_id(store))
+            ledger.acknowledge(tombstone.sequence, server_id(store))
 
 
-def _waiting_for(store: Store, ledger: Ledger) -> list[Tombstone]:
+def _find_unacknowledged(store: Store, ledger: Ledger) -> list[Tombstone]:
     """The hard deletions that this data root has not acknowledged."""
     if store.remote is None:
         return []
     own = server_id(store)
-    return [stone for stone, server in ledger.find_unacknowledged() if server.server_id == own]
+    return [
+        tombstone for tombstone, server in ledger.find_unacknowledged() if server.server_id == own
+    ]
 
 
 def wait_for_servers(sequence: int, settings: Settings, ledger: Ledger) -> list[str]:
-    """Wait some time for living servers to acknowledge a hard deletion. Returns a sentence for each
-    server that has not.
+    """Wait for living servers to acknowledge a hard deletion, at most `blobs.acknowledge_seconds`.
+    Returns a sentence for each server that has not.
     """
     until = time.monotonic() + settings.blobs.acknowledge_seconds
     seconds = settings.blobs.silent_seconds
     while True:
-        found = [
-            (s, server) for s, server in ledger.find_unacknowledged() if s.sequence == sequence
+        waiting = [
+            (tombstone, server)
+            for tombstone, server in ledger.find_unacknowledged()
+            if tombstone.sequence == sequence
         ]
-        if time.monotonic() >= until or all(is_silent(server, seconds) for _, server in found):
-            return name_waiting(found, seconds)
+        if time.monotonic() >= until or all(is_silent(server, seconds) for _, server in waiting):
+            return name_waiting(waiting, seconds)
         time.sleep(_POLL_SECONDS)

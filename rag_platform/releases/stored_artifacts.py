@@ -1,7 +1,7 @@
-"""What versions have on disk, identified by hashes and ids; never a word of text.
+"""What versions have on disk, identified by hashes and ids, without any text.
 
-A deletion records it before anything is purged, garbage collection keeps the part that kept
-versions still need, and the proof counts what is left.
+A deletion records it before anything is purged, garbage collection keeps what kept versions need,
+and the proof of a deletion counts what is left.
 """
 
 from __future__ import annotations
@@ -26,33 +26,32 @@ from rag_platform.storage.store import (
     write_json,
 )
 
-SCHEMA_VERSION = 1  # of records
+SCHEMA_VERSION = 1  # of deletion records
 
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """Hashes and ids of what versions have; all but `chunk_ids` may be shared with others."""
+    """Hashes and ids of what versions have on disk; only `chunk_ids` are never shared."""
 
     file_sha256s: frozenset[str] = frozenset()
     chunk_ids: frozenset[str] = frozenset()
     content_hashes: frozenset[str] = frozenset()
     asset_ids: frozenset[str] = frozenset()
-    # of the surroundings in which images were described
-    context_hashes: frozenset[str] = frozenset()
+    context_hashes: frozenset[str] = frozenset()  # of the text around captioned images
     description_keys: frozenset[str] = frozenset()
 
     def __or__(self, other: Belongings) -> Belongings:
-        """The belongings of both."""
+        """The union."""
         return Belongings(*(getattr(self, f.name) | getattr(other, f.name) for f in fields(self)))
 
     def __sub__(self, other: Belongings) -> Belongings:
-        """What the other lacks."""
+        """The difference."""
         return Belongings(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The record of a deletion on disk, by which the proof can count after the data is gone."""
+    """The record of a deletion on disk, from which a proof can count after the data is gone."""
 
     sequence: int
     namespace: str
@@ -61,7 +60,7 @@ class Record:
     mode: str
     created_at: str
     belongings: Belongings = field(default_factory=Belongings)
-    purged_at: str = ""  # since when nothing of a hard deletion is left
+    purged_at: str = ""  # when a hard deletion was finished
 
 
 KINDS = tuple(f.name for f in fields(Belongings))
@@ -70,7 +69,7 @@ KINDS = tuple(f.name for f in fields(Belongings))
 def stage_files(
     store: Store, version: Version, kind: str, profiles: Collection[str] | None = None
 ) -> list[Path]:
-    """The Parquet files of one kind that a version has, of all profiles or of some."""
+    """A version's Parquet files of one kind, of all profiles or only these."""
     folder = store.version_path(version, kind, "any").parent
     found = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
     return [path for path in found if profiles is None or profile_of(path) in profiles]
@@ -82,7 +81,7 @@ def profile_of(path: Path) -> str:
 
 
 def edition_of(path: Path) -> str:
-    """The edition that a stage file is of, empty for the version's own."""
+    """The edition in a stage file's name; "" for the unedited outputs."""
     return path.stem.partition("-")[2]
 
 
@@ -93,15 +92,13 @@ def of_versions(
     strategies: Sequence[Strategy] = (),
     kinds: Collection[str] = KINDS,
 ) -> Belongings:
-    """The belongings of versions as their stage files tell them, under all profiles or under some;
-    files are read for those `kinds` alone.
-
-    Description keys depend on how the strategies ask; they are those of `strategies`.
+    """The belongings of versions according to their stage files, under all profiles or only these;
+    only files needed for `kinds` are read. Description keys are those of `strategies`.
     """
 
-    def files(version: Version, name: str, *told: str) -> list[Path]:
-        wanted = any(kind in kinds for kind in told)
-        return stage_files(store, version, name, profiles) if wanted else []
+    def files(version: Version, name: str, *contained: str) -> list[Path]:
+        is_needed = any(kind in kinds for kind in contained)
+        return stage_files(store, version, name, profiles) if is_needed else []
 
     describing = [s for s in strategies if s.views.describe.provider != "none"]
     found: dict[str, set[str]] = {kind: set() for kind in KINDS}
@@ -126,11 +123,11 @@ def of_versions(
 
 def write_record(store: Store, record: Record) -> None:
     """Write the record of one deletion."""
-    held = {f.name: sorted(getattr(record.belongings, f.name)) for f in fields(Belongings)}
+    belongings = {f.name: sorted(getattr(record.belongings, f.name)) for f in fields(Belongings)}
     data: Json = {f.name: to_json(getattr(record, f.name)) for f in fields(Record)}
     write_json(
         store.deletion_path(record.namespace, record.sequence),
-        {**data, "schema_version": SCHEMA_VERSION, "belongings": held},
+        {**data, "schema_version": SCHEMA_VERSION, "belongings": belongings},
     )
 
 
@@ -139,9 +136,7 @@ def _record_key(namespace: str, sequence: int) -> str:
 
 
 def push_record(store: Store, record: Record) -> None:
-    """Put the hashes and ids that a deletion takes into the shared object store, where there is
-    one, for other machines.
-    """
+    """Upload a deletion's record to the object store, if there is one, for other machines."""
     if store.remote is not None:
         open_for_writing(store).put_new(
             _record_key(record.namespace, record.sequence),
@@ -150,7 +145,7 @@ def push_record(store: Store, record: Record) -> None:
 
 
 def bring_record(store: Store, namespace: str, sequence: int) -> Record | None:
-    """The record that another machine made of a deletion; a copy is kept here."""
+    """Another machine's record of a deletion, fetched from the object store; None without one."""
     if store.remote is None:
         return None
     with suppress(NotFoundError), atomic_path(store.deletion_path(namespace, sequence)) as path:
@@ -169,7 +164,7 @@ def read_record(store: Store, namespace: str, sequence: int) -> Record | None:
             f"{path.name} of the deletions has schema {found}, this program reads {SCHEMA_VERSION}:"
             " use the one that wrote it"
         )
-    held = {name: frozenset(values) for name, values in data.pop("belongings").items()}
+    belongings = {name: frozenset(values) for name, values in data.pop("belongings").items()}
     return Record(
-        **{**data, "version_ids": tuple(data["version_ids"])}, belongings=Belongings(**held)
+        **{**data, "version_ids": tuple(data["version_ids"])}, belongings=Belongings(**belongings)
     )

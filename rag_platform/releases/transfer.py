@@ -1,11 +1,11 @@
-"""Carries releases between machines through the object store that they share.
+"""Moves releases between machines through the object store that they share.
 
     releases/<namespace>/files/<sha256>        files of releases, each once
-    releases/<namespace>/<release_id>.json     the manifest, as it lies in the release's directory
-    releases/<namespace>/CURRENT               the pointer: which release is read, and its number
+    releases/<namespace>/<release_id>.json     the manifest, as in the release's directory
+    releases/<namespace>/CURRENT               the pointer: the published release, and its number
 
-The pointer there is the truth: a publication replaces it, if it still is the one that the candidate
-was checked against, and CURRENT of every machine follows.
+That pointer is authoritative. A publication replaces it only if it is still the one that the
+candidate was checked against; CURRENT of every machine follows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from rag_platform.storage.store import (
 if typing.TYPE_CHECKING:  # its module loads numpy
     from rag_platform.protocols import Blobs
 
-_PULL_SECONDS = 60.0  # another process of this machine that pulls the same is waited for
+_PULL_SECONDS = 60.0  # how long to wait for another process of this machine that is pulling
 _RELEASE_ID = re.compile(r"[\w-][\w.-]{0,120}", re.ASCII)
 
 
@@ -63,15 +63,13 @@ class Pointer:
 
     release_id: str = ""
     manifest_sha256: str = ""
-    number: int = 0  # of the publication, counted in the object store
-    tag: str = ""  # by which it is told from the one that replaces it
+    number: int = 0  # how many publications there were
+    tag: str = ""  # of the object; changes with each replacement
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What pulling a release took: files and bytes that were fetched, and files that were here
-    already.
-    """
+    """The files and bytes that were fetched for a release, and the files that were here already."""
 
     release_id: str
     files: int = 0
@@ -94,7 +92,7 @@ def _folder(namespace: str) -> str:
 
 
 def file_key(namespace: str, sha256: str) -> str:
-    """Where a file of releases lies."""
+    """The key of a release's file."""
     return f"{_folder(namespace)}/files/{sha256}"
 
 
@@ -103,13 +101,13 @@ def _manifest_key(namespace: str, release_id: str) -> str:
 
 
 def pointer_key(namespace: str) -> str:
-    """Where it stands which release is published."""
+    """The key of the pointer to the published release."""
     return f"{_folder(namespace)}/CURRENT"
 
 
 def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | None:
-    """The published pointer in the object store; None when its tag is still `known`. Raises
-    IntegrityError for an object that is no pointer.
+    """The pointer in the object store; None when its tag is still `known`. Raises IntegrityError
+    for an object that is no pointer.
     """
     found = blobs.read_pointer(pointer_key(namespace), known)
     if found is None:
@@ -133,9 +131,9 @@ def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | Non
 
 
 def push(store: Store, manifest: Manifest) -> Pointer:
-    """Upload a release's files and manifest. Returns the pointer as it is before the publication.
-    Raises IntegrityError for a file that differs from the manifest, ReleaseError
-    `outdated_candidate` when another machine published meanwhile.
+    """Upload a release's files and manifest. Returns the pointer as it was before. Raises
+    IntegrityError for a file that differs from the manifest, ReleaseError `outdated_candidate` when
+    another machine published in between.
     """
     namespace = manifest.namespace
     blobs = open_for_writing(store)
@@ -143,9 +141,9 @@ def push(store: Store, manifest: Manifest) -> Pointer:
     if before.release_id and before.release_id != releases.current(store, namespace):
         raise _outdated_error(manifest, before)
     directory = store.release_dir(namespace, manifest.release_id)
-    again = before.release_id == manifest.release_id  # what was lost there is put again
-    there = frozenset() if again else _published_files(store, namespace, before.release_id)
-    missing = {sha256: name for name, sha256 in manifest.files.items() if sha256 not in there}
+    is_repeated = before.release_id == manifest.release_id  # then upload lost files again
+    stored = frozenset() if is_repeated else _published_files(store, namespace, before.release_id)
+    missing = {sha256: name for name, sha256 in manifest.files.items() if sha256 not in stored}
 
     def send(item: tuple[str, str]) -> None:
         sha256, name = item
@@ -158,13 +156,13 @@ def push(store: Store, manifest: Manifest) -> Pointer:
         blobs.put_new(file_key(namespace, sha256), directory / name)
 
     transfer_each(send, missing.items())
-    _push_versions(store, manifest, "" if again else before.release_id)
+    _push_versions(store, manifest, "" if is_repeated else before.release_id)
     _put_manifest(blobs, store, manifest)
     return before
 
 
 def _push_versions(store: Store, manifest: Manifest, parent: str) -> None:
-    """Upload the versions of a release, except those of the published one."""
+    """Upload the versions that a release does not share with the published one."""
     folder = store.release_dir(manifest.namespace, manifest.release_id)
     before = store.release_dir(manifest.namespace, parent) if parent else None
     with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
@@ -174,30 +172,28 @@ def _push_versions(store: Store, manifest: Manifest, parent: str) -> None:
 
 
 def require_pointer(blobs: Blobs, namespace: str) -> Pointer:
-    """What the object store publishes now."""
+    """The pointer in the object store now."""
     pointer = read_pointer(blobs, namespace)
     assert pointer is not None  # without a known tag there is always an answer
     return pointer
 
 
 def _published_files(store: Store, namespace: str, release_id: str) -> frozenset[str]:
-    """The sha256 of the files that the object store certainly has."""
+    """The sha256 of the files that the object store has for certain."""
     if not release_id:
         return frozenset()
     return frozenset(read_head(store.release_dir(namespace, release_id)).files.values())
 
 
 def _put_manifest(blobs: Blobs, store: Store, manifest: Manifest) -> None:
-    """Store the manifest of a release whose files are stored. One that was pushed before says the
-    same.
-    """
+    """Upload the manifest of a release after its files; an earlier upload must be equal."""
     key = _manifest_key(manifest.namespace, manifest.release_id)
     path = store.release_dir(manifest.namespace, manifest.release_id) / FILENAME
     if blobs.put_new(key, path):
         return
     with store.scratch() as folder:
-        blobs.get(key, held := folder / FILENAME)
-        if sha256_file(held) != sha256_file(path):
+        blobs.get(key, stored := folder / FILENAME)
+        if sha256_file(stored) != sha256_file(path):
             raise ReleaseError(
                 f"the object store holds another release under the id {manifest.release_id}; build"
                 " this one anew with `rag rebuild --full`",
@@ -206,8 +202,8 @@ def _put_manifest(blobs: Blobs, store: Store, manifest: Manifest) -> None:
 
 
 def swap(store: Store, manifest: Manifest, before: Pointer) -> None:
-    """Make a pushed release the published one on every machine. Raises ReleaseError
-    `outdated_candidate` when another one was published since `before`.
+    """Publish a pushed release on every machine. Raises ReleaseError `outdated_candidate` when
+    another one was published since `before` was read.
     """
     directory = store.release_dir(manifest.namespace, manifest.release_id)
     data = {
@@ -267,10 +263,10 @@ def forget(store: Store, namespace: str, release_ids: list[str]) -> None:
 
 
 def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tuple[Pulled, str]:
-    """Bring the release that the object store publishes, and read it from now on; what it took, and
-    the pointer's tag. Nothing is done while that is the `known` one.
+    """Fetch the release that the object store publishes, and point this machine at it. Returns what
+    was fetched and the pointer's tag. Does nothing while the tag is still `known`.
 
-    Raises IntegrityError `forged_blob` for what is not what its hash says, ReleaseError
+    Raises IntegrityError `forged_blob` for an object that does not match its hash, ReleaseError
     `foreign_release` where the ledger does not know the release, BusyError.
     """
     nothing = Pulled(releases.current_or_empty(store, namespace))
@@ -285,10 +281,10 @@ def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tu
         pulled = bring(store, namespace, pointer.release_id, pointer.manifest_sha256)
         with store.pointing(namespace):
             if read_pointer(blobs, namespace, pointer.tag) is not None:
-                continue  # replaced while its files came
+                continue  # replaced while its files were fetched
             if releases.current_or_empty(store, namespace) != pointer.release_id:
                 releases.point_at(store, namespace, pointer.release_id)
-                _drop_dropped(namespace, store, ledger)
+                _remove_dropped(namespace, store, ledger)
         return pulled, pointer.tag
 
 
@@ -304,9 +300,8 @@ def _require_known(release_id: str, namespace: str, ledger: Ledger) -> None:
 
 
 def bring(store: Store, namespace: str, release_id: str, manifest_sha256: str = "") -> Pulled:
-    """Make a release that was pushed lie here, file for file: what is missing comes, every file is
-    proved by its hash, and the manifest is put beside them last. A pull that was interrupted goes
-    on.
+    """Fetch what this machine lacks of a pushed release. Every file is checked against its hash,
+    and the release appears only when it is complete. An interrupted pull is continued.
     """
     final = store.release_dir(namespace, release_id)
     stage = store.spool_dir / f"pull-{namespace}-{release_id}"
@@ -326,7 +321,7 @@ def bring(store: Store, namespace: str, release_id: str, manifest_sha256: str = 
         os.replace(pending, stage / FILENAME)
         for folder, _, _ in os.walk(stage):
             flush_directory(Path(folder))
-        if final.exists():  # one that lost files, or is another
+        if final.exists():  # incomplete, or another release
             releases.drop(final)
         os.replace(stage, final)
         flush_directory(final.parent)
@@ -350,8 +345,8 @@ def _fetch_manifest(blobs: Blobs, namespace: str, release_id: str, path: Path, s
 
 
 def _listed_files(path: Path, namespace: str, release_id: str) -> Mapping[str, str]:
-    """The files that a manifest names. Raises IntegrityError for one of another release, and for
-    names that lead out of its folder.
+    """The files that a manifest lists, with their sha256. Raises IntegrityError for the manifest of
+    another release, and for paths outside of its folder.
     """
     key = _manifest_key(namespace, release_id)
     try:
@@ -370,29 +365,29 @@ def _listed_files(path: Path, namespace: str, release_id: str) -> Mapping[str, s
 
 
 def _fetch_files(store: Store, namespace: str, stage: Path, files: Mapping[str, str]) -> Pulled:
-    """Fill the folder with the files of a release, and nothing else."""
-    blobs, here = open_blobs(store), _local_files(store, namespace)
+    """Fill the folder with exactly the files of a release."""
+    blobs, local = open_blobs(store), _local_files(store, namespace)
     for name in files_below(stage) if stage.is_dir() else ():
-        if files.get(name) != sha256_file(stage / name):  # cut off, or of another attempt
+        if files.get(name) != sha256_file(stage / name):  # truncated, or of another attempt
             (stage / name).unlink()
     left = {name: sha for name, sha in files.items() if not (stage / name).is_file()}
-    known = {name: here[sha] for name, sha in left.items() if sha in here}
-    for name, source in known.items():
+    linked = {name: local[sha] for name, sha in left.items() if sha in local}
+    for name, source in linked.items():
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(source, stage / name)
-    wanted = {name: sha for name, sha in left.items() if name not in known}
+    wanted = {name: sha for name, sha in left.items() if name not in linked}
     stage.mkdir(parents=True, exist_ok=True)
     transfer_each(
         lambda item: fetch(blobs, file_key(namespace, item[1]), stage / item[0], item[1]),
         wanted.items(),
     )
     size = sum((stage / name).stat().st_size for name in wanted)
-    return Pulled("", len(wanted), size, len(known))
+    return Pulled("", len(wanted), size, len(linked))
 
 
 def _local_files(store: Store, namespace: str) -> dict[str, Path]:
-    """sha256 to path of the files of the release that is read here, whose hashes were proved when
-    it was made or came.
+    """sha256 to path of the files of this machine's current release, whose hashes were checked when
+    it was built or fetched.
     """
     release_id = releases.current(store, namespace)
     directory = store.release_dir(namespace, release_id or "-")
@@ -403,8 +398,8 @@ def _local_files(store: Store, namespace: str) -> dict[str, Path]:
     return {sha: path for name, sha in held.items() if (path := directory / name).is_file()}
 
 
-def _drop_dropped(namespace: str, store: Store, ledger: Ledger) -> None:
-    """Remove the copies of releases that the ledger calls dropped."""
+def _remove_dropped(namespace: str, store: Store, ledger: Ledger) -> None:
+    """Remove this machine's copies of releases that the ledger records as dropped."""
     for row in ledger.releases(namespace):
         path = store.release_dir(namespace, row.release_id)
         if row.state == "dropped" and path.is_dir():

@@ -1,10 +1,10 @@
-"""Carries what versions are made of through the object store: their bytes, and one bundle each of
-their stored outputs and pictures, so that another machine proves them, shows them and builds on.
+"""Moves document versions between machines through the object store: their bytes, and one bundle
+each of stored outputs and pictures, so that another machine can prove, show and rebuild them.
 
     raw/<sha[:2]>/<sha256>                                              bytes as received
     versions/<namespace>/<doc_id>/<sha12>/<fingerprint>-<sha256>.tar    outputs of that fingerprint
 
-A bundle is made before anybody can call its version live, and fetched when a path is missing.
+A bundle is uploaded before its version goes live, and fetched when a path is missing.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _REQUIRED = ("edits", "media", "sections", "chunks", "views")
 
 
 def version_prefix(version: Version) -> str:
-    """Below which the bundles of a version lie."""
+    """The key prefix of a version's bundles."""
     return f"versions/{version.namespace}/{version.doc_id}/{version.file_sha256[:12]}/"
 
 
 def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, str]) -> str:
-    """16 hex digits over every stored output that the rows of a version are made of."""
+    """16 hex digits over every stored output from which a version's catalog rows are made."""
     return fingerprint(
         [
             hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
@@ -51,7 +51,7 @@ def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, st
 
 
 def output_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
-    """Where the stored outputs lie that the rows of a version are made of; not all are there."""
+    """The paths of the stored outputs that a version's catalog rows come from; not all exist."""
     folder = store.facts_dir(version, profiles["facts"])
     paths = [
         folder / name for name in ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
@@ -73,15 +73,15 @@ def output_paths(store: Store, version: Version, profiles: Mapping[str, str]) ->
 
 
 def push_versions(store: Store, versions: Iterable[Version], profiles: Mapping[str, str]) -> None:
-    """Put versions into the object store, where there is one and it lacks them."""
+    """Upload the versions that the object store lacks, if there is one."""
     if store.remote is not None:
         blobs = open_for_writing(store)
         transfer_each(lambda version: _push(blobs, store, version, profiles), versions)
 
 
 def _push(blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, str]) -> None:
-    if not _is_here(store, version, profiles):
-        return  # of another machine, which pushed it
+    if not _is_complete(store, version, profiles):
+        return  # another machine built and pushed it
     name, prefix = output_fingerprint(store, version, profiles), version_prefix(version)
     if any(blob.key.startswith(f"{prefix}{name}-") for blob in blobs.list(prefix)):
         return
@@ -92,8 +92,8 @@ def _push(blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, s
         blobs.put_new(f"{prefix}{name}-{sha256}.tar", folder / "bundle")
 
 
-def _is_here(store: Store, version: Version, profiles: Mapping[str, str]) -> bool:
-    """True when this machine has what a version is made of."""
+def _is_complete(store: Store, version: Version, profiles: Mapping[str, str]) -> bool:
+    """True when this machine has all files of a version."""
     return store.raw_path(version.file_sha256).is_file() and all(
         path.is_file() for path in _list_required(store, version, profiles)
     )
@@ -105,14 +105,14 @@ def _list_required(store: Store, version: Version, profiles: Mapping[str, str]) 
 
 
 def _pack(store: Store, version: Version, profiles: Mapping[str, str], target: Path) -> None:
-    """Write the bundle; the same outputs make the same bytes."""
+    """Write the bundle; the same outputs give the same bytes."""
     import tarfile
 
     raw = store.raw_path(version.file_sha256)
     with tarfile.open(target, "w") as bundle:
         for path in bundled_paths(store, version, profiles):
             if path == raw:
-                continue  # equal bytes of several documents lie there once
+                continue  # uploaded on its own, once for all documents with the same bytes
             member = tarfile.TarInfo(path.relative_to(store.home).as_posix())
             member.size = path.stat().st_size
             with open(path, "rb") as source:
@@ -120,10 +120,10 @@ def _pack(store: Store, version: Version, profiles: Mapping[str, str], target: P
 
 
 def bundled_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
-    """The files that a version is made of: its bytes, outputs and pictures. Raises IntegrityError
-    `stage_missing` where one is gone.
+    """The files of a version: its bytes, outputs and pictures. Raises IntegrityError
+    `stage_missing` when one is gone.
     """
-    if not _is_here(store, version, profiles):
+    if not _is_complete(store, version, profiles):
         raise IntegrityError(
             f"what {version.version_id} was made of is not complete here; `rag verify --all` says"
             " what is missing",
@@ -147,17 +147,17 @@ def _pictures(store: Store, version: Version, profiles: Mapping[str, str]) -> It
 
 
 def bring_version(store: Store, version: Version, profiles: Mapping[str, str]) -> None:
-    """Make what a version is made of lie here, where this machine lacks it and the object store has
-    it. Raises IntegrityError `forged_blob` for what is not what its name says.
+    """Fetch the files of a version that this machine lacks and the object store has. Raises
+    IntegrityError `forged_blob` for an object that does not match its hash.
     """
-    if store.remote is None or _is_here(store, version, profiles):
+    if store.remote is None or _is_complete(store, version, profiles):
         return
     blobs, sha256 = open_blobs(store), version.file_sha256
     if not (raw := store.raw_path(sha256)).is_file():
         try:
             fetch(blobs, raw_key(sha256), raw, sha256)
         except NotFoundError:
-            return  # whoever reads it says that it is missing
+            return  # its reader reports it missing
     bundles = sorted(blobs.list(version_prefix(version)), key=lambda blob: blob.modified)
     for blob in reversed(bundles):
         if all(path.is_file() for path in _list_required(store, version, profiles)):
@@ -168,25 +168,25 @@ def bring_version(store: Store, version: Version, profiles: Mapping[str, str]) -
 def _unpack(
     blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, str], key: str
 ) -> None:
-    """Put the files of a bundle in their places, if it is one of these profiles."""
+    """Move the files of a bundle into place, if it was built under these profiles."""
     import tarfile
 
     name, _, sha256 = key.rpartition("/")[2].removesuffix(".tar").partition("-")
     with store.scratch() as folder:
         fetch(blobs, key, folder / "bundle", sha256)
-        there = Store(folder / "home")
+        unpacked = Store(folder / "home")
         try:
             with tarfile.open(folder / "bundle") as bundle:
-                bundle.extractall(there.home, filter="data")
+                bundle.extractall(unpacked.home, filter="data")
         except (tarfile.TarError, OSError) as error:
             raise forged_error(key) from error
-        if output_fingerprint(there, version, profiles) != name:
+        if output_fingerprint(unpacked, version, profiles) != name:
             return  # outputs of another strategy
-        required = set(_list_required(there, version, profiles))
-        files = [path for path in there.home.rglob("*") if path.is_file()]
-        # what tells that a version is here comes last
+        required = set(_list_required(unpacked, version, profiles))
+        files = [path for path in unpacked.home.rglob("*") if path.is_file()]
+        # the required files come last, since they mark the version as complete
         for path in sorted(files, key=lambda path: path in required):
-            target = store.home / path.relative_to(there.home)
+            target = store.home / path.relative_to(unpacked.home)
             if not target.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(path, target)

@@ -1,9 +1,8 @@
-"""The history of a document, and what differs between two of its versions as they were cut; read
-from the ledger, the manifests and the stage files.
+"""The history of a document, and the differences between two of its versions.
 
-Sections and chunks are compared by their ids, which hold no version: a chunk whose text stayed
-still has its id. Of the others, chunks at the same place of the same section are one chunk that
-changed.
+Sections and chunks are compared by their ids, which contain no version: a chunk with unchanged text
+keeps its id. Of the others, chunks at the same place of the same section count as one changed
+chunk.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from rag_platform.storage.store import Store, read_records
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
 
-_PARTS = ("facts", "sections", "chunks")  # stages whose outputs a difference is read from
+_PARTS = ("facts", "sections", "chunks")  # the stages whose outputs are compared
 _SHOWN_CHUNKS = 20
 
 
@@ -38,13 +37,13 @@ _SHOWN_CHUNKS = 20
 
 
 def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
-    """Every version of a document, newest first: its state and the kept releases that hold it."""
+    """The `history` payload: every version, newest first, with the releases that hold it."""
     namespace = document.namespace
-    stones = ledger.tombstones(namespace, document.doc_id)
+    tombstones = ledger.tombstones(namespace, document.doc_id)
     versions = ledger.versions(namespace, document.doc_id)
     holding = list_holding(namespace, [version.version_id for version in versions], store)
-    rows = version_rows(document, versions, stones, holding)
-    deleted = any(stone.version_id is None for stone in stones)
+    rows = version_rows(document, versions, tombstones, holding)
+    deleted = any(tombstone.version_id is None for tombstone in tombstones)
     data: Json = {
         "namespace": namespace,
         "doc_id": document.doc_id,
@@ -62,27 +61,27 @@ def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
 def list_holding(
     namespace: str, version_ids: Sequence[str], store: Store
 ) -> dict[str, Collection[str]]:
-    """release_id to those of the versions that it holds, as catalogs tell, which answer for a few
-    versions much faster than whole manifests are read.
+    """release_id to those of the versions that the release holds. Read from the catalogs, which for
+    a few versions is much faster than reading whole manifests.
     """
     found: dict[str, Collection[str]] = {}
     for head in list_heads(store, namespace):
         with (
             suppress(NotFoundError),  # another process is removing it
-            open_catalog(store, namespace, head.release_id) as held,
+            open_catalog(store, namespace, head.release_id) as catalog,
         ):
-            found[head.release_id] = held.versions(version_ids).keys()
+            found[head.release_id] = catalog.versions(version_ids).keys()
     return found
 
 
 def version_rows(
     document: Document,
     versions: Sequence[Version],
-    stones: Iterable[Tombstone],
+    tombstones: Iterable[Tombstone],
     holding: Mapping[str, Iterable[str]],
 ) -> list[Json]:
     """A row for each version, newest first; `holding` maps release_id to version_ids."""
-    deleted = {stone.version_id: stone.created_at for stone in stones}
+    deleted = {tombstone.version_id: tombstone.created_at for tombstone in tombstones}
     return [
         {
             "version_id": version.version_id,
@@ -156,11 +155,12 @@ def difference(
     store: Store,
     ledger: Ledger,
 ) -> Json:
-    """What differs between two versions of a document, named as `named_version` takes them.
+    """The `diff` payload for two versions of a document, named as for `find_version`; by default
+    the live version and the one before it.
 
-    Without names: the version before the live one against the live one. Both are read under the
-    strategy's profiles or, where one has no such outputs, under those of the last build of either.
-    Raises NotFoundError: `unknown_version`, `version_deleted`, `outputs_gone`.
+    Both are read under the strategy's profiles or, where outputs are missing, under those of the
+    last build of either. Raises NotFoundError: `unknown_version`, `version_deleted`,
+    `outputs_gone`.
     """
     versions = ledger.versions(document.namespace, document.doc_id)
     new = find_version(
@@ -189,13 +189,13 @@ def difference(
 
 
 def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
-    """Nothing for a version that may be read. Raises NotFoundError: `version_deleted`, or
-    `outputs_gone` where its data was collected.
+    """Raise NotFoundError for a version that cannot be read: `version_deleted`, or `outputs_gone`
+    where its data was collected.
     """
-    for stone in ledger.tombstones(document.namespace, document.doc_id):
-        if stone.version_id in (None, version.version_id):
+    for found in ledger.tombstones(document.namespace, document.doc_id):
+        if found.version_id in (None, version.version_id):
             raise NotFoundError(
-                f"{version.version_id} was deleted on {stone.created_at[:10]}; ingest its file by"
+                f"{version.version_id} was deleted on {found.created_at[:10]}; ingest its file by"
                 " name to have it again",
                 code="version_deleted",
             )
@@ -207,7 +207,7 @@ def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
 
 
 def _before(document: Document, new: Version, versions: Sequence[Version]) -> Version:
-    """The version received before `new`, else the one after it."""
+    """The version received before `new`; for the first one, the version after it."""
     others = [version for version in versions if version.version_id != new.version_id]
     if not others:
         raise NotFoundError(
@@ -215,22 +215,22 @@ def _before(document: Document, new: Version, versions: Sequence[Version]) -> Ve
             " it with",
             code="unknown_version",
         )
-    place = [version.version_id for version in versions].index(new.version_id)
-    return others[max(0, place - 1)]
+    position = [version.version_id for version in versions].index(new.version_id)
+    return others[max(0, position - 1)]
 
 
 def _common_profiles(
     versions: Sequence[Version], strategy: Strategy, store: Store
 ) -> Mapping[str, str]:
-    """The first profiles with outputs of all versions: the strategy's, else a last build's."""
+    """The first profiles with outputs of all versions: the strategy's, or a previous build's."""
     recorded = [
         version.counts["built"] for version in reversed(versions) if "built" in version.counts
     ]
-    offers: list[Mapping[str, str]] = [stage_profiles(strategy), *recorded]
-    for profiles in offers:
+    candidates: list[Mapping[str, str]] = [stage_profiles(strategy), *recorded]
+    for profiles in candidates:
         if all(_has_parts(version, profiles, store) for version in versions):
             return profiles
-    lacking = next(version for version in versions if not _has_parts(version, offers[0], store))
+    lacking = next(version for version in versions if not _has_parts(version, candidates[0], store))
     raise NotFoundError(
         f"{lacking.version_id} was not built under the config as it is now, and no other config"
         f" built both; `rag docs live {lacking.doc_id} {lacking.file_sha256[:12]}` builds it again,"
@@ -248,7 +248,7 @@ def _has_parts(version: Version, profiles: Mapping[str, str], store: Store) -> b
 
 
 def _files(version: Version) -> list[tuple[str, str, str]]:
-    """(kind, stage, edition) of the files that a difference is read from, the facts apart."""
+    """(kind, stage, edition) of the compared files, without the facts."""
     return [
         ("edits", "sections", ""),
         ("sections", "sections", ""),
@@ -271,7 +271,7 @@ _CONTEXT_LINES = 2
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A version as it was cut; `text` is the normalised text that the sections are slices of."""
+    """The compared outputs of a version; sections are slices of the normalised `text`."""
 
     text: str
     sections: Sequence[Section]
@@ -280,11 +280,11 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """The differences from one version to another, each kind in the order of the text."""
+    """The differences from one version to another, each kind in text order."""
 
     sections_added: tuple[Section, ...]
     sections_removed: tuple[Section, ...]
-    sections_changed: tuple[Section, ...]  # as they are after
+    sections_changed: tuple[Section, ...]  # in their new state
     sections_unchanged: int
     chunks_added: tuple[Chunk, ...]
     chunks_removed: tuple[Chunk, ...]
@@ -292,7 +292,7 @@ class Revision:
     chunks_unchanged: int
 
     def data(self) -> Json:
-        """Counts, and every difference with its text, for programs."""
+        """Counts, and every difference with its text."""
         return {
             "sections": {
                 "added": [_section_data(section) for section in self.sections_added],
@@ -312,7 +312,7 @@ class Revision:
         }
 
     def markdown(self, shown: int) -> str:
-        """Counts and the text of the first `shown` differing chunks as unified diffs."""
+        """Counts, and the first `shown` differing chunks as unified diffs."""
         sections = _counts(
             self.sections_added,
             self.sections_removed,
@@ -345,12 +345,13 @@ class Revision:
 def revise(before: Parts, after: Parts) -> Revision:
     """The differences from `before` to `after`."""
     old, new = _section_hashes(before), _section_hashes(after)
-    had, has = ({chunk.chunk_id for chunk in parts.chunks} for parts in (before, after))
-    left, came = _at_places(before.chunks, had & has), _at_places(after.chunks, had & has)
+    old_ids, new_ids = ({chunk.chunk_id for chunk in parts.chunks} for parts in (before, after))
+    common = old_ids & new_ids
+    removed, added = (_group_by_place(parts.chunks, common) for parts in (before, after))
     pairs = [
         pair
-        for place, chunks in came.items()
-        for pair in zip(left.get(place, ()), chunks, strict=False)
+        for place, chunks in added.items()
+        for pair in zip(removed.get(place, ()), chunks, strict=False)
     ]
     paired = {chunk.chunk_id for pair in pairs for chunk in pair}
     return Revision(
@@ -359,20 +360,20 @@ def revise(before: Parts, after: Parts) -> Revision:
         sections_changed=tuple(
             s for s in after.sections if old.get(s.section_id, "") not in ("", new[s.section_id])
         ),
-        sections_unchanged=sum(new.get(section_id) == mark for section_id, mark in old.items()),
+        sections_unchanged=sum(new.get(section_id) == digest for section_id, digest in old.items()),
         chunks_added=tuple(
-            c for c in after.chunks if c.chunk_id not in had and c.chunk_id not in paired
+            c for c in after.chunks if c.chunk_id not in old_ids and c.chunk_id not in paired
         ),
         chunks_removed=tuple(
-            c for c in before.chunks if c.chunk_id not in has and c.chunk_id not in paired
+            c for c in before.chunks if c.chunk_id not in new_ids and c.chunk_id not in paired
         ),
         chunks_changed=tuple(pairs),
-        chunks_unchanged=len(had & has),
+        chunks_unchanged=len(common),
     )
 
 
 def _section_hashes(parts: Parts) -> dict[str, str]:
-    """Hashes of the sections' texts by id, without the white space around them."""
+    """section_id to the hash of the section's text, stripped of surrounding white space."""
     return {
         s.section_id: (
             hashlib.sha256(parts.text[s.norm_start : s.norm_end].strip().encode()).hexdigest()
@@ -381,18 +382,18 @@ def _section_hashes(parts: Parts) -> dict[str, str]:
     }
 
 
-def _at_places(
+def _group_by_place(
     chunks: Sequence[Chunk], common: set[str]
 ) -> dict[tuple[str, str, str], list[Chunk]]:
-    """Chunks that only one version has, by section, type, and the common chunk before them."""
+    """The chunks that only one version has, by section, type, and the common chunk before them."""
     found: dict[tuple[str, str, str], list[Chunk]] = defaultdict(list)
     last: dict[tuple[str, str], str] = {}
     for chunk in chunks:
-        row = (chunk.section_id, chunk.chunk_type)
+        group = (chunk.section_id, chunk.chunk_type)
         if chunk.chunk_id in common:
-            last[row] = chunk.chunk_id
+            last[group] = chunk.chunk_id
         else:
-            found[*row, last.get(row, "")].append(chunk)
+            found[*group, last.get(group, "")].append(chunk)
     return found
 
 

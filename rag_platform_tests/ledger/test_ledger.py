@@ -169,7 +169,7 @@ def test_no_table_keeps_a_word_that_was_deleted(
         {"places": {uri: f"/x/{uri}"}, "options": {"tags": [secret], "metadata": {}}},
     )
     ledger.delete("lib", "guide-1", None, "hard")
-    before = ledger.words_left("lib", "guide-1", [version_id], whole=True)
+    before = ledger.count_words("lib", "guide-1", [version_id], whole=True)
     assert before == {
         "versions": 1,
         "editions": 1,
@@ -180,7 +180,7 @@ def test_no_table_keeps_a_word_that_was_deleted(
     }
     ledger.scrub("lib", "guide-1", [version_id], whole=True)
     for versions in ([version_id], []):  # without any, as of a deletion whose versions are gone
-        assert set(ledger.words_left("lib", "guide-1", versions, whole=True).values()) == {0}
+        assert set(ledger.count_words("lib", "guide-1", versions, whole=True).values()) == {0}
     assert holds(stored_files(ledger, request), secret)
     assert ledger.compact()
     assert not holds(stored_files(ledger, request), secret)

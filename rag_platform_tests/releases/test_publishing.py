@@ -19,7 +19,7 @@ from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import (
-    OF_VERSIONS,
+    VERSION_FIELDS,
     VERSIONS,
     read_manifest,
     write_versions,
@@ -392,7 +392,7 @@ def test_outputs_that_differ_after_the_stages_ran_again_are_a_difference(desk: A
     first = desk.publish()
     directory = desk.store.release_dir("default", first)
     manifest = read_manifest(directory)
-    told = {name: dict(getattr(manifest, name)) for name in OF_VERSIONS}
+    told = {name: dict(getattr(manifest, name)) for name in VERSION_FIELDS}
     told["outputs"] = dict.fromkeys(told["outputs"], "0123456789abcdef")
     write_versions(directory / VERSIONS, told)
     assert desk.call("ingest", desk.docs, "--policy", "new_version").data["release_id"] != first

@@ -43,7 +43,7 @@ from rag_platform.providers.hashing import Hashing
 from rag_platform.releases import building, release_store
 from rag_platform.releases.building import Descent, build
 from rag_platform.releases.checks import CHECKS, IndexChanges, index_differences
-from rag_platform.releases.manifest import OF_VERSIONS, Manifest, embedder_info, read_manifest
+from rag_platform.releases.manifest import VERSION_FIELDS, Manifest, embedder_info, read_manifest
 from rag_platform.storage.store import Store, read_json, sha256_file
 from rag_platform_tests.matrices import write_matrix
 from rag_platform_tests.release_checks import check_again, failed_checks
@@ -262,8 +262,8 @@ def test_documents_that_nobody_asked_for_are_taken_over_unseen(
     assert [grown.delta[name] for name in counts] == [1, 1, 2]
     whole = built("whole", building.Live([guide, renamed, newer]))
     assert content(store, "r2") == content(store, "whole")
-    assert [getattr(grown, name) for name in OF_VERSIONS] == [
-        getattr(whole, name) for name in OF_VERSIONS
+    assert [getattr(grown, name) for name in VERSION_FIELDS] == [
+        getattr(whole, name) for name in VERSION_FIELDS
     ]
     first, second = (store.release_dir("default", name) for name in ("r1", "r2"))
     assert (first / "versions.json").samefile(second / "versions.json")
@@ -276,8 +276,8 @@ def test_documents_that_nobody_asked_for_are_taken_over_unseen(
     built("less", building.Live([renamed, newer]))
     assert content(store, "r3") == content(store, "less")
     less = read_manifest(store.release_dir("default", "less"))
-    assert [getattr(smaller, name) for name in OF_VERSIONS] == [
-        getattr(less, name) for name in OF_VERSIONS
+    assert [getattr(smaller, name) for name in VERSION_FIELDS] == [
+        getattr(less, name) for name in VERSION_FIELDS
     ]
     again = built("r4", building.Live([guide], {guide[0].doc_id}), "r3")
     assert content(store, "r4") == content(store, "whole")
@@ -833,7 +833,7 @@ def test_a_release_of_the_program_before_is_read_and_grown_on(
     before, directory = content(store, "r1"), store.release_dir("default", "r1")
     manifest = read_manifest(directory)
     told = read_json(directory / "manifest.json") | {
-        name: getattr(manifest, name) for name in OF_VERSIONS
+        name: getattr(manifest, name) for name in VERSION_FIELDS
     }
     ids = [chunk_id + "\n" for chunk_id in dense_files.read_parts(directory / "dense").ids]
     (directory / "dense" / "ids.txt").write_text("".join(ids), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Proof of a catalog, column by column: its rows are made anew from the stored outputs of each
-version, and counted against the manifest.
+"""Proves a catalog column by column: its rows are rebuilt from the stored outputs of each version
+and compared, and counted against the manifest.
 
-`PROVED` says of every column how it is proved. What the outputs say is in turn proved against the
+`PROVED` states for every column how it is proved. The stored outputs are in turn proved against the
 raw bytes by `documents.provenance`.
 """
 
@@ -37,12 +37,11 @@ def _by_column(**kinds: str) -> dict[str, str]:
 
 
 # How each column is proved:
-#   raw       computed anew from the raw bytes, through facts, edits and sections; then as `output`
-#   output    made anew from the stored outputs of the version, which the manifest knows by their
-#             fingerprint
-#   identity  equal to the ledger, to the ids made of it and to the manifest
-#   given     by users, by the file or by the ledger: the manifest knows it by its fingerprint, the
-#             ledger as long as nothing changed there
+#   raw       recomputed from the raw bytes, through facts, edits and sections; then as `output`
+#   output    rebuilt from the version's stored outputs, whose fingerprint is in the manifest
+#   identity  equal to the ledger, to the ids derived from it and to the manifest
+#   given     by users, by the file or by the ledger: compared with its fingerprint in the manifest,
+#             and with the ledger as long as that did not change
 #   counted   against the manifest and the indexes
 PROVED: Mapping[str, Mapping[str, str]] = {
     "meta": _by_column(counted="key value"),
@@ -101,9 +100,8 @@ PROVED: Mapping[str, Mapping[str, str]] = {
 }
 
 _OF_VERSIONS = ("sections", "chunks", "asset_anchor", "media_texts")
-# what the ledger never changes of a document and of a version, and what it says anew without the
-# catalog being behind
-_LASTING = {
+# columns that the ledger never changes
+_IMMUTABLE = {
     "documents": ("namespace", "doc_id", "source_uri", "created_at"),
     "versions": (
         "version_id",
@@ -115,13 +113,14 @@ _LASTING = {
         "received_at",
     ),
 }
-_PASSING = {
-    # `origin`: releases of older programs say where the file lay
+# columns that the ledger changes without a new release
+_VOLATILE = {
+    # `origin`: releases of older programs record where the file was
     "documents": ("live_version", "origin", "pinned", "status", "updated_at", "wanted_version"),
     "versions": ("status", "code", "reason", "attempts"),
 }
 _SHOWN = 5
-_SECONDS = len("2026-01-31T12:00:00")  # of a time, which is written with fractions or without
+_SECONDS = len("2026-01-31T12:00:00")  # the prefix of a timestamp without fractions
 
 Row = dict[str, Any]
 
@@ -135,7 +134,7 @@ def given_fingerprint(document: Sequence[Any], version: Sequence[Any]) -> str:
 
 
 def given_fingerprints(path: Path, version_ids: Iterable[str]) -> dict[str, str]:
-    """version_id to the fingerprint of what a finished catalog holds of it and its document."""
+    """version_id to the fingerprint of its row and its document's in a finished catalog."""
     documents, versions = (column_names(table) for table in ("documents", "versions"))
     names, count = f"{_quote(documents, 'd')}, {_quote(versions, 'v')}", len(documents)
     parts = BASE_AND_CHANGES if changes_of(path) else WHOLE
@@ -167,7 +166,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 @dataclass
 class CatalogProof:
-    """The proof of one release's catalog; `warnings` name what an older release did not record."""
+    """The proof of one release's catalog. `warnings` name what an older release did not record."""
 
     store: Store
     manifest: Manifest
@@ -218,22 +217,22 @@ class CatalogProof:
         ]
 
     def version_of(self, chunk_id: str) -> str | None:
-        """The version that a chunk says it is of, None for an unknown chunk."""
+        """The version_id in a chunk's row, None for an unknown chunk."""
         row = self._db.execute(
             "SELECT version_id FROM chunks WHERE chunk_id = ?", (chunk_id,)
         ).fetchone()
         return None if row is None else str(row[0])
 
     def content_hashes(self) -> dict[str, str]:
-        """Chunk id to the hash of the text that its vector was made of."""
+        """chunk_id to the hash of the text that its vector was computed from."""
         sql = "SELECT chunk_id, content_hash FROM chunks WHERE content_hash != ''"
         return {str(row[0]): str(row[1]) for row in self._db.execute(sql)}
 
     # one version
 
     def of_version(self, version: Version) -> list[VerifyFailure]:
-        """Each way in which a version's rows differ from what its outputs, the ledger and the
-        manifest make of them: one failure a row, chunks by id.
+        """Each difference between a version's rows and what its outputs, the ledger and the
+        manifest imply: one failure a row, with its chunk_id for chunks.
         """
         return [
             VerifyFailure(chunk_id, version.version_id, version.source_uri, reason)
@@ -241,7 +240,7 @@ class CatalogProof:
         ]
 
     def _of_version(self, version: Version) -> Iterator[tuple[str, str]]:
-        """(chunk id or nothing, reason) of each."""
+        """(chunk_id or "", reason) of each difference."""
         version_id = version.version_id
         documents = self._rows("documents", "doc_id = ?", [version.doc_id])
         versions = self._rows("versions", "version_id = ?", [version_id])
@@ -293,23 +292,25 @@ class CatalogProof:
     def _differences(
         self, table: str, wanted: Sequence[Row], held: Sequence[Row], key: str = ""
     ) -> Iterator[tuple[str, str]]:
-        """(chunk id or nothing, reason) of the rows that are missing, too many or otherwise;
-        without a key rows are told by their place.
+        """(chunk_id or "", reason) of rows that are missing, unexpected or different; rows without
+        a key are matched by position.
         """
-        left, right = (
+        wanted_rows, found_rows = (
             [(row[key] if key else number, row) for number, row in enumerate(rows)]
             for rows in (wanted, held)
         )
-        unmet = dict(right)
+        unmatched = dict(found_rows)
 
         def problem(name: Any, reason: str) -> tuple[str, str]:
             return (str(name) if table == "chunks" else ""), reason
 
-        if len(unmet) < len(held):
-            twice = next(name for name, count in Counter(n for n, _ in right).items() if count > 1)
+        if len(unmatched) < len(held):
+            twice = next(
+                name for name, count in Counter(n for n, _ in found_rows).items() if count > 1
+            )
             yield problem(twice, f"row_twice: {table} holds {twice!r} twice")
-        for name, row in left:
-            other = unmet.pop(name, None)
+        for name, row in wanted_rows:
+            other = unmatched.pop(name, None)
             if other is None:
                 yield problem(
                     name, f"row_missing: {table} lacks row {name!r}, which the stored outputs have"
@@ -320,7 +321,7 @@ class CatalogProof:
                     f"column: {table}.{wrong} is {_short(other[wrong])}, the stored outputs say"
                     f" {_short(row[wrong])}",
                 )
-        for name in unmet:
+        for name in unmatched:
             yield problem(
                 name, f"row_unknown: {table} holds row {name!r}, which the stored outputs lack"
             )
@@ -328,12 +329,12 @@ class CatalogProof:
     def _first_difference(
         self, table: str, held: Row, wanted: Row, without: Collection[str] = ()
     ) -> str:
-        """The name of the first column with another value, empty without any."""
+        """The first column with another value; "" when all are equal."""
         names = (name for name in self.columns[table] if name not in without)
         return next((name for name in names if held[name] != wanted[name]), "")
 
     def _owner_problems(self, version: Version, document: Row, row: Row) -> Iterator[str]:
-        """Why document and version are not those that the manifest and the ledger know."""
+        """How a version's row and its document's differ from the manifest and the ledger."""
         version_id = version.version_id
         if version_id != version_name(version.namespace, version.doc_id, version.file_sha256):
             yield (
@@ -398,12 +399,12 @@ class CatalogProof:
         if version.edition and edition_name(edits, chunks_profile) != version.edition:
             yield f"ledger: the edits by hand are not those of edition {version.edition}"
         same_document = owner.updated_at == document["updated_at"]
-        # times are told to the second, in which the stages may have run again
+        # the revision too: a rerun within a second leaves `completed_at` as it was
         same_version = (known.completed_at, known.revision) == (
             row["completed_at"],
             row["revision"],
         )
-        for table, held, wanted, same in (
+        for table, held, wanted, is_same in (
             (
                 "documents",
                 document,
@@ -413,12 +414,12 @@ class CatalogProof:
             ("versions", row, rows_of_version(known, (), (), ())["versions"][0], same_version),
         ):
             names = column_names(table)
-            passing = _PASSING[table] if same else set(names) - set(_LASTING[table])
-            said = dict(zip(names, wanted, strict=True))
-            if wrong := self._first_difference(table, held, said, passing):
+            ignored = _VOLATILE[table] if is_same else set(names) - set(_IMMUTABLE[table])
+            expected = dict(zip(names, wanted, strict=True))
+            if wrong := self._first_difference(table, held, expected, ignored):
                 yield (
                     f"ledger: {table}.{wrong} is {_short(held[wrong])}, the ledger says"
-                    f" {_short(said[wrong])}"
+                    f" {_short(expected[wrong])}"
                 )
 
     # the release
@@ -429,9 +430,7 @@ class CatalogProof:
         return [str(row[0]) for row in self._db.execute(sql, (version_id,))]
 
     def of_release(self, counts: Mapping[str, int]) -> Iterator[str]:
-        """How the release and the `counts` of its catalog differ from what the manifest and the
-        ledger say of it.
-        """
+        """How the release and its catalog's `counts` differ from the manifest and the ledger."""
         manifest = self.manifest
         yield from self._record_problems()
         yield from self._deletion_problems()
@@ -440,14 +439,14 @@ class CatalogProof:
                 f"manifest: it is of release {manifest.release_id}, the folder is"
                 f" {self.path.parent.name}"
             )
-        marks = {row["key"]: row["value"] for row in self._rows("meta", order="key")}
-        if set(marks) != {"schema_version"}:
-            yield f"rows: meta holds {sorted(marks)}, it must hold schema_version alone"
+        meta = {row["key"]: row["value"] for row in self._rows("meta", order="key")}
+        if set(meta) != {"schema_version"}:
+            yield f"rows: meta holds {sorted(meta)}, it must hold schema_version alone"
         held = Counter(row[0] for row in self._db.execute("SELECT version_id FROM versions"))
-        named = Counter(
+        live = Counter(
             str(row[0]) for row in self._db.execute("SELECT live_version FROM documents")
         )
-        for what, found in (("versions", held), ("documents", named)):
+        for what, found in (("versions", held), ("documents", live)):
             yield from _name_rows(what, "lacks", manifest.versions.keys() - found.keys())
             yield from _name_rows(
                 what, "holds beside the manifest", found.keys() - manifest.versions.keys()
@@ -491,9 +490,9 @@ class CatalogProof:
             )
             return
         for name in ("parent", "strategy", "strategy_config_id", "created_at", "counts"):
-            if (said := getattr(manifest, name)) != (known := getattr(row, name)):
+            if (stated := getattr(manifest, name)) != (known := getattr(row, name)):
                 yield (
-                    f"ledger: {name} of the release is {_short(said)}, the ledger says"
+                    f"ledger: {name} of the release is {_short(stated)}, the ledger says"
                     f" {_short(known)}"
                 )
         if row.sequence is not None:
@@ -519,7 +518,7 @@ class CatalogProof:
                 f" {manifest.strategy_config_id}, which the release was built with"
             )
         recorded = self.ledger.read_published(namespace)
-        # another machine may have published, or a job while this looked
+        # another machine, or a concurrent job, may have published
         here = self.store.remote is None and current(self.store, namespace) == release_id
         if here and recorded != {release_id}:
             self.warnings.append(
@@ -529,7 +528,7 @@ class CatalogProof:
             )
 
     def _deletion_problems(self) -> Iterator[str]:
-        """Deletions that the manifest claims to know of, and deleted documents that it shows."""
+        """Deletions that the manifest wrongly claims to know, and deleted documents it holds."""
         manifest = self.manifest
         namespace = manifest.namespace
         if manifest.deletions > (newest := self.ledger.deletion_sequence(namespace)):
@@ -537,20 +536,20 @@ class CatalogProof:
                 f"deletions: the manifest claims to know of deletion {manifest.deletions}, the"
                 f" newest is {newest}"
             )
-        made = manifest.created_at[:_SECONDS]
-        for stone in self.ledger.tombstones(namespace, since=0):
-            lifted = bool(stone.lifted_at) and stone.lifted_at[:_SECONDS] <= made
-            if stone.sequence <= manifest.deletions and not lifted:
-                column = "version_id" if stone.version_id else "doc_id"
-                name = stone.version_id or stone.doc_id
+        created_at = manifest.created_at[:_SECONDS]
+        for deletion in self.ledger.tombstones(namespace, since=0):
+            lifted = bool(deletion.lifted_at) and deletion.lifted_at[:_SECONDS] <= created_at
+            if deletion.sequence <= manifest.deletions and not lifted:
+                column = "version_id" if deletion.version_id else "doc_id"
+                name = deletion.version_id or deletion.doc_id
                 if self._rows("versions", f"{column} = ?", [name]):
                     yield (
-                        f"deletions: {name} was deleted on {stone.created_at} before the release"
+                        f"deletions: {name} was deleted on {deletion.created_at} before the release"
                         " was built, which holds it all the same"
                     )
 
     def _asset_problems(self) -> Iterator[str]:
-        """How the images differ from what the first references to them say."""
+        """How the rows of images differ from the references to them."""
         names = ("asset_id", "mime", "width", "height", "size")
         anchors: dict[Any, set[tuple[Any, ...]]] = {}
         for row in self._db.execute(

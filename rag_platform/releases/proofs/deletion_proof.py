@@ -38,17 +38,17 @@ from rag_platform.workspace import DataRoot
 _OUR_FOLDERS = frozenset(
     "raw facts versions media cache releases deletions logs traces spool inbox dagster".split()
 )
-_READ_TOGETHER = (("chunk_ids", "content_hashes"),)  # kinds that the same files tell
+_READ_TOGETHER = (("chunk_ids", "content_hashes"),)  # kinds that are in the same files
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is left of a document, by store; `shared` counts what other documents need as well."""
+    """What is left of a document, by store."""
 
     doc_id: str
     remaining: dict[str, int]
-    shared: dict[str, int]
-    open: tuple[str, ...]  # what could not be looked into, with the reason
+    shared: dict[str, int]  # items that other documents need too
+    open: tuple[str, ...]  # what could not be searched, with the reason
 
     @property
     def total(self) -> int:
@@ -92,36 +92,36 @@ def prove(
 ) -> Proof:
     """What every store still holds of a document, or of one version; nothing is changed.
 
-    Counted are the items that deletions recorded and those found now, without the ones that other
+    Counted are items that deletions recorded and those found now, without items that other
     documents (or, for a version, the document's other versions) need too. `partitions` may be the
-    reason why they could not be opened. Raises NotFoundError for an unknown document.
+    reason why the partitions could not be opened. Raises NotFoundError for an unknown document.
     """
     store, ledger = root.store, root.ledger
     document = find_document(ledger, namespace, doc)
-    mine = ledger.versions(namespace, document.doc_id)
+    versions = ledger.versions(namespace, document.doc_id)
     if version is not None:
-        mine = [find_version(document, mine, version)]
-    doc_id, version_id = document.doc_id, mine[0].version_id if version is not None else None
+        versions = [find_version(document, versions, version)]
+    doc_id, version_id = document.doc_id, versions[0].version_id if version is not None else None
     manifests = releases.list_releases(store, namespace)
-    ids = [version.version_id for version in mine]
+    ids = [version.version_id for version in versions]
     of_document = ledger.tombstones(namespace, doc_id, since=0)
-    stones = [stone for stone in of_document if version_id in (None, stone.version_id)]
-    own = find_belongings(namespace, mine, stones, manifests, root)
-    work = _Count(document, mine, own, root)
+    tombstones = [it for it in of_document if version_id in (None, it.version_id)]
+    belongings = find_belongings(namespace, versions, tombstones, manifests, root)
+    work = _Count(document, versions, belongings, root)
     names = work.names(whole=version_id is None)
-    words = ledger.words_left(namespace, doc_id, ids, whole=version_id is None)
+    words = ledger.count_words(namespace, doc_id, ids, whole=version_id is None)
     if isinstance(partitions, str):
-        keys, events, blind = set[str](), 0, [partitions]
+        keys, events, unsearched = set[str](), 0, [partitions]
     else:
-        keys, (events, blind) = partitions.keys(), partitions.count_records(ids, names)
-    others, packed = _other_files(store, names)
+        keys, (events, unsearched) = partitions.keys(), partitions.count_records(ids, names)
+    others, opaque = _other_files(store, names)
     in_bucket: dict[str, int] = {}
     if store.remote is not None:
-        alone = own.file_sha256s - work.others("file_sha256s")
-        in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
-        waiting = [it for it in ledger.find_unacknowledged(namespace) if it[0] in stones]
-        work.open += [*unseen, *name_waiting(waiting, root.settings.blobs.silent_seconds)]
-    work.open += [*blind, *packed, *_list_datasets(document, own.chunk_ids)]
+        alone = belongings.file_sha256s - work.others("file_sha256s")
+        in_bucket["blobs"], unreachable = count_in_bucket(namespace, versions, alone, store)
+        waiting = [pair for pair in ledger.find_unacknowledged(namespace) if pair[0] in tombstones]
+        work.open += [*unreachable, *name_waiting(waiting, root.settings.blobs.silent_seconds)]
+    work.open += [*unsearched, *opaque, *_list_datasets(document, belongings.chunk_ids)]
     work.open += [
         f"release {path.name} is damaged and not looked into: `rag gc` removes it"
         for path in releases.list_damaged(store, namespace, manifests)
@@ -129,7 +129,7 @@ def prove(
     remaining = {
         "raw": work.count_own("file_sha256s", work.raw()),
         "facts": work.facts(),
-        "stage_files": sum(_count_files(store, version) for version in mine),
+        "stage_files": sum(_count_files(store, version) for version in versions),
         **work.in_releases(manifests),
         "embeddings": work.count_own("content_hashes", work.embeddings()),
         "media": work.count_own("asset_ids", work.media()),
@@ -141,9 +141,9 @@ def prove(
         "events": events,
         "drafts": words.pop("drafts"),
         "ledger": sum(words.values()),
-        # a sync retires a deleted document whose file is gone
+        # not by the document's status: a sync retires a deleted document whose file is gone
         "ledger_backups": len(store.ledger_backups())
-        if any(not s.lifted_at for s in stones)
+        if any(not s.lifted_at for s in tombstones)
         else 0,
         "evaluations": count_results(store.home, names),
         "other_files": others,
@@ -158,44 +158,42 @@ def prove(
 
 
 def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
-    """How many other files below the data root name the document, and which files cannot be looked
-    into.
-    """
-    strange = [
+    """(number of foreign files in the data root that name the document, unsearchable files)."""
+    foreign = [
         path
         for path in sorted(store.home.iterdir())
         if path.name not in _OUR_FOLDERS
         and not path.name.startswith((".", "ledger", DATABASE, "evaluations"))
     ]
-    # the files of runs hold what their case results do
-    strange += [
+    # the files of runs are counted with the evaluations
+    foreign += [
         path
         for path in (store.home / "evaluations").glob("*")
         if not path.name.startswith(RUN_PREFIX)
     ]
-    files = [file for path in strange for file in (path, *path.rglob("*")) if file.is_file()]
+    files = [file for path in foreign for file in (path, *path.rglob("*")) if file.is_file()]
     unfinished = sum(path.is_file() for path in store.spool_dir.rglob("*"))
-    packed = [
+    unsearched = [
         f"release {path.name} of {path.parent.name} is unfinished: `rag gc` removes it when nobody"
         " builds it"
         for path in store.area("releases").glob("*/*/")
         if path.name.startswith(".") or not (path / "manifest.json").is_file()
     ]
     if unfinished:
-        packed.append(
+        unsearched.append(
             f"{pluralise(unfinished, 'unfinished file')} in spool/: `rag gc` removes those that"
             " nobody writes"
         )
-    packed += [
+    unsearched += [
         f"{path.relative_to(store.home)} is packed"
-        for folder in (store.logs_dir, *strange)
+        for folder in (store.logs_dir, *foreign)
         for path in redaction.opaque(folder)
     ]
-    return sum(names.stand_in(path.read_bytes()) for path in files), packed
+    return sum(names.stand_in(path.read_bytes()) for path in files), unsearched
 
 
 def _list_datasets(document: Document, chunk_ids: Iterable[str]) -> list[str]:
-    """The datasets of the user's config folder that name the document, which nothing changes."""
+    """The datasets of the user's config folder that name the document; nothing changes those."""
     names = redaction.Names([document.doc_id, document.filename], chunk_ids)
     folder, _ = config_folders("datasets")
     return [
@@ -227,19 +225,17 @@ class _Count:
         self.store, self.ledger = self.root.store, self.root.ledger
 
     def count_own(self, kind: str, found: Collection[str]) -> int:
-        """How many of the found hashes belong to the document alone; the others are counted as
-        shared.
-        """
+        """How many of the found hashes only this document has; the others are counted as shared."""
         if not found:
             return 0
-        alone = set(found) - self.others(kind)
-        self.shared[STORES[kind]] = len(found) - len(alone)
-        return len(alone)
+        unshared = set(found) - self.others(kind)
+        self.shared[STORES[kind]] = len(found) - len(unshared)
+        return len(unshared)
 
     def others(self, kind: str) -> frozenset[str]:
         """All hashes of one kind that other versions in the ledger have; read when first needed."""
         if kind not in self._others:
-            kinds = next((both for both in _READ_TOGETHER if kind in both), (kind,))
+            kinds = next((group for group in _READ_TOGETHER if kind in group), (kind,))
             mine = {version.version_id for version in self.mine}
             found = Belongings()
             for namespace in self.ledger.namespaces():
@@ -262,26 +258,27 @@ class _Count:
         return {value for value in self.own.file_sha256s if self.store.raw_path(value).is_file()}
 
     def facts(self) -> int:
-        """Folders of facts, without those of bytes that other documents have too."""
+        """The number of facts folders, without those of bytes that other documents have too."""
         folders = {
             sha: list((self.store.area("facts") / sha[:2] / sha).glob("*"))
             for sha in self.own.file_sha256s
         }
-        alone = (
+        own = (
             self.own.file_sha256s - self.others("file_sha256s")
             if any(folders.values())
             else frozenset()
         )
-        self.shared["facts"] = sum(len(found) for sha, found in folders.items() if sha not in alone)
-        return sum(len(folders[sha]) for sha in alone)
+        self.shared["facts"] = sum(len(found) for sha, found in folders.items() if sha not in own)
+        return sum(len(folders[sha]) for sha in own)
 
     def in_releases(self, manifests: Iterable[Manifest]) -> dict[str, int]:
         """Rows of catalogs, word indexes and vector indexes of every release on disk."""
         counts = {"releases": 0, "catalog": 0, "lexical": 0, "vectors": 0, "ann": 0}
         ids = [version.version_id for version in self.mine]
-        chunks = self.own.chunk_ids - (
-            self.others("chunk_ids") if len(ids) < self._versions() else frozenset()
-        )
+        versions = self.ledger.versions(self.document.namespace, self.document.doc_id)
+        chunks = self.own.chunk_ids
+        if len(ids) < len(versions):
+            chunks -= self.others("chunk_ids")
         for manifest in manifests:
             counts["releases"] += bool(manifest.versions.keys() & set(ids))
             with releases.open_catalog(
@@ -304,9 +301,6 @@ class _Count:
                 self.open.append(f"release {manifest.release_id}: {error}")
         return counts
 
-    def _versions(self) -> int:
-        return len(self.ledger.versions(self.document.namespace, self.document.doc_id))
-
     def embeddings(self) -> set[str]:
         """Content hashes with a cached vector."""
         if not self.store.embeddings_path.is_file():
@@ -325,7 +319,7 @@ class _Count:
         }
 
     def media_texts(self) -> set[str]:
-        """Recorded surroundings in which a stored image was described."""
+        """Recorded surroundings of captioned images."""
         texts = [
             path
             for asset_id in self.own.asset_ids
@@ -336,14 +330,14 @@ class _Count:
         } & self.own.context_hashes
 
     def descriptions(self) -> set[str]:
-        """Stored answers of models about the document's chunks."""
+        """Cached model answers about the document's chunks."""
         return set(
             self.own.description_keys
             & descriptions.list_answers(self.store.descriptions_path).keys()
         )
 
     def names(self, *, whole: bool) -> redaction.Names:
-        """The ways in which lines of logs and events name the document."""
+        """The names by which lines of logs and events refer to the document."""
         words, files = (
             names_of(self.document, self.ledger)
             if whole

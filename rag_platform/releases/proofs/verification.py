@@ -1,4 +1,4 @@
-"""Proves the published release: its quotes against the raw bytes, its catalog by columns."""
+"""Proves the published release: its quotes against the raw bytes, its catalog column by column."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
 from rag_platform.text.plurals import pluralise
 
-# how far two vectors of length 1 may be apart: a quantised model answers so in another batch
-_APART = 0.1
+# the largest distance between two unit vectors of one text: a quantised model gives slightly
+# different ones in another batch
+_TOLERANCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How many chunks were checked, and what could not be proved: chunks, and with an empty
-    chunk_id documents or the whole release.
+    """How many chunks were checked, and what could not be proved: chunks or, with an empty
+    chunk_id, documents or the whole release.
 
-    `edited` of them were edited by hand: they are no quotes, what was proved are the texts they
-    were edited from. `warnings` say what the proof had to do without.
+    `edited` chunks were changed by hand, so they are no quotes; the texts they were edited from are
+    proved instead. `warnings` name the limits of the proof.
     """
 
     release_id: str
@@ -88,7 +89,8 @@ def verify_release(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
     """The verification of every chunk of the published release, or of one. Raises NotFoundError for
-    an unknown chunk or namespace, IntegrityError `no_ledger` where nobody knows what was deleted.
+    an unknown chunk or namespace, IntegrityError `no_ledger` without the ledger, which records
+    deletions.
 
     With all chunks the release is proved too: its files by their hashes, and that no row was added
     or lost. One chunk is proved with the rows that its citation shows: its own and those of its
@@ -99,21 +101,21 @@ def verify_release(
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
     try:
-        with ExitStack() as held:
-            ledger = held.enter_context(closing(open_ledger(store)))
-            catalog = held.enter_context(closing(CatalogReader(directory / CATALOG)))
-            rows = held.enter_context(CatalogProof(store, manifest, directory / CATALOG, ledger))
+        with ExitStack() as opened:
+            ledger = opened.enter_context(closing(open_ledger(store)))
+            catalog = opened.enter_context(closing(CatalogReader(directory / CATALOG)))
+            proof = opened.enter_context(CatalogProof(store, manifest, directory / CATALOG, ledger))
             work = _Proof(
                 store,
                 manifest,
                 catalog,
-                rows,
+                proof,
                 Strategy.model_validate(manifest.strategy_config),
                 limits or Limits(),
             )
             if chunk_id is not None:
                 return work.one(chunk_id)
-            version_ids = rows.version_ids()
+            version_ids = proof.version_ids()
             for done, version_id in enumerate(version_ids, 1):
                 work.version(version_id)
                 on_progress(done, len(version_ids))
@@ -140,13 +142,13 @@ class _Proof:
     strategy: Strategy
     limits: Limits
     failures: list[VerifyFailure] = field(default_factory=list)
-    alone: list[str] = field(default_factory=list)
-    pictures: set[str] = field(default_factory=set)  # that were looked at
+    warnings: list[str] = field(default_factory=list)
+    checked_images: set[str] = field(default_factory=set)
     checked: int = 0
     edited: int = 0
 
     def one(self, chunk_id: str) -> Verification:
-        """The verification of one chunk, with what is shown beside it."""
+        """The verification of one chunk, with everything that its citation shows."""
         version_id = self.rows.version_of(chunk_id)
         if version_id is None:
             raise NotFoundError(
@@ -158,10 +160,9 @@ class _Proof:
         return self.result()
 
     def version(self, version_id: str, only: str = "") -> None:
-        """Prove a version's rows and chunks, or one chunk; an exception is a failure of its own."""
+        """Prove a version's rows and chunks, or one chunk; an exception counts as a failure."""
         source_uri = ""
-        # what was changed behind our back can raise anything, and must neither end the proof nor
-        # pass it
+        # tampered data can raise anything, which must neither end the proof nor pass it
         with faults.about(version_id), faults.Attempt("verify") as attempt:
             version = self.catalog.version(version_id)
             if version is None:
@@ -175,7 +176,7 @@ class _Proof:
             source_uri = version.source_uri
             bring_version(self.store, version, self.manifest.profiles)
             self.failures += self.rows.of_version(version)
-            self._pictures(version)
+            self._check_images(version)
             chunks = (
                 list(self.catalog.chunks([only]).values())
                 if only
@@ -183,7 +184,7 @@ class _Proof:
             )
             self.checked += len(chunks)
             self.edited += count_edited(chunks)
-            told = {failure.chunk_id for failure in self.failures}
+            failed = {failure.chunk_id for failure in self.failures}
             found = verify_version(
                 self.store,
                 version,
@@ -191,23 +192,23 @@ class _Proof:
                 chunks,
                 self.limits,
                 self.strategy,
-                self.alone,
+                self.warnings,
             )
-            self.failures += [failure for failure in found if failure.chunk_id not in told]
+            self.failures += [failure for failure in found if failure.chunk_id not in failed]
         if attempt.error is not None:
             reason = f"unreadable: {_message_of(attempt.error)}"
             self._fail(reason, "", version_id, source_uri)
 
-    def _pictures(self, version: Version) -> None:
+    def _check_images(self, version: Version) -> None:
         """Prove the images that a version shows, each once."""
         for asset_id in self.rows.asset_ids(version.version_id):
-            if asset_id in self.pictures:
+            if asset_id in self.checked_images:
                 continue
-            self.pictures.add(asset_id)
+            self.checked_images.add(asset_id)
             try:
                 reason = find_damage(asset_id, self.store, self.strategy.media, self.limits)
             except Missing as error:
-                self.alone.append(
+                self.warnings.append(
                     f"{version.source_uri}: image {asset_id[:12]} is proved, its smaller pictures"
                     f" are not: {explain(str(error))}"
                 )
@@ -216,7 +217,7 @@ class _Proof:
                     self._fail(reason, "", version.version_id, version.source_uri)
 
     def release(self) -> None:
-        """Prove that the release is whole: its files, its rows, its indexes."""
+        """Prove that the release is complete: its files, its rows, its indexes."""
         for name in changed_files(self.rows.path.parent, self.manifest.files):
             self._fail(f"file_changed: {name} is gone or has another sha256 than the manifest says")
         for name in unknown_files(self.rows.path.parent, self.manifest.files):
@@ -226,13 +227,13 @@ class _Proof:
                 self._fail(reason)
             for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
                 self._fail(f"counts: {reason}")
-            self._vectors()
+            self._check_vectors()
         if attempt.error is not None:
             self._fail(f"unreadable: {_message_of(attempt.error)}")
 
-    def _vectors(self) -> None:
-        """Compare the vectors with those in the cache, which they were copied from; those that it
-        no longer has stand alone.
+    def _check_vectors(self) -> None:
+        """Compare the vectors with the embedding cache, from which they were copied; vectors that
+        are no longer cached are not compared.
         """
         info, path = self.manifest.embedder, self.store.embeddings_path
         if info is None or not path.is_file():
@@ -241,10 +242,10 @@ class _Proof:
         profile = text_norm_profile_id(self.strategy.cleaning)
         with EmbeddingCache(path) as cache:
             for ids, vectors in dense_files.read_batches(self.rows.path.parent / "dense"):
-                cached = cache.get({hashes.get(one, "") for one in ids}, info, profile)
+                cached = cache.get({hashes.get(chunk_id, "") for chunk_id in ids}, info, profile)
                 for chunk_id, vector in zip(ids, vectors, strict=True):
                     known = cached.get(hashes.get(chunk_id, ""))
-                    if known is not None and ((known - vector) ** 2).sum() > _APART**2:
+                    if known is not None and ((known - vector) ** 2).sum() > _TOLERANCE**2:
                         self._fail(
                             "vector_changed: it is another one than in the cache of embeddings,"
                             f" which it was copied from; remove {path}, then `rag rebuild --full`"
@@ -258,13 +259,12 @@ class _Proof:
         self.failures.append(VerifyFailure(chunk_id, version_id, source_uri, reason))
 
     def result(self) -> Verification:
-        """What was found."""
         return Verification(
             self.manifest.release_id,
             self.checked,
             tuple(self.failures),
             self.edited,
-            (*self.rows.warnings, *self.alone),
+            (*self.rows.warnings, *self.warnings),
         )
 
 
