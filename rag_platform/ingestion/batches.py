@@ -1,8 +1,8 @@
-"""Takes versions through the seven ingestion stages. Stages overlap: while one document is built,
-the next ones are read, the one before is flushed to disk, and a batch is embedded.
+"""Takes versions through the seven ingestion stages. The stages overlap: while one document is
+built, the next ones are read, the previous one is flushed to disk, and a batch is embedded.
 
-One document's failure is recorded and the others go on; what was live stays live. Failures that may
-pass (a network error, a killed child process) are tried again after the other documents. A full
+A failed document is recorded and does not stop the others; live versions stay live. Transient
+failures (a network error, a killed child process) are retried after the other documents. A full
 disk ends the run at once.
 """
 
@@ -40,15 +40,16 @@ def ingest_versions(
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
     decisions: Mapping[str, str] | None = None,
 ) -> IngestionTotals:
-    """Take versions through `stages`, a prefix of the seven; those that pass all are live
-    afterwards, failed ones have their reason in the ledger.
+    """Take versions through `stages`, a prefix of the seven. Versions that pass all of them are
+    live afterwards; the ledger records why others failed.
 
-    `forced` are version_ids whose stages run again on equal bytes; `drafted` maps version_ids to
-    the operations of a draft that is being published, other versions keep the published ones;
-    `decisions` maps them to what receiving decided, for the trace.
-    Failures that may pass are tried again, settings.jobs.max_attempts times in all; only the last
-    is reported. Raises StorageError when the disk is full, ProviderError when the embedder stays
-    away.
+    `forced` are version_ids whose stages run again although the bytes are the same. `drafted` maps
+    version_ids to the operations of a draft being published; other versions keep their published
+    ones. `decisions` maps version_ids to the decision of receiving, for the trace.
+
+    Transient failures are retried up to settings.jobs.max_attempts in all, and only the last one is
+    reported. Raises StorageError when the disk is full, ProviderError when the embedder stays
+    unavailable.
     """
     totals = IngestionTotals()
     waiting, policy = list(versions), workspace.settings.jobs
@@ -85,7 +86,7 @@ def ingest_versions(
 
 
 class _Round:
-    """One attempt at the versions that are not settled yet."""
+    """One attempt at all versions that are not settled yet."""
 
     def __init__(
         self, versions: Sequence[Version], request: Request, totals: IngestionTotals, *, last: bool
@@ -98,23 +99,23 @@ class _Round:
         self._committer = Committer(request, totals, last=last)
 
     def run(self) -> None:
-        """Take every version through the stages."""
+        """Take each version through the stages."""
         try:
             if self._versions:
                 self._announce(self._versions[0].source_uri)
             for number, version in enumerate(self._versions):
                 self._build(number, version)
             self._add(self._committer.settle())
-            if self._versions:  # only now all texts to embed are known
+            if self._versions:  # only now is the number of texts to embed known
                 self._announce(self._versions[-1].source_uri)
-            # a child process that has read PDFs holds 150 MB, which the embedder can use
+            # a child that has read PDFs holds 150 MB, which the embedder can use
             if self._embedder.size > FIRST_BATCH:
                 pool().end_waiting()
             self._embed(last=True)
         except Exception as error:
             self._committer.raise_if_full(error)
             raise
-        except BaseException:  # told to stop: nobody waits for what is being read
+        except BaseException:  # the run is being stopped: nobody waits for these reads
             pool().close()
             raise
         finally:
@@ -127,7 +128,9 @@ class _Round:
         return [v for v in self._versions if v.version_id not in self._committer.settled]
 
     def _build(self, number: int, version: Version) -> None:
-        if self._committer.is_flushing(version.file_sha256):  # equal bytes share their facts
+        if self._committer.is_flushing(
+            version.file_sha256
+        ):  # versions with equal bytes share facts
             self._add(self._committer.settle())
         run = self._reader.begin(number)
         outcomes, failure = (
@@ -143,10 +146,10 @@ class _Round:
         self._embed()
 
     def _build_here(self, run: VersionRun) -> tuple[list[StageOutcome], Failure | None]:
-        """The outcomes of the stages up to the views, and in which one the version failed."""
+        """The outcomes of the stages up to the views, and the failure that stopped them."""
         outcomes, failure = build_stages(self._request.stages, run.work)
         if failure is None and outcomes and outcomes[-1].stage == "views":
-            # one document must never cost the batch
+            # an error in one document's edits must not stop the others
             with faults.about(run.version.version_id), faults.Attempt("stage.views") as attempt:
                 self._edit(run)
             if attempt.error is not None:
@@ -154,7 +157,7 @@ class _Round:
         return outcomes, failure
 
     def _await_worker(self, run: VersionRun) -> tuple[list[StageOutcome], Failure | None]:
-        """As `_build_here`, for a version that a child process builds."""
+        """Like `_build_here`, for a version that a child process builds."""
         work = run.work
         assert work.built is not None
         built = work.built.result()
@@ -164,9 +167,7 @@ class _Round:
         return built.outcomes, built.failure
 
     def _edit(self, run: VersionRun) -> None:
-        """Apply edits made by hand: those of the draft that is being published, else the published
-        ones.
-        """
+        """Apply manual edits: those of the draft being published, else the published ones."""
         version, ledger = run.version, self._request.workspace.ledger
         if not self._request.is_edited(version):
             return
@@ -196,7 +197,7 @@ class _Round:
 
 
 def stale_versions(ledger: Ledger, namespace: str, profile: str) -> Iterator[Version]:
-    """Live versions whose outputs were built under another config; an ingest run includes them."""
+    """Live versions built under another config; every ingest rebuilds them."""
     for _, version in ledger.live(namespace):
         if version.counts.get("profile") != profile:
             yield version

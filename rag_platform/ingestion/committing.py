@@ -21,8 +21,8 @@ from rag_platform.releases.version_bundles import push_versions
 
 
 def is_transient(error: Exception) -> bool:
-    """True for a failure that may pass when the document is tried again. Our own errors say so
-    themselves; others are judged by their kind.
+    """True for a failure that a retry may cure: our own errors carry a flag, others are judged by
+    their type.
     """
     if isinstance(error, RagError):
         return bool(error.details.get("retryable"))
@@ -30,7 +30,7 @@ def is_transient(error: Exception) -> bool:
 
 
 class Committer:
-    """Flushes one version while the next one is built; `settled` holds the ids of versions that are
+    """Flushes one version while the next one is built; `settled` holds the version_ids that are
     live or have failed for good.
     """
 
@@ -45,14 +45,14 @@ class Committer:
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
     def is_flushing(self, file_sha256: str) -> bool:
-        """True while outputs of these bytes are being flushed."""
+        """True while the outputs of these bytes are being flushed."""
         return self._flushing is not None and self._flushing[0].version.file_sha256 == file_sha256
 
     def flush(
         self, run: VersionRun, outcomes: list[StageOutcome], failure: Failure | None
     ) -> list[VersionRun]:
-        """Flush the outputs of a version, and settle the one before; a failed one is settled at
-        once. Returns what is ready to be embedded.
+        """Start flushing a version's outputs, and settle the previous version; a failed version is
+        settled at once. Returns the runs that are ready to be embedded.
         """
         flushed = self._flusher.submit(run.work.writes.commit)
         ready = self.settle()
@@ -60,7 +60,9 @@ class Committer:
         return [*ready, *self.settle()] if failure else ready
 
     def settle(self) -> list[VersionRun]:
-        """Report the version that was flushed last. Returns it if it is to be embedded."""
+        """Wait for the version being flushed, and report it. Returns its run if it is to be
+        embedded.
+        """
         if self._flushing is None:
             return []
         (run, outcomes, failure, flushed), self._flushing = self._flushing, None
@@ -98,7 +100,7 @@ class Committer:
         for run, outcome in ready:
             self._request.hooks.on_outcome(run.version, outcome)
         self._request.hooks.on_embedded([run.version for run, _ in ready])
-        # before anybody can call them live
+        # before they become live
         push_versions(
             self._request.workspace.store,
             [_as_stored(run) for run, _ in ready],
@@ -108,8 +110,11 @@ class Committer:
             self._make_live(run)
 
     def fail(self, version: Version, stage: str, error: Exception) -> None:
-        """Record a failure; one that may pass is left for the next round."""
-        failure = error if isinstance(error, RagError) else _wrap_unexpected(error)
+        """Record a failure; a transient one is left to the next round."""
+        if isinstance(error, RagError):
+            failure = error
+        else:
+            failure = RagError(f"{type(error).__name__}: {error}")
         code, reason = failure.code, failure.message
         with faults.about(version.version_id):
             faults.report(error, f"stage.{stage}")
@@ -124,7 +129,7 @@ class Committer:
         tracing.event("ingest.document_failed", payload)
         if again:
             return
-        # what is published of a version stays good when a draft of it fails
+        # a draft that fails leaves the published version valid
         if version.version_id not in self._request.drafted:
             self._request.workspace.ledger.fail(
                 version.version_id,
@@ -200,16 +205,12 @@ class Committer:
 
 
 def _as_stored(run: VersionRun) -> Version:
-    """The version with the edition that was built of it."""
+    """The version, with the name of the edition built for it."""
     return replace(run.version, edition=run.edition.name) if run.edition else run.version
 
 
-def _wrap_unexpected(error: Exception) -> RagError:
-    return RagError(f"{type(error).__name__}: {error}")
-
-
 def _mtime(origin: Path | None) -> float | None:
-    """The time stamp of the file that was read, None where it is gone or came without a path."""
+    """The mtime of the source file, None if it is gone or was not a file."""
     try:
         return origin.stat().st_mtime if origin is not None else None
     except OSError:

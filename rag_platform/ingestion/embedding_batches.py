@@ -1,4 +1,4 @@
-"""Collects versions into batches and embeds them in threads of their own."""
+"""Collects versions into batches and embeds the batches in threads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rag_platform.releases.manifest import embedder_info
 
 BATCH_TEXTS = 512
 FIRST_BATCH = 64  # small, so that the embedder's processes load while the next documents are read
-_BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
+_BATCHES_AT_ONCE = 2  # so that no process idles while another finishes its batch
 
 
 @dataclass
 class Batch:
-    """Versions that are embedded together; `report` is set once their embedding began."""
+    """Versions that are embedded together; `report` is set when the batch is submitted."""
 
     runs: list[VersionRun] = field(default_factory=list)
     hashes: set[str] = field(default_factory=set)  # of the texts that it looks up or embeds
     started: float = 0.0
-    begun: bool = False  # and its texts counted, which the cache does not have
+    begun: bool = False  # True once the number of its texts without a vector is known
     report: Future[EmbeddingReport] | None = None
 
     @property
@@ -55,17 +55,17 @@ class BatchEmbedder:
 
     @property
     def size(self) -> int:
-        """Number of texts that wait or are being embedded."""
+        """Number of texts waiting or being embedded."""
         return self._batch.size + sum(batch.size for batch in self._embedding)
 
     def add(self, run: VersionRun) -> None:
-        """Put a version into the next batch."""
+        """Add a version to the next batch."""
         self._batch.runs.append(run)
 
     def embed(self, ahead: int, *, last: bool = False) -> Iterator[tuple[Batch, EmbeddingReport]]:
-        """Start a batch when it is full, and yield the batches that are embedded; with `last`, all
-        of them in order. `ahead` is roughly how many bytes of text are still to come; processes are
-        started accordingly.
+        """Start the current batch if it is full, and yield finished batches in order; with `last`,
+        start it anyway and yield all. `ahead` is the estimated number of bytes of text still to
+        come, which decides how many processes are started.
         """
         if self._batch.runs and (last or self._batch.size >= self._largest):
             self._start(0 if last else max(0, ahead))
@@ -77,7 +77,7 @@ class BatchEmbedder:
             yield self._embedding.popleft(), report.result()
 
     def close(self) -> None:
-        """End the child processes at once, and drop batches that have not begun."""
+        """Kill the child processes, and drop batches that have not begun."""
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
         self._cache.close()
@@ -90,7 +90,7 @@ class BatchEmbedder:
         strategy = self._request.workspace.strategy
         views = [view for run in batch.runs for view in run.work.views]
         texts = dense_texts(views, strategy.cleaning) if strategy.builds_dense else {}
-        # what another batch embeds at this moment is not computed twice
+        # leave out texts that another batch is embedding at this moment
         batch.hashes = texts.keys() - set().union(*(other.hashes for other in self._embedding))
         self._totals.embeddings_reused += len(texts) - len(batch.hashes)
         missing = {key: text for key, text in texts.items() if key in batch.hashes}
@@ -124,7 +124,7 @@ class BatchEmbedder:
                     expected=expected,
                     on_progress=on_progress,
                 )
-                if not batch.begun and self._to_embed:  # the cache had all of it
+                if not batch.begun and self._to_embed:  # every text was cached
                     on_progress(0, 0)
             info = embedder_info(strategy)
             span.set(embedder_id=info.embedder_id if info else "none", **report.figures())
@@ -144,9 +144,9 @@ class BatchEmbedder:
         return report
 
     def _batch_progress(self, batch: Batch) -> Callable[[int, int], None]:
-        """Adds the progress of one batch to the total, since two batches may run at once. Batches
-        that have not begun count in full, so that the total no longer grows once all documents are
-        read.
+        """A callback that adds the progress of one batch to the overall progress, since batches run
+        concurrently. Batches that have not begun count in full, so that the total stops growing
+        once all documents are read.
         """
         known: int | None = None
 

@@ -1,5 +1,5 @@
-"""Loads the embedding models of a job in child processes, while the job's own process still spends
-seconds on its imports.
+"""Starts loading a job's embedding models in child processes while the job's own process is still
+busy with its imports.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rag_platform.processes.processors import usable_processors
 from rag_platform.registry import traits
 from rag_platform.workspace import DataRoot
 
-# of embedding, from which on the embedder looks for its best way: beside the imports that costs
-# nearly nothing
+# estimated embedding time from which the embedder is told to tune itself (`prepare`), which is
+# nearly free during the imports
 _LONG_SECONDS = 4.0
-_SLOW_SECONDS = 1.0  # of loading, from which on a process ahead is worth its start
-_LOOKED_AT = 500  # versions; what the others bring on top changes nothing
+_SLOW_SECONDS = 1.0  # loading time from which an early process is worth its start
+_MAX_VERSIONS = 500  # versions in the estimate; more would not change the decision
 
 
 def begin_embedding(job_id: str) -> None:
-    """Begin to load the embedders of a job that brings new documents, in a process for each. Errors
-    (a broken config, a missing package) are left to the job, which meets and reports them too.
+    """Start loading the embedders of a job with new documents, each in its own process. Errors (a
+    broken config, a missing package) are ignored here, because the job meets and reports them too.
     """
     with suppress(RagError, OSError):
         settings = load_settings()
@@ -47,12 +47,14 @@ def begin_embedding(job_id: str) -> None:
 
 
 def _new_bytes(job: Job, ledger: Ledger) -> int:
-    """Roughly how many bytes of text come from documents of which nothing is live yet. Edited
-    documents do not count: most of their texts have vectors already.
+    """Roughly how many bytes of text the job adds from documents without a live version. Updated
+    documents do not count, because most of their texts have vectors already.
     """
     if job.kind not in ("ingest", "range") or job.args.get("ranges"):
         return 0
-    versions = [ledger.version(version_id) for version_id in job.args["version_ids"][:_LOOKED_AT]]
+    versions = [
+        ledger.version(version_id) for version_id in job.args["version_ids"][:_MAX_VERSIONS]
+    ]
     return sum(
         text_bytes(version)
         for version in versions

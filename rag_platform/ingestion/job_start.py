@@ -1,7 +1,7 @@
 """Starts the jobs that process documents (ingest, rebuild, retry) and reports their outcome.
 
-Everything is received and recorded before a job's process starts, so a job needs nothing from its
-caller.
+All inputs are received and recorded before a job's process starts, so the process needs nothing
+from its caller.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from rag_platform.workspace import DataRoot, Workspace
 DOCUMENT_JOBS = ("ingest", "rebuild")
 _BAD_STATES = ("failed", "dead")
 _SHOWN_NOTES = 20
-_NAMED_FILES = 3  # of those ignored for one reason
+_SHOWN_FILES = 3  # ignored files listed per reason
 _POLL_SECONDS = 0.1
 _NOTHING_RECEIVED = Reception("", (), (), (), (), False)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A recorded job; `process` is None when there is nothing to do."""
+    """A recorded job, and its process; None when there is nothing to do."""
 
     job: Job
     process: subprocess.Popen[bytes] | None
@@ -61,8 +61,8 @@ def start_ingest(
     *,
     wait: float = 0.0,
 ) -> Started:
-    """Receive files, URLs and contents, and launch the job that processes them; one with nothing to
-    do is recorded as done at once, unless it has to clear up behind a process that was killed.
+    """Receive files, URLs and content, and launch the job that processes them. A job with nothing
+    to do is recorded as done at once, unless it must clean up after a killed process.
 
     Raises BusyError, before anything is received, when another job still writes the namespace after
     `wait` seconds.
@@ -79,18 +79,18 @@ def start_ingest(
             *(item.version_id for item in stale if item.state == "queued"),
             *reception.to_process,
         ]
-        due = bool(reception.retired or reception.changed) or _is_unreleased(namespace, workspace)
+        due = bool(reception.retired or reception.changed) or is_behind_ledger(namespace, workspace)
         release = due or bool(version_ids)
         args = {
             "version_ids": version_ids,
             "forced": list(reception.forced),
             "release": release,
-            "due": due,  # even if each of its documents fails
+            "due": due,  # release even if every document fails
             "retired": list(reception.retired),
             "looked": list(reception.looked),
             **_refused_places(inputs, reception.items, options),
         }
-        # stale versions are listed too, or their failure would stop the release without a word
+        # also list stale versions, so that a failure of theirs that stops the release is reported
         listed = {item.source_uri for item in reception.items}
         items = [*reception.items, *(item for item in stale if item.source_uri not in listed)]
         job = ledger.add_job("ingest", namespace, args, items, job_id)
@@ -116,13 +116,13 @@ def start_rebuild(
     wait: float = 0.0,
     args: Json | None = None,
 ) -> Started:
-    """The launched job that rebuilds what the namespace's config left stale, binds it to the
-    workspace's strategy, and releases it.
+    """Bind the namespace to the workspace's strategy, and launch the job that rebuilds its stale
+    versions and releases them.
 
-    The release is built whole where the config asks for another index, or with `full`; the
-    published one serves until the new one passed its checks. `rebuild_plan.plan` says beforehand
-    what this comes to; `args` are recorded with the job. Raises BusyError when another job still
-    writes the namespace after `wait` seconds.
+    The release is built in full if the config needs another index, or with `full`; the published
+    one serves until the new one has passed its checks. `rebuild_plan.plan` tells the work in
+    advance; `args` are recorded with the job. Raises BusyError when another job still writes the
+    namespace after `wait` seconds.
     """
     ledger, strategy = workspace.ledger, workspace.strategy
     workspace.bound_strategy(namespace)
@@ -137,8 +137,8 @@ def start_rebuild(
 
 @contextmanager
 def _hold(namespace: str, owner: str, root: DataRoot, wait: float) -> Iterator[None]:
-    """Hold the namespace's write lock at a moment when none of its jobs is open: a job that was
-    just launched may not hold the lock yet. Raises BusyError after `wait` seconds.
+    """Hold the namespace's write lock once none of its jobs is open; the lock alone is not enough,
+    because a job just launched may not hold it yet. Raises BusyError after `wait` seconds.
     """
     until = time.monotonic() + wait
     while True:
@@ -166,10 +166,6 @@ def _launch(job: Job, root: DataRoot) -> Started:
     return Started(job, jobs.launch(job, root.settings, root.store))
 
 
-def _is_unreleased(namespace: str, root: DataRoot) -> bool:
-    return is_behind_ledger(namespace, root)
-
-
 def _receive(
     inputs: Sequence[Input],
     namespace: str,
@@ -177,7 +173,7 @@ def _receive(
     options: ReceiveOptions,
     job_id: str,
 ) -> tuple[Reception, str]:
-    """The decisions of receiving, and the id of its trace; the trace belongs to the job to come."""
+    """Receive the inputs; (the decisions, the id of the trace, which belongs to the future job)."""
     with (
         tracing.trace(
             "ingestion",
@@ -204,8 +200,8 @@ def _receive(
 def _stale_items(
     namespace: str, workspace: Workspace, known: Collection[str] = ()
 ) -> list[JobItem]:
-    """Live versions that another config built, but for the `known` ones; those that were given up
-    are listed with the reason and not queued.
+    """Items of the live versions that another config built, except those in `known`. Given-up
+    versions are listed with the reason, but not queued.
     """
     profile = _profile(workspace)
     return [
@@ -216,7 +212,7 @@ def _stale_items(
 
 
 def _profile(workspace: Workspace) -> str:
-    """The profile of a version that is complete."""
+    """The profile of a completely built version."""
     return stage_profiles(workspace.strategy)["embeddings"]
 
 
@@ -230,18 +226,18 @@ def _queued_item(version: Version | JobItem) -> JobItem:
 def start_retry(
     job_id: str, root: DataRoot, *, wait: float = 0.0, source_uri: str | None = None
 ) -> Started:
-    """The launched job that does what a job left undone: its failed, dead, cancelled and
-    unprocessed documents, or the one that is named, then its release. Files that fail again as they
-    are, are left out.
+    """Launch a job that does what another job left undone: its failed, dead, cancelled and
+    unprocessed documents, or only `source_uri`, then its release. Files that need to be replaced
+    before they can succeed are left out.
 
-    A file that could not be received is received again from where it was. Jobs that process no
-    documents are run again as a whole. A job that waits in a queue, which may have lost it, is
-    cancelled first. Raises NotFoundError `nothing_to_retry`; BusyError while the
-    job is not over, or another one writes the namespace after `wait` seconds.
+    A file that could not be received is received again from the same place. Jobs that process no
+    documents are repeated as a whole. A job that still waits in a queue is cancelled first, because
+    the queue may have lost it. Raises NotFoundError `nothing_to_retry`; BusyError while the job is
+    running, or when another one still writes the namespace after `wait` seconds.
     """
     ledger = root.ledger
     jobs.end_orphans(ledger, root.settings.jobs)
-    job_id = range_of(job_id) or job_id  # a range is a part of what is retried
+    job_id = range_of(job_id) or job_id  # of a range, its whole job is retried
     job = ledger.job(job_id)
     if job.state not in jobs.FINAL_STATES and jobs.has_not_begun(job, ledger):
         job = jobs.cancel(job_id, ledger, root.settings.jobs)
@@ -266,7 +262,7 @@ def start_retry(
         undone = (
             job.state in ("failed", "cancelled") and bool(job.args.get("release")) and not since
         )
-        if not (items or inputs or undone or _is_unreleased(job.namespace, root)):
+        if not (items or inputs or undone or is_behind_ledger(job.namespace, root)):
             raise _nothing_to_retry(
                 f"every document of job {job_id} is done, was replaced or deleted since, has no"
                 " place to be read from, or fails again as it is; mend or replace a file or address"
@@ -276,10 +272,8 @@ def start_retry(
 
 
 def start_retry_all(namespace: str, root: DataRoot, *, wait: float = 0.0) -> Started:
-    """The launched job that tries every document of a namespace again that failed or was given up,
-    whatever job it was in.
-
-    Raises NotFoundError `nothing_to_retry`, BusyError as `start_retry`.
+    """Launch a job that retries every failed or given-up document of a namespace, whichever job it
+    failed in. Raises NotFoundError `nothing_to_retry`, and BusyError like `start_retry`.
     """
     check_namespace(namespace)
     root.bound_strategy(namespace)
@@ -304,8 +298,8 @@ def _retry(
     inputs: Sequence[Input] = (),
     of: Job | None = None,
 ) -> Started:
-    """The launched job over versions that are in the ledger and inputs that are received now; `of`
-    is the job that it repeats.
+    """Launch a job over `items`, which are in the ledger, and `inputs`, which are received first;
+    `of` is the job that is retried.
     """
     ledger = workspace.ledger
     earlier: Json = of.args if of else {}
@@ -342,7 +336,7 @@ def _retry(
 
 
 def _repeat(job: Job, root: DataRoot) -> Started:
-    """Launch a job once more that is carried out as a whole or not at all."""
+    """Launch a job of a kind that has no documents of its own again, as a whole."""
     if job.kind == "sync":
         raise NotFoundError(
             f"job {job.job_id} was a run of Dagster's job `sync`: launch that again in its UI, or"
@@ -369,7 +363,7 @@ def _repeat(job: Job, root: DataRoot) -> Started:
 def _list_undone(
     items: Iterable[JobItem], namespace: str, profile: str, ledger: Ledger
 ) -> list[JobItem]:
-    """The documents of a job that are still wanted and not complete under the current config."""
+    """Items of the documents that are still wanted and not complete under the current config."""
     documents = {
         document.doc_id: document for document in ledger.documents(namespace, status="active")
     }
@@ -386,7 +380,7 @@ def _list_undone(
 
 
 def _inputs(items: Iterable[JobItem], job: Job, ledger: Ledger) -> list[Input]:
-    """Where the documents that a job could not receive are read from."""
+    """The paths and URLs of the documents that a job could not receive."""
     roots = {
         source.name: Path(source.root)
         for source in ledger.sources(job.namespace)
@@ -410,8 +404,8 @@ def _inputs(items: Iterable[JobItem], job: Job, ledger: Ledger) -> list[Input]:
 def _refused_places(
     inputs: Sequence[Input], items: Iterable[JobItem], options: ReceiveOptions
 ) -> Json:
-    """What a retry needs to receive the refused files again: the paths that were named one by one,
-    and the options.
+    """The job arguments that let a retry receive refused files again: `places` (source_uri to the
+    path the user gave) and `options`; empty without refused files.
     """
     refused = [item.source_uri for item in items if item.decision == "refused"]
     named = [str(path.expanduser().absolute()) for path in inputs if isinstance(path, Path)]
@@ -425,7 +419,7 @@ def _refused_places(
     return {"places": places, "options": taken} if refused else {}
 
 
-# --- what came of it ----------------------------------------------------------------------------
+# --- reports ------------------------------------------------------------------------------------
 
 
 _COUNTS = (
@@ -444,10 +438,10 @@ _COUNTS = (
 def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     """The `ingest` payload of the public contract, from a job in its final state."""
     items = root.ledger.job_items(job.job_id)
-    landed = [item for item in items if item.state in ("done", "skipped")]
+    succeeded = [item for item in items if item.state in ("done", "skipped")]
     failed = [item for item in items if item.state in _BAD_STATES]
     ignored = [item for item in items if item.decision == "ignored"]
-    decisions = Counter(item.decision for item in landed)
+    decisions = Counter(item.decision for item in succeeded)
     published = releases.current(root.store, job.namespace)
     data: Json = {
         "job_id": job.job_id,
@@ -465,7 +459,7 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
         "empty": job.kind == "ingest" and not items,  # no file was found
         "documents": [
             _pick(item, "source_uri", "doc_id", "version_id", "decision")
-            for item in landed
+            for item in succeeded
             if item.doc_id and item.decision != "ignored"
         ],
         "notes": [
@@ -523,7 +517,7 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     for item in data["ignored_files"]:
         reasons.setdefault(_short_reason(item), []).append(item["source_uri"])
     for reason, uris in sorted(reasons.items(), key=lambda kept: -len(kept[1]))[:10]:
-        named = ", ".join([*uris[:_NAMED_FILES], *(["..."] if uris[_NAMED_FILES:] else [])])
+        named = ", ".join([*uris[:_SHOWN_FILES], *(["..."] if uris[_SHOWN_FILES:] else [])])
         lines.append(f"- ignored: {len(uris)} ({reason}): {named}")
     unchanged = job.result.get("release") == "nothing changed"
     same = "Nothing changed: release" if unchanged else "Release"
@@ -538,9 +532,7 @@ def _ingest_markdown(data: Json, job: Job) -> str:
 
 
 def _short_reason(item: Json) -> str:
-    """Why a run over a folder skipped a file, shortened so that equal reasons can be counted
-    together.
-    """
+    """Why a file was ignored, without details that differ between files, for grouping."""
     suffix = PurePosixPath(item["source_uri"]).suffix
     return (
         f"no loader reads {suffix or 'such'} files"

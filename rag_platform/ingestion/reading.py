@@ -1,4 +1,4 @@
-"""Starts building versions before their turn, so that every core has work."""
+"""Starts reading and building versions ahead of their turn, so that all cores are busy."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rag_platform.releases.version_bundles import bring_version
 
 
 class Reader:
-    """Has child processes read the facts of the next versions, or build whole versions. Calls
-    `announce` with what is being done and `announce_pages` with pages read and pages in all, from
+    """Has child processes read the facts of the next versions, or build them entirely. Calls
+    `announce` with a message and `announce_pages` with (pages read, pages in all, source_uri), from
     any thread.
     """
 
@@ -33,14 +33,14 @@ class Reader:
     ) -> None:
         self._versions, self._request, self._announce = versions, request, announce
         self._announce_pages = announce_pages
-        self._pages: dict[str, tuple[int, int]] = {}  # read, of how many, by version_id
+        self._pages: dict[str, tuple[int, int]] = {}  # version_id to (pages read, pages in all)
         self._counting = threading.Lock()
-        self._runs: dict[int, VersionRun] = {}  # those begun ahead
+        self._runs: dict[int, VersionRun] = {}  # version number to run, for runs started ahead
         self._roots: dict[str, dict[str, str]] = {}
         self._closed = threading.Event()
         workspace = request.workspace
         self._workers = Workers(workspace.settings.embedding_processes)
-        self._plan: bytes | None = None  # for child processes, where they are worth their start
+        self._plan: bytes | None = None  # for child processes that build versions, if worthwhile
         if self._workers.count > 1 and version_workers.are_worthwhile(workspace.strategy, versions):
             self._plan = version_workers.Plan(
                 workspace.store,
@@ -52,9 +52,7 @@ class Reader:
         self._threads = ThreadPoolExecutor(pool().size, thread_name_prefix="read")
 
     def begin(self, number: int) -> VersionRun:
-        """The run of one version. Those of the next ones are started where that is safe and
-        useful.
-        """
+        """The run of one version; also starts the runs of the next ones where that is safe."""
         ahead = 2 * self._workers.count + 1 if "facts" in self._request.stages else 0
         for later in range(number, min(number + ahead, len(self._versions))):
             version = self._versions[later]
@@ -82,7 +80,7 @@ class Reader:
         return self._runs.pop(number, None) or self._start(self._versions[number])
 
     def close(self) -> None:
-        """Stop readings at their next page, and builds at once."""
+        """Stop reads at their next page, and kill the children that build."""
         self._closed.set()
         self._workers.close()
         self._threads.shutdown(cancel_futures=True)
@@ -108,7 +106,7 @@ class Reader:
         root = self._roots[version.namespace].get(document.source)
         on_web = document.origin.startswith(("http:", "https:"))
 
-        def go_on() -> None:
+        def raise_if_closed() -> None:
             if self._closed.is_set():
                 raise DocumentError(
                     "the run was ended before the document was read; ingest it again",
@@ -116,14 +114,14 @@ class Reader:
                 )
 
         def on_page(done: int, pages: int) -> None:
-            go_on()
+            raise_if_closed()
             with self._counting:
                 self._pages[version.version_id] = (done, pages)
                 sums = [sum(figures) for figures in zip(*self._pages.values(), strict=True)]
             self._announce_pages(sums[0], sums[1], version.source_uri)
 
         def on_image(doing: str, image: int, images: int) -> None:
-            go_on()
+            raise_if_closed()
             self._announce(f"{version.source_uri}: {doing} image {image} of {images}")
 
         work = VersionBuild(

@@ -1,5 +1,5 @@
-"""What a rebuild would do: which outputs exist under the current config, which must be built, and
-what kind of release follows. Planning changes nothing.
+"""Plans a rebuild without changing anything: which outputs exist under the current config, which
+must be built, and what kind of release follows.
 """
 
 from __future__ import annotations
@@ -26,21 +26,18 @@ from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
-# Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says
-# "about".
-_START_SECONDS = 5.0  # a process with Dagster in it
+# Rough costs on two slow cores, without embedding, measured with bench/ingest.py.
+_START_SECONDS = 5.0  # starting a process that imports Dagster
 _DOCUMENT_SECONDS = 0.05
 _PAGE_SECONDS = 0.7  # reading a page of a PDF on one core
-_CHUNK_SECONDS = 0.001  # of a release that is built whole
+_CHUNK_SECONDS = 0.001  # per chunk of a full release
 _DELTA_SECONDS = 2.0
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """For how many live versions the output of a stage exists, and for how many it must be
-    built.
-    """
+    """The numbers of live versions whose output of a stage exists (`reused`) or must be built."""
 
     stage: str
     profile: str
@@ -50,24 +47,21 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """The least work that brings a namespace in line with its config: what a rebuild processes,
-    computes and releases.
-    """
+    """The least work that brings a namespace in line with its config."""
 
     namespace: str
     strategy: str
-    moves_from: str  # the strategy that the namespace leaves, empty when it stays
+    moves_from: str  # the strategy that the namespace leaves, empty if it keeps its own
     documents: int  # live ones
     stages: tuple[StagePlan, ...]
-    version_ids: tuple[str, ...]  # live versions that a job must take through the stages
-    # source_uris of live documents that failed too often under this config: they stop the release
+    version_ids: tuple[str, ...]  # live versions that the job must process
+    # source_uris of live documents that failed too often under this config; they block the release
     given_up: tuple[str, ...]
-    embeddings: int  # texts without a vector, among those that are known
-    # versions whose texts are known only when they are cut: their embeddings come on top
-    uncut: int
+    embeddings: int  # known texts that have no vector yet
+    uncut: int  # versions not chunked yet, whose embeddings come on top
     release: str  # nothing | delta | full
-    reason: str  # why that kind
-    seconds: float  # about
+    reason: str  # why a release of that kind
+    seconds: float  # estimated
 
     @property
     def empty(self) -> bool:
@@ -75,13 +69,13 @@ class RebuildPlan:
         return self.release == "nothing" and not self.version_ids and not self.given_up
 
     def data(self) -> Json:
-        """The plan as data, with `markdown` that says it in words."""
+        """The plan as JSON values, with a readable version under `markdown`."""
         return {"markdown": _markdown(self), **to_json(self)}
 
 
 def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> RebuildPlan:
-    """What `rag rebuild` would do with the workspace's strategy. With `full` the release is built
-    whole, whatever its parent is.
+    """Plan `rag rebuild` with the workspace's strategy; `full` asks for a full release instead of a
+    delta.
 
     Embeddings are counted exactly where the texts are known; versions that must be chunked again
     count as `uncut`. Raises NotFoundError `unknown_namespace`.
@@ -90,19 +84,21 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
     bound = workspace.bound_strategy(namespace)
     live = workspace.ledger.live(namespace)
     profiles = stage_profiles(strategy)
-    works = {v.version_id: _build_of(v, strategy, workspace, profiles) for _, v in live}
+    builds = {v.version_id: _build_of(v, strategy, workspace, profiles) for _, v in live}
     stale = [v for _, v in live if v.counts.get("profile") != profiles["embeddings"]]
-    dead = [v for v in stale if is_given_up(v, profiles["embeddings"])]
-    due = [v for v in stale if v not in dead]
-    there = {
-        stage: {key for key, work in works.items() if marker(stage, work).is_file()}
+    given_up = [v for v in stale if is_given_up(v, profiles["embeddings"])]
+    due = [v for v in stale if v not in given_up]
+    existing = {
+        stage: {key for key, work in builds.items() if marker(stage, work).is_file()}
         for stage in STAGES
     }
     release, reason = _choose_release(namespace, workspace, live, due, full)
-    wanted = [v for _, v in live] if release == "full" else due  # a whole build needs every vector
+    wanted = [v for _, v in live] if release == "full" else due  # a full release needs all vectors
     wanted = wanted if strategy.builds_dense else []
     views = {
-        v.version_id: _views(works[v.version_id]) for v in wanted if v.version_id in there["views"]
+        v.version_id: _views(builds[v.version_id])
+        for v in wanted
+        if v.version_id in existing["views"]
     }
     uncut = [v for v in wanted if v.version_id not in views]
     with EmbeddingCache(workspace.store.embeddings_path) as cache:
@@ -111,8 +107,8 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
     lacking = {v.version_id for v in uncut} | {
         key for key, found in views.items() if any(view.content_hash in missing for view in found)
     }
-    unread = [v for v in due if v.version_id not in there["facts"]]
-    stages = [*there.items(), ("embeddings", there["views"] - lacking)]
+    unread = [v for v in due if v.version_id not in existing["facts"]]
+    stages = [*existing.items(), ("embeddings", existing["views"] - lacking)]
     return RebuildPlan(
         namespace=namespace,
         strategy=strategy.name,
@@ -123,7 +119,7 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
             for stage, found in stages
         ),
         version_ids=tuple(v.version_id for v in due),
-        given_up=tuple(v.source_uri for v in dead),
+        given_up=tuple(v.source_uri for v in given_up),
         embeddings=len(missing),
         uncut=len(uncut),
         release=release,
@@ -135,19 +131,17 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
 def _build_of(
     version: Version, strategy: Strategy, root: DataRoot, profiles: dict[str, str]
 ) -> VersionBuild:
-    """The build of a version, which need not compute its profiles: that takes longer than all the
-    rest.
-    """
+    """A version's build with known profiles, since computing them is the slowest part of a plan."""
     work = VersionBuild(version, strategy, root.settings, root.store)
     work.profiles = profiles
     return work
 
 
 def estimate_embedding(version_ids: Sequence[str], root: DataRoot) -> dict[str, float]:
-    """Strategy to a rough number of seconds that embedding these versions takes, from measured
-    rates; texts with a vector cost nothing.
+    """Strategy name to the estimated seconds for embedding these versions, from measured rates;
+    texts that have a vector cost nothing.
 
-    A version whose bytes a strategy has not cut yet, in no namespace, counts with its size.
+    A version whose bytes no namespace has chunked under the strategy counts by its size.
     """
     ledger, settings = root.ledger, root.settings
     versions = [ledger.version(version_id) for version_id in version_ids]
@@ -185,9 +179,7 @@ def _embedding_seconds(
     settings: Settings,
     cache: EmbeddingCache,
 ) -> float:
-    """Seconds for embedding these texts, and seconds for the texts that the versions without chunks
-    will bring.
-    """
+    """Estimated seconds for embedding the missing texts and those of versions not chunked yet."""
     return estimate(
         sum(map(text_bytes, uncut)),
         strategy.embedding,
@@ -205,7 +197,7 @@ def _choose_release(
     due: Sequence[Version],
     full: bool,
 ) -> tuple[str, str]:
-    """(nothing | delta | full, why)."""
+    """(nothing | delta | full, reason)."""
     strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
     bound = workspace.bound_strategy(namespace)
     published = releases.current(store, namespace)
@@ -214,7 +206,11 @@ def _choose_release(
     if full:
         return "full", "asked for"
     wanted = {version.version_id: version.edition for _, version in live}
-    if not due and bound == strategy.name and (newer := _left_behind(namespace, wanted, workspace)):
+    if (
+        not due
+        and bound == strategy.name
+        and (newer := _later_release(namespace, wanted, workspace))
+    ):
         return (
             "nothing",
             f"release {newer} holds it, and somebody went back from it: `rag releases forward`"
@@ -237,9 +233,9 @@ def _choose_release(
     return "delta", "titles, tags or metadata of documents changed, or what was read of them"
 
 
-def _left_behind(namespace: str, wanted: Mapping[str, str], workspace: Workspace) -> str:
-    """The newest release that was public after the published one was built and holds what is wanted
-    as the config asks; empty where there is none.
+def _later_release(namespace: str, wanted: Mapping[str, str], workspace: Workspace) -> str:
+    """The newest release, later than the published one and once published itself, with exactly the
+    wanted versions under the current config; empty where there is none.
     """
     store, rows = workspace.store, workspace.ledger.releases(namespace)
     once_public = {row.release_id for row in rows if row.published_at}
@@ -255,8 +251,8 @@ def _left_behind(namespace: str, wanted: Mapping[str, str], workspace: Workspace
 
 
 def _views(work: VersionBuild) -> list[View]:
-    """The views of a version, and those of its edition where it is read in one; none of damaged
-    files, which an estimate need not name: the work does.
+    """The views of a version and of its edition, if it has one. Damaged files count as none: only
+    the rebuild itself reports them.
     """
     path = work.path("views", edition=work.version.edition)
     try:
@@ -269,7 +265,7 @@ def _views(work: VersionBuild) -> list[View]:
 def _find_missing_texts(
     views: Mapping[str, Iterable[View]], strategy: Strategy, cache: EmbeddingCache
 ) -> dict[str, str]:
-    """content_hash to text of what has no vector of the strategy's embedder."""
+    """content_hash to text for the texts without a vector of the strategy's embedder."""
     info = embedder_info(strategy)
     if info is None:
         return {}

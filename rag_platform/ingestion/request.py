@@ -1,4 +1,4 @@
-"""What an ingestion is asked to do, what it reports, and the state of one version during it."""
+"""The request and the result of an ingestion, its callbacks, and the state of one version in it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rag_platform.workspace import Workspace
 
 @dataclass(frozen=True)
 class Hooks:
-    """Callbacks of an ingestion. All but `on_progress` are called from the thread that runs it."""
+    """Callbacks of an ingestion; only `on_progress` may be called from other threads."""
 
     on_outcome: Callable[[Version, StageOutcome], None] = lambda version, outcome: None
-    # (version, stage, why) of a version that failed for good
+    # (version, stage, error) for a version that failed for good
     on_failure: Callable[[Version, str, RagError], None] = lambda version, stage, error: None
-    # versions all of whose outcomes were reported, before the ledger calls them ready
+    # versions whose outcomes have all been reported, before the ledger marks them ready
     on_embedded: Callable[[Sequence[Version]], None] = lambda versions: None
     # (stage, done, total, message)
     on_progress: Callable[[str, int, int, str], None] = lambda stage, done, total, message: None
@@ -29,7 +29,7 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Request:
-    """The versions to ingest, where, and how; the fields are those of `ingest_versions`."""
+    """The arguments of `ingest_versions`."""
 
     versions: Sequence[Version]
     workspace: Workspace
@@ -50,7 +50,7 @@ class Request:
         return {d.doc_id for name in namespaces for d in self.workspace.ledger.drafts(name)}
 
     def is_edited(self, version: Version) -> bool:
-        """True for a version of a document whose chunks are or were edited by hand."""
+        """True for a version with an edition, or of a document that has a draft."""
         return bool(
             version.edition
             or version.version_id in self.drafted
@@ -60,7 +60,7 @@ class Request:
 
 @dataclass
 class IngestionTotals:
-    """The result of an ingestion; `failures` holds (source_uri, code, reason)."""
+    """The result of an ingestion; `failures` holds (source_uri, code, reason) tuples."""
 
     documents: int = 0
     chunks: int = 0
@@ -79,9 +79,9 @@ class VersionRun:
     """One version during its ingestion."""
 
     work: VersionBuild
-    replaced: Version | None  # what was live when the build began
+    replaced: Version | None  # another version that was live when the build began
     edition: Edition | None = None
-    drift: Json = field(default_factory=dict)  # how this build differs from the one before
+    drift: Json = field(default_factory=dict)  # figures of `measure_drift` for the ledger
 
     @property
     def version(self) -> Version:

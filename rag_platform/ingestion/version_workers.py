@@ -1,7 +1,7 @@
-"""Builds whole versions in child processes, so that many small documents use every core.
+"""Builds whole versions in child processes, so that many small documents use all cores.
 
-Only versions that need nothing but processor time go there: no format that has child processes of
-its own, no model, no edits by hand.
+Only versions that need nothing but processor time are built there: no formats that are read in
+sandboxed children, no models, no edits by hand.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ from rag_platform.media import image_reading
 from rag_platform.observability import faults, logs, otlp, tracing
 from rag_platform.storage.store import Store
 
-_WORTH = 128  # documents; two children are at work after the time of about 40
+_MIN_VERSIONS = 128  # two children take as long to start as about 40 documents take to build
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all versions of a run share. Pickled once, because it is sent along with each
-    version.
-    """
+    """What all versions of a run share; pickled once, because each task carries it."""
 
     store: Store
     settings: Settings
@@ -43,7 +41,7 @@ class Plan:
     stages: Sequence[str]
 
     def pack(self) -> bytes:
-        """The plan as a child reads it."""
+        """The pickled plan."""
         return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -63,8 +61,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The result of a version whose files are flushed and in place; after a `failure` it holds only
-    the outcomes before that.
+    """The result for a version whose files are committed; with a `failure` it holds only the
+    outcomes before it.
     """
 
     outcomes: list[StageOutcome]
@@ -76,9 +74,7 @@ class Built:
 
 
 def are_worthwhile(strategy: Strategy, versions: Sequence[Version]) -> bool:
-    """True when enough versions need nothing but processor time to justify starting child
-    processes.
-    """
+    """True when enough versions need nothing but processor time to justify the child processes."""
     views = strategy.views
     alone = (
         views.keyphrases.method != "keybert"
@@ -89,11 +85,11 @@ def are_worthwhile(strategy: Strategy, versions: Sequence[Version]) -> bool:
         owed[0] in ("embedder", "window") for owed in embedder_dependencies(strategy)
     ):
         return False
-    return sum(not read_in_child(version) for version in versions) >= _WORTH
+    return sum(not read_in_child(version) for version in versions) >= _MIN_VERSIONS
 
 
 def build_apart(task: Task) -> Built:
-    """Take one version through its stages up to the views; a task for `worker.Workers`."""
+    """Build one version up to its views; runs in a child of `worker.Workers`."""
     plan = _plan(task.plan)
     work = VersionBuild(
         task.version,
@@ -123,8 +119,8 @@ def build_apart(task: Task) -> Built:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, after logging it here. Errors of libraries may not survive pickling and are
-    replaced by a DocumentError.
+    """The error if it is one of ours, else a DocumentError with its text, because errors of
+    libraries may not survive pickling.
     """
     if faults.is_expected(error):
         return error
