@@ -1,5 +1,5 @@
-"""Title, summary and tags of chunks, written by a language model once and kept by what was asked;
-never part of chunk_text.
+"""Has a language model write title, summary and tags of chunks. Answers are cached by their
+question and never become part of chunk_text.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from rag_platform.providers.model_replies import strip_fence
 from rag_platform.registry import build, provider_version
 from rag_platform.storage.answer_cache import AnswerCache
 
-MAX_CHARS = 8000  # of a passage; only a very long table row is longer
+MAX_CHARS = 8000  # of a passage; only very long table rows exceed it
 MAX_TOKENS = 500
 MAX_TITLE, MAX_SUMMARY, MAX_TAG, MAX_TAGS = 160, 1200, 60, 10
-GIVE_UP = 3  # failures in a row after which nothing more is asked for this document
+GIVE_UP = 3  # consecutive failures after which no more calls are made for a document
 
 SCHEMA: Json = {
     "type": "object",
@@ -39,13 +39,13 @@ SCHEMA: Json = {
     "required": ["title", "summary", "tags"],
     "additionalProperties": False,
 }
-# Failures that say nothing about the next text.
-_OF_ONE_TEXT = {"content_filtered", "too_large"}
+# Failures caused by one text, after which the next one may well succeed.
+_TEXT_FAULTS = {"content_filtered", "too_large"}
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a model said about one chunk."""
+    """A model's description of one chunk."""
 
     title: str = ""
     summary: str = ""
@@ -54,12 +54,12 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """Descriptions by chunk_id; `failed` says why a chunk has none."""
+    """The descriptions of a document's chunks, and the failures."""
 
-    found: dict[str, Description] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    found: dict[str, Description] = field(default_factory=dict)  # by chunk_id
+    failed: dict[str, str] = field(default_factory=dict)  # chunk_id to reason
     reused: int = 0
-    asked: int = 0
+    calls: int = 0
     cost: float | None = None
 
     @property
@@ -68,14 +68,14 @@ class Descriptions:
         return {
             "described": len(self.found),
             "described_reused": self.reused,
-            "describe_calls": self.asked,
+            "describe_calls": self.calls,
             "describe_failed": len(self.failed),
             "describe_cost": self.cost,
         }
 
     @property
     def warnings(self) -> list[str]:
-        """One sentence when chunks have no description."""
+        """One sentence if some chunks have no description, else empty."""
         if not self.failed:
             return []
         reason = next(iter(self.failed.values()))
@@ -86,19 +86,20 @@ class Descriptions:
 
 
 def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> Descriptions:
-    """The descriptions of every chunk with text but parents; none without a model.
+    """Describe all chunks with text except parents; empty if no model is configured.
 
-    Answers to equal questions come from `cache`; the others are asked in parallel, offline. A
-    failure costs its chunk alone; after three in a row that are no fault of the text nothing more
-    is asked. Raises ConfigError when the model cannot be built or the prompt does not load.
+    Cached answers are reused; other questions are asked in parallel, in offline mode. A failure
+    affects only its chunk, but after GIVE_UP consecutive failures that the text did not cause, no
+    more questions are asked. Raises ConfigError when the model cannot be built or the prompt not
+    loaded.
     """
     if config.provider == "none":
         return Descriptions()
     questions = make_questions(chunks, config)
     texts, keys = questions.texts, questions.keys
     with closing(_open(cache)) as known:
-        held = {key: parse_answer(text) for key, text in known.get(keys.values()).items()}
-        wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in held}
+        answered = {key: parse_answer(text) for key, text in known.get(keys.values()).items()}
+        wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in answered}
         run = _Run(build("llm", config.provider, config.options), questions, known)
         if wanted:
             with ThreadPoolExecutor(config.parallel, thread_name_prefix="describe") as pool:
@@ -106,21 +107,21 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
                     key: pool.submit(tracing.carry(run.ask), key, text)
                     for key, text in wanted.items()
                 }
-            held |= {
-                key: said
+            answered |= {
+                key: description
                 for key, answer in answers.items()
-                if (said := answer.result()) is not None
+                if (description := answer.result()) is not None
             }
-    found = {chunk_id: held[key] for chunk_id, key in keys.items() if key in held}
+    found = {chunk_id: answered[key] for chunk_id, key in keys.items() if key in answered}
     failed = {chunk_id: run.failed[key] for chunk_id, key in keys.items() if key in run.failed}
     return Descriptions(
-        found, failed, len(found) - sum(keys[i] in wanted for i in found), run.asked, run.cost
+        found, failed, len(found) - sum(keys[i] in wanted for i in found), run.calls, run.cost
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a model is asked about chunks and the keys of its answers, by chunk_id."""
+    """The user messages about chunks, and the cache keys of the answers, both by chunk_id."""
 
     prompt: prompts.Prompt
     texts: dict[str, str]
@@ -128,7 +129,7 @@ class Questions:
 
 
 def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
-    """The questions about chunks with text but parents. Raises ConfigError for a bad prompt."""
+    """The questions about chunks with text, except parents. Raises ConfigError for a bad prompt."""
     prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
     options = {key: value for key, value in config.options.items() if key not in TRANSPORT}
     profile = fingerprint(
@@ -142,7 +143,9 @@ def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions
         chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"
     ]
     texts = {
-        chunk.chunk_id: prompt.user(section_path=_path(chunk), text=chunk.chunk_text[:MAX_CHARS])
+        chunk.chunk_id: prompt.user(
+            section_path=_headings(chunk), text=chunk.chunk_text[:MAX_CHARS]
+        )
         for chunk in passages
     }
     return Questions(
@@ -153,7 +156,9 @@ def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions
 
 
 def parse_answer(text: str) -> Description:
-    """The description in a model's answer, cut to its limits. Raises `broken_reply`."""
+    """The description in a model's answer, its fields truncated. Raises ProviderError
+    `broken_reply`.
+    """
     try:
         value = json.loads(strip_fence(text))
     except ValueError as error:
@@ -182,28 +187,28 @@ def parse_answer(text: str) -> Description:
     )
 
 
-def _path(chunk: Chunk) -> str:
+def _headings(chunk: Chunk) -> str:
     return "(none)" if chunk.section_path.startswith("__") else chunk.section_path
 
 
 class _Run:
-    """The calls for one document, from several threads."""
+    """The model calls for one document, made by several threads."""
 
     def __init__(self, model: LLM, questions: Questions, cache: AnswerCache) -> None:
         self.model, self.prompt, self.cache = model, questions.prompt, cache
         self.failed: dict[str, str] = {}
-        self.asked = 0
+        self.calls = 0
         self.cost: float | None = None
-        self._in_a_row = 0
+        self._consecutive_failures = 0
         self._lock = threading.Lock()
 
     def ask(self, key: str, text: str) -> Description | None:
-        """The description; None when there is none, with the reason in `failed`."""
+        """The description; None after a failure, whose reason is in `failed`."""
         with self._lock:
-            if self._in_a_row >= GIVE_UP:
+            if self._consecutive_failures >= GIVE_UP:
                 self.failed[key] = "not asked, for the model failed three times in a row"
                 return None
-            self.asked += 1
+            self.calls += 1
         try:
             messages = [
                 Message("system", self.prompt.system, prompt=self.prompt.profile_id),
@@ -216,18 +221,18 @@ class _Run:
         except RagError as error:
             with self._lock:
                 self.failed[key] = error.message
-                self._in_a_row += error.code not in _OF_ONE_TEXT
+                self._consecutive_failures += error.code not in _TEXT_FAULTS
             return None
         self.cache.put(key, answer.text, answer.model)
         with self._lock:
-            self._in_a_row = 0
+            self._consecutive_failures = 0
             if answer.cost is not None:
                 self.cost = (self.cost or 0.0) + answer.cost
         return found
 
 
 def list_answers(path: Path) -> dict[str, int]:
-    """Key to size in bytes of every kept answer; nothing where no model was ever asked."""
+    """Cache key to size in bytes of all answers; empty if there is no cache."""
     if not path.is_file():
         return {}
     with closing(_open(path)) as cache:
@@ -235,12 +240,12 @@ def list_answers(path: Path) -> dict[str, int]:
 
 
 def forget(path: Path, keys: Sequence[str]) -> None:
-    """Drop answers, overwritten on disk."""
+    """Delete answers and overwrite them on disk."""
     if keys:
         with closing(_open(path)) as cache:
             cache.remove(keys)
 
 
 def _open(path: Path) -> AnswerCache:
-    """The checked answers by the fingerprint of their question."""
+    """The cache of parsed answers, by the fingerprint of their question."""
     return AnswerCache(path, "descriptions", {"answer": "TEXT", "model": "TEXT"})

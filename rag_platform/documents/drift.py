@@ -1,9 +1,9 @@
-"""Drift: whether chunks moved because the text changed, or under a text that did not; and how well
-a document was cut: coverage, overlap, duplication and lengths of its chunks.
+"""Measures drift, i.e. chunk boundaries that moved although the text did not change, and the
+quality of a document's chunks: coverage, overlap, duplication and lengths.
 
-With equal facts, another section_hash is structure drift (look at the loader and the sectioner),
-and another chunk_hash alone is length drift (look at the chunker). `rag docs diff` shows what
-differs. Edits by hand are no drift: it is measured on chunks as they were cut.
+With equal facts, a different section_hash is structure drift (caused by the loader or sectioner),
+and a different chunk_hash alone is length drift (caused by the chunker). `rag docs diff` shows the
+differences. Manual edits are not drift, because it is measured on chunks as they were cut.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from rag_platform.ir import Chunk, Json, StageOutcome, Version
 from rag_platform.storage.records import from_json, to_json
 
 Kind = Literal["none", "content", "structure", "length"]
-# chunks moved although nobody changed what they say
+# kinds in which chunks moved although the text is the same
 MOVED: tuple[Kind, ...] = ("structure", "length")
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What cutting one version came to, and under which profiles."""
+    """The hashes and counts of a version's sections and chunks, and the profiles behind them."""
 
     md_sha256: str
     facts: str  # profile
@@ -47,7 +47,7 @@ class Drift:
     after: Build
 
     def sentence(self) -> str:
-        """What moved, with both profiles named; nothing moves of a text that changed."""
+        """What moved, between which profiles, in words; a changed text is reported only as such."""
         if self.kind == "content":
             return "the text changed"
         one, two, text = self.before, self.after, "the text is the same"
@@ -71,7 +71,7 @@ def _say_moved(moved: bool) -> str:
 
 
 def compare(before: Build, after: Build, against: str) -> Drift:
-    """The drift from one build to the next, `against` being the version of the former.
+    """The drift from one build to the next; `against` is the version_id of the former.
 
     >>> one = Build("text", "f1", "s1", "aa", 2, "c1", "bb", 5)
     >>> compare(one, Build("text", "f1", "s1", "aa", 2, "c2", "cc", 7), "v").kind
@@ -88,10 +88,11 @@ def compare(before: Build, after: Build, against: str) -> Drift:
 def measure_drift(
     version: Version, replaced: Version | None, outcomes: Sequence[StageOutcome]
 ) -> tuple[list[StageOutcome], Json]:
-    """(outcomes, figures for the ledger): how chunks drifted from the former or live version.
+    """(outcomes, figures for the ledger): the drift from the last build of the version, or from the
+    version that it replaces.
 
-    The outcome of the chunks gets `drift` and `drift_details` where there is something to compare.
-    `figures` hold `built` and `drift`; the same build again keeps its known drift.
+    The chunks outcome gets the counts `drift` and `drift_details` if there is a build to compare
+    with. The figures hold `built` and `drift`; an identical build keeps its known drift.
     """
     stages = {outcome.stage: outcome for outcome in outcomes}
     if not {"facts", "sections", "chunks"} <= stages.keys():
@@ -116,7 +117,7 @@ def measure_drift(
         known = version.counts.get("drift")
         return list(outcomes), {**figures, **({"drift": known} if known else {})}
     drift = compare(before, built, origin.version_id)
-    told = replace(
+    with_drift = replace(
         chunks, counts={**chunks.counts, "drift": drift.kind, "drift_details": drift.sentence()}
     )
     figures["drift"] = {
@@ -128,19 +129,18 @@ def measure_drift(
         "chunks": [before.chunks, built.chunks],
         "details": drift.sentence(),
     }
-    return [told if outcome is chunks else outcome for outcome in outcomes], figures
+    return [with_drift if outcome is chunks else outcome for outcome in outcomes], figures
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkQuality:
-    """Measures over the chunks that are indexed and hold text; shares are 0 to 1, lengths are
-    characters.
+    """Measures over the indexed chunks with text; shares are 0 to 1, lengths in characters.
 
-    coverage     characters of the text, white space aside, that lie in some chunk, over all of
-                 them; None for a text without any
-    overlap      characters that stand in more than one chunk, each repetition counted, over the sum
-                 of the chunks' lengths
-    duplication  chunks whose fingerprint another chunk before them has, over all chunks
+    coverage     share of the text's characters, without white space, that are in some chunk; None
+                 for an empty text
+    overlap      repeated characters (each repetition of a character in a further chunk counts) over
+                 the sum of the chunks' lengths
+    duplication  share of chunks whose fingerprint an earlier chunk has
     """
 
     chunks: int
@@ -154,7 +154,7 @@ class ChunkQuality:
     too_short: int
 
     def counts(self) -> Json:
-        """The measures by name, shares rounded to four places and means to one."""
+        """The measures by name; shares rounded to four places, mean and deviation to one."""
         places = {"mean_chars": 1, "std_chars": 1}
         return {
             name: round(value, places.get(name, 4)) if isinstance(value, float) else value
@@ -163,8 +163,8 @@ class ChunkQuality:
 
 
 def chunk_quality(text: str, chunks: Sequence[Chunk]) -> ChunkQuality:
-    """The measures of the chunks of a normalised text; parents and image chunks do not count."""
-    held = sorted(
+    """The measures of a normalised text's chunks, except parents and image chunks."""
+    measured = sorted(
         (
             chunk
             for chunk in chunks
@@ -172,9 +172,9 @@ def chunk_quality(text: str, chunks: Sequence[Chunk]) -> ChunkQuality:
         ),
         key=lambda chunk: chunk.norm_start,
     )
-    lengths = [chunk.norm_end - chunk.norm_start for chunk in held]
+    lengths = [chunk.norm_end - chunk.norm_start for chunk in measured]
     covered = total = done = 0
-    for chunk in held:
+    for chunk in measured:
         start = max(done, chunk.norm_start)
         if chunk.norm_end > start:
             covered += _ink(text[start : chunk.norm_end])
@@ -182,17 +182,19 @@ def chunk_quality(text: str, chunks: Sequence[Chunk]) -> ChunkQuality:
             done = chunk.norm_end
     ink = _ink(text)
     return ChunkQuality(
-        chunks=len(held),
+        chunks=len(measured),
         coverage=covered / ink if ink else None,
         overlap=1 - total / sum(lengths) if lengths else 0.0,
         duplication=(
-            1 - len({chunk.chunk_fingerprint for chunk in held}) / len(held) if held else 0.0
+            1 - len({chunk.chunk_fingerprint for chunk in measured}) / len(measured)
+            if measured
+            else 0.0
         ),
         min_chars=min(lengths, default=0),
         max_chars=max(lengths, default=0),
         mean_chars=statistics.fmean(lengths) if lengths else 0.0,
         std_chars=statistics.pstdev(lengths) if lengths else 0.0,
-        too_short=sum(chunk.too_short for chunk in held),
+        too_short=sum(chunk.too_short for chunk in measured),
     )
 
 

@@ -1,5 +1,5 @@
-"""What of a document's text no chunk holds, and why; and whether the words of the file, as a second
-reader finds them page by page, arrived in its chunks.
+"""Finds text that is in no chunk, with the reason, and measures how many of the words that a second
+reader finds on each page are in the chunks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rag_platform.normalisation.edits import INVISIBLE, Normalised
 from rag_platform.registry import traits
 from rag_platform.text.scripts import HAN, KANA, REORDERED
 
-NOT_CHUNKED = "not_chunked"  # nobody asked for that: it counts as lost
+NOT_CHUNKED = "not_chunked"  # not dropped on purpose: it counts as lost
 _REWRITING = frozenset(
     ("asset", "newline", "control", "trailing_space", "cjk_join", "blank_lines", REWRITTEN)
 )
 
 
 class Dropped(NamedTuple):
-    """Words of the file in no chunk; `page` and `line` are 0 where the format has none."""
+    """A text of the file that is in no chunk; `page` and `line` are 0 if the format has none."""
 
     page: int
     line: int
@@ -39,7 +39,9 @@ class Dropped(NamedTuple):
 
 
 def find_dropped(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) -> list[Dropped]:
-    """What is hidden or no content, what the edits removed, what no chunk covers, each in order."""
+    """Hidden text and text that is not content, then text removed by edits, then text that no chunk
+    covers, each in text order.
+    """
     hidden = [
         Dropped(
             item.page,
@@ -57,7 +59,7 @@ def find_dropped(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) 
 
 
 def find_removed(facts: Facts, normalised: Normalised) -> list[Dropped]:
-    """What the edits removed, in the order of the text; edits that only rewrite are no loss."""
+    """The text that edits removed, in order; edits that only rewrite text do not count."""
     edits = (edit for edit in normalised.edits if edit.rule not in _REWRITING)
     return _place(
         facts,
@@ -66,7 +68,7 @@ def find_removed(facts: Facts, normalised: Normalised) -> list[Dropped]:
 
 
 def _place(facts: Facts, found: Iterable[tuple[int, str, str]]) -> list[Dropped]:
-    """The finds (facts offset, reason, text) that hold a word, with page or line."""
+    """Add page and line to (facts offset, reason, text) items; those without a word are dropped."""
     starts = [block.start for block in facts.blocks]
     placed = []
     for start, reason, text in found:
@@ -90,7 +92,7 @@ def word_counts(items: Sequence[Dropped]) -> dict[str, int]:
 
 
 def chunk_spans(chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
-    """The spans of the normalised text that chunks cover, joined where they touch, in order."""
+    """The sorted spans of the normalised text that chunks cover, merged where they touch."""
     spans: list[tuple[int, int]] = []
     for start, end in sorted((chunk.norm_start, chunk.norm_end) for chunk in chunks):
         if spans and start <= spans[-1][1]:
@@ -101,7 +103,7 @@ def chunk_spans(chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
 
 
 def text_in_chunks(block: Block, normalised: Normalised, spans: Sequence[tuple[int, int]]) -> str:
-    """The words of a block that stand in chunks, which cover these spans."""
+    """The parts of a block's text inside the spans that chunks cover, joined by spaces."""
     start, end = normalised.span_to_norm(block.start, block.end)
     first = max(0, bisect_right(spans, (start, 1 << 60)) - 1)
     parts = []
@@ -117,17 +119,17 @@ def _gaps(spans: Sequence[tuple[int, int]], end: int) -> Iterator[tuple[int, int
     return ((a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b)
 
 
-_OTHER_ENGINE = {"pymupdf": "pdfium", "pdfium": "pymupdf"}  # a reader must not prove itself
-_VERBATIM = ("markdown", "text")  # their facts are the decoded bytes, which need no other reader
+_OTHER_ENGINE = {"pymupdf": "pdfium", "pdfium": "pymupdf"}  # an engine must not check itself
+_VERBATIM = ("markdown", "text")  # loaders whose facts are the decoded bytes
 _IDEOGRAPHS = rf"{HAN}{KANA}\u2e80-\u303f"  # with radicals and punctuation
 _RUN = re.compile(r"[^\W_]+")
 _REORDERED = re.compile(f"[{REORDERED}]")
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W_{_IDEOGRAPHS}]+")
 _TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
-# a hyphen that the reader takes for the end of a line
+# a line-end hyphen, as second readers extract it
 _CUT_WORD = re.compile("[\x02\xad\ufffe]\\s*")
 _SHOWN = 20
-_FEW = 3  # words that two readers may cut apart differently
+_FEW = 3  # missing words to ignore, because readers may split a few words differently
 
 
 def measure(
@@ -138,10 +140,12 @@ def measure(
     chunks: Sequence[Chunk],
     limits: Limits,
 ) -> list[PageKept]:
-    """Words of each page by the second reader, and how many are in chunks or set aside.
+    """For each page, the number of words that the second reader finds, and how many of them are in
+    chunks or were set aside.
 
-    A format without pages has one row, for page 0; one without a second reader has none, nor has a
-    page whose fonts that reader does not know. Raises DocumentError when the reader fails.
+    A format without pages has one row, for page 0; a format without a second reader has none, and
+    neither has a page whose fonts that reader cannot decode. Raises DocumentError when the reader
+    fails.
     """
     engine = _OTHER_ENGINE.get(traits("loader", loader).engine)
     if engine is not None:
@@ -151,7 +155,7 @@ def measure(
     else:
         return []
     dropped = find_dropped(facts, normalised, chunks)
-    # every word stands in a chunk, so none need be looked for
+    # every word is in a chunk, so there is nothing to search for
     if engine is None and read[0] == facts.text and not dropped:
         count = len(_WORD.findall(facts.text))
         return [PageKept(0, count, count, 0)]
@@ -163,7 +167,7 @@ def measure(
     for item in dropped:
         if item.reason != NOT_CHUNKED:
             aside.setdefault(item.page, []).append(item.text)
-    if engine is None:  # text between blocks belongs to none; addresses of images were rewritten
+    if engine is None:  # count text between blocks too, and rewritten image addresses as set aside
         kept = {0: [normalised.text[start:end] for start, end in spans]}
         aside.setdefault(0, []).extend(
             facts.text[edit.start : edit.end]
@@ -182,18 +186,19 @@ def measure(
 
 
 def tokens(text: str) -> Iterator[str]:
-    """Words in order, without case and compatibility forms; an ideograph is a word."""
+    """Words in order, case-folded and NFKC-normalised; each ideograph is a word."""
     text = unicodedata.normalize("NFKC", INVISIBLE.sub("", _CUT_WORD.sub("", text))).casefold()
     for run in _RUN.findall(text):
         yield from (run,) if run.isascii() else _TOKEN.findall(run)
 
 
 def found_words(words: Sequence[str], text: str) -> int:
-    """How many of the words stand in the text, each as often as it is there.
+    """How many of the words are in the text, counting repetitions.
 
-    Missing words in a row are looked for as one run of letters, then each inside others, because
-    readers cut words apart differently. Of India's and Southeast Asia's syllables PDFium reads many
-    twice, as glyphs and as what the page says beside them, so there each counts that is anywhere.
+    Consecutive missing words are searched for as one run of letters, then each inside other words,
+    because readers split words differently. In Indic and Southeast Asian scripts PDFium extracts
+    many syllables twice, as glyphs and as the page's replacement text; there a syllable counts
+    wherever it occurs.
     """
     here = list(tokens(text))
     left = Counter(here)
@@ -222,7 +227,7 @@ def found_words(words: Sequence[str], text: str) -> int:
 def verdict(rows: Sequence[PageKept], policy: TextKept) -> Json:
     """Counts and share of words, state (kept, warned, failed) and details by page; {} for no rows.
 
-    A document is warned about as well when one page lost more than a document may.
+    The state is also `warned` when a single page is below the limit at which documents fail.
     """
     if not rows:
         return {}

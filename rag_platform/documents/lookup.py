@@ -1,4 +1,4 @@
-"""Which document or version a person means who does not write its whole id."""
+"""Finds documents and versions by abbreviated ids and paths."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SHOWN = 5
 
 
 def find_document(ledger: Ledger, namespace: str, name: str) -> Document:
-    """The document of that doc_id or source_uri, a prefix of an id, or the end of a path.
+    """The document with that doc_id or source_uri, doc_id prefix, or ending of a source_uri.
 
-    Suffixes may be left out; retired and deleted documents are found too. Raises NotFoundError
-    `unknown_document` naming near ones, InputError `ambiguous` listing the candidates.
+    The file suffix may be left out; retired and deleted documents are found too. Raises
+    NotFoundError `unknown_document` with similar names, InputError `ambiguous` with the candidates.
     """
     with suppress(NotFoundError):
         return ledger.document(namespace, name)
@@ -43,7 +43,7 @@ def find_document(ledger: Ledger, namespace: str, name: str) -> Document:
 
 
 def unknown_document(namespace: str, name: str, names: Iterable[str]) -> NotFoundError:
-    """The error of a document that a library does not hold, with the near ones of its names."""
+    """The error for a document that a library does not have, suggesting similar names."""
     near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     hint = (
         f"did you mean {', '.join(near)}?"
@@ -58,7 +58,7 @@ def unknown_document(namespace: str, name: str, names: Iterable[str]) -> NotFoun
 
 
 def _ends(source_uri: str, name: str) -> bool:
-    """True when whole parts at the end of a path are the name, with or without its suffix."""
+    """True when the name equals the last whole parts of a path, with or without file suffix."""
     tail = "/" + name.lstrip("/")
     return any(
         f"/{form}".endswith(tail)
@@ -67,9 +67,9 @@ def _ends(source_uri: str, name: str) -> bool:
 
 
 def find_version(document: Document, versions: Sequence[Version], name: str) -> Version:
-    """The version of that version_id or hash prefix, or `live` or `wanted`.
+    """The version with that version_id or file hash prefix, or the `live` or `wanted` one.
 
-    Raises NotFoundError `unknown_version` listing the versions, InputError `ambiguous`.
+    Raises NotFoundError `unknown_version` and InputError `ambiguous`, both listing versions.
     """
     wanted = {"live": document.live_version, "wanted": document.wanted_version}.get(name) or name
     meant = [v for v in versions if v.version_id == wanted] or [

@@ -1,4 +1,4 @@
-"""What a file says about itself, in the form that filters and lists use, and a document with it."""
+"""Metadata found in files, normalised for filters and lists."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ _MONTH_FIRST = frozenset({"ms.date"})  # fields whose 5/1/2024 is known to be th
 
 
 def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) -> Json:
-    """The loader's values with lists `tags` and `categories`, dates `created` and `modified`.
+    """The loader's values, plus the lists `tags` and `categories` and the dates `created` and
+    `modified`.
 
-    Dates come from the first known field that holds one; a time is in UTC, a day stays a day, an
-    ambiguous one is none. `file_modified`, the file's time stamp, stands in for `modified`. Values
-    beyond MAX_METADATA_CHARS of JSON are left out.
+    A date comes from the first known field with a valid one: times in UTC, days without a time;
+    ambiguous dates are ignored. `file_modified`, the file's mtime, is the fallback for `modified`.
+    Values beyond MAX_METADATA_CHARS of JSON are left out.
     """
     known = {str(key).lower(): value for key, value in found.items()}
     tags = _words(known.get(key) for key in (*_TAGS, *_CATEGORIES))
@@ -66,10 +67,11 @@ def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) 
 
 
 def document_title(facts: Facts, filename: str) -> str:
-    """The first that reads as a title: the loader's, a heading, a paragraph, else the filename,
-    which is also taken where the first heading only names a section.
+    """The first text that reads as a title: the loader's title, a heading, a paragraph or list,
+    else the filename. Headings and paragraphs are skipped if the first heading only names a
+    section.
 
-    Without the marks of Markdown, at most MAX_TITLE_CHARS characters.
+    Returned without Markdown, at most MAX_TITLE_CHARS characters.
     """
     headings = [block for block in facts.blocks if block.kind == "heading"]
     texts = [facts.summary.title]
@@ -94,15 +96,17 @@ def _plain(line: str) -> str:
 
 
 def with_file_metadata(document: Document, version: Version) -> Document:
-    """The document with the metadata of its live version's file behind what users gave it."""
-    said = version.counts.get("metadata") or {}
-    if not said:
+    """The document, its metadata merged with that of its live version's file; values given by users
+    take precedence.
+    """
+    from_file = version.counts.get("metadata") or {}
+    if not from_file:
         return document
-    plain = {key: value for key, value in said.items() if key not in ("tags", "categories")}
+    plain = {key: value for key, value in from_file.items() if key not in ("tags", "categories")}
     return replace(
         document,
-        tags=tuple(dict.fromkeys((*document.tags, *said.get("tags", ())))),
-        categories=tuple(dict.fromkeys((*document.categories, *said.get("categories", ())))),
+        tags=tuple(dict.fromkeys((*document.tags, *from_file.get("tags", ())))),
+        categories=tuple(dict.fromkeys((*document.categories, *from_file.get("categories", ())))),
         metadata={**plain, **document.metadata},
     )
 
@@ -113,7 +117,7 @@ def _first_date(known: Mapping[str, Any], keys: Iterable[str]) -> str:
 
 
 def _words(values: Iterable[Any]) -> list[str]:
-    """The words of lists, or of texts with commas or semicolons, that may be tags, each once."""
+    """Tags from lists, or from texts separated by commas or semicolons, without duplicates."""
     found: list[str] = []
     for value in values:
         parts = (

@@ -1,4 +1,4 @@
-"""What ingesting a file would give, without keeping any of it."""
+"""Previews the result of ingesting a file, without storing anything."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rag_platform.messages import translate, translate_filled
 from rag_platform.storage.store import Store
 
 STAGES = ("raw_document", "facts", "media", "sections", "chunks")
-_EDGE = 72  # columns of a chunk's text that are shown of each end
+_EDGE = 72  # columns shown of each end of a chunk's text
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A file as it would be ingested: its parts with their places, and warnings."""
+    """The outputs of ingesting a file, with warnings."""
 
     filename: str
     mime: str
@@ -50,10 +50,10 @@ def preview(
     settings: Settings,
     on_page: Callable[[int, int], None] | None = None,
 ) -> Preview:
-    """The preview of a file up to its chunks; no model reads its images.
+    """The preview of a file up to its chunks; images are not read by models.
 
-    The stages of an ingest run over a temporary folder; the data root is neither read nor written.
-    Raises InputError for what is no file, DocumentError as an ingest would.
+    The stages of an ingest run in a temporary folder; the data root is neither read nor written.
+    Raises InputError if `path` is not a file, DocumentError like an ingest.
     """
     path = path.expanduser().resolve()
     if not path.is_file():
@@ -103,11 +103,11 @@ def preview(
 
 
 def preview_data(found: Preview, chunks: int | None = None, language: str = "en") -> Json:
-    """The preview as JSON values with `markdown` to read in that language; at most `chunks` chunks,
-    None for all.
+    """The preview as JSON values, with a readable version in `language` under `markdown`; at most
+    `chunks` chunks, None for all.
     """
     shown = found.chunks[:chunks]
-    own = ("doc_id", "version_id", "chunk_fingerprint", "title", "h1_title", "h2_title")
+    omitted = ("doc_id", "version_id", "chunk_fingerprint", "title", "h1_title", "h2_title")
     return {
         "markdown": readable(found, chunks, language),
         "filename": found.filename,
@@ -121,7 +121,7 @@ def preview_data(found: Preview, chunks: int | None = None, language: str = "en"
         "metadata": found.summary.metadata,
         "sections": [asdict(section) for section in found.sections],
         "chunks": [
-            {name: value for name, value in asdict(chunk).items() if name not in own}
+            {name: value for name, value in asdict(chunk).items() if name not in omitted}
             for chunk in shown
         ],
         "chunks_total": len(found.chunks),
@@ -133,7 +133,7 @@ def preview_data(found: Preview, chunks: int | None = None, language: str = "en"
 
 
 def readable(found: Preview, chunks: int | None = None, language: str = "en") -> str:
-    """The preview for a terminal: measures, sections, the two ends of each chunk, images."""
+    """The preview as text: measures, sections, the two ends of each chunk, images."""
     say = partial(translate, language=language)
     quality, summary = found.quality, found.summary
     measures = [
@@ -170,11 +170,11 @@ def readable(found: Preview, chunks: int | None = None, language: str = "en") ->
         chunks_of[chunk.section_id].append(chunk)
     for section in found.sections:
         start, end = section.norm_start, section.norm_end
-        held = chunks_of[section.joined_to or section.section_id]
+        chunks_in = chunks_of[section.joined_to or section.section_id]
         if section.joined_to:
-            held = [it for it in held if it.norm_start < end and start < it.norm_end]
+            chunks_in = [c for c in chunks_in if c.norm_start < end and start < c.norm_end]
         name = format_section(section.section_path) or say("(beginning)")
-        lines.append(f"  {f'{start}-{end}':>15}  {len(held):>3}  {name}")
+        lines.append(f"  {f'{start}-{end}':>15}  {len(chunks_in):>3}  {name}")
     lines += ["", say("CHUNKS")]
     for chunk in found.chunks[:chunks]:
         ends = (f"        {line}" for line in _ends(chunk.chunk_text))
@@ -224,7 +224,7 @@ def _ends(text: str) -> list[str]:
 
 
 def _clip(line: str) -> str:
-    """The characters that fill the columns; those of East Asian scripts take two."""
+    """The beginning of a line that fits into _EDGE columns; wide East Asian characters take two."""
     columns = 0
     for place, char in enumerate(line):
         columns += 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,8 +1,8 @@
-"""Proof that a quote stands in the file: chunk, edits, facts and raw bytes are compared again, each
+"""Proves that quotes are in the file: chunk, edits, facts and raw bytes are compared again, each
 once per version.
 
-What a citation shows of a chunk is computed anew and compared: text, pages, lines, bytes, locator,
-section and ids.
+Everything that a citation shows of a chunk is recomputed and compared: text, pages, lines, bytes,
+locator, section and ids.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rag_platform.sectioners.sections import headings_of, join_sections, section
 from rag_platform.storage.records import ANEW
 from rag_platform.storage.store import Store, read_record, read_records, sha256_file
 
-# times that one text may stand in a section, where a part of the chunks is proved only
+# repetitions of one text in a section that are tried when only some of the chunks are verified
 _REPEATS = 1000
 
 
@@ -57,25 +57,26 @@ def verify_version(
     strategy: Strategy | None = None,
     alone: list[str] | None = None,
 ) -> list[VerifyFailure]:
-    """The chunks whose text could not be proved to stand in the stored file, each with the first
+    """The chunks whose text could not be proved to be in the stored file, each with the first
     reason; empty when all are proved.
 
-    A chunk edited by hand is no quote: what is proved are the version's own chunks that it was
-    edited from. `profiles` maps stage to profile. Reasons start with a code: raw_missing,
-    raw_changed, facts_missing, facts_changed, edits_missing, edits_changed, sections_changed,
-    chunk_text, fact_span, block_bytes, block_lines, chunk_bytes, chunk_lines, chunk_place,
-    chunk_owner, chunk_section, chunk_id, block_boxes, block_locator, second_reader, no_block,
-    uncovered, origin_missing, origin_span, block_order, chunk_order, section_gap.
+    A manually edited chunk is not a quote; instead, the chunks that it was edited from are proved.
+    `profiles` maps stage to profile. Reasons start with a code: raw_missing, raw_changed,
+    facts_missing, facts_changed, edits_missing, edits_changed, sections_changed, chunk_text,
+    fact_span, block_bytes, block_lines, chunk_bytes, chunk_lines, chunk_place, chunk_owner,
+    chunk_section, chunk_id, block_boxes, block_locator, second_reader, no_block, uncovered,
+    origin_missing, origin_span, block_order, chunk_order, section_gap.
 
-    Formats without bytes are read again by their loader, in a child process under `limits` where
-    parsing them is. The `strategy` that made the chunks tells their ids. With a list `alone` the
-    proof is as deep as it can be: edits and sections are made anew, unless this program would make
-    others of the strategy; blocks and the version's own chunks must follow each other as in the
-    file and leave nothing out, or all of the version fails, for a text that stands twice could be
-    shown in the other place; what has no bytes is read by a reader of another kind too, its words
-    compared in their order; the list is told what that one cannot read.
+    Formats without byte ranges are read again by their loader, in a child process under `limits`
+    if the loader is sandboxed. Chunk ids are checked if the `strategy` that made them is given.
+
+    A list `alone` requests the deepest proof. Then edits and sections are recomputed if this
+    program's profiles still equal the stored ones. Blocks and the version's own chunks must be in
+    file order without gaps; otherwise the whole version fails, because a text that occurs twice
+    could be cited in the wrong place. Formats without byte ranges are also read by an independent
+    second reader, and its words compared in order; what that one cannot read is appended to the
+    list.
     """
-
     try:
         found = _read(store, version, profiles, strategy if alone is not None else None)
         if alone is not None:
@@ -86,12 +87,10 @@ def verify_version(
     origins = _origins(store, version, profiles, edited)
     quotes = [*(chunk for chunk in chunks if not chunk.edited_from), *origins.values()]
     touched = _touched_blocks(found, quotes)
-    bad_blocks = _bad_blocks(found, version.loader, touched, limits or Limits())
+    bad_blocks = _find_bad_blocks(found, version.loader, touched, limits or Limits())
     if alone is not None:
-        bad_blocks = (
-            _read_otherwise(found, version, touched, limits or Limits(), alone) | bad_blocks
-        )
-    names = _Names(version, strategy, max(len(chunks), _REPEATS))
+        bad_blocks = _reread(found, version, touched, limits or Limits(), alone) | bad_blocks
+    identity = _IdentityCheck(version, strategy, max(len(chunks), _REPEATS))
     reasons: dict[str, str] = {}
     for chunk in chunks:
         problem = (
@@ -99,13 +98,9 @@ def verify_version(
             if chunk.edited_from
             else _problem(found, chunk, bad_blocks)
         )
-        if problem := problem or names.problem(found, chunk):
+        if problem := problem or identity.problem(found, chunk):
             reasons.setdefault(chunk.chunk_id, problem)
-    return [
-        _failure(version, chunk, reasons[chunk.chunk_id])
-        for chunk in chunks
-        if chunk.chunk_id in reasons
-    ]
+    return [_failure(version, c, reasons[c.chunk_id]) for c in chunks if c.chunk_id in reasons]
 
 
 def _failure(version: Version, chunk: Chunk, reason: str) -> VerifyFailure:
@@ -113,42 +108,39 @@ def _failure(version: Version, chunk: Chunk, reason: str) -> VerifyFailure:
 
 
 def count_edited(chunks: Sequence[Chunk]) -> int:
-    """How many of the chunks were edited by hand."""
+    """The number of manually edited chunks."""
     return sum(bool(chunk.edited_from) for chunk in chunks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Everything the proof reads, read once."""
+    """All stored outputs that the proof needs."""
 
     raw_path: Path
-    raw: bytes | None  # of text formats
-    raw_lines: Sequence[int]  # of text formats: the byte at which each line begins
+    raw: bytes | None  # only for formats with byte ranges
+    raw_lines: Sequence[int]  # only for formats with byte ranges: the offset of each line's start
     facts: Facts
     normalised: Normalised
     places: Places
-    sections: Mapping[str, Section]  # as they were cut
-    pages_named: bool  # the chunks come from a program that says where their pages begin
-
-    @property
-    def blocks(self) -> Sequence[Block]:
-        """The blocks of the facts."""
-        return self.facts.blocks
+    sections: Mapping[str, Section]  # by section_id
+    pages_named: bool  # the chunks are recent enough to have locators on pages
 
     def blocks_of(self, chunk: Chunk) -> Sequence[Block]:
-        """The blocks under a chunk."""
-        span = block_range(self.blocks, self.places.starts, chunk.fact_start, chunk.fact_end)
-        return self.blocks[slice(*span)]
+        """The blocks that overlap a chunk."""
+        blocks = self.facts.blocks
+        return blocks[
+            slice(*block_range(blocks, self.places.starts, chunk.fact_start, chunk.fact_end))
+        ]
 
 
 class _UnprovedError(Exception):
-    """Why no chunk of the version can be proved."""
+    """The reason why no chunk of the version can be proved."""
 
 
 def _read(
     store: Store, version: Version, profiles: Mapping[str, str], strategy: Strategy | None
 ) -> _Stored:
-    """What is stored. Raises _UnprovedError where some of it is missing or changed."""
+    """Read the stored outputs. Raises _UnprovedError if one is missing or changed."""
     raw_path = store.raw_path(version.file_sha256)
     if not raw_path.is_file():
         raise _UnprovedError("raw_missing: the stored bytes are gone; ingest the file again")
@@ -202,9 +194,8 @@ def _sections(
     facts: Facts,
     normalised: Normalised,
 ) -> Sequence[Section]:
-    """The sections of the version, made anew where this program makes the same ones.
-
-    Raises _UnprovedError where others are stored.
+    """The version's sections, recomputed if this program's profile equals the stored one. Raises
+    _UnprovedError if the stored edits or sections differ.
     """
     path = store.version_path(version, "sections", profiles["sections"])
     stored = read_records(path, Section) if path.is_file() else None
@@ -233,11 +224,11 @@ def _sections(
 def _require_order(
     found: _Stored, store: Store, version: Version, profiles: Mapping[str, str]
 ) -> None:
-    """Raise _UnprovedError where blocks or chunks do not follow each other as their texts do, two
-    have one place, or a word of a section stands in no chunk.
+    """Raise _UnprovedError if blocks or chunks are not in the order of their texts, two blocks have
+    the same locator, or a word of a section is in no chunk.
     """
     end, places = 0, set[str]()
-    for block in found.blocks:
+    for block in found.facts.blocks:
         if block.byte_start is not None and block.byte_end is not None:
             if block.byte_start < end:
                 raise _UnprovedError(
@@ -271,7 +262,7 @@ def _require_order(
 
 
 def _first_gap(text: str, section: Section, spans: Sequence[tuple[int, int]]) -> str:
-    """The first words of a section between the ordered spans, "" where they cover all words."""
+    """The first text of a section, with a letter or digit, outside the sorted spans; "" if none."""
     at = section.norm_start
     first = max(0, bisect_right(spans, (at, at)) - 1)
     for start, end in [*spans[first:], (section.norm_end, section.norm_end)]:
@@ -285,7 +276,7 @@ def _first_gap(text: str, section: Section, spans: Sequence[tuple[int, int]]) ->
 
 
 def _raw_lines(raw: bytes, encoding: str) -> list[int]:
-    """The byte at which each line begins; lines end with LF, CR LF or CR."""
+    """The byte offset of each line's start; lines end with LF, CR LF or CR."""
     if not encoding.startswith(("utf-16", "utf-32")):
         return [0, *(match.end() for match in re.finditer(rb"\r\n|\n|\r", raw))]
     width = 2 if encoding.startswith("utf-16") else 4
@@ -301,15 +292,15 @@ def _raw_lines(raw: bytes, encoding: str) -> list[int]:
 
 
 def _touched_blocks(found: _Stored, chunks: Sequence[Chunk]) -> list[Block]:
-    """The blocks under any of the chunks."""
+    """The blocks that overlap any of the chunks, in order."""
     touched = {block.ordinal: block for chunk in chunks for block in found.blocks_of(chunk)}
     return [touched[number] for number in sorted(touched)]
 
 
-def _bad_blocks(
+def _find_bad_blocks(
     found: _Stored, loader_name: str, touched: Sequence[Block], limits: Limits
 ) -> dict[int, str]:
-    """Block ordinal to the reason why its source does not say what the facts say."""
+    """Block ordinal to the reason why the file does not contain the block's text."""
     bad: dict[int, str] = {}
     for block in touched:
         if block.byte_start is None or block.byte_end is None:
@@ -335,10 +326,10 @@ def _bad_blocks(
 
 
 def _without_bytes(found: _Stored, touched: Sequence[Block]) -> tuple[list[Block], list[Block]]:
-    """(all blocks of the pages, blocks with another place) of what has no byte range."""
+    """Of touched blocks without byte range: (all blocks of their pages, those without a page)."""
     pages = {block.page for block in touched if block.page is not None and block.byte_start is None}
-    # a character may belong to a block beside the touched one
-    paged = [block for block in found.blocks if block.page in pages]
+    # all blocks of a page, because a character may belong to a neighbour of the touched block
+    paged = [block for block in found.facts.blocks if block.page in pages]
     return paged, [block for block in touched if block.page is None and block.byte_start is None]
 
 
@@ -350,10 +341,10 @@ def _loader_of(found: _Stored, loader_name: str) -> str:
     )
 
 
-def _read_otherwise(
+def _reread(
     found: _Stored, version: Version, touched: Sequence[Block], limits: Limits, alone: list[str]
 ) -> dict[int, str]:
-    """Ordinal to reason of blocks that a second reader reads otherwise."""
+    """Ordinal to reason of the blocks that a second reader reads differently."""
     paged, placed = _without_bytes(found, touched)
     if not (blocks := [*paged, *placed]):
         return {}
@@ -361,17 +352,17 @@ def _read_otherwise(
     if reason := second_readers.why_missing(loader):
         alone.append(f"{version.source_uri}: proved by one reader only: {reason}")
         return {}
-    otherwise, unread = reread_in_child(found.raw_path, loader, found.facts.text, blocks, limits)
+    differing, unread = reread_in_child(found.raw_path, loader, found.facts.text, blocks, limits)
     if lost := [block.ordinal for block in touched if block.ordinal in unread]:
         count = f"{len(lost)} of {len(touched)} blocks"
         alone.append(f"{version.source_uri}: {count} proved by one reader only: {unread[lost[0]]}")
-    return {number: f"second_reader: {reason}" for number, reason in otherwise.items()}
+    return {number: f"second_reader: {reason}" for number, reason in differing.items()}
 
 
 def _replay(
     found: _Stored, loader_name: str, blocks: Sequence[Block], limits: Limits
 ) -> dict[int, str]:
-    """What the loader says of blocks that only it can find again: ordinal to reason."""
+    """Have the loader verify blocks without byte ranges: ordinal to reason of those that fail."""
     cls = provider_class("loader", loader_name)
     if not hasattr(cls, "verify_blocks"):
         return {
@@ -408,12 +399,12 @@ def _decode(found: _Stored, start: int, end: int) -> str | None:
 
 
 def _lines_of(found: _Stored, start: int, end: int) -> tuple[int, int]:
-    """The first and last line that bytes of the file stand in, counted in the bytes."""
+    """The numbers of the first and last line of a byte range, counted in the raw bytes."""
     return bisect_right(found.raw_lines, start), bisect_right(found.raw_lines, max(start, end - 1))
 
 
 def _uncovered_text(found: _Stored, start: int, end: int, blocks: Sequence[Block]) -> str:
-    """The first text of facts [start, end) outside of all the blocks."""
+    """The first text of facts [start, end) outside all blocks."""
     at = start
     for block in blocks:
         if gap := found.facts.text[at : max(at, block.start)].strip():
@@ -425,7 +416,7 @@ def _uncovered_text(found: _Stored, start: int, end: int, blocks: Sequence[Block
 def _origins(
     store: Store, version: Version, profiles: Mapping[str, str], edited: Sequence[Chunk]
 ) -> dict[str, Chunk]:
-    """The version's own chunks that the edited ones came from, by id."""
+    """The version's own chunks that the edited ones were edited from, by id."""
     wanted = {chunk_id for chunk in edited for chunk_id in chunk.edited_from}
     path = store.version_path(version, "chunks", profiles["chunks"]) if wanted else None
     return (
@@ -438,7 +429,7 @@ def _origins(
 def _origin_problem(
     found: _Stored, chunk: Chunk, origins: Mapping[str, Chunk], bad_blocks: Mapping[int, str]
 ) -> str:
-    """Why the chunks that an edited one came from are not proved, or an empty string."""
+    """Why the origins of an edited chunk are not proved, or an empty string."""
     known = [origins[chunk_id] for chunk_id in chunk.edited_from if chunk_id in origins]
     if len(known) < len(chunk.edited_from):
         lost = next(chunk_id for chunk_id in chunk.edited_from if chunk_id not in origins)
@@ -477,7 +468,7 @@ def _problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str
 
 
 def _block_problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str:
-    """Why the blocks under the chunk do not hold its text, or an empty string."""
+    """Why the blocks do not contain the chunk's text, or an empty string."""
     span = f"facts {chunk.fact_start}-{chunk.fact_end}"
     blocks = found.blocks_of(chunk)
     if not blocks:
@@ -490,7 +481,7 @@ def _block_problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) 
 
 
 def _byte_problem(found: _Stored, chunk: Chunk) -> str:
-    """Why the bytes of the chunk do not read as its facts, or an empty string."""
+    """Why the chunk's bytes and lines do not match its facts, or an empty string."""
     first, last = chunk.byte_start, chunk.byte_end
     if first is None or last is None:
         return "chunk_bytes: the chunk has no byte range"
@@ -505,7 +496,7 @@ def _byte_problem(found: _Stored, chunk: Chunk) -> str:
 
 
 def _span_problem(found: _Stored, chunk: Chunk) -> str:
-    """Why the edits put the chunk elsewhere in the facts than it says, or an empty string."""
+    """Why the edits map the chunk to other facts than it claims, or an empty string."""
     if found.normalised.span_to_facts(chunk.norm_start, chunk.norm_end) != (
         chunk.fact_start,
         chunk.fact_end,
@@ -518,43 +509,43 @@ def _span_problem(found: _Stored, chunk: Chunk) -> str:
 
 
 def _place_problem(found: _Stored, chunk: Chunk) -> str:
-    """Why the blocks put the chunk elsewhere in the file than it says, or an empty string."""
+    """Why the blocks put the chunk elsewhere in the file than it claims, or an empty string."""
     for name, value in found.places.of(chunk.fact_start, chunk.fact_end).items():
-        said = getattr(chunk, name)
-        older = name == "locator" and not said and chunk.page_start and not found.pages_named
-        if said != value and not older:
-            return f"chunk_place: {name} is {said!r}, the blocks it stands in say {value!r}"
+        claimed = getattr(chunk, name)
+        older = name == "locator" and not claimed and chunk.page_start and not found.pages_named
+        if claimed != value and not older:
+            return f"chunk_place: {name} is {claimed!r}, the blocks it stands in say {value!r}"
     return ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
-    """Whose chunk it is, in which section it stands, and how it is called for that."""
+class _IdentityCheck:
+    """Checks a chunk's document, version, section and id."""
 
     version: Version
     strategy: Strategy | None
-    chunks: int  # how many there are, which bounds how often a text can repeat
+    chunks: int  # the most times that a text may occur in a section
 
     def problem(self, found: _Stored, chunk: Chunk) -> str:
-        """Why a chunk is not what its owner, section and text make it, or ""."""
+        """Why the chunk's ids or section are wrong, or ""."""
         for name in ("doc_id", "version_id"):
-            if (said := getattr(chunk, name)) != (own := getattr(self.version, name)):
-                return f"chunk_owner: {name} is {said!r}, the chunk is one of {own!r}"
+            if (claimed := getattr(chunk, name)) != (own := getattr(self.version, name)):
+                return f"chunk_owner: {name} is {claimed!r}, the chunk is one of {own!r}"
         return self._section_problem(found, chunk) or self._id_problem(chunk)
 
     def _section_problem(self, found: _Stored, chunk: Chunk) -> str:
         section = found.sections.get(chunk.section_id)
-        if not found.sections and self.strategy is None:  # an older caller, who has none
+        if not found.sections and self.strategy is None:  # nothing to check against
             return ""
         if section is None:
-            # an image of a document without text
+            # an image in a document without text
             if not chunk.chunk_text and chunk.section_id == section_id(chunk.doc_id, PREAMBLE, 0):
                 section = Section(chunk.section_id, PREAMBLE, 0, 0, 0, 0)
             else:
                 return f"chunk_section: the headings make no section {chunk.section_id}"
         for name in ("section_path", "title", "h1_title", "h2_title"):
-            if (said := getattr(chunk, name)) != (value := getattr(section, name)):
-                return f"chunk_section: {name} is {said!r}, the headings say {value!r}"
+            if (claimed := getattr(chunk, name)) != (value := getattr(section, name)):
+                return f"chunk_section: {name} is {claimed!r}, the headings say {value!r}"
         whole = not self.version.edition and chunk.chunk_text
         if (
             whole
@@ -567,7 +558,7 @@ class _Names:
         return ""
 
     def _id_problem(self, chunk: Chunk) -> str:
-        if self.strategy is None or not chunk.chunk_text:  # media chunks are named after an image
+        if self.strategy is None or not chunk.chunk_text:  # ids of image chunks come from the image
             return ""
         mark = fingerprint_text(chunk.chunk_text, self.strategy.cleaning)
         if chunk.chunk_fingerprint != mark:

@@ -1,4 +1,4 @@
-"""The first lines and rows of what a stage made of one document, for whoever looks at it."""
+"""Previews of a stage's output for one document: its first lines and rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PAGE_PIXELS = 200_000
 
 
 def preview_stage(stage: str, work: VersionBuild, *, fresh: bool) -> Json:
-    """`row_count` of what a stage wrote, and the beginning of it: `text`, `rows`, asset_ids under
-    `pictures`, and of a PDF that was read just now its first page under `page`, as PNG.
+    """The `row_count` of a stage's output and its beginning: `text`, `rows`, asset_ids under
+    `pictures`, and for a PDF that was read just now its first page as PNG under `page`.
     """
     make = _PREVIEWS.get(stage)
     found = make(work) if make else {}
@@ -37,7 +37,7 @@ def _facts(work: VersionBuild) -> Json:
 
 
 def _first_page(work: VersionBuild) -> bytes:
-    """The first page of a PDF drawn small; nothing where it cannot be drawn."""
+    """The first page of a PDF as a small PNG; empty if it cannot be rendered."""
     version = work.version
     engine = PDF_ENGINES.get(work.facts.summary.loader_name)
     if engine is None:

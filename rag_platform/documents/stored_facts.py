@@ -1,4 +1,4 @@
-"""Reads the facts of a version back; whoever reads a document needs none of what makes them."""
+"""Reads stored facts, without importing the code that makes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rag_platform.storage.store import Store, read_record, read_records
 
 
 def load_facts(store: Store, version: Version, profile: str) -> Facts:
-    """The stored facts of a version's bytes. Raises IntegrityError for a changed text."""
+    """The stored facts of a version's bytes. Raises IntegrityError if the text was changed."""
     folder = store.facts_dir(version, profile)
     text = (folder / "facts.md").read_bytes()
     summary = read_record(folder / "summary.json", ParseSummary)

@@ -1,9 +1,9 @@
-"""Builds each stage's output for one version, from raw bytes to views, and reads it back.
+"""Builds the output of each stage for one version, from raw bytes to views, and reads it back.
 
-Every output's path holds its profile, so a stage whose output exists is reused, and switching a
-config back costs nothing. The last file a stage writes marks it complete; a crash before leaves
-nothing that a later run would take for finished. What a stage built is handed to the next one in
-memory and read back only where it is reused.
+The path of each output contains its profile, so existing outputs are reused, and switching a config
+back costs nothing. The last file that a stage writes marks it complete, so a crash never leaves an
+output that looks finished. A stage passes its output to the next one in memory; only reused outputs
+are read from disk.
 """
 
 from __future__ import annotations
@@ -59,20 +59,21 @@ from rag_platform.sectioners.sections import headings_of, section_hash
 from rag_platform.storage.store import Store, Writes, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
-Failure = tuple[str, Exception]  # stage, what it raised
+Failure = tuple[str, Exception]  # (stage, error)
 Done = tuple[Path, str, Json, tuple[str, ...]]  # path, sha256, counts, warnings
 
 # Bounds of the histogram of chunk sizes, in tokens.
 _HISTOGRAM_TOKENS = (32, 64, 128, 256, 512, 1024)
-_LONG_SECONDS = 1.0  # what took longer is made safe at once, whatever comes after it
+_LONG_SECONDS = 1.0  # the output of a slower stage is committed at once, even when deferred
 
 
 @dataclass(eq=False)
 class VersionBuild:
-    """What the stages of one version need and what they built.
+    """The inputs of one version's stages, and their outputs, which are read on first use.
 
-    `origin` is the file's place on disk, for images beside it. With `deferred`, outputs become
-    visible when the caller commits `writes`, otherwise at the end of each stage.
+    `origin` is the path of the source file and `root` the folder of its source, to find images that
+    it references. With `deferred`, outputs become visible when the caller commits `writes`,
+    otherwise at the end of each stage.
     """
 
     version: Version
@@ -85,12 +86,10 @@ class VersionBuild:
     on_page: OnProgress | None = None
     on_image: Callable[[str, int, int], None] | None = None
     deferred: bool = False
-    base_url: str = ""  # where a URL led in the end
+    base_url: str = ""  # the final URL after redirects
     decision: str = "continue"  # of receiving: new, new_version or continue
-    # the facts when another thread reads them ahead of this build
-    reading: Future[Facts] | None = None
-    # the `Built` of a child process that takes the version through all stages
-    built: Future[Any] | None = None
+    reading: Future[Facts] | None = None  # facts that another thread reads in advance
+    built: Future[Any] | None = None  # the `Built` of a child process that runs all stages
     writes: Writes = field(default_factory=Writes)
 
     @cached_property
@@ -99,32 +98,32 @@ class VersionBuild:
         return stage_profiles(self.strategy)
 
     def path(self, kind: str, stage: str | None = None, edition: str = "") -> Path:
-        """The Parquet file of one kind of record, of an edition if one is named."""
+        """The Parquet file of one kind of record, of an edition if `edition` names one."""
         return self.store.version_path(self.version, kind, self.profiles[stage or kind], edition)
 
     @cached_property
     def facts(self) -> Facts:
-        """The facts of this version's bytes, read once."""
+        """The facts of this version's bytes."""
         return load_facts(self.store, self.version, self.profiles["facts"])
 
     @cached_property
     def summary(self) -> ParseSummary:
-        """What reading the file came to."""
+        """The loader's summary of the file."""
         return self.facts.summary
 
     @cached_property
     def title(self) -> str:
-        """The title that the file itself gives the document."""
+        """The document title found in the file."""
         return document_title(self.facts, self.version.filename)
 
     @cached_property
     def links(self) -> list[MediaLink]:
-        """The resolved images."""
+        """The document's images, each with its stored asset or the reason why it has none."""
         return read_records(self.path("media"), MediaLink)
 
     @cached_property
     def media_texts(self) -> list[MediaText]:
-        """What models read in the images; empty where the strategy asks for none."""
+        """The OCR texts and captions of images; empty where the strategy wants none."""
         path = self.path("media_texts")
         return read_records(path, MediaText) if path.is_file() else []
 
@@ -153,7 +152,7 @@ class VersionBuild:
 
 
 def build_raw_document(work: VersionBuild) -> Done:
-    """The stored bytes, hashed again."""
+    """Check the stored bytes against their hash. Raises IntegrityError."""
     path = work.store.raw_path(work.version.file_sha256)
     if not path.is_file():
         raise IntegrityError(
@@ -186,7 +185,7 @@ def build_raw_document(work: VersionBuild) -> Done:
 
 
 def build_facts(work: VersionBuild) -> Done:
-    """Facts, blocks and media references."""
+    """Build facts, blocks and media references."""
     version, profile = work.version, work.profiles["facts"]
     folder = work.store.facts_dir(version, profile)
     if work.force or not (folder / "summary.json").is_file():
@@ -234,7 +233,7 @@ def build_facts(work: VersionBuild) -> Done:
 
 
 def read_facts(work: VersionBuild) -> Facts:
-    """The facts that the version's loader makes, nothing written. Raises DocumentError."""
+    """Read the facts with the version's loader; nothing is written. Raises DocumentError."""
     version = work.version
     path = work.store.raw_path(version.file_sha256)
     limits = work.settings.limits
@@ -252,12 +251,12 @@ def read_facts(work: VersionBuild) -> Facts:
 
 
 def read_in_child(version: Version) -> bool:
-    """True when the format is read in a child, so that documents can be read in parallel."""
+    """True when a child process reads the format, so that documents can be read in parallel."""
     return traits("loader", version.loader).isolated
 
 
 def build_media(work: VersionBuild) -> Done:
-    """Images as stored bytes or a reason, and what models read in them where wanted."""
+    """Resolve images to stored assets, and read them with models where the strategy wants it."""
     path, new = work.path("media"), set[str]()
     if fresh := work.force or not path.is_file():
         work.links = resolve(
@@ -289,7 +288,7 @@ def build_media(work: VersionBuild) -> Done:
         "version_id": work.version.version_id,
         "asset_ids": sorted(found)[:50],
         "failed": [
-            # what it is called may be words of the document
+            # not origin_ref, which may contain text of the document
             {"ref_id": link.ref_id, "error_code": link.reason.partition(": ")[0]}
             for link in failed[:50]
         ],
@@ -307,7 +306,7 @@ def build_media(work: VersionBuild) -> Done:
 
 
 def _require_image(work: VersionBuild) -> None:
-    """Raise DocumentError for an image file whose image cannot be had."""
+    """Raise DocumentError for an image file whose image could not be decoded."""
     if (
         work.facts.text.strip()
         or not work.links
@@ -316,7 +315,7 @@ def _require_image(work: VersionBuild) -> None:
         return
     code, _, why = work.links[0].reason.partition(": ")
     config = work.strategy.media
-    said = {
+    detail = {
         "too_many_pixels": (
             f"it has more than media.max_pixels = {config.max_pixels} pixels; make it smaller, or"
             " raise that"
@@ -327,11 +326,11 @@ def _require_image(work: VersionBuild) -> None:
         "type_not_read": f"images of type {why} are not read; save it as PNG",
     }.get(code, f"{why or 'its content is damaged'}; save it again")
     known = "too_large" if code.startswith("too_") else "broken_file"
-    raise DocumentError(f"{work.version.filename} cannot be read as an image: {said}", code=known)
+    raise DocumentError(f"{work.version.filename} cannot be read as an image: {detail}", code=known)
 
 
 def _base(work: VersionBuild) -> Base:
-    """Where relative references of the document start."""
+    """The base against which the document's relative references are resolved."""
     uri = work.version.source_uri
     if uri.lower().startswith(("http://", "https://")):
         own = str(work.facts.summary.metadata.get("base_url", ""))
@@ -341,7 +340,7 @@ def _base(work: VersionBuild) -> Base:
 
 
 def build_sections(work: VersionBuild) -> Done:
-    """The normalisation's edits and the sections of the normalised text."""
+    """Store the edits of normalisation, and cut the normalised text into sections."""
     path, edits_path = work.path("sections"), work.path("edits", "sections")
     config = work.strategy.sectioner
     if work.force or not path.is_file():
@@ -371,7 +370,7 @@ def build_sections(work: VersionBuild) -> Done:
 
 
 def build_chunks(work: VersionBuild) -> Done:
-    """Chunks with their provenance."""
+    """Cut the sections into chunks with their provenance."""
     path = work.path("chunks")
     if fresh := work.force or not path.is_file():
         chunker = chunker_of(work.strategy)
@@ -409,14 +408,16 @@ def build_chunks(work: VersionBuild) -> Done:
 
 
 def _measure_kept(work: VersionBuild, fresh: bool) -> list[PageKept]:
-    """How much of each page stands in the chunks, as measured when they were cut."""
+    """How much of each page's text is in the chunks. Formats with pages are measured only when the
+    chunks are cut, and the result is stored.
+    """
     path, paged = work.path("kept", "chunks"), work.facts.summary.pages > 0
     if paged and not fresh:
         return read_records(path, PageKept) if path.is_file() else []
     raw, limits = work.store.raw_path(work.version.file_sha256), work.settings.limits
     try:
         rows = measure(raw, work.version.loader, work.facts, work.normalised, work.chunks, limits)
-    # the document was read: that the second reader cannot is no fault of its chunks
+    # a failure of the second reader says nothing about the chunks
     except DocumentError as error:
         logging.getLogger(__name__).warning(
             "%s: text_kept was not measured: [%s] %s",
@@ -431,19 +432,19 @@ def _measure_kept(work: VersionBuild, fresh: bool) -> list[PageKept]:
 
 
 def build_views(work: VersionBuild) -> Done:
-    """Dense and sparse retrieval texts."""
+    """Build the dense and sparse retrieval texts."""
     path = work.path("views")
     config = work.strategy.views
     if work.force or not path.is_file():
-        said = describe(work.chunks, config.describe, work.store.descriptions_path)
-        work.views = views_of(work, work.chunks, said)
+        descriptions = describe(work.chunks, config.describe, work.store.descriptions_path)
+        work.views = views_of(work, work.chunks, descriptions)
         sha256 = work.writes.records(path, View, work.views)
     else:
-        said, sha256 = Descriptions(), sha256_file(path)
+        descriptions, sha256 = Descriptions(), sha256_file(path)
     counts = {
         "views": len(work.views),
         "with_text": sum(bool(view.dense_text.strip()) for view in work.views),
-        **(said.counts if config.describe.provider != "none" else {}),
+        **(descriptions.counts if config.describe.provider != "none" else {}),
     }
     tracing.describe(
         enrich_profile_id=work.profiles["views"],
@@ -457,31 +458,33 @@ def build_views(work: VersionBuild) -> Done:
         path,
         sha256,
         counts,
-        (*low_quality(work.chunks, work.views, config.quality), *said.warnings),
+        (*low_quality(work.chunks, work.views, config.quality), *descriptions.warnings),
     )
 
 
-def views_of(work: VersionBuild, chunks: Sequence[Chunk], said: Descriptions) -> list[View]:
-    """The retrieval texts of chunks of this version; `said` is what a model wrote about them."""
+def views_of(work: VersionBuild, chunks: Sequence[Chunk], descriptions: Descriptions) -> list[View]:
+    """The retrieval texts of chunks of this version, with their descriptions by a model."""
     config = work.strategy.views
     return make_views(
         chunks,
         config,
         work.strategy.cleaning,
         {text.asset_id: text for text in work.media_texts},
-        descriptions=said.found,
+        descriptions=descriptions.found,
         embedder=keyphrase_embedder(work.strategy),
     )
 
 
 def _count_fields(view: View) -> int:
-    """How many fields a view has beside its texts."""
+    """The number of filled fields of a view besides its texts."""
     extra = (view.keyphrases, view.title, view.summary, view.tags, view.quality_score is not None)
     return sum(map(bool, extra))
 
 
 def size_histogram(tokens: Sequence[int]) -> dict[str, int]:
-    """How many chunks have fewer tokens than each bound, and not than the one before."""
+    """Label of a bin (`<32`, ..., `>=1024` tokens) to its number of chunks; empty bins are left
+    out.
+    """
     bounds = [*_HISTOGRAM_TOKENS, math.inf]
     counts = [0] * len(bounds)
     for count in tokens:
@@ -491,7 +494,7 @@ def size_histogram(tokens: Sequence[int]) -> dict[str, int]:
 
 
 STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
-    # stage: (spans of the trace, provider type, function)
+    # stage to (name of its trace span, provider type, function)
     "raw_document": ("stage.dedup", "store", build_raw_document),
     "facts": ("stage.loader", "loader", build_facts),
     "media": ("stage.asset_normalize", "asset_normalizer", build_media),
@@ -502,7 +505,7 @@ STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
 
 
 def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
-    """The outcome of one stage, traced; an existing output is reused. Raises RagError."""
+    """Run one stage, or reuse its existing output, within a trace span. Raises RagError."""
     span_name, _, function = STAGES[stage]
     started = time.perf_counter()
     reused = not work.force and marker(stage, work).is_file()
@@ -542,7 +545,7 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
 
 
 def _normalise(work: VersionBuild) -> None:
-    """Make the text that is cut, where sections are to be made of it."""
+    """Normalise the text, within its own trace span, if the sections stage will run."""
     if not work.force and work.path("sections").is_file():
         return
     version_id, cleaning = work.version.version_id, work.strategy.cleaning
@@ -576,7 +579,7 @@ def _normalise(work: VersionBuild) -> None:
 def build_stages(
     stages: Sequence[str], work: VersionBuild
 ) -> tuple[list[StageOutcome], Failure | None]:
-    """The outcomes of the stages up to the views, and the failure that stopped them."""
+    """Run the stages up to the views: (their outcomes, the failure that stopped them)."""
     outcomes: list[StageOutcome] = []
     for stage in (stage for stage in stages if stage in STAGES):
         with faults.Attempt(f"stage.{stage}") as attempt:
@@ -587,7 +590,7 @@ def build_stages(
 
 
 def marker(stage: str, work: VersionBuild) -> Path:
-    """The file whose presence says that the stage is complete."""
+    """The file whose presence marks the stage complete."""
     if stage == "raw_document":
         return work.store.raw_path(work.version.file_sha256)
     if stage == "facts":
@@ -602,7 +605,7 @@ def marker(stage: str, work: VersionBuild) -> Path:
 
 
 def _provider(stage: str, work: VersionBuild) -> dict[str, str]:
-    """What a stage's span says of the provider that did its work."""
+    """The span attributes that name a stage's provider."""
     kind = STAGES[stage][1]
     names = {
         "loader": work.version.loader,
@@ -611,7 +614,7 @@ def _provider(stage: str, work: VersionBuild) -> dict[str, str]:
         "transformer": "views",
     }
     name = names.get(kind, "sha256")
-    # the store and the images have one way of working, versioned with their stage
+    # the store and the image stage have one implementation, versioned with the stage
     known = kind in names and kind != "transformer"
     version = provider_version(kind, name) if known else STAGE_CODE_VERSIONS[stage]
     return {"provider_type": kind, "provider_id": name, "provider_version": version}

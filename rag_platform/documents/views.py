@@ -1,5 +1,5 @@
-"""Retrieval texts: what the embedder and the word index read of a chunk, the texts of its images
-among them, and how readable a chunk is; citations never show them.
+"""Views: the dense and sparse retrieval texts of chunks, including texts of their images, and a
+readability score. Citations never show these texts.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ def make_views(
     descriptions: Mapping[str, Description] | None = None,
     embedder: Embedder | None = None,
 ) -> list[View]:
-    """One view per chunk, in order; its texts are empty where there is nothing to index.
+    """One view per chunk, in order; its texts are empty if there is nothing to index.
 
-    A chunk of nothing but images is read as their texts. Others have them among their terms, and a
-    chunk that goes on with a table has the table's head there. `content_hash` is the sha256 of the
-    canonical dense text: the embedding cache key. Raises ConfigError for an unknown template field;
-    keyphrases by keybert need the embedder.
+    The text of an image chunk is the text read in its images. Other chunks have image texts in the
+    field `terms`, together with the header of a table that began in an earlier chunk.
+    `content_hash` is the sha256 of the canonical dense text and the key of the embedding cache.
+    Raises ConfigError for an unknown template field. The embedder is needed only for keybert
+    keyphrases.
     """
     dense, sparse = template_parts(config.dense_template), template_parts(config.sparse_template)
-    # parents are read through their children
+    # parents are not indexed, only their children
     indexed = [chunk for chunk in chunks if chunk.chunk_type != "parent"]
     heads = table_heads(indexed) if any(field == "terms" for _, field in (*dense, *sparse)) else {}
     texts = media_texts or {}
@@ -57,20 +58,20 @@ def make_views(
         if chunk.chunk_type == "parent":
             found.append(View(chunk.chunk_id, "", "", fingerprint_text("", cleaning)))
             continue
-        seen = terms_of(chunk, texts)
-        text = chunk.chunk_text or seen
-        said = (descriptions or {}).get(chunk.chunk_id, Description())
+        image_text = terms_of(chunk, texts)
+        text = chunk.chunk_text or image_text
+        description = (descriptions or {}).get(chunk.chunk_id, Description())
         lang = chunk.lang if chunk.chunk_text else language(text)
         keys = keyphrases(text, lang, config.keyphrases, embedder)
         terms = " ".join(filter(None, cells(heads.get(chunk.chunk_id, ""))))
         values = {
             "text": text,
             "headings": "" if chunk.section_path.startswith("__") else chunk.section_path,
-            "terms": "\n".join(part for part in (terms, seen if chunk.chunk_text else "") if part),
+            "terms": "\n".join(filter(None, (terms, image_text if chunk.chunk_text else ""))),
             "keyphrases": " ".join(keys),
-            "title": said.title,
-            "summary": said.summary,
-            "tags": " ".join(said.tags),
+            "title": description.title,
+            "summary": description.summary,
+            "tags": " ".join(description.tags),
         }
         dense_text, sparse_text = fill(dense, values), fill(sparse, values)
         if not text and not values["terms"]:
@@ -91,16 +92,16 @@ def make_views(
                 content_hash,
                 keys,
                 score,
-                said.title,
-                said.summary,
-                said.tags,
+                description.title,
+                description.summary,
+                description.tags,
             )
         )
     return found
 
 
 def keyphrase_embedder(strategy: Strategy) -> Embedder | None:
-    """The strategy's embedder where its keyphrases need one, loaded once."""
+    """The strategy's embedder if its keyphrases need one, else None; cached."""
     if strategy.views.keyphrases.method != "keybert":
         return None
     return _embedder(strategy.embedding.provider, canonical_json(strategy.embedding.options))
@@ -113,14 +114,14 @@ def _embedder(provider: str, options: str) -> Embedder:
 
 
 def _confidence(chunk: Chunk, texts: Mapping[str, MediaText]) -> float | None:
-    """The mean confidence of the text that was read in a chunk's images, None where none was."""
+    """The mean OCR confidence of a chunk's images, None if none has OCR text."""
     known = [texts[i].ocr_confidence for i in chunk.asset_ids if i in texts and texts[i].ocr_text]
     values = [value for value in known if value is not None]
     return sum(values) / len(values) if values else None
 
 
 def low_quality(chunks: Sequence[Chunk], found: Sequence[View], config: QualityConfig) -> list[str]:
-    """Warnings about chunks below the threshold; a fixed sample of them is logged."""
+    """A warning if chunks score below the threshold; a deterministic sample of them is traced."""
     rules = config.observability
     if not rules.enabled:
         return []
@@ -136,7 +137,7 @@ def low_quality(chunks: Sequence[Chunk], found: Sequence[View], config: QualityC
     if not low:
         return []
     for score, chunk in low:
-        # the same chunks every time
+        # sampled by fingerprint, so that it is the same chunks every time
         if int(chunk.chunk_fingerprint[:8] or "0", 16) < rules.sample_rate * 0x1_0000_0000:
             payload = {
                 "chunk_id": chunk.chunk_id,
@@ -181,29 +182,28 @@ def template_parts(template: str) -> list[tuple[str, str | None]]:
 
 
 def fill(parts: Iterable[tuple[str, str | None]], values: dict[str, str]) -> str:
-    """The filled template, trimmed, without blank lines of empty fields at its start."""
+    """The filled template, without leading blank lines and trailing white space."""
     text = "".join(
         literal + (values[field] if field is not None else "") for literal, field in parts
     )
     return text.lstrip("\n").rstrip()
 
 
-_GARBLED_LIMIT = 0.2  # a text a fifth of which is unprintable reads as nothing
+_GARBLED_LIMIT = 0.2  # share of unprintable characters at which the garbled score is 0
 # letters, digits, and the punctuation of ASCII
 _PLAIN = re.compile(r"""[\w!"#$%&'()*+,\-./:;<=>?@[\\\]^`{|}~]+""")
 
 
 def quality_score(text: str, config: QualityConfig, ocr_confidence: float | None = None) -> float:
-    """The weighted mean, rounded to 4 places, of up to four figures between 0 (bad) and 1 (good):
+    """The weighted mean, rounded to 4 places, of up to four scores between 0 (bad) and 1 (good):
 
     garbled   1 - u / 0.2, at least 0; u is the share of control, private, unassigned and
               replacement characters among all
-    valid     the share of letters, marks, digits and punctuation among the characters that are not
-              white space
+    valid     the share of letters, marks, digits and punctuation among the non-space characters
     length    0 below `min_len` characters, 1 from `sat_len` on, (length - min_len) / (sat_len -
               min_len) between
-    ocr       the mean confidence of the recognised lines; without it the other weights are divided
-              by their sum
+    ocr       the mean OCR confidence, if there is one; the weights are divided by the sum of those
+              used
 
     A blank text has 0.
     """
@@ -233,13 +233,13 @@ def _score_garbled(text: str) -> float:
 
 
 def _is_format(char: str) -> bool:
-    """True for joiners, soft hyphens and direction marks, which well-written text has."""
+    """True for joiners, soft hyphens and direction marks, which occur in well-formed text."""
     return unicodedata.category(char) == "Cf"
 
 
 def _score_valid(text: str) -> float:
     inked = "".join(text.split())
-    # in most texts a handful of characters, which are looked up one by one
+    # mostly a handful of characters, which are looked up one by one
     rest = _PLAIN.sub("", inked)
     good = len(inked) - len(rest) + sum(unicodedata.category(char)[0] in "PM" for char in rest)
     return good / len(inked)
@@ -255,22 +255,22 @@ def _score_length(length: int, config: QualityConfig) -> float:
 
 @dataclass(frozen=True)
 class NoOcr:
-    """Reads nothing."""
+    """An OCR provider that reads nothing."""
 
     NAME: ClassVar[str] = "none"
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
 
     def read(self, image: bytes) -> tuple[str, float | None]:
-        """No text."""
+        """Returns no text and no confidence."""
         return "", None
 
 
 def terms_of(chunk: Chunk, texts: Mapping[str, MediaText]) -> str:
     """The texts of the chunk's images, captions first; empty when none has one.
 
-    Each follows a marker `[image_caption asset_id=...]` or `[image_ocr asset_id=...]`; the OCR text
-    of a chunk that is nothing but an image has none.
+    Each has a marker `[image_caption asset_id=...]` or `[image_ocr asset_id=...]` before it, except
+    the OCR text of an image chunk, which also comes first.
     """
     found = [texts[asset_id] for asset_id in chunk.asset_ids if asset_id in texts]
     captions = [

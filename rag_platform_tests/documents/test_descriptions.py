@@ -95,9 +95,9 @@ def test_each_text_is_asked_once_and_kept(tmp_path: Path, config: DescribeConfig
     # how it is reached changes nothing
     slower = config.model_copy(update={"options": {**config.options, "timeout_ms": 9}})
     again = describe(chunks("beta two", "gamma"), slower, cache)
-    assert (again.reused, again.asked, again.found["c0"].title) == (1, 1, "beta")
+    assert (again.reused, again.calls, again.found["c0"].title) == (1, 1, "beta")
     other = config.model_copy(update={"options": {**config.options, "model": "m2"}})
-    assert describe(chunks("beta two"), other, cache).asked == 1
+    assert describe(chunks("beta two"), other, cache).calls == 1
 
 
 def test_a_failure_costs_its_chunk_alone_and_is_asked_again_later(
@@ -109,7 +109,7 @@ def test_a_failure_costs_its_chunk_alone_and_is_asked_again_later(
     assert found.warnings == [
         "2 of 4 chunks have no title, summary and tags; the first: the model refused"
     ]
-    assert describe(chunks("good", "refuse this"), config, cache).asked == 1
+    assert describe(chunks("good", "refuse this"), config, cache).calls == 1
 
 
 def test_after_three_failures_in_a_row_nothing_more_is_asked(
@@ -118,11 +118,11 @@ def test_after_three_failures_in_a_row_nothing_more_is_asked(
     found = describe(
         chunks(*(f"away {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite"
     )
-    assert (found.asked, len(found.failed), len(calls(config))) == (3, 6, 3)
+    assert (found.calls, len(found.failed), len(calls(config))) == (3, 6, 3)
     assert (
         describe(
             chunks(*(f"refuse {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite"
-        ).asked
+        ).calls
         == 6
     )
 
