@@ -1,9 +1,8 @@
-"""A child process that exchanges messages with its parent over pipes. It is spawned, never forked,
-so that engines cannot hang.
+"""Child processes that exchange messages with their parent over pipes. They are spawned, never
+forked, because engines could hang after a fork.
 
-The child is a fresh interpreter. `multiprocessing` is not used because its children import the
-parent's main module again, which costs seconds under an orchestrator and fails for a script read
-from standard input.
+`multiprocessing` is not used, because its children import the parent's main module again, which
+costs seconds under an orchestrator and fails for a script read from standard input.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from typing import IO, Any
 
 
 class BadMessage(ValueError):
-    """The other side sent something that is no message."""
+    """The other side sent something that is not a message."""
 
 
 class Pickle:
-    """Any Python object; for children that run only our own code."""
+    """Pickled Python objects; for children that run only our own code."""
 
     def write(self, message: Any, pipe: IO[bytes]) -> None:
         """Write one message to a pipe."""
@@ -40,8 +39,8 @@ class Pickle:
 
 
 class JsonLines:
-    """One JSON object a line; for children that read untrusted files. A file that takes over such a
-    process cannot make its parent run code.
+    """One JSON object per line; for children that read untrusted files. Unlike a pickle, a message
+    from a compromised child cannot run code in its parent.
     """
 
     def write(self, message: Any, pipe: IO[bytes]) -> None:
@@ -60,7 +59,7 @@ class JsonLines:
 
 
 class ChildProcess:
-    """A running interpreter, and the messages to and from it."""
+    """A Python interpreter in a child process, and the messages to and from it."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class ChildProcess:
     ) -> None:
         paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
         self.process = subprocess.Popen(
-            # without -P a file of the current folder stands for a module of the same name
+            # without -P, files in the current folder would shadow modules
             [sys.executable, "-P", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -87,7 +86,7 @@ class ChildProcess:
         self._codec.write(message, self.process.stdin)
 
     def receive(self) -> Any:
-        """The child's next message. Raises EOFError, OSError or ValueError when there is none."""
+        """The child's next message. Raises EOFError, OSError or ValueError if there is none."""
         assert self.process.stdout is not None
         return self._codec.read(self.process.stdout)
 
@@ -96,7 +95,7 @@ class ChildProcess:
         return self.process.poll() is None
 
     def close(self) -> None:
-        """End the process at once; whatever it was doing is lost."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -107,10 +106,10 @@ class ChildProcess:
 
 
 def take_pipes(*, quiet: bool = False) -> tuple[IO[bytes], IO[bytes]]:
-    """In a child: the pipes to read questions from and to write answers to.
+    """In a child: the pipes for (requests, answers).
 
-    What engines print goes to standard error or, with `quiet`, nowhere. Interrupts are ignored:
-    Ctrl+C reaches the whole group, and the parent decides what it means.
+    What engines print goes to standard error, or with `quiet` nowhere. SIGINT is ignored: Ctrl+C
+    reaches the whole process group, and the parent decides what to do.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")

@@ -1,6 +1,5 @@
-"""Tells whether a recorded process is still the same one. A process id is only valid on its
-machine, since its last boot and in its pid namespace (a container has its own), so all three are
-recorded.
+"""Checks whether a recorded process still exists. A process id is valid only on its machine, since
+its last boot and in its pid namespace (each container has its own), so all three are recorded.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from rag_platform.ir import Json
 
 @functools.cache
 def here() -> Json:
-    """Where process ids of this process are valid: `host`, `boot_id`, `pid_namespace`. The last two
-    are empty where the system does not tell them.
+    """The scope of this process's process ids: `host`, `boot_id`, `pid_namespace`. The last two are
+    empty if the system does not provide them.
     """
     return {
         "host": platform.node(),
@@ -27,22 +26,18 @@ def here() -> Json:
 
 
 def identity(pid: int) -> Json:
-    """`here` and the start time of a process on this machine by the kernel's clock; the time is
-    empty where it is not known.
-    """
+    """`here` plus the kernel's start time of a process on this machine, empty if unknown."""
     return {**here(), "started": _start_time(pid)}
 
 
 def is_here(process: Json) -> bool:
-    """True when the id of a recorded process is valid here; also when it is not known where it is
-    valid.
-    """
+    """True when a recorded process id is valid in this scope, or its scope is unknown."""
     return all(process.get(key, value) == value for key, value in here().items())
 
 
 def alive(pid: int, mark: str, started: str = "") -> bool:
-    """True while a process of this place has the id, the start time and the mark in its command
-    line: ids are reused.
+    """True while a local process has the id, the start time, and `mark` in its command line; the id
+    alone may have been reused.
     """
     if pid == os.getpid():
         return is_same(pid, started)
@@ -50,27 +45,25 @@ def alive(pid: int, mark: str, started: str = "") -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's process
         return False
     return mark in _command(pid, mark) and is_same(pid, started)
 
 
 def is_same(pid: int, started: str) -> bool:
-    """False only when the process with the id is known to be another one, or gone."""
+    """False only when the process with the id is known to be gone or another one."""
     return not started or started == _start_time(pid)
 
 
 def _command(pid: int, unknown: str) -> str:
-    """The command line of a process, empty for a zombie; `unknown` where the system does not
-    say.
-    """
+    """The command line of a process, empty for a zombie; `unknown` if it cannot be determined."""
     if Path("/proc/self/stat").is_file():
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
             state = _stat(pid)[0]
         except (OSError, IndexError):
             return ""
-        # for a moment after its start a process has none
+        # a process has no command line for a moment after its start
         return command or ("" if state in "ZX" else unknown)
     try:
         ps = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
@@ -87,7 +80,7 @@ def _start_time(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; those before may hold spaces."""
+    """The fields of /proc/PID/stat from the state on; earlier ones may contain spaces."""
     return (
         Path(f"/proc/{pid}/stat")
         .read_text(encoding="utf-8", errors="replace")

@@ -1,11 +1,11 @@
-"""Jobs: writing work in processes of their own. Their state is kept in the ledger, so that they are
-found again after a restart.
+"""Jobs: work that writes to a library, in separate processes. Their state is kept in the ledger, so
+it survives restarts.
 
 `launch` has a launcher start the process; this module does not know what the process does. States:
 queued, running, cancelling, then one of done, partly (some documents failed), failed, cancelled.
 
-A job that is cut into ranges counts as running while they run, and has no process meanwhile. When
-the last range has ended, `fan_in` queues the job for its release.
+A job that is split into ranges is `running` while they run, without a process of its own. When the
+last range has ended, `fan_in` queues the job for its release.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from rag_platform.storage.store import Store
 from rag_platform.text.plurals import pluralise
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
-JOB_TAG = "rag/job_id"  # of Dagster runs: the job that started the run, or tells of it
-DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
-HEARTBEAT_SECONDS = 15.0  # how often a job's process says that it lives
+JOB_TAG = "rag/job_id"  # tag of Dagster runs: the job that started the run, or that records it
+DISK_FULL_EXIT = os.EX_IOERR  # exit code of a job's process that could not record its failure
+HEARTBEAT_SECONDS = 15.0
 GONE = "is gone (killed, or the machine went down)"
-_CUT_OFF = "ended with code"  # a process that its own launcher waited for
-STOP_SECONDS = 10.0  # a job that is told to stop has so long to end its run properly
+_CUT_OFF = "ended with code"  # part of the reason of a job whose launcher saw its process end
+STOP_SECONDS = 10.0  # time for a cancelled job to end its run properly
 _POLL_SECONDS = 0.1
-_SWEEP_SECONDS = 5.0  # how often who waits for a job looks whether it lives
+_SWEEP_SECONDS = 5.0  # between checks for dead jobs while waiting for one
 _PROGRESS_SECONDS = 0.2
 _SUM_SECONDS = 2.0  # between two sums over the ranges of a job
-_POLICY = JobPolicy()  # where the caller has no settings
+_POLICY = JobPolicy()  # for callers without settings
 _MEND = (
     "mend or replace the file or address, or change the setting that its reason names, then ingest"
     " it again"
@@ -66,8 +66,8 @@ _MEND = (
 
 
 def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-    """The started process of a queued job, or with Dagster as the launcher the one that submits
-    it; both outlive the caller.
+    """Start the process of a queued job, or with the Dagster launcher the process that submits it.
+    Both outlive the caller.
     """
     return LAUNCHERS[settings.jobs.launcher].start(job, settings, store)
 
@@ -80,8 +80,8 @@ def wait(
     on_progress: Callable[[Job], None] | None = None,
     policy: JobPolicy = _POLICY,
 ) -> Job:
-    """The job in its final state. A process that died without one is recorded as failed with the
-    end of its log; one that has handed the job over is not waited for.
+    """Wait until the job reaches a final state. If its process dies before, the job is recorded as
+    failed with the end of the log; a process that has only submitted the job may end earlier.
     """
     swept = time.monotonic()
     while True:
@@ -102,15 +102,15 @@ def wait(
 
 
 def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
-    """The job, recorded as failed since its process ended without saying so; on a full disk that
-    cannot be recorded either.
+    """Record a job as failed whose process ended without a final state. On a full disk the ledger
+    cannot be written, and only the returned job is changed.
     """
     if job.state == "cancelling":
         return record_cancelled(job.job_id, ledger)
     reason = (
         again(full_disk(store.home), job.job_id)
         if code == DISK_FULL_EXIT
-        else _last_words(store, job.job_id, code)
+        else _describe_exit(store, job.job_id, code)
     )
     try:
         ledger.update_job(
@@ -124,16 +124,16 @@ def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
 
 
 def again(error: RagError, job_id: str) -> str:
-    """The reason of a job that a full disk or another writer ended."""
+    """The reason recorded for a job that a full disk or another writer stopped."""
     return f"{error.message}; `rag jobs retry {job_id}` does the work then"
 
 
 def code_of(job: Job) -> str:
-    """`disk_full` for a job that a full disk ended, else empty."""
+    """`disk_full` for a job that a full disk stopped, else empty."""
     return "disk_full" if job.reason.startswith(FULL_DISK) else ""
 
 
-def _last_words(store: Store, job_id: str, code: int) -> str:
+def _describe_exit(store: Store, job_id: str, code: int) -> str:
     path = log_path(store, job_id)
     log = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     last = (log.strip().splitlines() or ["nothing"])[-1]
@@ -144,13 +144,13 @@ def _last_words(store: Store, job_id: str, code: int) -> str:
 
 
 def describe_remedy(code: str, job_id: str) -> str:
-    """What helps a document that failed with this code in the job."""
+    """The remedy for a document that failed in the job with this code."""
     return _MEND if code in NEEDS_ANOTHER_FILE else f"`rag jobs retry {job_id}` tries it again"
 
 
 def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
-    """The reason of a job of which documents failed: how many, and what helps; no retry reads a
-    broken file.
+    """The reason of a job with failed documents: their number and the remedies. A retry is
+    suggested only for those that it may help.
     """
     lasting = sum(item.code in NEEDS_ANOTHER_FILE for item in failed)
     count, retry = (
@@ -164,25 +164,25 @@ def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
     return f"{count}; {retry} {len(failed) - lasting} of them again; of the others {_MEND}"
 
 
-# --- jobs that nobody works on any more ---------------------------------------------------------
+# --- orphaned jobs ------------------------------------------------------------------------------
 
 
 @contextmanager
 def keep_heartbeat(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
-    """Record a heartbeat of the job in the ledger `every` so many seconds while the block runs.
+    """Record a heartbeat of the job in the ledger every `every` seconds while the block runs.
 
-    When somebody cancelled the job from another machine or container, this process is sent SIGTERM,
-    if it does not die of that.
+    If the job is cancelled from another machine or container, this process gets SIGTERM, provided
+    that it has a handler for it.
     """
     over = threading.Event()
 
     def beat() -> None:
         cancelled = 0
         while not over.wait(every):
-            with suppress(Exception):  # a full disk or a busy ledger: the next beat does it
+            with suppress(Exception):  # a full disk or busy ledger: the next beat tries again
                 ledger.update_job(job_id, only_from=OPEN_STATES, heartbeat_at=now())
                 cancelled += ledger.job(job_id).state == "cancelling"
-                # whoever cancels from here sends the signal, and kills after STOP_SECONDS
+                # not at the first beat: a canceller on this machine signals by itself
                 if cancelled == 2 and callable(signal.getsignal(signal.SIGTERM)):
                     os.kill(os.getpid(), signal.SIGTERM)
         ledger.close()  # this thread's connection
@@ -197,12 +197,12 @@ def keep_heartbeat(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS
 
 
 def end_orphans(ledger: Ledger, policy: JobPolicy = _POLICY) -> list[str]:
-    """End the jobs whose process is gone or was never started, and return their ids.
+    """Mark jobs as failed whose process is gone or was never started, and return their ids.
 
-    A job of another machine, container or boot is over after `policy.silent_seconds` without a
-    heartbeat; one that waits in a queue, after `policy.start_seconds` without a heartbeat of any.
+    A job of another machine, container or boot counts as dead after `policy.silent_seconds` without
+    a heartbeat; a queued one, after `policy.start_seconds` in which no job had a heartbeat.
     """
-    if ledger.read_only:  # left to whoever can write
+    if ledger.read_only:  # left to processes that can write
         return []
     lost = []
     found = ledger.open_jobs()
@@ -227,14 +227,14 @@ def end_orphans(ledger: Ledger, policy: JobPolicy = _POLICY) -> list[str]:
         elif not ledger.update_job(
             job.job_id, only_from=(job.state,), state="failed", reason=reason, ended_at=now()
         ):
-            continue  # it has just ended by itself, or begun
+            continue  # it has just ended or begun
         lost.append(job.job_id)
     return lost
 
 
 def _find_forgotten(found: Sequence[Job], ledger: Ledger, seconds: float) -> set[str]:
-    """Ids of the jobs that have waited in Dagster's hands in vain: for so many seconds no job at
-    all showed a sign of life.
+    """Ids of jobs that Dagster seems to have lost: they have been queued for more than `seconds`,
+    and no job at all had a heartbeat in that time.
     """
     waiting = {
         job.job_id
@@ -246,13 +246,13 @@ def _find_forgotten(found: Sequence[Job], ledger: Ledger, seconds: float) -> set
 
 
 def _waits_in_queue(job: Job) -> bool:
-    """True for a job that was handed to Dagster and has not begun; its queue may have lost it."""
+    """True for a job submitted to Dagster that has not begun; its queue may have lost it."""
     return job.state == "queued" and not job.pid and "run_id" in job.process
 
 
 def left_runs_open(namespace: str, ledger: Ledger) -> bool:
-    """True where the newest job of a namespace that had a process was killed: its Dagster run may
-    still be called running, which only a process with Dagster can end.
+    """True when the last job of a namespace that had a process was killed. Its Dagster run may
+    still be marked as running, which only a process with Dagster can change.
     """
     for job in ledger.jobs(namespace):
         if job.pid:
@@ -261,30 +261,26 @@ def left_runs_open(namespace: str, ledger: Ledger) -> bool:
 
 
 def at_work(job: Job, silent: float = _POLICY.silent_seconds) -> bool:
-    """True while the process of a job is alive, or about to be started, as far as this machine can
-    tell.
-    """
+    """True while a job's process is alive or about to start, as far as this machine can tell."""
     return launcher_of(job).alive(job, silent)
 
 
 def _is_being_submitted(job: Job, ledger: Ledger) -> bool:
-    """True for a range that is still to be submitted, while the process that submits the ranges of
-    its job is alive.
-    """
+    """True for a range not submitted yet while the process that submits it is alive."""
     if not (parent := range_of(job.job_id)) or job.state != "queued" or job.pid:
         return False
     return seconds_between(ledger.job(parent).heartbeat_at) < LAUNCH_SECONDS
 
 
 def _rest(job: Job) -> str:
-    """What does the rest of a job that was stopped."""
-    if job.kind in ("sync", "evaluate"):  # which a retry refuses
+    """How to do the rest of a stopped job."""
+    if job.kind in ("sync", "evaluate"):  # these cannot be retried
         return "start it again where it was started"
     return f"`rag jobs retry {job.job_id}` does the rest"
 
 
 def _run_id(job: Job) -> str:
-    """The Dagster run that a job records; empty for a job with a process of its own."""
+    """The Dagster run that a job records; empty for a job with its own process."""
     return str(job.args.get("run_id", ""))
 
 
@@ -292,19 +288,19 @@ def _run_id(job: Job) -> str:
 
 
 def waits_for_ranges(job: Job) -> bool:
-    """True for a job whose documents are processed by its ranges."""
+    """True for a job whose ranges are still being processed."""
     return bool(job.args.get("ranges")) and not job.pid and job.state in ("running", "cancelling")
 
 
 def fan_in(job: Job, ledger: Ledger) -> bool:
-    """Queue a job for its release once all its ranges have ended, with their figures and documents,
-    or end it when one of them was lost; True if that ended the job. Any process that notices may
-    call it: it takes effect once.
+    """Once all ranges of a job have ended, merge their figures and documents into it and queue it
+    for its release, or end it if a range was lost. True if that ended the job. Any process may call
+    this; it takes effect once.
     """
     if ledger.has_open_ranges(job.job_id):
         return False
     ranges = ledger.ranges(job.job_id)
-    lost = [one for one in ranges if one.state not in ("done", "partly")]
+    lost = [part for part in ranges if part.state not in ("done", "partly")]
     if job.state == "cancelling":
         ledger.merge_ranges(job, ranges)
         return record_cancelled(job.job_id, ledger).state == "cancelled"
@@ -319,13 +315,13 @@ def fan_in(job: Job, ledger: Ledger) -> bool:
 
 
 def has_not_begun(job: Job, ledger: Ledger) -> bool:
-    """True for an open job of which nothing is carried out: what is left of it waits in a queue,
-    which may have lost it.
+    """True for an open job of which nothing is running: all open parts of it wait in a queue, which
+    may have lost them.
     """
     left = [job]
     if waits_for_ranges(job):
-        left = [one for one in ledger.ranges(job.job_id) if one.state in OPEN_STATES]
-    return bool(left) and all(_waits_in_queue(one) for one in left)
+        left = [part for part in ledger.ranges(job.job_id) if part.state in OPEN_STATES]
+    return bool(left) and all(map(_waits_in_queue, left))
 
 
 # --- cancelling ---------------------------------------------------------------------------------
@@ -334,12 +330,13 @@ def has_not_begun(job: Job, ledger: Ledger) -> bool:
 def cancel(
     job_id: str, ledger: Ledger, policy: JobPolicy = _POLICY, *, seconds: float = STOP_SECONDS
 ) -> Job:
-    """Stop a job: documents that are done stay done, queued ones are cancelled, the published
-    release stays.
+    """Stop a job. Finished documents and the published release stay, queued documents are
+    cancelled.
 
-    Its process has `seconds` to end its run properly, then it and its children are killed; the next
-    job clears away what was half built. A job of another machine or container ends at one of its
-    next heartbeats. Raises NotFoundError `nothing_to_cancel` for a job that has ended.
+    The process has `seconds` to end its run properly, then it and its children are killed; the next
+    job cleans up. A job on another machine or container stops at one of its next heartbeats. Raises
+    NotFoundError `nothing_to_cancel` for a job that has ended, RagError `dagster_run` for a Dagster
+    run.
     """
     end_orphans(ledger, policy)
     if run_id := _run_id(ledger.job(job_id)):
@@ -355,22 +352,22 @@ def cancel(
         )
     job = ledger.job(job_id)
     if waits_for_ranges(job):
-        for one in ledger.ranges(job_id):
-            if ledger.update_job(one.job_id, only_from=OPEN_STATES, state="cancelling"):
-                _stop(one.job_id, ledger, seconds)
+        for part in ledger.ranges(job_id):
+            if ledger.update_job(part.job_id, only_from=OPEN_STATES, state="cancelling"):
+                _stop(part.job_id, ledger, seconds)
         fan_in(job, ledger)
         return ledger.job(job_id)
     return _stop(job_id, ledger, seconds)
 
 
 def _stop(job_id: str, ledger: Ledger, seconds: float) -> Job:
-    """Record a cancelling job as cancelled when its process is gone."""
+    """Stop the process of a cancelling job, and record the job as cancelled once it is gone."""
     job = ledger.job(job_id)
     return record_cancelled(job_id, ledger) if launcher_of(job).stop(job, seconds) else job
 
 
 def record_cancelled(job_id: str, ledger: Ledger) -> Job:
-    """Record a stopped job as cancelled, unless it has ended by itself."""
+    """Record a stopped job as cancelled, unless it has ended otherwise."""
     reason = f"cancelled; {_rest(ledger.job(job_id))}"
     if ledger.update_job(
         job_id, only_from=("cancelling",), state="cancelled", reason=reason, ended_at=now()
@@ -385,11 +382,11 @@ def record_cancelled(job_id: str, ledger: Ledger) -> Job:
 
 
 class Progress:
-    """Records how far a job is, at most five times a second, and always the begin and the end of a
-    stage. Threads may share it.
+    """Records a job's progress at most five times a second, and always the start and end of a
+    stage. Thread-safe.
 
-    `progress` of the job then holds stage, done, total, message, since and at (when the stage began
-    and when it was last recorded) and `stages`: the same figures of every stage so far.
+    The job's `progress` holds stage, done, total, message, since and at (the times when the stage
+    began and was last recorded), and `stages`: the same figures of each stage so far.
     """
 
     def __init__(self, ledger: Ledger, job_id: str) -> None:
@@ -399,7 +396,7 @@ class Progress:
         self._written = self._summed = 0.0
 
     def __call__(self, stage: str, done: int, total: int, message: str = "") -> None:
-        """Say that `done` of `total` are done in a stage."""
+        """Report that `done` of `total` units of a stage are done."""
         with self._lock:
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
             known = self._stages.get(stage)
@@ -408,7 +405,7 @@ class Progress:
                     **self._ledger.job(self._job_id).progress.get("stages", {}),
                     **self._stages,
                 }
-            # fewer than before: it began anew
+            # fewer than before: the stage was restarted
             began = known["since"] if known and known["done"] <= done else at
             self._stages[stage] = {"done": done, "total": total, "since": began, "at": at}
             if known and done < total and time.monotonic() - self._written < _PROGRESS_SECONDS:
@@ -428,26 +425,26 @@ class Progress:
 
 
 def sum_progress(job_id: str, stage: str, ledger: Ledger) -> None:
-    """Record the progress of a job as the sum of the progress of its ranges."""
-    figures: dict[str, list[Json]] = {}
+    """Record the progress of a job as the sum of its ranges' progress."""
+    by_stage: dict[str, list[Json]] = {}
     for progress in ledger.range_progress(job_id):
-        for name, of_one in progress.get("stages", {}).items():
-            figures.setdefault(name, []).append(of_one)
+        for name, figures in progress.get("stages", {}).items():
+            by_stage.setdefault(name, []).append(figures)
     stages = {
         name: {
-            "done": sum(one["done"] for one in of_all),
-            "total": sum(one["total"] for one in of_all),
-            "since": min(one["since"] for one in of_all),
-            "at": max(one["at"] for one in of_all),
+            "done": sum(part["done"] for part in parts),
+            "total": sum(part["total"] for part in parts),
+            "since": min(part["since"] for part in parts),
+            "at": max(part["at"] for part in parts),
         }
-        for name, of_all in figures.items()
+        for name, parts in by_stage.items()
     }
     progress = {"stage": stage, **stages[stage], "message": "", "stages": stages}
     ledger.update_job(job_id, only_from=("running",), progress=progress)
 
 
 def rate(stage: Json) -> float | None:
-    """How many units a stage does in a second; None before the first."""
+    """A stage's units per second; None before the first unit."""
     if not stage.get("done") or "since" not in stage:
         return None
     seconds = seconds_between(stage["since"], stage["at"])
@@ -455,7 +452,7 @@ def rate(stage: Json) -> float | None:
 
 
 def pace(each: float) -> str:
-    """A rate in words, per second, minute or hour, so that a slow one does not read as 0.
+    """A rate per second, minute or hour as text, in the unit where it does not round to 0.
 
     >>> pace(12.34), pace(0.04)
     ('12.3 a second', '2.4 a minute')
@@ -467,19 +464,19 @@ def pace(each: float) -> str:
 
 
 def seconds_left(job: Job) -> float | None:
-    """About how many seconds a running job still needs before its release: its stages run side by
-    side, so the slowest counts.
+    """The estimated seconds that a running job still needs before its release. The stages run in
+    parallel, so the slowest one counts.
 
-    Documents that are still to be read are assumed to have as many texts to embed as those that
-    were. None where it cannot be told, as before the second document is read: what is loaded for
-    the first one takes longer than many documents.
+    Documents not read yet are assumed to have as many texts to embed as the others. None if there
+    is no estimate, as before the second document is read, because the first one includes start-up
+    work that takes longer than many documents.
     """
     if job.state != "running":
         return None
     stages = {
         name: (stage["done"], stage["total"], rate(stage))
         for name, stage in job.progress.get("stages", {}).items()
-        if name != "pages"  # which say nothing of the embedding that follows
+        if name != "pages"  # they say nothing about the embedding that follows
     }
     read, documents, _ = stages.get("documents", (0, 0, None))
     if read < min(2, documents):
@@ -491,7 +488,7 @@ def seconds_left(job: Job) -> float | None:
 
 
 def seconds_left_of(name: str, stages: Json) -> float | None:
-    """About how many seconds one stage still needs; None when that is not known."""
+    """The estimated seconds that one stage still needs; None if there is no estimate."""
     stage = stages[name]
     if is_growing(name, stages) or stage["done"] >= stage["total"] or not (each := rate(stage)):
         return None
@@ -502,9 +499,9 @@ def seconds_left_of(name: str, stages: Json) -> float | None:
 
 
 def summary(job: Job) -> Json:
-    """A job for programs, without its documents: the row in the ledger, `code`, `rate_per_s`,
-    `seconds_left`, `seconds`, `retry_of`, `run_id`. Arguments are left out, because they hold paths
-    of this machine.
+    """A job as JSON values without its documents: the ledger's row, `code`, `rate_per_s`,
+    `seconds_left`, `seconds`, `retry_of` and `run_id`. Its arguments are left out, because they
+    contain paths of this machine.
     """
     row: Json = {key: value for key, value in to_json(job).items() if key != "args"}
     each, left = rate(job.progress), seconds_left(job)
@@ -520,18 +517,21 @@ def summary(job: Job) -> Json:
 
 
 def state_of_item(state: str, job: Job) -> str:
-    """The state of a job's document as it is told: nothing waits in a job that has ended."""
+    """The displayed state of a job's document: one still queued when the job ended is
+    `unprocessed`.
+    """
     return "unprocessed" if state == "queued" and job.state in FINAL_STATES else state
 
 
 def items_as_told(items: Iterable[JobItem], job: Job) -> list[JobItem]:
-    """A job's documents with their states as they are told."""
+    """A job's documents with their displayed states."""
     return [replace(item, state=state_of_item(item.state, job)) for item in items]
 
 
 def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
-    """All about a job: its summary, `items` (its documents with their states), `counts` of those,
-    the number of its `ranges`, `log`, and `markdown` to read.
+    """A job's full report: its summary, `items` (its documents with their displayed states),
+    `counts` of those by state, the number of `ranges`, the path of the `log`, and a readable
+    version under `markdown`.
     """
     data = summary(job)
     items = items_as_told(items, job)
@@ -540,7 +540,7 @@ def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
     ]
     data["ranges"] = job.args.get("ranges", 0)
     data["counts"] = dict(sorted(Counter(item.state for item in items).items()))
-    log = log_path(store, job.job_id)  # of a process of its own; Dagster keeps those of its runs
+    log = log_path(store, job.job_id)  # only of own processes; Dagster keeps the logs of its runs
     data["log"] = log.relative_to(store.home).as_posix() if log.is_file() else ""
     return {"markdown": _markdown(data), **data}
 
@@ -593,11 +593,11 @@ def _markdown(data: Json) -> str:
 
 
 def is_growing(name: str, stages: Json) -> bool:
-    """True while documents are still read, so that nobody knows yet how many texts there are to
-    embed, or how many pages to read where there are several documents.
+    """True while the total of a stage may still grow: that of texts to embed until all documents
+    are read, and that of pages too if there are several documents.
     """
     documents = stages.get("documents", {"done": 0, "total": 0})
-    known = {"embeddings": 0, "pages": 1}.get(name)  # documents that add nothing to the total
+    known = {"embeddings": 0, "pages": 1}.get(name)  # with so many documents the total is final
     return known is not None and bool(max(documents["done"], known) < documents["total"])
 
 

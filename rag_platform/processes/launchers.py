@@ -1,8 +1,7 @@
-"""Starts the process of a job, tells whether it is alive, and stops it. The launcher `child` starts
-a child process of the caller; `dagster` leaves it to the run launcher of the Dagster instance.
+"""Launchers: start a job's process, check whether it is alive, and stop it. The launcher `child`
+starts a child process of the caller; `dagster` submits a run to the Dagster instance.
 
-A job names its launcher in `process`, so that the launcher that started it is also the one that
-judges it.
+A job records its launcher in `process`, so the launcher that started it also handles it later.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from rag_platform.ledger.schema import Job, now
 from rag_platform.processes.identity import alive, identity, is_here, is_same
 from rag_platform.storage.store import Store
 
-# a queued job without a process after so long lost the one that was to start it
+# a job queued longer than this without a process lost the process that was to start it
 LAUNCH_SECONDS = 60.0
-RANGED_KINDS = ("ingest", "rebuild")  # jobs of many versions, which need no order
-SUBMITTED = {"launcher": "dagster"}  # `process` of a job that waits for Dagster to start it
+RANGED_KINDS = ("ingest", "rebuild")  # jobs whose versions may be processed in any order
+SUBMITTED = {"launcher": "dagster"}  # `process` of a job that Dagster has not started yet
 
 
 class ChildLauncher:
-    """A child process of its own, leader of a process group; it outlives the caller."""
+    """Runs a job in a child process that leads its own process group and outlives the caller."""
 
     def start(self, job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-        """The process of a queued job, begun."""
+        """Start the process of a queued job."""
         process = _start("rag_platform.assets.job_process", job, settings, store)
         with closing(open_ledger(store)) as ledger:
             # it may be cancelled from now on
@@ -42,22 +41,22 @@ class ChildLauncher:
         return process
 
     def alive(self, job: Job, silent: float) -> bool:
-        """True while the process of a job is alive or about to be started, as far as this machine
-        can tell: by the process itself where it runs here; elsewhere it counts as gone after
-        `silent` seconds without a heartbeat.
+        """True while a job's process is alive or about to start. A process of this machine is
+        checked itself; another one counts as gone after `silent` seconds without a heartbeat.
         """
         if not job.pid:
             return job.state == "queued" and seconds_between(job.created_at) < LAUNCH_SECONDS
         if not is_here(job.process):
             return seconds_between(job.heartbeat_at) < silent
-        # what Dagster's own processes are called is its own business
+        # the command lines of Dagster's own processes do not contain the job_id
         mark = "python" if job.args.get("run_id") else job.job_id
         return alive(job.pid, mark, job.process.get("started", ""))
 
     def stop(self, job: Job, seconds: float) -> bool:
-        """True once the process of a job and its children are ended; the process has `seconds` to
-        end its run properly, the children are not told first, or a document would be blamed for the
-        death of its reader. False on another machine, where it will end at one of its heartbeats.
+        """Stop a job's process within `seconds`, then kill it and its children; True once they are
+        gone. The children get no signal before that, or a document would be recorded as failed
+        because its reader died. False on another machine, where the process stops itself at a
+        heartbeat.
         """
         if job.pid and not is_here(job.process):
             return False
@@ -73,15 +72,15 @@ class ChildLauncher:
 
 
 class DagsterLauncher:
-    """A run of the Dagster job `work`, submitted to the instance. A job of many versions is cut
-    into ranges, a run each; the last one of them releases.
+    """Submits a job to the instance as a run of the Dagster job `work`. A job with many versions is
+    cut into ranges with one run each; the last one publishes the release.
 
-    Nobody asks Dagster whether a run lives: of a Celery worker that was killed it says that it
-    runs. The job's own heartbeat tells.
+    Liveness is judged by the job's heartbeat, because Dagster reports the run of a killed Celery
+    worker as running.
     """
 
     def start(self, job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-        """The process that submits a queued job, cut into ranges."""
+        """Cut a queued job into ranges, and start the process that submits them."""
         with closing(open_ledger(store)) as ledger:
             ledger.update_job(job.job_id, only_from=("queued",), process=SUBMITTED)
             if job.kind in RANGED_KINDS:
@@ -89,8 +88,8 @@ class DagsterLauncher:
         return _start("rag_platform.assets.submission", job, settings, store)
 
     def alive(self, job: Job, silent: float) -> bool:
-        """By its heartbeat, and on this machine also by its process; in Dagster's queue it lives
-        as long as Dagster holds it there.
+        """True while the job has a recent heartbeat, and on this machine also its process; always
+        true while it is in Dagster's queue.
         """
         if not job.pid:
             since = seconds_between(job.heartbeat_at or job.created_at)
@@ -100,8 +99,8 @@ class DagsterLauncher:
         return seconds_between(job.heartbeat_at) < silent
 
     def stop(self, job: Job, seconds: float) -> bool:
-        """Leave the process to notice at its next heartbeat: it belongs to somebody else (a Celery
-        worker) and must not be killed.
+        """True if the job has no process. A process stops itself at its next heartbeat; it must not
+        be killed, because it belongs to a Celery worker or the like.
         """
         return not job.pid
 
@@ -116,17 +115,17 @@ def launcher_of(job: Job) -> Launcher:
 
 
 def log_path(store: Store, job_id: str) -> Path:
-    """What the process printed that a launcher started here."""
+    """The output of a process that a launcher started on this machine."""
     return store.logs_dir / "jobs" / f"{job_id}.log"
 
 
 def of_process(pid: int) -> Json:
-    """The columns of a job that name its process, which lives now."""
+    """The job columns for a process that is alive now."""
     return {"pid": pid, "process": identity(pid), "heartbeat_at": now()}
 
 
 def seconds_between(since: str, until: str = "") -> float:
-    """Seconds from one time of the ledger to another one, or to now."""
+    """Seconds from one ISO time to another, or to now."""
     end = datetime.fromisoformat(until) if until else datetime.now(UTC)
     return (end - datetime.fromisoformat(since)).total_seconds()
 

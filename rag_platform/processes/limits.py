@@ -1,13 +1,13 @@
-"""Limits of a question: how long its calls may take, how many searches and calls of a provider run
-at once, what its models cost, and what is given up under load.
+"""Limits of a question: deadlines, concurrent searches and provider calls, model costs, and what is
+skipped under load.
 
-As many searches run at once as there are processors, in order of arrival. More at once finish
-fewer: eight clients of a 2-core server reached 66 hybrid questions a second all at once and 87 in
-turns, of the word index alone 133 and 215, because their threads take the interpreter's lock and
-the processor's caches from each other.
+As many searches run at once as there are processors, in order of arrival. More concurrency lowers
+throughput, because threads compete for the interpreter lock and the processor's caches: with eight
+clients a 2-core server answered 66 hybrid questions a second concurrently and 87 in turns, and with
+the word index alone 133 and 215.
 
-Under load reranking is given up first, then half of the pool, then the language model that writes
-the answer, at last the question itself.
+Under load, reranking is skipped first, then half of the candidate pool, then the language model
+that writes the answer; at last questions are refused.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ from rag_platform.processes.processors import usable_processors
 from rag_platform.protocols import LLM, Completion, Message
 
 R = TypeVar("R")
-_KEPT = 16  # idle threads
+_MAX_IDLE = 16  # threads kept for later calls
 
 
 class _Workers:
-    """Daemon threads that are kept for the next call; a new one starts only when all of them are
-    busy.
+    """Reusable daemon threads; a new one starts only when all are busy.
 
-    In a ThreadPoolExecutor a provider that hangs would hold up the end of the process, and later
-    queries once the pool is full of such calls. A thread for each call costs more to start than the
+    With a ThreadPoolExecutor, a hanging provider would block the exit of the process, and later
+    queries once such calls fill the pool. Starting a thread for each call would cost more than a
     call of a fast index.
     """
 
@@ -68,7 +67,7 @@ class _Workers:
         while True:
             calls.get()()
             with self._lock:
-                if calls is not self._calls or self._idle >= _KEPT:
+                if calls is not self._calls or self._idle >= _MAX_IDLE:
                     return
                 self._idle += 1
 
@@ -77,24 +76,23 @@ _workers = _Workers()
 
 
 def start(function: Callable[[], R]) -> Future[R]:
-    """The future of a call in another thread, within the caller's trace."""
+    """Run the function in another thread, within the caller's trace; its future."""
     future: Future[R] = Future()
-    bound = tracing.carry(function)
+    call = tracing.carry(function)
 
-    _workers.submit(lambda: _fulfil(future, bound))
+    def fulfil() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
+            future.set_exception(error)
+
+    _workers.submit(fulfil)
     return future
 
 
-def _fulfil(future: Future[R], call: Callable[[], R]) -> None:
-    try:
-        future.set_result(call())
-    except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
-        future.set_exception(error)
+# --- deadlines ----------------------------------------------------------------------------------
 
-
-# --- how long -----------------------------------------------------------------------------------
-
-_POLL = 0.02  # seconds between two looks at whether the caller still waits
+_POLL = 0.02  # seconds between checks whether the caller still waits
 _caller: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
     "rag_cancelled", default=None
 )
@@ -102,8 +100,8 @@ _caller: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar
 
 @contextmanager
 def cancellable() -> Iterator[threading.Event]:
-    """An event that is set when the block is left, so that work begun inside it, in other threads
-    too, knows that nobody waits for it.
+    """An event that is set when the block is left. It tells work that was started inside the block,
+    also in other threads, that nobody waits for it any more.
     """
     event = threading.Event()
     token = _caller.set(event)
@@ -116,25 +114,23 @@ def cancellable() -> Iterator[threading.Event]:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment at which a query must have ended, and the event that cancels it."""
+    """The time by which a query must have ended, and the event that cancels it."""
 
     at: float  # of time.monotonic()
     cancelled: threading.Event | None = None
 
     @classmethod
     def after(cls, seconds: float, cancelled: threading.Event | None = None) -> Deadline:
-        """The deadline that many seconds from now, cancelled by the event or, without one, by that
-        of `cancellable`.
-        """
+        """The deadline in that many seconds; without an event it uses that of `cancellable`."""
         return cls(time.monotonic() + seconds, cancelled or _caller.get())
 
     def left(self, most: float | None = None) -> float:
-        """The seconds that are left, at least 0 and at most `most`."""
+        """The remaining seconds, at least 0 and at most `most`."""
         left = max(0.0, self.at - time.monotonic())
         return left if most is None else min(most, left)
 
     def check(self, stage: str = "the query") -> None:
-        """Raises CancelledError when nobody waits any more."""
+        """Raise CancelledError if the query was cancelled."""
         if self.cancelled is not None and self.cancelled.is_set():
             raise CancelledError(f"{stage} was cancelled by its caller", code="cancelled")
 
@@ -147,10 +143,11 @@ def wait(
     *,
     setting: str = "retrieval.stage_seconds",
 ) -> R:
-    """The result of the call, or its exception raised.
+    """The result of the call; its exception is raised.
 
-    Raises ProviderError `deadline` after `seconds`, which `setting` of the strategy allows, or at
-    the deadline of the query, and CancelledError when that is cancelled; the call itself runs on.
+    Raises ProviderError `deadline` after `seconds`, the value of the strategy's `setting`, or at
+    the query's deadline, and CancelledError when the query is cancelled. The call itself keeps
+    running.
     """
     allowed = deadline.left(seconds) if deadline is not None else seconds
     ends = time.monotonic() + allowed
@@ -184,11 +181,10 @@ def within(
     quick: bool = False,
     setting: str = "retrieval.stage_seconds",
 ) -> R:
-    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the
-    query; errors are those of `wait`.
+    """The result of `function` within `seconds` and the query's deadline. Raises like `wait`.
 
-    A `quick` function takes some milliseconds at most: the caller runs it itself, since handing it
-    to a thread costs one of them.
+    A `quick` function, which takes a few milliseconds, runs in the caller's thread, because a
+    hand-over to another thread costs a millisecond.
     """
     if deadline is not None:
         deadline.check(stage)
@@ -202,7 +198,7 @@ def within(
 
 
 class Turns:
-    """A number of places, given in order of arrival."""
+    """A semaphore that is fair: places are granted in order of arrival."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -211,14 +207,14 @@ class Turns:
 
     @contextmanager
     def take(self, seconds: float) -> Iterator[bool]:
-        """A place for the length of the block; after waiting `seconds` for one the block runs
-        without (False).
+        """Hold a place during the block. Yields False if none was free within `seconds`; the block
+        then runs without one.
         """
-        held = self._acquire(seconds)
+        acquired = self._acquire(seconds)
         try:
-            yield held
+            yield acquired
         finally:
-            if held:
+            if acquired:
                 self._release()
 
     def _acquire(self, seconds: float) -> bool:
@@ -235,12 +231,12 @@ class Turns:
             if turn in self._waiting:
                 self._waiting.remove(turn)
                 return False
-        return True  # the place came at the last moment
+        return True  # a place was granted at the last moment
 
     def _release(self) -> None:
         with self._lock:
             if self._waiting:
-                self._waiting.popleft().release()  # the place goes to the one who waited longest
+                self._waiting.popleft().release()
             else:
                 self._free += 1
 
@@ -256,7 +252,7 @@ RERANK, POOL, MODEL = "rerank", "pool", "model"
 
 @dataclass
 class Budget:
-    """One question's deadline, and what its model calls came to."""
+    """A question's deadline, and the usage of its model calls."""
 
     deadline: Deadline
     _calls: int = 0
@@ -265,8 +261,8 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, call: Callable[[], Completion]) -> Completion:
-        """What a call of a language model returns, counted with what it took, also when it fails.
-        Raises what the call raises.
+        """Make a call of a language model and count its usage, also if it fails. Raises what the
+        call raises.
         """
         with self._lock:
             self._calls += 1
@@ -288,8 +284,8 @@ class Budget:
                 self._sums["cost"] = self._sums.get("cost", 0.0) + cost
 
     def usage(self) -> Json:
-        """`calls`, of these `failed` where some did or were not waited for, `input_tokens`,
-        `output_tokens` and, where prices are configured, `cost`; empty without a call.
+        """`calls`, `failed` (calls that failed or were abandoned, if any), `input_tokens`,
+        `output_tokens`, and `cost` if prices are configured; empty without calls.
         """
         with self._lock:
             if not self._calls:
@@ -307,7 +303,7 @@ _budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("rag_bud
 
 @contextmanager
 def spending(budget: Budget) -> Iterator[Budget]:
-    """The budget of all that runs inside the block, in threads of `start` too."""
+    """Charge everything inside the block to the budget, also in threads of `start`."""
     token = _budget.set(budget)
     try:
         yield budget
@@ -316,20 +312,16 @@ def spending(budget: Budget) -> Iterator[Budget]:
 
 
 def question_ends() -> float:
-    """When the question that is asked here must have ended, of time.monotonic(); never without
-    one.
-    """
+    """The deadline of the current question in time.monotonic(); infinity outside a question."""
     budget = _budget.get()
     return math.inf if budget is None else budget.deadline.at
 
 
-# --- calls at once ------------------------------------------------------------------------------
+# --- concurrent calls ---------------------------------------------------------------------------
 
 
 class Gate:
-    """Limits how many calls of one provider run at once; the others wait, at most as long as their
-    question may take.
-    """
+    """Limits the concurrent calls of one provider; others wait until their question's deadline."""
 
     def __init__(self, name: str, calls: int) -> None:
         self._name = name
@@ -338,7 +330,7 @@ class Gate:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Holds one of the places. Raises ProviderError `provider_busy` when none was free in
+        """Hold a place during the block. Raises ProviderError `provider_busy` if none was free in
         time.
         """
         budget = _budget.get()
@@ -358,7 +350,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Metered:
-    """A language model behind its gate, whose calls are added to the budget of the question."""
+    """A language model behind its gate, whose usage is added to the question's budget."""
 
     model: LLM
     gate: Gate
@@ -372,7 +364,7 @@ class Metered:
         json_schema: Json | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """What the model answers; raises what it raises, and ProviderError `provider_busy`."""
+        """The model's answer. Raises what the model raises, and ProviderError `provider_busy`."""
         budget = _budget.get()
         more: dict[str, Any] = {} if on_text is None else {"on_text": on_text}
 
@@ -394,9 +386,7 @@ class Metered:
 
 
 class Load:
-    """Counts the questions that run: in this process, and beside it in the others of the same
-    server.
-    """
+    """Counts the running questions of this process and of the other processes of its server."""
 
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
@@ -405,7 +395,7 @@ class Load:
 
     @contextmanager
     def beside(self, questions: int) -> Iterator[None]:
-        """Counts questions that wait for their turn or run in another process."""
+        """Count additional questions, queued or running in other processes, during the block."""
         with self._lock:
             self._running += questions
         try:
@@ -416,13 +406,13 @@ class Load:
 
     @property
     def running(self) -> int:
-        """How many questions run now."""
+        """The number of running questions."""
         return self._running
 
     @contextmanager
     def question(self) -> Iterator[tuple[str, ...]]:
-        """What this question goes without, for the load it meets. Raises ProviderError `overloaded`
-        when it is not taken at all.
+        """Count a question during the block, and yield the parts that it must skip under the
+        current load. Raises ProviderError `overloaded` if it is refused.
         """
         with self._lock:
             self._running += 1
@@ -442,9 +432,7 @@ class Load:
 
 
 def parts_to_skip(running: int, settings: LoadSettings) -> tuple[str, ...]:
-    """What is given up with so many questions running: `rerank`, `pool`, `model`, each only after
-    those before it.
-    """
+    """The parts to skip with that many running questions: a prefix of `rerank`, `pool`, `model`."""
     order = (RERANK, POOL, MODEL)
     limits = (settings.skip_rerank_at, settings.smaller_pool_at, settings.extractive_at)
     return order[: max((n for n, at in enumerate(limits, 1) if running >= at), default=0)]

@@ -1,4 +1,4 @@
-"""How many processors this process may use."""
+"""Determines how many processors this process may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-# the limit of a control group, as a container sees its own: version 2 in one file, version 1 in two
+# the CPU quota of a container's control group: one file in cgroup version 2, two in version 1
 _QUOTAS = (
     ("/sys/fs/cgroup/cpu.max",),
     ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
@@ -16,13 +16,11 @@ _QUOTAS = (
 
 @cache
 def usable_processors() -> int:
-    """The processors that this process may run on, at least 1, and no more than the time that its
-    container was given is worth, rounded up (`docker run --cpus 1.5`: 2).
-
-    A machine's own count would start as many embedders as it has cores in a container that may use
-    two of them.
+    """The number of processors in this process's affinity mask, at least 1 and at most the CPU
+    quota of its container, rounded up (`docker run --cpus 1.5`: 2). The machine's count would be
+    too large in a container.
     """
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     for files in _QUOTAS:
         try:
@@ -34,8 +32,8 @@ def usable_processors() -> int:
 
 
 def quota_of(text: str) -> int | None:
-    """Processors that a quota and its period in microseconds are worth, rounded up; None where
-    there is no limit (`max 100000`, `-1 100000`) or the text is none of theirs.
+    """The processors granted by a quota and its period in microseconds, rounded up; None without a
+    limit (`max 100000`, `-1 100000`) or for any other text.
     """
     try:
         quota, period = map(int, text.split())

@@ -1,8 +1,8 @@
-"""Warm child processes that read hostile files under limits of time and memory.
+"""A pool of reusable child processes that read untrusted files under time and memory limits.
 
-They live as long as this process and are shared by its documents and threads, at most one at work
-for each core. A child is ended once it failed, hung or grew. Each speaks for one engine, so that a
-file is never read in a process that holds another engine's library.
+The children are shared by all documents and threads of this process. One that failed, hung or grew
+too large is replaced. Each child serves one engine, so that two engines' libraries are never loaded
+into the same process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.observability import faults
 from rag_platform.processes.child import BadMessage, ChildProcess, JsonLines
 
-# allowed for importing the engine and for loading the models, on a busy machine
+# allowed for importing an engine or loading models on a busy machine
 START_SECONDS = 60.0
 _UNHEALTHY = ("timeout", "parser_failed", "out_of_memory")
 
@@ -42,7 +42,7 @@ class SandboxChild(ChildProcess):
             JsonLines(),
             env={
                 "MALLOC_ARENA_MAX": "2",
-                # equal input gives equal output, also where a parser walks through a set
+                # deterministic output even of parsers that iterate over sets
                 "PYTHONHASHSEED": "0",
                 "PYTHONWARNINGS": "ignore",
             },
@@ -50,7 +50,7 @@ class SandboxChild(ChildProcess):
         )
         self.engine = engine
         self.worn = False
-        self.ready: set[str] = set()  # what it has loaded: start, and what tasks need beside
+        self.ready: set[str] = set()  # what it has loaded: `start` (the engine), `layout`
         self._messages: queue.Queue[dict[str, Any] | ChildLost] = queue.Queue()
         threading.Thread(target=self._read, name="parsing-child", daemon=True).start()
 
@@ -72,10 +72,10 @@ class SandboxChild(ChildProcess):
         patience: Callable[[], float],
         needs: Collection[str] = ("start",),
     ) -> Iterator[dict[str, Any]]:
-        """Each message up to the last one of the task.
+        """Send a task and yield its messages up to the last one.
 
-        `patience` gives, before each message, the seconds it may take; START_SECONDS are added
-        while something that the task needs is not loaded. Raises ChildLost.
+        `patience` is called for each message and returns the seconds to wait for it; START_SECONDS
+        are added while something in `needs` is not loaded. Raises ChildLost.
         """
         try:
             self.send(task)
@@ -98,7 +98,7 @@ class SandboxChild(ChildProcess):
         allowed = patience() + extra
         until = time.monotonic() + allowed
         while True:
-            patience()  # notices a stop and the end of the file's time
+            patience()  # raises when the read was stopped or the file's time is used up
             try:
                 message = self._messages.get(timeout=max(0.01, min(0.5, until - time.monotonic())))
                 break
@@ -124,7 +124,7 @@ class SandboxChild(ChildProcess):
 
 
 class SandboxPool:
-    """Children that run `module` and wait for work; a process that was forked off has none."""
+    """A pool of at most `size` children that run `module`."""
 
     def __init__(self, module: str, size: int) -> None:
         self.size = size
@@ -137,8 +137,8 @@ class SandboxPool:
 
     @contextlib.contextmanager
     def child(self, engine: str) -> Iterator[SandboxChild]:
-        """A child of that engine for one task; it goes back to wait when the task ended well, and
-        is ended otherwise.
+        """A child of that engine for one task. It returns to the pool if it is still healthy
+        afterwards, and is killed otherwise.
         """
         with self._places:
             child = self._take(engine)
@@ -173,16 +173,14 @@ class SandboxPool:
         child.close()
 
     def end_waiting(self) -> None:
-        """End the children that wait, to have their memory for something else; the next task starts
-        a new one.
-        """
+        """Kill the idle children to free their memory; the next task starts a new one."""
         with self._lock:
             for child in self.free:
                 self._end(child)
             self.free = []
 
     def close(self) -> None:
-        """End all children, busy ones too, in the process that started them."""
+        """Kill all children, busy ones too; in a forked process only forget them."""
         with self._lock:
             ending, self.all, self.free = list(self.all), set(), []
         if os.getpid() == self._pid:

@@ -1,5 +1,5 @@
-"""Child processes of our own code that answer one question after the other, and a pool of them
-for work of many small pieces.
+"""Child processes that run our own code and answer requests one by one, and a pool of them for many
+small tasks.
 """
 
 from __future__ import annotations
@@ -27,37 +27,38 @@ _log = logging.getLogger(__name__)
 
 
 class ChildDied(Exception):
-    """The child ended before it had answered; the message says how."""
+    """The child ended before it answered; the message says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WithFaults:
-    """An answer, and the unexpected errors that the child, which has no log of its own, met."""
+    """An answer together with unexpected errors in the child, which writes no log itself."""
 
     answer: object
     faults: list[Json]
 
 
 class Child(ChildProcess):
-    """A child that runs the `main` of a module, which calls `serve`."""
+    """A child that runs the `main` function of a module, which must call `serve`."""
 
     def __init__(self, module: str, first: object) -> None:
         super().__init__(["-c", f"from {module} import main; main()"], Pickle())
         self._sending = threading.Lock()
-        self._read = threading.Event()  # set once the answer to the last question was read
+        self._read = threading.Event()  # set once the answer to the last request was read
         self._read.set()
         self._send(first)
 
     def _send(self, message: object) -> None:
-        # a child that is dead is noticed when its answer is read
+        # a dead child is noticed when its answer is read
         with contextlib.suppress(OSError, ValueError):
             self.send(message)
 
     def ask(self, message: object) -> Any:
-        """Its answer; an exception that it answered with is raised. Raises ChildDied.
+        """Send a request and return its answer; an answer that is an exception is raised. Raises
+        ChildDied.
 
-        Several threads may ask: the child then has its next question at once, and each thread reads
-        its answer in turn.
+        Several threads may ask, so that the next request is already in the pipe when the child
+        answers; each thread reads its answer in turn.
         """
         read = threading.Event()
         with self._sending:
@@ -81,11 +82,11 @@ class Child(ChildProcess):
 
 
 class Workers:
-    """Child processes that call functions of ours, one for each core; each starts with its first
-    task.
+    """A pool of child processes, one for each core, that call our own functions; each starts with
+    its first task.
 
-    A function must be one of a module's top level. Where a child dies over a task, or there is only
-    one core, the task is done in this process.
+    Functions must be defined at a module's top level. If a child dies, its task is done in this
+    process.
     """
 
     def __init__(self, count: int = 0) -> None:
@@ -94,19 +95,19 @@ class Workers:
         self._lock = threading.Lock()
         self._closed = False
         self._slots: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for slot in [*range(self.count)] * 2:  # two tasks each: the next one waits in the pipe
+        for slot in [*range(self.count)] * 2:  # two tasks each, the second waiting in the pipe
             self._slots.put(slot)
         self._threads = ThreadPoolExecutor(2 * self.count, thread_name_prefix="worker")
 
     def submit(self, function: Callable[[TaskT], AnswerT], task: TaskT) -> Future[AnswerT]:
-        """The answer of one task, once a child has it; it raises what the function raised."""
+        """The future result of one task."""
         return self._threads.submit(self._ask, function, task)
 
     def map(
         self, function: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT]
     ) -> Iterator[AnswerT]:
-        """The answers in the order of the tasks; few tasks are done in this process, sooner than a
-        child would start.
+        """The results in the order of the tasks. With one core or few tasks they are computed in
+        this process, because starting children would take longer.
         """
         if self.count == 1 or len(tasks) < _FEW_TASKS:
             yield from map(function, tasks)
@@ -142,7 +143,7 @@ class Workers:
             return child
 
     def close(self) -> None:
-        """End the children at once; whatever they were doing is lost."""
+        """Kill the children, abandoning their tasks."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             self._closed = True
@@ -164,15 +165,15 @@ def split_into_tasks(items: Sequence[TaskT], size: int = 32) -> list[Sequence[Ta
 
 
 def main() -> None:
-    """Call the functions that are asked for."""
+    """In the child: call the functions sent by `Workers`."""
     serve(lambda first: lambda message: message[0](message[1]))
 
 
 def serve(start: Callable[[Any], Callable[[Any], object]]) -> None:
-    """In the child: answer until the parent closes the pipe or is gone.
+    """In the child: answer requests until the parent closes the pipe or is gone.
 
-    `start` makes of the first message, which is not answered, the function that answers the others;
-    an exception that it raises is the answer, too.
+    `start` gets the first message, which is not answered, and returns the function that answers the
+    others. An exception of that function is sent as the answer.
     """
     questions, answers = take_pipes()
     codec = Pickle()
