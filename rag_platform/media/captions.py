@@ -1,5 +1,5 @@
-"""Captions of images by a language model that sees: the kind of image, which chooses the prompt, by
-the words around it or its lines and colours; the call; and the JSON contract of the answer.
+"""Captions images with a multimodal language model: classifies an image by nearby words or by its
+lines and colours to choose the prompt, calls the model, and validates its JSON answer.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ _GEMINI = {
     "api_key_env": "GEMINI_API_KEY",
     "model": "gemini-2.5-pro",
 }
-# options of the provider `openai`, the first choice and what stands in for it
+# options of the provider `openai`: the first choice and its fallback
 PRESETS: dict[str, tuple[Json, ...]] = {
     "abroad": ({"model": "gpt-4o"}, {**_QWEN, "model": "qwen-vl-max"}),
     "abroad_batch": (_GEMINI, {**_QWEN, "model": "qwen-vl-plus"}),
     "china": ({**_QWEN, "model": "qwen-vl-max"}, {"model": "gpt-4o"}),
     "china_batch": ({**_QWEN, "model": "qwen-vl-plus"}, _GEMINI),
 }
-_SENT_PIXELS = 1568  # longest side of what a model is sent
-_SENT_BYTES = 1_500_000
-# no other image would fare better
-_HOPELESS = ("missing_key", "no_model", "unauthorized", "forbidden", "model_not_found")
+_MAX_SENT_PIXELS = 1568  # longer side of an image sent to a model
+_MAX_SENT_BYTES = 1_500_000
+# errors that every other image would get, too
+_PERMANENT_ERRORS = ("missing_key", "no_model", "unauthorized", "forbidden", "model_not_found")
 
 
 @dataclass(frozen=True, slots=True)
 class Captioned:
-    """The caption of one image: its line for views, its JSON, and what it hangs on."""
+    """The caption of one image: its text for views, its JSON, and the inputs it depends on."""
 
     text: str = ""
     json: str = ""
@@ -78,7 +78,7 @@ class Captioned:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One image with everything a model is told of it."""
+    """One image with the prompt and context for the model."""
 
     link: MediaLink
     image: Path
@@ -95,10 +95,10 @@ def captions(
     config: CaptionConfig,
     on_image: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Captioned]:
-    """asset_id to caption of the images that are large enough; a failure is `unknown`.
+    """asset_id to caption for the images that are large enough; a failed one has type `unknown`.
 
-    A caption is kept beside its image by (profile, model, context, language) and asked for once.
-    Raises ConfigError for a bad prompt file or an unknown provider.
+    Captions are cached in their image's folder by (profile, model, context, language). Raises
+    ConfigError for a bad prompt file or an unknown provider.
     """
     choices = models(config)
     if not choices:
@@ -116,7 +116,7 @@ def captions(
         )
         for link in large[config.max_images_per_doc :]
     }
-    asked = [
+    requests = [
         item
         for link in large[: config.max_images_per_doc]
         if (item := _prepare(link, facts, store, config))
@@ -128,18 +128,19 @@ def captions(
         provider_id=provider,
         provider_version=provider_version("llm", provider),
     ) as span:
-        speakers = [(name, options, build("llm", name, options)) for name, options in choices]
-        work = _Captioning(store, config, speakers)
+        built = [(name, options, build("llm", name, options)) for name, options in choices]
+        work = _Captioning(store, config, built)
         with ThreadPoolExecutor(config.parallel, thread_name_prefix="caption") as threads:
             futures = [
-                threads.submit(contextvars.copy_context().run, work.one, item) for item in asked
+                threads.submit(contextvars.copy_context().run, work.caption, item)
+                for item in requests
             ]
-            for number, (item, future) in enumerate(zip(asked, futures, strict=True)):
+            for number, (item, future) in enumerate(zip(requests, futures, strict=True)):
                 found[item.link.asset_id] = future.result()
                 if on_image:
-                    on_image("describing", number + 1, len(asked))
+                    on_image("describing", number + 1, len(requests))
         span.set(
-            images=len(asked),
+            images=len(requests),
             reused=work.reused,
             failed=sum(bool(x.warnings) for x in found.values()),
             cost=work.cost or None,
@@ -148,7 +149,7 @@ def captions(
 
 
 def models(config: CaptionConfig) -> list[tuple[str, Json]]:
-    """(provider, options) of the model and its substitutes; none when captions are off."""
+    """(provider, options) of the model and its fallbacks; empty when captions are off."""
     if config.preset:
         name = "openai" if config.provider == "none" else config.provider
         return [(name, {**options, **config.options}) for options in PRESETS[config.preset]]
@@ -184,9 +185,8 @@ def _prepare(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig)
 
 
 def local_context(facts: Facts, link: MediaLink, limit: int) -> str:
-    """The headings above an image and the text around it, at most `limit` characters.
-
-    That is its paragraph and its neighbours, on a page the three blocks nearest to the image.
+    """The headings above an image and the text around it, at most `limit` characters: its block and
+    both neighbours, or on a page the three nearest blocks.
     """
     blocks = [
         block for block in facts.blocks if block.kind not in ("header", "footer", "front_matter")
@@ -205,10 +205,8 @@ def local_context(facts: Facts, link: MediaLink, limit: int) -> str:
         )
     else:
         near = []
-    said = "\n".join(
-        [link.heading_path, *(facts.text[block.start : block.end] for block in near)]
-    ).strip()
-    return said[:limit]
+    texts = [link.heading_path, *(facts.text[block.start : block.end] for block in near)]
+    return "\n".join(texts).strip()[:limit]
 
 
 def _distance(block: Block, link: MediaLink) -> float:
@@ -218,21 +216,21 @@ def _distance(block: Block, link: MediaLink) -> float:
 
 @dataclass
 class _Captioning:
-    """The calls for one document, from several threads."""
+    """The model calls for one document, made by several threads."""
 
     store: Store
     config: CaptionConfig
-    speakers: Sequence[tuple[str, Mapping[str, Any], LLM]]
+    models: Sequence[tuple[str, Mapping[str, Any], LLM]]
     reused: int = 0
     cost: float = 0.0
-    hopeless: ProviderError | None = None
+    permanent_error: ProviderError | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def one(self, item: _Request) -> Captioned:
-        """The caption of one image: kept, asked for, or unknown."""
+    def caption(self, item: _Request) -> Captioned:
+        """The caption of one image: from the cache, from a model, or unknown."""
         prompt = item.prompt
-        first = fingerprint(*[(name, dict(options)) for name, options, _ in self.speakers])
-        key = fingerprint(prompt.profile_id, first, item.context_hash, self.config.lang)
+        choices = fingerprint(*[(name, dict(options)) for name, options, _ in self.models])
+        key = fingerprint(prompt.profile_id, choices, item.context_hash, self.config.lang)
         path = self.store.media_text_path(item.link.asset_id, f"caption-{key}")
         if path.is_file():
             self._count(reused=1)
@@ -266,21 +264,21 @@ class _Captioning:
 
     def _answer(self, item: _Request) -> tuple[str, str, str]:
         """(text, provider, model) of the first model that answers. Raises ProviderError."""
-        if self.hopeless is not None:
-            raise self.hopeless
+        if self.permanent_error is not None:
+            raise self.permanent_error
         context, lang = item.context or "(none)", _LANGUAGES[self.config.lang]
         messages = item.prompt.messages((encode_for_model(item.image),), context=context, lang=lang)
         errors: list[ProviderError] = []
-        for name, _, speaker in self.speakers:
+        for name, _, model in self.models:
             try:
-                completion = speaker.generate(messages, mode="offline", json_schema=schema())
+                completion = model.generate(messages, mode="offline", json_schema=schema())
             except ProviderError as error:
                 errors.append(error)
                 continue
             self._count(cost=completion.cost or 0.0)
             return completion.text, name, completion.model
-        if all(error.code in _HOPELESS for error in errors):
-            self.hopeless = errors[0]
+        if all(error.code in _PERMANENT_ERRORS for error in errors):
+            self.permanent_error = errors[0]
         raise errors[0]
 
     def _make(self, caption: Json, item: _Request, warning: str = "") -> Captioned:
@@ -293,7 +291,7 @@ class _Captioning:
         )
 
     def _fail(self, item: _Request, code: str, message: str) -> Captioned:
-        self._trace(item, self.speakers[0][0], "", code)
+        self._trace(item, self.models[0][0], "", code)
         caption = unknown_caption(item.prompt.profile_id, item.alt_text, f"no caption: {code}")
         return self._make(caption, item, f"caption failed ({code}): {message[:200]}")
 
@@ -311,21 +309,21 @@ class _Captioning:
 
 
 def encode_for_model(path: Path) -> Picture:
-    """The image as a model gets it: a JPEG of at most 1568 pixels each way if large."""
+    """The image for a model: unchanged if small, else a JPEG of at most 1568 pixels each way."""
     from PIL import Image
 
     with Image.open(path) as opened:
         kind = str(opened.format)
         if (
-            max(opened.size) <= _SENT_PIXELS
-            and path.stat().st_size <= _SENT_BYTES
+            max(opened.size) <= _MAX_SENT_PIXELS
+            and path.stat().st_size <= _MAX_SENT_BYTES
             and not getattr(opened, "is_animated", False)
         ):
             return Picture(path.read_bytes(), Image.MIME[kind])
         flat = Image.new("RGB", opened.size, "white")
         drawn = opened.convert("RGBA")
         flat.paste(drawn, mask=drawn.getchannel("A"))
-    flat.thumbnail((_SENT_PIXELS, _SENT_PIXELS))
+    flat.thumbnail((_MAX_SENT_PIXELS, _MAX_SENT_PIXELS))
     stream = io.BytesIO()
     flat.save(stream, "JPEG", quality=85)
     return Picture(stream.getvalue(), "image/jpeg")
@@ -345,8 +343,10 @@ PROFILES: dict[str, str] = {  # image type to prompt
     "unknown": "caption/generic_v1",
 }
 MAX_KEY_POINTS = 12
-Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
-Loose = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]
+RequiredText = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)
+]
+OptionalText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]
 
 
 class _Part(BaseModel):
@@ -356,57 +356,57 @@ class _Part(BaseModel):
 class Number(_Part):
     """A number with where it was read: legend, axis, label."""
 
-    name: Said
-    value: Said
-    unit: Loose | None = ""
-    context: Said
+    name: RequiredText
+    value: RequiredText
+    unit: OptionalText | None = ""
+    context: RequiredText
 
 
 class Pair(_Part):
     """A label and what stands beside it."""
 
-    key: Said
-    value: Loose
+    key: RequiredText
+    value: OptionalText
 
 
 class Table(_Part):
     """Cells as printed; one that cannot be read is empty."""
 
-    headers: list[Loose]
-    rows: list[list[Loose]]
+    headers: list[OptionalText]
+    rows: list[list[OptionalText]]
 
 
 class Series(_Part):
     """One line or set of bars."""
 
-    name: Loose | None = ""
-    trend: Loose | None = ""
-    peaks: list[Loose] = []
+    name: OptionalText | None = ""
+    trend: OptionalText | None = ""
+    peaks: list[OptionalText] = []
 
 
 class Chart(_Part):
     """Axes and series."""
 
-    title: Loose | None = ""
-    x_axis: Loose | None = ""
-    y_axis: Loose | None = ""
+    title: OptionalText | None = ""
+    x_axis: OptionalText | None = ""
+    y_axis: OptionalText | None = ""
     series: list[Series]
 
 
 class Step(_Part):
     """A step of a flow; `from` and `to` name others."""
 
-    id: Said
-    text: Said
-    from_: list[Loose] | Loose | None = Field(default=None, alias="from")
-    to: list[Loose] | Loose | None = None
+    id: RequiredText
+    text: RequiredText
+    from_: list[OptionalText] | OptionalText | None = Field(default=None, alias="from")
+    to: list[OptionalText] | OptionalText | None = None
 
 
 class Node(_Part):
     """A box."""
 
-    id: Said
-    text: Loose
+    id: RequiredText
+    text: OptionalText
 
 
 class Edge(_Part):
@@ -416,18 +416,18 @@ class Edge(_Part):
         extra="ignore", frozen=True, coerce_numbers_to_str=True, populate_by_name=True
     )
 
-    from_: Said = Field(alias="from")
-    to: Said
-    label: Loose | None = ""
+    from_: RequiredText = Field(alias="from")
+    to: RequiredText
+    label: OptionalText | None = ""
 
 
 class Ui(_Part):
     """What a screenshot offers and complains about."""
 
-    app: Loose | None = ""
-    page: Loose | None = ""
-    actions: list[Loose]
-    errors: list[Loose]
+    app: OptionalText | None = ""
+    page: OptionalText | None = ""
+    actions: list[OptionalText]
+    errors: list[OptionalText]
 
 
 class Caption(_Part):
@@ -435,11 +435,11 @@ class Caption(_Part):
 
     profile_id: str = ""
     image_type: ImageType
-    summary: Said
-    key_points: list[Said]
-    entities: list[Said]
+    summary: RequiredText
+    key_points: list[RequiredText]
+    entities: list[RequiredText]
     numbers: list[Number]
-    uncertainties: list[Said]
+    uncertainties: list[RequiredText]
     table: Table | None = None
     kv_pairs: list[Pair] | None = None
     chart: Chart | None = None
@@ -447,11 +447,11 @@ class Caption(_Part):
     nodes: list[Node] | None = None
     edges: list[Edge] | None = None
     ui: Ui | None = None
-    scene_tags: list[Loose] | None = None
+    scene_tags: list[OptionalText] | None = None
 
     @model_validator(mode="after")
-    def _has_what_its_profile_adds(self) -> Caption:
-        """A table without cells or a chart without series says less than it claims to know."""
+    def _check_profile_fields(self) -> Caption:
+        """Raise ValueError for a caption without the field of its type, such as `table`."""
         added = {
             "table_v1": ("table", self.table or self.kv_pairs),
             "chart_v1": ("chart", self.chart),
@@ -466,12 +466,12 @@ class Caption(_Part):
 
 
 def schema() -> Json:
-    """The JSON schema that models are given."""
+    """The JSON schema sent to models. Docstrings of the classes above are part of it."""
     return Caption.model_json_schema(by_alias=True)
 
 
 def parse_caption(text: str, profile_id: str) -> Json:
-    """The caption in a model's answer. Raises ValueError saying what is wrong with it."""
+    """The caption in a model's answer. Raises ValueError with the reason why it is invalid."""
     try:
         data = json.loads(strip_fence(text))
     except ValueError as error:
@@ -489,7 +489,7 @@ def parse_caption(text: str, profile_id: str) -> Json:
 
 
 def unknown_caption(profile_id: str, alt_text: str, why: str) -> Json:
-    """The caption of an image of which nothing is known but its alternative text."""
+    """The caption of an image of which only the alternative text is known."""
     return {
         "profile_id": profile_id,
         "image_type": "unknown",
@@ -502,7 +502,7 @@ def unknown_caption(profile_id: str, alt_text: str, why: str) -> Json:
 
 
 def plain_text(caption: Json, inject: str) -> str:
-    """One line for views: the summary, with `full` all that was seen but the uncertain."""
+    """One line for views: the summary, and with `full` everything except the uncertainties."""
     parts = [caption["summary"]]
     if inject == "full":
         parts += [
@@ -517,7 +517,7 @@ def plain_text(caption: Json, inject: str) -> str:
             " ".join(str(number.get(key) or "") for key in ("name", "value", "unit")).strip()
             for number in caption["numbers"]
         ]
-        parts += list(_strings({key: caption.get(key) for key in _ADDED}))
+        parts += _strings({key: caption.get(key) for key in _PROFILE_FIELDS})
     return "; ".join(
         dict.fromkeys(
             " ".join(str(part).split()).rstrip(";。.；") for part in parts if str(part).strip()
@@ -525,11 +525,11 @@ def plain_text(caption: Json, inject: str) -> str:
     )
 
 
-_ADDED = ("table", "kv_pairs", "chart", "steps", "nodes", "edges", "ui", "scene_tags")
+_PROFILE_FIELDS = ("table", "kv_pairs", "chart", "steps", "nodes", "edges", "ui", "scene_tags")
 
 
 def _strings(value: Any, key: str = "") -> list[str]:
-    """The texts inside the added fields; the ids that link steps, boxes and arrows are no words."""
+    """The texts in nested fields, without the ids that link steps, boxes and arrows."""
     if isinstance(value, dict):
         return [text for name, item in value.items() for text in _strings(item, name)]
     if isinstance(value, list):
@@ -562,11 +562,11 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("photo", r"照片|实拍|\bphotos?\b|photograph"),
     )
 )
-_LOOKED_AT = 400  # pixels of the longer side
+_ANALYSED_PIXELS = 400  # longer side of the image that `classify_by_look` analyses
 
 
 def classify_by_words(*texts: str) -> str:
-    """The kind that the first of the texts with a known word names, `unknown` where none does."""
+    """The image type named by the first text with a known word, else `unknown`."""
     for text in texts:
         spaced = re.sub(r"[_./\\-]+", " ", text)
         places = [
@@ -578,20 +578,20 @@ def classify_by_words(*texts: str) -> str:
 
 
 def classify_by_look(path: Path) -> str:
-    """The kind by its look: table (grid), chart (two axes), flowchart, photo, or unknown."""
+    """The image type by its look: table (a grid), chart (two axes), flowchart, photo or unknown."""
     import numpy as np
     from PIL import Image
 
     with Image.open(path) as opened:
         image = opened.convert("RGB")
-    image.thumbnail((_LOOKED_AT, _LOOKED_AT))
+    image.thumbnail((_ANALYSED_PIXELS, _ANALYSED_PIXELS))
     pixels = np.asarray(image)
     if min(pixels.shape[:2]) < 20:
         return "unknown"
     grey = pixels.mean(axis=2)
-    paper = float(np.median(grey))
-    ink = abs(grey - paper) > 60
-    flat = float((abs(grey - paper) < 12).mean())
+    background = float(np.median(grey))
+    ink = abs(grey - background) > 60
+    flat = float((abs(grey - background) < 12).mean())
     colours = len(np.unique(pixels.reshape(-1, 3) // 16, axis=0))
     if flat < 0.35 and colours > 250:
         return "photo"
@@ -611,7 +611,9 @@ def classify_by_look(path: Path) -> str:
 
 
 def _lines(ink: Any) -> list[float]:
-    """The longest run of ink, as a share, of each line above a twelfth of the width."""
+    """The lengths of horizontal lines: for each group of adjacent rows, the longest run of ink as a
+    share of the width, if it is at least a twelfth.
+    """
     import numpy as np
 
     found: list[float] = []

@@ -1,8 +1,8 @@
-"""What models read in the images of one document, by OCR and as captions: views follow, no more.
+"""Reads the images of a document with OCR and captions; only views depend on the results.
 
-Each result is kept beside its image under the profile that made it, so an image is read once,
-however many documents show it. A failure is a warning of that image and is not kept: the next build
-tries again. OCR that fails does not stop captions.
+Results are cached in the image's folder under the profile that made them, so an image is read once,
+however many documents contain it. A failure becomes a warning and is not cached, so that the next
+build tries again. Failed OCR does not prevent captions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OnImage = Callable[[str, int, int], None]
 
 
 def is_wanted(config: MediaTextConfig) -> bool:
-    """True when the strategy asks for any text of images."""
+    """True when the strategy wants OCR or captions."""
     return (
         config.ocr.provider != "none"
         or config.captions.provider != "none"
@@ -42,10 +42,10 @@ def read_images(
     config: MediaTextConfig,
     on_image: OnImage | None = None,
 ) -> list[MediaText]:
-    """One row for each image that was looked at, in order, with its warnings.
+    """One row for each image that was read, in order, with its warnings.
 
-    `on_image(what, done, total)` follows the progress. The strips of a scanned page are left to the
-    image of their page. Raises ConfigError when a provider is not installed.
+    `on_image(action, number, total)` reports progress. Images on a page that is itself an image are
+    skipped. Raises ConfigError when a provider is not installed.
     """
     images = _choose_images(links)
     read = _read(images, store, config, on_image)
@@ -77,20 +77,20 @@ def read_images(
 
 
 def warnings_of(rows: Sequence[MediaText], links: Sequence[MediaLink]) -> tuple[str, ...]:
-    """A line for each image that could not be read, naming its page or place."""
+    """A line for each warning about an image, with its page or reference."""
     places = {
         link.asset_id: f"page {link.page}" if link.page else link.origin_ref[:200]
         for link in reversed(links)
     }
     return tuple(
-        f"image on {places.get(row.asset_id, row.asset_id)}: {said}"
+        f"image on {places.get(row.asset_id, row.asset_id)}: {warning}"
         for row in rows
-        for said in row.warnings
+        for warning in row.warnings
     )
 
 
 def counts_of(rows: Sequence[MediaText]) -> Json:
-    """How many images were looked at, read and captioned, and how many were not."""
+    """The numbers of images read, with OCR text, with a caption, and with failures."""
     return {
         "images_looked_at": len(rows),
         "ocr_success": sum(bool(row.ocr_text) for row in rows),
@@ -100,12 +100,12 @@ def counts_of(rows: Sequence[MediaText]) -> Json:
 
 
 def _choose_images(links: Sequence[MediaLink]) -> list[MediaLink]:
-    """One link for each stored image; an image of a whole page stands for all on it."""
-    drawn = {link.page for link in links if link.asset_id and is_page_image(link)}
+    """One link for each stored image; the image of a whole page replaces all images on the page."""
+    page_images = {link.page for link in links if link.asset_id and is_page_image(link)}
     kept = [
         link
         for link in links
-        if link.asset_id and (is_page_image(link) or link.page is None or link.page not in drawn)
+        if link.asset_id and (is_page_image(link) or link.page not in page_images)
     ]
     kept.sort(key=lambda link: (not is_page_image(link), link.order))
     return list({link.asset_id: link for link in reversed(kept)}.values())[::-1]
@@ -115,7 +115,7 @@ def _choose_images(links: Sequence[MediaLink]) -> list[MediaLink]:
 
 
 def ocr_profile(config: ProviderConfig) -> str:
-    """The provider, its options and versions, which decide what is read."""
+    """The id of an OCR profile: provider, options, and versions of provider and package."""
     package = traits("ocr", config.provider).package
     version = importlib.metadata.version(package) if package else ""
     print_ = fingerprint(
@@ -143,7 +143,7 @@ def _read(
     ) as span:
         if name == "none":
             return {}
-        # says here what is not installed, and not once for each image
+        # fails here, once, if something is not installed
         build("ocr", name, config.ocr.options)
         profile = ocr_profile(config.ocr)
         large = [link for link in images if link.width * link.height >= config.ocr_min_pixels]
@@ -175,7 +175,7 @@ def _read(
             {
                 "profile_id": profile,
                 "ocr_success": sum(bool(text) for text, _, _ in found.values()),
-                "failed": [{"asset_id": a, "error": said[:200]} for a, said in failed[:50]],
+                "failed": [{"asset_id": a, "error": why[:200]} for a, why in failed[:50]],
             },
         )
     return found

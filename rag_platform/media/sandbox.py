@@ -1,5 +1,5 @@
-"""Images decoded and read in child processes: a decoder that crashes, hangs or grows costs one
-image its place, no more.
+"""Decodes and reads images in child processes, so that a decoder that crashes, hangs or needs too
+much memory affects only one image.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from rag_platform.loaders.image_decoding import DecodedImage, Missing, looks_lik
 from rag_platform.processes.sandbox import START_SECONDS, ChildLost
 
 OCR_MEMORY_MB = 4000  # address space; an engine with its models takes 0.7 GB of real memory
-# one image at a time is read, by all cores: two engines side by side would need twice the memory
+# images are read one at a time, on all cores: two engines in parallel would need twice the memory
 _reading = threading.Lock()
 
 
 def decode_in_child(
     data: bytes, max_pixels: int, limits: Limits, folder: Path, *, redraw: bool = False
 ) -> DecodedImage:
-    """As `image_decoding.decode_image`, in a child, over files in `folder`. Raises Missing."""
+    """Run `image_decoding.decode_image` in a child; `folder` holds the exchanged files. Raises
+    Missing.
+    """
     (folder / "source").write_bytes(data)
     task = {
         "task": "picture",
@@ -63,7 +65,7 @@ def decode_in_child(
 def ocr_in_child(
     path: Path, provider: str, options: Mapping[str, Any], seconds: float
 ) -> tuple[str, float | None]:
-    """As the `read` of the named OCR provider, in a child. Raises ProviderError."""
+    """Run `read` of the named OCR provider in a child: (text, confidence). Raises ProviderError."""
     task = {
         "task": "ocr",
         "path": str(path.absolute()),

@@ -1,9 +1,9 @@
-"""Images: references of the facts resolved to bytes (beside the document, inside it, in the
-reference itself, or on the network where that is allowed), each stored once under its sha256.
+"""Resolves image references to bytes (in files next to the document, inside it, in data URIs, or on
+the network if allowed), and stores each image once under its sha256.
 
-A folder of the store holds `original.<ext>`, `thumb.webp`, where the original is not shown by every
-client `display.png` or `display.webp`, and meta.json. An SVG's original is its sanitised form; the
-bytes as received, which name it, are kept as `source.bin` and shown nowhere.
+An image's folder holds meta.json, `original.<ext>`, `thumb.webp`, and `display.png` or
+`display.webp` if not every client can show the original. The original of an SVG is its sanitised
+form; the received bytes, whose hash is the asset_id, are kept as `source.bin` and never shown.
 """
 
 from __future__ import annotations
@@ -42,29 +42,28 @@ from rag_platform.media.sandbox import decode_in_child
 from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, atomic_path, read_json, write_json
 
-PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
-BLANK = "blank_page"  # the reason of a page without text that shows nothing: no failure
+PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to the engine that extracts images
+BLANK = "blank_page"  # reason for a page without text or content, which is not a failure
 _META = frozenset({"mime", "width", "height", "size", "original", "thumb", "display"})
 _AGAIN = "`rag ingest FILE --policy new_version` of its document stores it again"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An image as it lies in the store."""
+    """A stored image."""
 
     asset_id: str
     mime: str
     width: int
     height: int
     size: int
-    new: bool = False  # it was not there before
+    new: bool = False  # True if it was not stored before
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where relative references of a document start: a folder, or a URL.
-
-    Paths must lie inside `root` after links are followed.
+    """The folder or URL against which a document's relative references are resolved. Paths must be
+    inside `root` after symlinks are followed.
     """
 
     folder: Path | None = None
@@ -84,8 +83,8 @@ def resolve(
 ) -> list[MediaLink]:
     """One link for each reference and each page without text; a missing image has a reason.
 
-    Equal bytes share one asset_id. The network is asked only with config.fetch_remote; children
-    take the images out of a PDF.
+    Equal bytes share one asset_id. The network is used only with config.fetch_remote. Images of a
+    PDF are extracted in child processes.
     """
     limits = limits or Limits()
     refs = [*facts.media, *page_images(facts)]
@@ -107,7 +106,7 @@ def resolve(
 
 
 def page_images(facts: Facts) -> list[MediaRef]:
-    """References to the drawn pages of a PDF without text: a scan is read page by page."""
+    """References to the rendered pages of a PDF that have no text, such as scans."""
     if facts.summary.loader_name not in PDF_ENGINES:
         return []
     first = len(facts.media)
@@ -118,7 +117,7 @@ def page_images(facts: Facts) -> list[MediaRef]:
 
 
 def page_target(number: int) -> str:
-    """The origin_ref of the image of a page."""
+    """The origin_ref of a page's image."""
     return f"pdf:page={number}"
 
 
@@ -135,19 +134,19 @@ def _extract(
     config: MediaConfig,
     limits: Limits,
 ) -> dict[str, Path | str]:
-    """origin_ref of what lies in a PDF to a file in `scratch` or the reason for none."""
-    drawn = f";dpi={config.page_dpi};pixels={min(config.page_pixels, config.max_pixels)}"
-    asked = {
-        ref.origin_ref + (drawn if ref.origin_ref.startswith("pdf:page=") else ""): ref.origin_ref
+    """The origin_ref of each image in a PDF to a file in `scratch`, or to why there is none."""
+    render = f";dpi={config.page_dpi};pixels={min(config.page_pixels, config.max_pixels)}"
+    refs_by_target = {
+        ref.origin_ref + (render if ref.origin_ref.startswith("pdf:page=") else ""): ref.origin_ref
         for ref in refs
         if ref.source_type == "pdf" and ref.origin_ref.startswith("pdf:")
     }
-    if not asked:
+    if not refs_by_target:
         return {}
     files = isolation.extract_images(
-        raw_path, list(asked), scratch, limits, engine=PDF_ENGINES.get(loader, "pymupdf")
+        raw_path, list(refs_by_target), scratch, limits, engine=PDF_ENGINES.get(loader, "pymupdf")
     )
-    return {asked[target]: found for target, found in files.items()}
+    return {refs_by_target[target]: found for target, found in files.items()}
 
 
 def _link(ref: MediaRef, found: Stored | str) -> MediaLink:
@@ -175,10 +174,10 @@ def _link(ref: MediaRef, found: Stored | str) -> MediaLink:
 
 
 def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None = None) -> Stored:
-    """The stored image of these bytes, under their sha256. Raises Missing with a reason.
+    """Store an image under its sha256, or return the stored one. Raises Missing with a reason.
 
-    The type comes from the content; size and pixels are judged before a pixel is decoded. Rare
-    types and SVG are decoded in a child. meta.json is written last, so a folder with one is
+    The type is detected from the content, and dimensions are checked before decoding. Rare types
+    and SVG are decoded in a child process. meta.json is written last, so a folder with one is
     complete.
     """
     asset_id = hashlib.sha256(data).hexdigest()
@@ -214,7 +213,7 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
 
 
 def read_meta(store: Store, asset_id: str) -> Json:
-    """What is known of a stored image. Raises NotFoundError `picture_missing`, IntegrityError
+    """The metadata of a stored image. Raises NotFoundError `picture_missing`, IntegrityError
     `damaged_file`.
     """
     path = store.media_dir(asset_id) / "meta.json"
@@ -228,17 +227,17 @@ def read_meta(store: Store, asset_id: str) -> Json:
 
 
 def display_path(store: Store, asset_id: str) -> Path | None:
-    """The file of a stored image that every client reads, None for an undrawn SVG."""
+    """The file of a stored image that every client can show; None for an SVG without one."""
     folder, meta = store.media_dir(asset_id), read_meta(store, asset_id)
     name = str(meta.get("display") or meta["original"])
     return None if name.endswith(".svg") else folder / name
 
 
 def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits) -> str:
-    """Why the stored files are not those of the image, an empty string where they are: the bytes by
-    their hash, which is the image's name, and what is shown in their place by drawing it again.
+    """Why an image's stored files are damaged, or an empty string. The received bytes are checked
+    by their hash, and the derived files by rendering them again.
 
-    Raises Missing where the bytes are those of the image and cannot be drawn here.
+    Raises Missing if the bytes are intact but cannot be decoded here.
     """
     folder = store.media_dir(asset_id)
     removed = f"remove {folder}, then {_AGAIN}"
@@ -254,11 +253,11 @@ def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits
     if hashlib.sha256(data).hexdigest() != asset_id:
         return f"picture_changed: {received} of image {asset_id} holds other bytes; {removed}"
     # not in the data root, which may be read-only
-    drawn = _decode(data, config, limits, tempfile.TemporaryDirectory)
+    rendered = _decode(data, config, limits, tempfile.TemporaryDirectory)
     for name in names[1:]:
         if name == names[0]:
             continue
-        picture = drawn.variants.get(name)
+        picture = rendered.variants.get(name)
         if picture is None or not looks_alike((folder / name).read_bytes(), picture):
             return f"picture_changed: {name} of image {asset_id} shows something else; {removed}"
     return ""
@@ -270,7 +269,7 @@ def _decode(
     limits: Limits,
     scratch: Callable[[], AbstractContextManager[str | Path]],
 ) -> DecodedImage:
-    """What an image is shown as; a child process with a `scratch` folder decodes what may harm."""
+    """Decode an image; all but simple types are decoded in a child with a `scratch` folder."""
     if is_simple(data):
         return decode_image(data, config.max_pixels)
     with scratch() as folder:
@@ -282,9 +281,8 @@ _WEB = ("http:", "https:", "//")
 
 @dataclass(frozen=True)
 class Finder:
-    """How references of one document become bytes.
-
-    `extracted` maps references into a PDF to a file or to the reason why there is none.
+    """Reads the bytes of one document's references. `extracted` maps references into a PDF to a
+    file, or to the reason why there is none.
     """
 
     raw_path: Path
@@ -340,7 +338,7 @@ class Finder:
             raise Missing(f"fetch_failed: {error.code}") from error
 
     def _member(self, name: str) -> bytes:
-        """A part of the ZIP that the document is; nothing is unpacked to a path."""
+        """A member of the document's ZIP archive, read without unpacking it to disk."""
         try:
             require_small_directory(self.raw_path)
             with zipfile.ZipFile(self.raw_path) as archive, archive.open(name) as member:
@@ -374,7 +372,7 @@ class Finder:
             raise Missing("broken_data_uri") from None
 
     def _local(self, target: str) -> bytes:
-        """The bytes of a file inside the root, all links followed."""
+        """The bytes of a file inside the root, after symlinks are followed."""
         if self.base.folder is None or self.base.root is None:
             raise Missing("no_base_folder")
         if (
