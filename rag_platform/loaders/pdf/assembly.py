@@ -1,14 +1,13 @@
-"""The facts of a whole PDF put together from its pages: headings, running headers and footers,
-nested lists, images, warnings.
+"""The facts of a whole PDF assembled from its pages: headings, running headers and footers, nested
+lists, images, warnings.
 
-Running headers and footers stand at the same edge of page after page with the same words. A page
-number is the one part that may differ: a number, in digits or Roman, that grows with the page,
-alone or with a word for page. With other words alone it is one only where the layout model takes
-the line for a header or footer too: `Record 7` may say something of its page. Where another number
-differs as well, the line is text whatever the model says.
+A running header or footer repeats the same words at the same edge of page after page. Only a page
+number may differ: a decimal or Roman number that grows with the page, alone or with a word for
+page. With other words, as in `Record 7`, it counts as a page number only if the layout model also
+classifies the line as a header or footer. A line in which another number differs as well is text.
 
-Where the words of such a line stand nowhere else, its first occurrence stays text: six certificates
-keep their title, letters the sender's address.
+If the words of such a line occur nowhere else in the document, its first occurrence stays text:
+certificates keep their title, and letters the sender's address.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
 from rag_platform.loaders.parts import Engine
-from rag_platform.loaders.pdf.headings import heading_levels, number_depth
+from rag_platform.loaders.pdf.headings import Place, heading_levels, number_depth
 from rag_platform.loaders.pdf.images import target_of
 from rag_platform.loaders.pdf.opening import broken_pdf
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
@@ -38,16 +37,16 @@ from rag_platform.traits import Traits
 _NOT_A_TITLE = re.compile(
     r"^(microsoft word|untitled|\(anonymous\)$|powerpoint|slide"
     r" 1$)|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm|html?|xml|txt)$"
-    r"|^\S*\d{4}\S*$",  # a number of its publisher's: 0000909832-21-000014
+    r"|^\S*\d{4}\S*$",  # a publisher's number: 0000909832-21-000014
     re.I,
 )
-_MOST_NAMED = 10  # attached files
+_MAX_NAMED = 10  # attached files
 _TEXT_KINDS = ("paragraph", "list", "header", "footer")
 
 
 @dataclass(frozen=True, slots=True)
 class PdfInfo:
-    """What the file says of itself."""
+    """What the file says about itself."""
 
     pages: int
     metadata: dict[str, str] = field(default_factory=dict)
@@ -56,7 +55,9 @@ class PdfInfo:
 
 
 class PagedLoader:
-    """A loader whose pages children read in windows; `traits.engine` names the library."""
+    """A loader whose pages are read in windows by child processes; `traits.engine` names the
+    library.
+    """
 
     NAME: ClassVar[str]
     VERSION: ClassVar[str]
@@ -68,13 +69,13 @@ class PagedLoader:
         raise NotImplementedError
 
     def claims(self, filename: str, head: bytes) -> bool:
-        """True when the PDF magic stands in the first 1024 bytes, whatever the file is called."""
+        """True if the first 1024 bytes contain the PDF magic, and for an empty file named .pdf."""
         return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
 
     def assemble(
         self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()
     ) -> Facts:
-        """The facts of all pages in order; raises as `assemble`."""
+        """See `assemble`."""
         return assemble(pages, info, self, warnings)
 
 
@@ -96,13 +97,13 @@ def assemble(
     title = info.metadata.get("title", "")
     if len(title) < 3 or _NOT_A_TITLE.search(title):
         places = [(page.page, at) for page in pages for at in range(len(page.blocks))]
-        said = (
+        candidates = (
             b.title or text[b.start : b.end].replace("\n", " ")[:120]
             for kinds in (("heading",), _TEXT_KINDS)
             for place, b in zip(places, blocks, strict=True)
             if b.kind in kinds and place not in edges
         )
-        title = next(filter(reads_as_title, said), "")
+        title = next(filter(reads_as_title, candidates), "")
     return Facts(
         text,
         tuple(blocks),
@@ -134,13 +135,13 @@ def assemble(
 
 
 def _name_attached(names: Sequence[str]) -> list[str]:
-    more = ", ..." if len(names) > _MOST_NAMED else ""
-    said = f"{', '.join(names[:_MOST_NAMED])}{more}"
-    return [f"attached files were not read; save and ingest them: {said}"] if names else []
+    more = ", ..." if len(names) > _MAX_NAMED else ""
+    listed = f"{', '.join(names[:_MAX_NAMED])}{more}"
+    return [f"attached files were not read; save and ingest them: {listed}"] if names else []
 
 
 def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
-    """What a reader must know of whole pages; each page that yields nothing is named."""
+    """Warnings about whole pages; each page without text is named in one."""
     failed = [page.page for page in pages if page.engine == "failed"]
     raw = [page.page for page in pages if page.engine == "raw"] if profile == "layout" else []
     scanned = [
@@ -152,7 +153,7 @@ def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
         if not page.blocks and not page.images and page.engine != "failed"
     ]
     unknown = [page.page for page in pages if any(UNKNOWN in block.text for block in page.blocks)]
-    said = (
+    notes = (
         (unknown, "characters that its fonts give no meaning are U+FFFD in the text"),
         (raw, "read as raw text, without layout"),
         (failed, "nothing could be read"),
@@ -167,22 +168,22 @@ def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
     )
     return [
         f"page{'s' if len(numbers) > 1 else ''} {format_ranges(numbers)}: {text}"
-        for numbers, text in said
+        for numbers, text in notes
         if numbers
     ]
 
 
 def _write(
     pages: Sequence[PageFacts],
-    levels: dict[tuple[int, int], int],
-    edges: dict[tuple[int, int], Edge],
+    levels: dict[Place, int],
+    edges: dict[Place, Edge],
 ) -> tuple[str, list[Block]]:
     parts: list[str] = []
     blocks: list[Block] = []
     offset = 0
     for page in pages:
         before: PageBlock | None = None
-        parents: list[PageBlock] = []  # the list entries that the next one may stand under
+        parents: list[PageBlock] = []  # the list entries that the next one may be nested in
         for position, block in enumerate(page.blocks):
             kind, text, title = block.kind, block.text, ""
             edge = edges.get((page.page, position))
@@ -231,7 +232,7 @@ def _write(
 
 
 def _parents(parents: Sequence[PageBlock], block: PageBlock) -> list[PageBlock]:
-    """The entries that stand further left; an entry above the last opens a new column."""
+    """The list entries to the left of a block; [] if it is above the last one, in a new column."""
     if parents and block.bbox[1] < parents[-1].bbox[1]:
         return []
     least = 0.6 * (block.size or 10.0)
@@ -239,7 +240,7 @@ def _parents(parents: Sequence[PageBlock], block: PageBlock) -> list[PageBlock]:
 
 
 def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tuple[MediaRef, ...]:
-    """Image references in page order, each with its headings and the nearest text."""
+    """Image references in page order, each with its heading path and the nearest text."""
     by_page: dict[int, list[Block]] = {}
     for block in blocks:
         by_page.setdefault(block.page or 0, []).append(block)
@@ -248,10 +249,10 @@ def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tu
     for page in pages:
         here = by_page.get(page.page, [])
         for number, image in enumerate(page.images):
-            above = path
+            headings = path
             for block in here:
                 if block.bbox and block.bbox[1] <= image.bbox[1]:
-                    above = _deeper(above, block)
+                    headings = _enter(headings, block)
             captions = [b for b in here if b.kind == "caption"] or [
                 b for b in here if b.kind == "paragraph"
             ]
@@ -268,16 +269,17 @@ def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tu
                     page=page.page,
                     bbox=image.bbox,
                     order=len(refs),
-                    heading_path=" > ".join(block.title for block in above),
+                    heading_path=" > ".join(block.title for block in headings),
                     context_hint=text[near.start : near.end][:300] if near else "",
                 )
             )
         for block in here:
-            path = _deeper(path, block)
+            path = _enter(path, block)
     return tuple(refs)
 
 
-def _deeper(path: list[Block], block: Block) -> list[Block]:
+def _enter(path: list[Block], block: Block) -> list[Block]:
+    """The heading path after a block."""
     return (
         [item for item in path if item.level < block.level] + [block]
         if block.kind == "heading"
@@ -292,7 +294,7 @@ def _distance(one: Box, other: Box) -> float:
 
 
 def format_ranges(numbers: Sequence[int]) -> str:
-    """Numbers as `1-3, 7`."""
+    """Ascending numbers as `1-3, 7`."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:
@@ -303,7 +305,7 @@ def format_ranges(numbers: Sequence[int]) -> str:
 
 
 def group_by_page(blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, list[Block]]]:
-    """(ordinal to reason for each block without page or rectangle, page to its blocks)."""
+    """(ordinal to reason for each block without a page or rectangle, page to its other blocks)."""
     failures: dict[int, str] = {}
     pages: dict[int, list[Block]] = {}
     for block in blocks:
@@ -317,9 +319,10 @@ def group_by_page(blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, li
 def verify_pages(
     text: str, blocks: Sequence[Block], pages: int, read: Callable[[int], Sequence[Run]]
 ) -> dict[int, str]:
-    """Ordinal to reason for each block that its rectangle does not print; `read` reads a page.
+    """Ordinal to reason for each block whose text is not what its rectangle prints.
 
-    Give all blocks of a page together: a character belongs to the smallest rectangle around it.
+    Pass all blocks of a page: a character belongs to the smallest rectangle around it. `read`
+    returns the runs of a page, counted from 1.
     """
     failures, numbered = group_by_page(blocks)
     for number, group in numbered.items():
@@ -331,37 +334,35 @@ def verify_pages(
     return failures
 
 
-def require_pages(pages: int, most: int) -> None:
-    """Raise DocumentError `too_many_pages` for more pages than are read of one file."""
-    if pages > most:
+def require_pages(pages: int, max_pages: int) -> None:
+    """Raise DocumentError `too_many_pages` for a file of more than `max_pages` pages."""
+    if pages > max_pages:
         raise DocumentError(
-            f"the PDF has {pages} pages, more than max_pages = {most}; split it or raise"
+            f"the PDF has {pages} pages, more than max_pages = {max_pages}; split it or raise"
             " limits.max_pages in settings.yaml",
             code="too_many_pages",
         )
 
 
 def storable(value: object) -> str:
-    """The text of a metadata value, as UTF-8 can hold it."""
+    """A metadata value as text that can be stored as UTF-8, without NUL."""
     return str(value).replace("\x00", "").strip().encode("utf-8", "replace").decode()
 
 
 def storable_items(items: Iterable[tuple[Any, object]]) -> dict[str, str]:
-    """The metadata values that hold text."""
+    """The metadata items with text in their value."""
     return {str(key): text for key, value in items if value and (text := storable(value))}
 
 
-Place = tuple[int, int]  # page from 1, position of the block on its page
-
-_EDGE_ROWS = 2  # printed rows at each end of a page that may be running ones
-_MOST_CHARS, _MOST_LINES = 200, 3
-_LEAST_PAGES = 3
-# pages from one occurrence to the next: left and right pages differ, and one may have none
-_FURTHEST = 4
-_APART = 2.0  # of its size, between a running line and the text
-_LEAST_SENTENCE = 12  # letters and digits
-_SAME_HEIGHT = 8.0  # points by which equal lines may lie apart
-# what calls the number before it or behind it that of a page
+_EDGE_ROWS = 2  # printed rows at each end of a page that may be running headers or footers
+_MAX_CHARS, _MAX_LINES = 200, 3
+_MIN_PAGES = 3
+# from one occurrence to the next: left and right pages differ, and one of them may have none
+_MAX_PAGES_APART = 4
+_MIN_GAP = 2.0  # ems between a running line and the text
+_MIN_SENTENCE = 12  # letters and digits
+_SAME_HEIGHT = 8.0  # points by which the heights of equal lines may differ
+# words for page before or after the page number, which is written as \0
 _NAMES_PAGE = re.compile(
     r"\b(?:page|seite|página|pagina|strona|страница|صفحة)\W{0,3}\0|第\W?\0\W?[页頁ページ]", re.I
 )
@@ -369,7 +370,7 @@ _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 
 class Edge(NamedTuple):
-    """A running line; `repeated` unless it is the only place of the document with its words."""
+    """A running header or footer; not `repeated` if its words occur only here in the document."""
 
     kind: str  # header | footer
     repeated: bool = True
@@ -381,8 +382,8 @@ class _Line(NamedTuple):
 
 
 def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
-    """Place to edge for blocks repeated on 3 pages and for headers that say what a heading says;
-    never a page's only text.
+    """Place to edge for blocks repeated on 3 pages, and for page headers that repeat a numbered
+    heading; never for the only text of a page.
     """
     found: dict[Place, str] = {}
     words: dict[Place, str] = {}
@@ -404,29 +405,30 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
         }
         words |= repeated
         for number, rows in rows_by_page.items():
-            # from the edge inwards: what stands behind text of the page is text as well
+            # from the edge inwards: what follows a row of text is text as well
             running: list[list[Place]] = []
             for row in rows[:_EDGE_ROWS]:
                 running.append([place for place in row if place in repeated])
                 if running[-1] != row:
                     break
-            while running and _goes_with(by_number[number], running[-1], rows[len(running) :]):
+            while running and _is_text_row(by_number[number], running[-1], rows[len(running) :]):
                 running.pop()
             found |= {place: kind for row in running for place in row}
     for page in pages:
         here = [(page.page, position) for position in range(len(page.blocks))]
         if not any(
-            place not in found and _says_something(page.blocks[place[1]].text) for place in here
+            place not in found and any(map(str.isalnum, page.blocks[place[1]].text))
+            for place in here
         ):
             for place in here:
                 found.pop(place, None)
-    only = _find_only(pages, {place: words[place] for place in sorted(found)})
-    return {place: Edge(kind, place not in only) for place, kind in found.items()}
+    unique = _find_unique(pages, {place: words[place] for place in sorted(found)})
+    return {place: Edge(kind, place not in unique) for place, kind in found.items()}
 
 
-def _find_only(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> set[Place]:
-    """The first place of each running line whose words stand nowhere else, whatever its number."""
-    said = "\n".join(
+def _find_unique(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> set[Place]:
+    """The first place of each running line whose words, without page number, occur in no text."""
+    body = "\n".join(
         letters(block.text).casefold()
         for page in pages
         for at, block in enumerate(page.blocks)
@@ -435,21 +437,17 @@ def _find_only(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> set[
     first: dict[str, Place] = {}
     for place, words in running.items():
         first.setdefault(without_page_number(words), place)
-    return {place for line, place in first.items() if line and line not in said}
+    return {place for line, place in first.items() if line and line not in body}
 
 
-def _says_something(text: str) -> bool:
-    return any(char.isalnum() for char in text)
-
-
-def _goes_with(page: PageFacts, row: Sequence[Place], inner: Sequence[Sequence[Place]]) -> bool:
-    """True for a row with a heading or sentence that stands no further from the row behind it than
-    text does, with which its page begins or ends, and for an empty row.
+def _is_text_row(page: PageFacts, row: Sequence[Place], inner: Sequence[Sequence[Place]]) -> bool:
+    """True for an empty row, and for a row with a heading or sentence so close to the next row
+    inwards that the text of the page begins or ends with it.
     """
     boxes = [page.blocks[at].bbox for places in inner[:1] for _, at in places]
     return not row or any(
         max(min(box[1] for box in boxes) - bottom, top - max(box[3] for box in boxes))
-        < _APART * block.size
+        < _MIN_GAP * block.size
         for block in (page.blocks[at] for _, at in row)
         for _, top, _, bottom in [block.bbox]
         if boxes and (block.kind == "heading" or _is_sentence(block))
@@ -461,12 +459,12 @@ def _is_sentence(block: PageBlock) -> bool:
     return (
         block.kind in ("paragraph", "list")
         and text.endswith((".", "!", "?", "。", "！", "？"))
-        and len(letters(text)) > _LEAST_SENTENCE
+        and len(letters(text)) > _MIN_SENTENCE
     )
 
 
 def _candidates(pages: Iterable[PageFacts], kind: str) -> dict[int, list[list[Place]]]:
-    """Page to its outermost rows and the one behind them, the outer one first."""
+    """Page to its outermost rows, which may be running lines, and the next one inwards."""
     return {
         page.page: list(_rows(page, from_below=kind == "footer"))[: _EDGE_ROWS + 1]
         for page in pages
@@ -475,7 +473,7 @@ def _candidates(pages: Iterable[PageFacts], kind: str) -> dict[int, list[list[Pl
 
 
 def _rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:
-    """The blocks of a page by printed row from one end; blocks beside each other are one row."""
+    """The blocks of a page by printed row, from the top or the bottom."""
     row: list[int] = []
     edge = 0.0
     order = sorted(
@@ -495,31 +493,32 @@ def _rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:
 
 
 def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> dict[Place, str]:
-    """Place to the words that repeat there, \\0 for their page number."""
+    """Place to the words repeated there, with \\0 for their page number."""
     by_number = {page.page: page for page in pages}
     groups: dict[tuple[str, int | None], list[_Line]] = {}
     for place in places:
         block = by_number[place[0]].blocks[place[1]]
         if (
             block.kind in ("header", "footer", "heading", "paragraph", "list")
-            and len(block.text) <= _MOST_CHARS
-            and block.lines <= _MOST_LINES
+            and len(block.text) <= _MAX_CHARS
+            and block.lines <= _MAX_LINES
         ):
             for key in _keys(block, place[0]):
                 groups.setdefault(key, []).append(_Line(place, block.bbox[1]))
     return {
         line.place: words
         for (words, _), lines in groups.items()
-        for run in _runs(lines)
-        for line in run
+        for series in _find_series(lines)
+        for line in series
     }
 
 
 def _keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
-    """The line as it is, and with each possible page number left open: (words, number - page).
+    """(words, None) of the line as it is, and (words with \\0, number - page) for each number in it
+    that may be a page number.
 
-    A heading stands for itself: chapters are counted too. A list entry is text, unless all of it is
-    a page number: `- 7 -`.
+    The number of a heading may be a chapter's, so it stays. A list entry is text, unless all of it
+    is a page number: `- 7 -`.
     """
     words = " ".join(block.text.split())
     if block.kind != "list":
@@ -531,18 +530,18 @@ def _keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
             or PAGE_WORDS.fullmatch(others)
             or (block.kind != "list" and _NAMES_PAGE.search(others))
         ):
-            yield others, _value(match[0]) - page
+            yield others, _parse_number(match[0]) - page
 
 
-def _value(number: str) -> int:
+def _parse_number(number: str) -> int:
     if number.isdigit():
         return int(number)
     values = [_ROMAN[letter] for letter in number.lower()]
     return sum(-value if value < max(values[at:]) else value for at, value in enumerate(values))
 
 
-def _runs(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
-    """Lines of one group at one height on enough pages that follow each other."""
+def _find_series(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
+    """The series of equal lines at one height on at least _MIN_PAGES nearby pages."""
     levels: list[list[_Line]] = []
     for line in sorted(lines, key=lambda item: item.height):
         if levels and line.height - levels[-1][0].height <= _SAME_HEIGHT:
@@ -550,16 +549,16 @@ def _runs(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
         else:
             levels.append([line])
     for level in levels:
-        run: list[_Line] = []
+        series: list[_Line] = []
         for line in sorted(level):
-            if run and line.place[0] - run[-1].place[0] > _FURTHEST:
-                if _enough(run):
-                    yield run
-                run = []
-            run.append(line)
-        if _enough(run):
-            yield run
+            if series and line.place[0] - series[-1].place[0] > _MAX_PAGES_APART:
+                if _is_long(series):
+                    yield series
+                series = []
+            series.append(line)
+        if _is_long(series):
+            yield series
 
 
-def _enough(run: Sequence[_Line]) -> bool:
-    return len({line.place[0] for line in run}) >= _LEAST_PAGES
+def _is_long(series: Sequence[_Line]) -> bool:
+    return len({line.place[0] for line in series}) >= _MIN_PAGES

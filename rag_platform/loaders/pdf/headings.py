@@ -1,5 +1,5 @@
-"""Which blocks of a PDF are headings, and their levels: by the outline, by numbers, by size and
-weight over the whole document.
+"""Which blocks of a PDF are headings, and their levels: from the outline, from numbering, and from
+font sizes and weights over the whole document.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PART = re.compile(
     rf"|{_NTH}[章编篇部]|附录\s*[A-Z一二三四\d]?)",
     re.I,
 )
-_MARKS = (  # each opens a level below the one before it
+_MARKS = (  # Chinese numbering, from the highest level to the lowest
     re.compile(f"^{_NTH}[章编篇部回]"),
     re.compile(f"^{_NTH}[节節]"),
     re.compile(f"^{_NTH}[条條](?!.*[，。；]$)", re.DOTALL),
@@ -40,7 +40,7 @@ _MARKS = (  # each opens a level below the one before it
     re.compile(r"^\d{1,2}[、．]"),
     re.compile(rf"^[（(]\d{{1,2}}[)）](?=\s*[{HAN}])"),
 )
-_UNNUMBERED = re.compile(  # parts of a paper or book that carry no number where its chapters do
+_UNNUMBERED = re.compile(  # chapters without a number in a document that numbers the others
     r"(?:abstract|summary|preface|foreword|acknowledge?ments?|(?:table of"
     r" )?contents|references|bibliography|glossary|index"
     r"|摘\s*要|前\s*言|目\s*[录錄]|致\s*[谢謝]|[参參]考文[献獻])[.:：]?",
@@ -52,7 +52,7 @@ _LEADING = re.compile(
     r"\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)、．\s]*",
     re.I,
 )
-# how letters begin and end
+# how a letter begins and ends
 _SALUTATION = re.compile(r"(?:dear|sehr geehrte[rs]?|ch[eè]re?s?|estimad[oa]s?)\b|尊敬的", re.I)
 _CLOSING = re.compile(
     r"(?:(?:with )?(?:(?:kind|best|warm)(?:est)? )?(?:regards|wishes)|(?:yours )?(?:very )?"
@@ -62,37 +62,37 @@ _CLOSING = re.compile(
     re.I,
 )
 _PROMPT = re.compile(r"[$#] [a-z./]")  # of a shell
-_BOXES = "□☐☑☒✓✔√✗✘■▢"  # a form's answers
+_BOXES = "□☐☑☒✓✔√✗✘■▢"  # check boxes of a form
 _CROWD = 4
-_TITLE = 1.25  # of the size of all other headings
-_LEAST_OUTLINED = 5  # headings of an outline that tells all parts of a document
-_SENTENCE_END = tuple(".;,。；，、")
-_MOST_ALONE = 40  # characters of a marked line that may be a heading set like the text
+_TITLE_SIZE = 1.25  # font size of a title to that of all other headings
+_MIN_OUTLINED = 5  # headings named by an outline that covers the whole document
+_SENTENCE_ENDS = tuple(".;,。；，、")
+_MAX_MARKED = 40  # characters of a numbered line that may be a heading in the style of the text
 
 
 class Style(NamedTuple):
-    """How a heading is set: its size in half points, its weight, and whether in capitals alone."""
+    """The typography of a heading."""
 
-    size: float
+    size: float  # in half points
     bold: bool
-    capitals: bool = False
+    capitals: bool = False  # all in capitals
 
 
 def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Place, int]:
     """Place to level, 1 to 6, for each block that is a heading of the document."""
     body = body_size(pages)
     known = _find_outlined(pages, outline)
-    alone = _find_alone(pages) | _find_top(pages)
+    unstyled = _find_marked(pages) | _find_top(pages)
     found: dict[Place, PageBlock] = {}
     for page in pages:
         crowd: list[Place] = []  # candidates of one style with nothing between them
         for position, block in enumerate(page.blocks):
             place = (page.page, position)
             if position and _CLOSING.fullmatch(page.blocks[position - 1].text):
-                continue  # who signs
+                continue  # the signer's name
             if (
                 place in known
-                or place in alone
+                or place in unstyled
                 or (block.kind == "heading" and not is_false_heading(block, body, page.engine))
             ):
                 found[place] = block
@@ -108,11 +108,12 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             if plain:
                 crowd.append(place)
         _drop_crowd(found, crowd)
-    set_apart = [
-        place for place, block in found.items() if place in known or not _is_plain(block, body)
-    ]
-    if _is_whole(known, len(pages)):
-        found = {place: found[place] for place in set_apart}
+    if _is_complete(known, len(pages)):
+        found = {
+            place: block
+            for place, block in found.items()
+            if place in known or not _is_plain(block, body)
+        }
     levels = _levels(found, known, _title(pages, found, known), len(pages))
     levels.update(
         {place: levels[below] for place, below in _find_bare(found).items() if place not in known}
@@ -121,7 +122,7 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
 
 
 def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
-    """Many bold lines in a row are a form or code, not headings without text."""
+    """Drop a long row of bold lines: they are a form or code, not headings without text."""
     if len(crowd) >= _CROWD:
         for place in crowd:
             found.pop(place, None)
@@ -141,7 +142,9 @@ def body_size(pages: Iterable[PageFacts]) -> float:
 
 
 def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, int]:
-    """Blocks that an entry of the outline names, on its page or one beside it."""
+    """Place to outline level of each block with the title of an entry, on its page or an adjacent
+    one.
+    """
     by_page = {page.page: page for page in pages}
     known: dict[Place, int] = {}
     for level, title, number in outline:
@@ -170,9 +173,9 @@ def _keys(title: str) -> tuple[str, str]:
 
 
 def _match(wanted: tuple[str, str], found: tuple[str, str], kind: str) -> int:
-    """0 for another title; above it, the lower the less sure: for a line taken for a page header,
-    for a heading that goes on behind the title (`Options (GLOBAL OPTIONS)`), for equal letters but
-    for the number, for equal letters.
+    """How well a block matches a title: 4 for equal letters, 3 for equal letters apart from the
+    number, 2 for a heading that only begins with the title (`Options (GLOBAL OPTIONS)`), 1 for a
+    line taken for a page header, 0 for no match.
     """
     least = 3 if wanted[1].isascii() else 2
     whole = bool(wanted[0]) and wanted[0] == found[0]
@@ -186,9 +189,10 @@ def _match(wanted: tuple[str, str], found: tuple[str, str], kind: str) -> int:
 # --- marks ---------------------------------------------------------------------------------------
 
 
-def _find_alone(pages: Sequence[PageFacts]) -> set[Place]:
-    """Short lines such as `一、总则` above text, where most lines with such a mark are short:
-    Chinese papers set them like the text. Contents, whose lines end in a number, do not count.
+def _find_marked(pages: Sequence[PageFacts]) -> set[Place]:
+    """Headings in the style of the text, as in Chinese papers: short numbered lines such as
+    `一、总则` above text, if most lines numbered in this way are short. A table of contents, whose
+    lines end in a number, does not count.
     """
     blocks = [
         ((page.page, at), block.text.strip(), block.lines)
@@ -200,8 +204,8 @@ def _find_alone(pages: Sequence[PageFacts]) -> set[Place]:
     marked: dict[int, list[tuple[Place, bool]]] = {}
     for (place, text, lines), mark, below in zip(blocks, marks, [*marks, 0][1:], strict=True):
         if 0 < mark < len(_MARKS) and not text[-1].isdigit():  # `(1)` opens an entry of a list
-            short = lines == 1 and len(text) <= _MOST_ALONE
-            alone = short and below != mark and not text.endswith((*_SENTENCE_END, "：", ":"))
+            short = lines == 1 and len(text) <= _MAX_MARKED
+            alone = short and below != mark and not text.endswith((*_SENTENCE_ENDS, "：", ":"))
             marked.setdefault(mark, []).append((place, alone))
     return {
         place
@@ -213,19 +217,19 @@ def _find_alone(pages: Sequence[PageFacts]) -> set[Place]:
 
 
 def _find_top(pages: Sequence[PageFacts]) -> set[Place]:
-    """The line above all else on page 1, if far larger than all headings: the layout model takes a
-    title for a page header at times.
+    """The first line of page 1 if it is far larger than all headings: the layout model sometimes
+    takes a title for a page header.
     """
     largest = max((b.size for page in pages for b in page.blocks if b.kind == "heading"), default=0)
     top = pages[0].blocks[:1] if pages else ()
-    return {(1, 0) for block in top if block.kind == "header" and block.size > _TITLE * largest > 0}
+    return {(1, 0) for b in top if b.kind == "header" and b.size > _TITLE_SIZE * largest > 0}
 
 
-# --- what is none -------------------------------------------------------------------------------
+# --- false headings -----------------------------------------------------------------------------
 
 
 def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
-    """True for a supposed heading that is a caption, formula, label, command or plain text."""
+    """True for a heading candidate that is a caption, formula, label, command or plain text."""
     text = block.text.strip()
     words = re.findall(r"[^\W\d_]{2,}", text)
     if _CAPTION.match(text) or not (
@@ -238,12 +242,12 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
         return True
     if engine == "layout":
         return _is_plain(block, body) and (
-            text.endswith((*_SENTENCE_END, "："))  # whom a notice is for: 各有关单位：
+            text.endswith((*_SENTENCE_ENDS, "："))  # the addressee of a notice: 各有关单位：
             or _SALUTATION.match(text) is not None
             or len(text) > 100
             or len(re.findall(f"[{HAN}]", text)) > 30
         )
-    if text.endswith(_SENTENCE_END) and number_depth(text) == 0:
+    if text.endswith(_SENTENCE_ENDS) and number_depth(text) == 0:
         return True
     if len(text) > 160 or block.lines > 3:
         return True
@@ -253,12 +257,12 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
 
 
 def _is_plain(block: PageBlock, body: float) -> bool:
-    """True for a block that neither its type nor a number sets apart from the text around it."""
+    """True for a block with the text's size and weight and without a number."""
     return not block.bold and block.size <= body and not number_depth(block.text.strip())
 
 
 def number_depth(text: str) -> int:
-    """The depth a heading's number says: 1 for `2 Methods`, 3 for `2.1.4 Setup`, or 0."""
+    """The depth of a heading's number: 1 for `2 Methods`, 3 for `2.1.4 Setup`, 0 without one."""
     if _PART.match(text):
         return 1
     if mark := _mark(text):
@@ -269,7 +273,7 @@ def number_depth(text: str) -> int:
 
 
 def _find_bare(found: Mapping[Place, PageBlock]) -> dict[Place, Place]:
-    """The place of each `Chapter 2` alone to that of its title, the heading below it."""
+    """The place of each bare `Chapter 2` to the place of its title, the heading below it."""
     return {
         (page, at): (page, at + 1)
         for (page, at), block in found.items()
@@ -280,7 +284,7 @@ def _find_bare(found: Mapping[Place, PageBlock]) -> dict[Place, Place]:
 
 
 def _mark(text: str) -> int:
-    """The place among _MARKS of the mark that a text begins with, from 1, or 0."""
+    """The level, from 1, of the Chinese numbering that a text begins with; 0 for none."""
     return next((i for i, pattern in enumerate(_MARKS, start=1) if pattern.match(text)), 0)
 
 
@@ -293,7 +297,7 @@ def _levels(
     title: Place | None,
     pages: int,
 ) -> dict[Place, int]:
-    # they stand below a title that the outline does not name
+    # the outlined headings come below a title that the outline does not name
     shift = int(title is not None and list(outlined.values()).count(1) > 1)
     known = {place: min(6, level + shift) for place, level in outlined.items()}
     bare = _find_bare(found)
@@ -327,41 +331,42 @@ def _levels(
         if style in by_style:
             current = by_style[style]
         elif rest[style] > 1 or not ranked or style.size <= max(recurring, default=0.0):
-            # other sizes stand once, above all that recur: a cover's, which opens no level of its
-            # own
+            # not for a size used once that exceeds all recurring ones: a line of the cover
             current += 1
         ranked[style] = min(6, max(1, current))
     given = {place: levels.get(place) or ranked[styles[place]] for place in found}
-    return _keep_below(given, known, title) if _is_whole(outlined, pages) else given
+    return _keep_below(given, known, title) if _is_complete(outlined, pages) else given
 
 
-def _is_whole(outlined: Mapping[Place, int], pages: int) -> bool:
-    """True for an outline that goes on to the last third of the document."""
-    return len(outlined) >= _LEAST_OUTLINED and max(outlined)[0] > 2 * pages / 3
+def _is_complete(outlined: Mapping[Place, int], pages: int) -> bool:
+    """True for an outline that reaches into the last third of the document."""
+    return len(outlined) >= _MIN_OUTLINED and max(outlined)[0] > 2 * pages / 3
 
 
 def _keep_below(
     levels: Mapping[Place, int], parts: Mapping[Place, int], title: Place | None
 ) -> dict[Place, int]:
-    """The levels, with headings between the parts below the one that they stand in: a bold
-    `3. Separator` in a section opens no chapter.
+    """The levels, with each heading that is not among the outlined `parts` placed below the part it
+    is in: a bold `3. Separator` in a section begins no chapter.
     """
     kept: dict[Place, int] = {}
     part = 0
     for place, level in sorted(levels.items()):
         part = parts.get(place, part)
-        free = place in parts or place == title
-        kept[place] = level if free else min(6, max(level, part + 1))
+        fixed = place in parts or place == title
+        kept[place] = level if fixed else min(6, max(level, part + 1))
     return kept
 
 
 def style_of(block: PageBlock) -> Style:
-    """The style of a block."""
+    """The style of a block, whatever its capitals."""
     return Style(block.size, block.bold)
 
 
 def _styles(found: Mapping[Place, PageBlock]) -> dict[Place, Style]:
-    """Place to style; headings in capitals have their own where several words are usual."""
+    """Place to style; capitals are a style of their own if several headings of more than one word
+    are set in them.
+    """
     capitals = {
         place: words for place, block in found.items() if (words := _capital_words(block.text))
     }
@@ -377,7 +382,7 @@ def _styles(found: Mapping[Place, PageBlock]) -> dict[Place, Style]:
 
 
 def _capital_words(text: str) -> int:
-    """How many words of more than 3 letters a text in capitals has; 0 for others."""
+    """The number of words of more than 3 letters in a text all in capitals; 0 for other texts."""
     words = [word for word in re.findall(r"[^\W\d_]+", text) if len(word) > 3]
     return len(words) if all(word.isupper() for word in words) else 0
 
@@ -385,7 +390,7 @@ def _capital_words(text: str) -> int:
 def _depths(
     found: Mapping[Place, PageBlock], known: Mapping[Place, int], bare: Mapping[Place, Place]
 ) -> dict[Place, int]:
-    """Place to the depth that its number says; steps that begin anew again count as 0."""
+    """Place to the depth of its number; 0 for numbered steps, which repeatedly restart at 1."""
     marks = {place: _mark(block.text) for place, block in found.items()}
     used = sorted({*marks.values()} - {0})
     depths = {  # a paper whose highest mark is 一、 starts at level 1 there
@@ -418,11 +423,11 @@ def _depths(
 def _title(
     pages: Sequence[PageFacts], found: Mapping[Place, PageBlock], known: Mapping[Place, int]
 ) -> Place | None:
-    """The document's title: a heading of page 1 without number, set as no other.
+    """The document's title: a heading of page 1 without a number, in a style of its own.
 
-    It is the one the layout model chose, unless a larger one stands above it, else the largest,
-    else the one that opens the document. An entry of the outline is one where it is by far the
-    largest.
+    It is the one that the layout model chose, unless a larger one stands above it; else the largest
+    heading of the document; else the heading that opens it. A heading that the outline names
+    qualifies only if it is by far the largest.
     """
     styles = _styles(found)
     usual = Counter(styles.values())
@@ -432,7 +437,7 @@ def _title(
         for place, block in found.items()
         if place[0] == 1
         and not number_depth(block.text)
-        and (place not in known or block.size == largest > _TITLE * second)
+        and (place not in known or block.size == largest > _TITLE_SIZE * second)
     }
     if not first:
         return None

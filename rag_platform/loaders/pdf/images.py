@@ -1,5 +1,5 @@
-"""Raster images of a PDF: where they stand on a page, their encoded bytes, and whole pages drawn as
-images where their text is no text.
+"""Raster images of a PDF: their places on a page and encoded bytes; and whole pages rendered as
+images, for pages without readable text.
 """
 
 from __future__ import annotations
@@ -20,34 +20,33 @@ from rag_platform.loaders.pdf.printed.layers import open_page
 from rag_platform.loaders.pdf.printed.runs import round_out
 from rag_platform.loaders.pdf.printed.textpages import open_textpage
 
-PLACED = -1
+PLACED = -1  # xref of an image that is identified by its place on the page
 
 
 @dataclass(frozen=True, slots=True)
 class PageImage:
-    """A raster image on a page; `xref` is 0 without an object, PLACED if known by place."""
+    """A raster image on a page; `xref` is 0 for an inline image, PLACED for PDFium."""
 
     xref: int
     bbox: Box
 
 
 def find_images(page: Any) -> list[PageImage]:
-    """The distinct raster images of a page, over 3 points and 3 pixels each way, in order.
+    """The distinct raster images of a page, over 3 points and 3 pixels each way, in content order.
 
-    An image of a unique size in pixels is known by it; only the others are decoded and compared.
+    An image whose size in pixels is unique on the page is identified by that size; images are
+    decoded and compared only if sizes are shared.
     """
     pymupdf = load_pymupdf()
-    shown = open_textpage(
-        page, pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP
-    ).extractIMGINFO()
-    placed = [item for item in shown if _is_large(item)]
+    flags = pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP
+    placed = [item for item in open_textpage(page, flags).extractIMGINFO() if _is_large(item)]
     if not placed:
         return []
-    # inline images and those of a soft mask are not among them
+    # without inline images and soft masks
     objects = {item[0]: (item[2], item[3]) for item in page.get_images()}
-    alike = Counter(objects.values())
-    by_size = {size: xref for xref, size in objects.items() if alike[size] == 1}
-    if any(alike[item["width"], item["height"]] > 1 for item in placed):
+    sizes = Counter(objects.values())
+    by_size = {size: xref for xref, size in objects.items() if sizes[size] == 1}
+    if any(sizes[item["width"], item["height"]] > 1 for item in placed):
         placed = [item for item in page.get_image_info(xrefs=True) if _is_large(item)]
     found: dict[tuple[int, Box], PageImage] = {}
     for item in placed:
@@ -63,14 +62,14 @@ def _is_large(item: dict[str, Any]) -> bool:
 
 
 def target_of(image: PageImage, page: int, position: int) -> str:
-    """`pdf:xref=N`, `pdf:inline=PAGE.K` without an object, `pdf:placed=PAGE.K` by PDFium."""
+    """`pdf:xref=N`, `pdf:inline=PAGE.K` for an inline image, `pdf:placed=PAGE.K` for PDFium."""
     if image.xref == PLACED:
         return f"pdf:placed={page}.{position}"
     return f"pdf:xref={image.xref}" if image.xref else f"pdf:inline={page}.{position}"
 
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
-    """(target, its bytes or why there are none), in order; errors do not stop the rest."""
+    """(target, its bytes or the reason why there are none), in order."""
     with open_pdf(path) as document:
         yield from read_each(targets, partial(read_image, document))
 
@@ -78,7 +77,7 @@ def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes
 def read_each(
     targets: Sequence[str], read: Callable[[str], bytes]
 ) -> Iterator[tuple[str, bytes | str]]:
-    """(target, what `read` makes of it or the reason why it fails), in order."""
+    """(target, its bytes from `read` or the reason why that failed), in order."""
     for target in targets:
         with Reading("stage.asset_normalize") as reading:
             found: bytes | str = read(target)
@@ -90,9 +89,9 @@ def read_each(
 
 
 def read_image(document: Any, target: str) -> bytes:
-    """The bytes of an image or whole page. Raises `inline_image_not_found`, `broken_image`."""
+    """The bytes of an image or rendered page. Raises `inline_image_not_found`, `broken_image`."""
     pymupdf = load_pymupdf()
-    if target.startswith(PREFIX):
+    if target.startswith(PAGE_PREFIX):
         return draw_page(document, target)
     kind, _, value = target.removeprefix("pdf:").partition("=")
     if kind == "xref":
@@ -117,23 +116,23 @@ def read_image(document: Any, target: str) -> bytes:
     )
 
 
-PREFIX = "pdf:page="
-_PNG_BYTES = 0.3  # a pixel: what takes more is a photograph, a fifth as large as JPEG
+PAGE_PREFIX = "pdf:page="
+_PNG_BYTES = 0.3  # per pixel; a larger PNG is a photograph, a fifth as large as JPEG
 
 
 def parse_page_target(target: str) -> tuple[int, int, int]:
-    """(page, dpi, most pixels) of a target `pdf:page=N;dpi=150;pixels=4000000`."""
+    """(page, dpi, maximum of pixels) of a target `pdf:page=N;dpi=150;pixels=4000000`."""
     number, dpi, pixels = (int(part.rpartition("=")[2]) for part in target.split(";"))
     return number, dpi, pixels
 
 
 def zoom_of(width: float, height: float, dpi: int, pixels: int) -> float:
-    """Pixels a point at which a page is drawn with at most so many pixels."""
+    """Pixels per point at `dpi`, less if a page would have more than `pixels` pixels."""
     return float(min(dpi / 72, (pixels / max(1.0, width * height)) ** 0.5))
 
 
 def draw_page(document: Any, target: str) -> bytes:
-    """The page as PNG, or as JPEG where that is large. Raises `blank_page`."""
+    """The rendered page as PNG, or as JPEG if the PNG is large. Raises `blank_page`."""
     import numpy as np
     import pymupdf
 

@@ -1,8 +1,8 @@
-"""PDF files read by MuPDF: pages, headings, tables and images with their place on the page.
+"""PDF files read with MuPDF: pages, headings, tables and images with their places on the page.
 
-`load` reads a whole file in this process. `describe`, `load_window` and `assemble` are the same
-work in parts, so that a child process can read a window of pages under limits and the parent can
-put the parts together.
+`load` reads a whole file in this process. `describe`, `load_window` and `assemble` do the same in
+steps, so that child processes can read windows of pages under limits and the parent can assemble
+them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed.characters import (
     clean_char,
+    read_logical_text,
     read_page_text,
     read_runs,
-    read_typed_text,
 )
 from rag_platform.loaders.pdf.printed.hidden_text import find_comments, find_off_layers
 from rag_platform.loaders.pdf.printed.layers import open_page
@@ -57,8 +57,8 @@ _DAMAGE = re.compile(
 class PdfLoader(PagedLoader):
     """Reads PDF files, also those with up to 1024 bytes before their magic.
 
-    Profile `layout` uses a model (some pages a second), `fast` MuPDF's blocks, sizes and weights
-    (some sixty).
+    Profile `layout` uses a layout model (a few pages per second); `fast` uses MuPDF's blocks, sizes
+    and weights (some sixty).
     """
 
     profile: Profile = "layout"
@@ -70,7 +70,7 @@ class PdfLoader(PagedLoader):
 
     @property
     def engine(self) -> Engine:
-        """MuPDF, with its layout model where the profile says so."""
+        """MuPDF, with its layout model in profile `layout`."""
         name = "pymupdf+layout" if self.profile == "layout" else "pymupdf"
         return Engine(name, metadata.version("pymupdf"), self.profile)
 
@@ -82,15 +82,15 @@ class PdfLoader(PagedLoader):
     def locate(
         self, path: Path, page: int, text: str, blocks: Sequence[Block], spans: Sequence[Span]
     ) -> PageQuote:
-        """Where the spans of the facts are printed on a page; give all its blocks."""
+        """Where spans of the facts are printed on a page; pass all blocks of the page."""
         with open_pdf(path) as document:
-            shown = open_page(document, page - 1)
-            unrotate(shown)
-            boxes = quote_boxes(read_runs(shown), text, blocks, spans)
-            return PageQuote(shown.rect.width, shown.rect.height, boxes)
+            opened = open_page(document, page - 1)
+            unrotate(opened)
+            boxes = quote_boxes(read_runs(opened), text, blocks, spans)
+            return PageQuote(opened.rect.width, opened.rect.height, boxes)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that its rectangle does not print."""
+        """Ordinal to reason for each block whose text is not what its rectangle prints."""
         with open_pdf(path) as document:
 
             def read(number: int) -> list[Run]:
@@ -102,7 +102,7 @@ class PdfLoader(PagedLoader):
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
-    """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
+    """Pages, metadata and outline. Raises like `open_pdf`, and `too_many_pages`."""
     with open_pdf(path) as document:
         pages = int(document.page_count)
         require_pages(pages, max_pages)
@@ -115,7 +115,7 @@ def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
 
 
 def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
-    """(level, title, page) of each entry of the outline; a broken one names nothing."""
+    """(level, title, page) of each outline entry; () for a broken outline."""
     try:
         entries = document.get_toc(simple=True)
     except (RuntimeError, ValueError, IndexError, AttributeError, TypeError):
@@ -124,7 +124,7 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
 
 
 def _attached(document: Any) -> tuple[str, ...]:
-    """The names of the files in the PDF; a broken list of them names nothing."""
+    """The names of the attached files; () for a broken list."""
     try:
         return tuple(map(storable, document.embfile_names()))
     except (RuntimeError, ValueError, TypeError):
@@ -140,10 +140,11 @@ def load_window(
     raw: bool = False,
     on_page: Callable[[PageFacts], None] | None = None,
 ) -> list[PageFacts]:
-    """The pages [first, last), from 0; a page that fails is read as raw text, else marked.
+    """The pages [first, last), from 0. A page whose layout fails is read as raw text; if that fails
+    too, it is marked as failed.
 
-    `raw` skips the layout model. With `on_page` each page is handed over as it is done, and none is
-    returned.
+    `raw` skips the layout model. With `on_page` each page is passed to it as soon as it is read,
+    and none is returned.
     """
     result: list[PageFacts] = []
     with open_pdf(path) as document:
@@ -153,12 +154,14 @@ def load_window(
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """(page, all its words as typed, also hidden ones) of [first, last), from 0; "" if broken."""
+    """(page, its text in logical order, hidden text included) of [first, last), from 0; "" for a
+    broken page.
+    """
     with open_pdf(path) as document:
         for number in range(first, min(last, document.page_count)):
             text = ""
-            with Reading("stage.loader"):  # loading names a broken page
-                text = read_typed_text(open_page(document, number))
+            with Reading("stage.loader"):  # loading reports a broken page
+                text = read_logical_text(open_page(document, number))
             yield number + 1, text
 
 
@@ -166,7 +169,7 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
 
 
 def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
-    """The page by layout, else as raw text, else marked as failed."""
+    """The page by layout model, else as raw text, else marked as failed."""
     warnings: list[str] = []
     for engine in ("layout", "raw") if profile == "layout" else ("raw",):
         with Reading("stage.loader") as reading, _without_collection():
@@ -179,7 +182,7 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """No garbage collection meanwhile: a page's thousands of characters all live."""
+    """Disables garbage collection, which is wasted on a page's thousands of live characters."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -194,10 +197,8 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     pymupdf.TOOLS.reset_mupdf_warnings()
     page = open_page(document, number)
     unrotate(page)
-    runs, unseen = read_page_text(page)
-    # a page without text has nothing to lay out
-    laid_out = engine == "layout" and runs
-    regions = layout_regions(page, runs) if laid_out else plain_regions(runs)
+    runs, hidden = read_page_text(page)
+    regions = layout_regions(page, runs) if engine == "layout" and runs else plain_regions(runs)
     blocks, warnings = page_blocks(number + 1, runs, regions)
     images = find_images(page)
     if damage := [
@@ -206,10 +207,10 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
         warnings.append(
             f"page {number + 1}: parts may be missing, the PDF is damaged here ({damage[0][:120]})"
         )
-    unseen += find_off_layers(page)
-    with Reading("stage.loader"):  # a broken comment costs no page
-        unseen += find_comments(page)
-    hidden = [
-        HiddenText(number + 1, reason, "".join(map(clean_char, text))) for reason, text in unseen
+    hidden += find_off_layers(page)
+    with Reading("stage.loader"):  # a broken comment does not fail the page
+        hidden += find_comments(page)
+    texts = [
+        HiddenText(number + 1, reason, "".join(map(clean_char, text))) for reason, text in hidden
     ]
-    return page_facts(number + 1, blocks, images, engine, warnings, hidden)
+    return page_facts(number + 1, blocks, images, engine, warnings, texts)

@@ -1,6 +1,4 @@
-"""Opens a PDF with MuPDF, which keeps global state, and says what is wrong with one that it cannot
-open.
-"""
+"""Opens PDFs with MuPDF, and the errors for those that cannot be opened."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ MUPDF_LOCK = threading.RLock()
 
 
 def load_pymupdf(*, layout: bool = False) -> Any:
-    """The module pymupdf; its layout models (0.5 s, 100 MB) are loaded only on request."""
+    """The module pymupdf; its layout models (0.5 s, 100 MB) are loaded only with `layout`."""
     if "pymupdf" not in sys.modules and not layout:
-        sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]  # the import of pymupdf would load the models with it
+        sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]  # keeps `import pymupdf` from loading the models
         try:
             import pymupdf
         finally:
@@ -47,18 +45,18 @@ def open_pdf(path: Path) -> Iterator[Any]:
     with MUPDF_LOCK:
         pymupdf.TOOLS.mupdf_display_errors(False)
         pymupdf.TOOLS.mupdf_display_warnings(False)
-        # the layout engine sets this too: one meaning of rectangles everywhere
+        # the layout engine sets this too: rectangles have the same meaning everywhere
         pymupdf.TOOLS.unset_quad_corrections(True)
         try:
             document = pymupdf.open(path, filetype="pdf")
         except (RuntimeError, ValueError, TypeError) as error:
             raise broken_pdf(error, path) from error
         with document:
-            if not document.is_pdf:  # MuPDF goes by the content, and reads other formats too
+            if not document.is_pdf:  # MuPDF detects the format by content and reads others too
                 raise broken_pdf(_NO_PDF)
             if document.needs_pass and not document.authenticate(""):
                 raise encrypted_pdf()
-            prepare_layers(document)  # first: MuPDF may have to repair the file for it
+            prepare_layers(document)  # before the pages: MuPDF may have to repair the file for it
             try:
                 pages = int(document.page_count)
             except (RuntimeError, ValueError) as error:
@@ -78,7 +76,7 @@ def require_bytes(path: Path) -> None:
 
 
 def encrypted_pdf() -> DocumentError:
-    """The refusal of a PDF with a password."""
+    """The error for a PDF that needs a password."""
     return DocumentError(
         "the PDF is encrypted and needs a password; remove the protection (for example"
         " `qpdf --decrypt --password=...`) and ingest the result",
@@ -87,7 +85,7 @@ def encrypted_pdf() -> DocumentError:
 
 
 def broken_pdf(reason: str | Exception, path: Path | None = None) -> DocumentError:
-    """The refusal of a PDF that cannot be read, with what an engine said of it at `path`."""
+    """The error for a PDF that cannot be read; `path` is removed from the engine's message."""
     text = reason if isinstance(reason, str) else say_fault(reason).replace(str(path), "the file")
     if re.search("Failed to (open|load)", text):
         text = _NO_PDF
@@ -99,12 +97,12 @@ def broken_pdf(reason: str | Exception, path: Path | None = None) -> DocumentErr
 
 
 def unrotate(page: Any) -> None:
-    """Turn a page upright for reading. MuPDF's way alone would show again what is cropped."""
+    """Rotate a page upright, keeping its crop, which MuPDF alone would undo."""
     if not page.rotation:
         return
     pymupdf = load_pymupdf()
     crop, media = page.cropbox, page.mediabox
-    shown = pymupdf.Rect(crop.x0, media.y1 - crop.y1, crop.x1, media.y1 - crop.y0)
+    visible = pymupdf.Rect(crop.x0, media.y1 - crop.y1, crop.x1, media.y1 - crop.y0)
     back = page.remove_rotation()
     if crop != media:
-        page.set_mediabox(shown * ~back)
+        page.set_mediabox(visible * ~back)

@@ -1,4 +1,4 @@
-"""PageFacts as plain JSON data and back, for the pipe between a parsing child and its parent."""
+"""PageFacts to JSON data and back, for the pipe between a parsing child process and its parent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 
 
 def page_to_json(page: PageFacts) -> dict[str, Any]:
-    """The page as lists, numbers and texts."""
+    """The page as JSON data."""
     return dataclasses.asdict(page)
 
 
 def page_from_json(data: dict[str, Any]) -> PageFacts:
-    """The page that `page_to_json` wrote. Raises KeyError, TypeError or ValueError."""
+    """The inverse of `page_to_json`. Raises KeyError, TypeError or ValueError."""
     return PageFacts(
         page=int(data["page"]),
         blocks=tuple(_block(item) for item in data["blocks"]),

@@ -1,6 +1,4 @@
-"""What one page of a PDF says: its regions written as blocks, whichever engine read the
-characters.
-"""
+"""The blocks of one PDF page, made of its regions and characters; the same for both engines."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ from rag_platform.loaders.pdf.printed.lines import (
     page_words,
     visual_lines,
 )
-from rag_platform.loaders.pdf.printed.runs import Run, round_out, union, usual_size
-from rag_platform.loaders.pdf.regions import Region, assign_runs, proves
+from rag_platform.loaders.pdf.printed.runs import Run, bounding_box, round_out, union, usual_size
+from rag_platform.loaders.pdf.regions import Region, assign_runs, matches_print
 from rag_platform.text.scripts import letters
 
 _MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff]")
@@ -41,20 +39,20 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class PageBlock:
-    """A block of one page before it has its place in the facts; headings come without their `#`."""
+    """A block of a page before it is placed in the facts; headings come without their `#`."""
 
     kind: str
     text: str
     bbox: Box
-    size: float = 0.0  # font size of most of its characters, in half points
+    size: float = 0.0  # font size of most of its characters in points, to half a point
     bold: bool = False
     lines: int = 1  # printed lines
-    title: bool = False  # the layout model took it for the document's title
+    title: bool = False  # the layout model classified it as the document's title
 
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """What one page says. `engine` is layout, raw, or failed when nothing could be read."""
+    """What was read on one page. `engine` is layout, raw, or failed if nothing could be read."""
 
     page: int
     blocks: tuple[PageBlock, ...]
@@ -66,9 +64,9 @@ class PageFacts:
 
 MAX_IMAGES_PER_PAGE = 200
 _SENTENCE_ENDS = (".", ":", ";", "。", "：", "；", "，")
-_LINE = 6.0  # points, between two lines of code at most, and by which regions may overlap
-_BLANK_LINE = 2.0  # of its size, between two lines of code with a blank one between them
-MAX_OTHER = 0.3  # characters of other lines in code, for one of its own
+_LINE_GAP = 6.0  # points; the widest gap, or overlap, of two lines of code
+_BLANK_LINE = 2.0  # ems; the widest gap of two lines of code around a blank line
+_MAX_OTHER = 0.3  # characters of code in a proportional font per character in a monospaced one
 
 
 def page_facts(
@@ -79,7 +77,7 @@ def page_facts(
     warnings: Sequence[str],
     hidden: Sequence[HiddenText] = (),
 ) -> PageFacts:
-    """The facts of a page, with a warning where it has more images than are recorded."""
+    """The facts of a page, with a warning if it has more images than are recorded."""
     more = f"only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are recorded"
     notes = [*warnings, *([f"page {page}: {more}"] if len(images) > MAX_IMAGES_PER_PAGE else [])]
     kept = tuple(images[:MAX_IMAGES_PER_PAGE])
@@ -89,16 +87,16 @@ def page_facts(
 def page_blocks(
     page: int, runs: Sequence[Run], regions: Sequence[Region]
 ) -> tuple[list[PageBlock], list[str]]:
-    """(blocks, warnings); a block whose structure would change a letter holds raw lines.
+    """(blocks, warnings); a block holds raw lines if structuring them would change a letter.
 
-    Raises AssertionError when a visible character lies outside of every region.
+    Raises AssertionError if a visible character lies outside of all regions.
     """
     words = page_words(runs)
     mono = sum(len(run.chars) for run in runs if run.mono)
-    # letters of one width say nothing of code there
+    # on such a page monospaced text need not be code
     typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)
     pieces, orphans = assign_runs(runs, [region.bbox for region in regions])
-    parts = list(regions) if typewritten else _part_code(regions, pieces)
+    parts = list(regions) if typewritten else _separate_code(regions, pieces)
     if parts != list(regions):
         regions = parts
         pieces, orphans = assign_runs(runs, [region.bbox for region in regions])
@@ -116,7 +114,7 @@ def page_blocks(
         printed = visual_lines(owned)
         lines = [line_text(line) for line in printed]
         block = _block(region, owned, printed, lines, words, typewritten)
-        if not proves(block.kind, block.text, letters("".join(lines))):
+        if not matches_print(block.kind, block.text, letters("".join(lines))):
             differing += 1
             block = PageBlock(
                 "paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines)
@@ -141,15 +139,13 @@ def page_blocks(
     return blocks, warnings
 
 
-def _part_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> list[Region]:
-    """The regions; code within a paragraph is one of its own, and so are regions of code that
-    follow each other as its lines do.
-    """
+def _separate_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> list[Region]:
+    """The regions, with code in a paragraph split off and consecutive regions of code merged."""
     found: list[Region] = []
-    above: Box | None = None  # the last region, if it is one of code
+    above: Box | None = None  # rectangle of the last region if that is code
     for whole, owned in zip(regions, pieces, strict=True):
-        for region, code in _cut_code(whole, owned):
-            if code and above is not None and _follows(above, region.bbox, owned[0].size):
+        for region, code in _split_code(whole, owned):
+            if code and above is not None and _is_next_line(above, region.bbox, owned[0].size):
                 region = Region(union([above, region.bbox]), "text")
                 found.pop()
             found.append(region)
@@ -157,9 +153,9 @@ def _part_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> li
     return found
 
 
-def _cut_code(region: Region, owned: Sequence[Run]) -> list[tuple[Region, bool]]:
-    """The region in parts, each with whether it is code. It is cut behind a line of prose that
-    ends there, as a line in the middle of a paragraph does not.
+def _split_code(region: Region, owned: Sequence[Run]) -> list[tuple[Region, bool]]:
+    """(part, whether it is code) of a region; code begins only after the end of a paragraph or
+    sentence.
     """
     if region.label not in ("text", "list-item") or not owned:
         return [(region, False)]
@@ -167,29 +163,29 @@ def _cut_code(region: Region, owned: Sequence[Run]) -> list[tuple[Region, bool]]
     groups: list[tuple[bool, list[Run]]] = []
     for line in lines:
         code = _is_code([line], 0.0)
-        if groups and (groups[-1][0] == code or (code and not _ends(groups[-1][1], region))):
+        if groups and (groups[-1][0] == code or (code and not _is_end(groups[-1][1], region))):
             groups[-1][1].extend(line)
         else:
             groups.append((code, list(line)))
     if len(groups) < 2 or groups[0][0] or region.label != "text":
         return [(region, len(groups) == 1 and groups[0][0])]
-    boxes = [union([run.box for run in group]) for _, group in groups]
+    boxes = [bounding_box(group) for _, group in groups]
     return [
         (Region(round_out(box), "text"), code) for box, (code, _) in zip(boxes, groups, strict=True)
     ]
 
 
-def _ends(runs: Sequence[Run], region: Region) -> bool:
-    """True where the last of the lines ends a sentence or well before the region does."""
+def _is_end(runs: Sequence[Run], region: Region) -> bool:
+    """True if the last run ends a sentence, or well before the right edge of the region."""
     last = runs[-1]
     early = last.box[2] < region.bbox[2] - 0.2 * (region.bbox[2] - region.bbox[0])
     return early or last.text.rstrip().endswith(_SENTENCE_ENDS)
 
 
-def _follows(above: Box, below: Box, size: float) -> bool:
-    """True for a rectangle of code right below another one, or with a blank line between them."""
-    beside = below[0] < above[2] and above[0] < below[2]
-    return beside and -_LINE < below[1] - above[3] < max(_LINE, _BLANK_LINE * size)
+def _is_next_line(above: Box, below: Box, size: float) -> bool:
+    """True for a rectangle of code directly below another, or with a blank line between them."""
+    overlap = below[0] < above[2] and above[0] < below[2]
+    return overlap and -_LINE_GAP < below[1] - above[3] < max(_LINE_GAP, _BLANK_LINE * size)
 
 
 def _block(
@@ -209,7 +205,7 @@ def _block(
 
     if (
         kind in ("paragraph", "list", "table")
-        and _is_code(printed, MAX_OTHER if kind == "paragraph" else 0.0)
+        and _is_code(printed, _MAX_OTHER if kind == "paragraph" else 0.0)
         and not (typewritten and (kind != "paragraph" or _is_prose(lines)))
     ):
         return make("code", f"```\n{code_text(printed)}\n```")
@@ -224,9 +220,9 @@ def _block(
     return make("paragraph" if kind == "heading" else kind, flow_lines(lines, words))
 
 
-def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:
-    """True for lines in letters of one width; among several the share `most` may be others, as a
-    comment in Chinese is.
+def _is_code(printed: Sequence[Sequence[Run]], max_other: float) -> bool:
+    """True for monospaced lines. Several lines may have up to `max_other` characters in other fonts
+    per monospaced one, such as a comment in Chinese.
     """
     size = max(run.size for line in printed for run in line)
     printed = [line[is_line_number(line[0].text, line[0].size, size) :] for line in printed]
@@ -234,11 +230,12 @@ def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:
     runs = [run for line in printed for run in line]
     mono = sum(len(run.chars) for run in runs if run.mono)
     other = sum(len(run.chars) for run in runs if not run.mono)
-    few = bool(printed) and other <= (most * mono if len(printed) > 1 else 0)
-    return few and all(run.mono for run in printed[0]) and all(run.horizontal for run in runs)
+    if not printed or other > (max_other * mono if len(printed) > 1 else 0):
+        return False
+    return all(run.mono for run in printed[0]) and all(run.horizontal for run in runs)
 
 
 def _is_prose(lines: Sequence[str]) -> bool:
-    """True for text with hardly a sign of code in it."""
+    """True for text with hardly any punctuation of code."""
     text = " ".join(lines)
     return sum(char in "{}[];=<>|\\/_#$" for char in text) <= 0.015 * len(text)

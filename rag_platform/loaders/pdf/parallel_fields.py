@@ -1,5 +1,5 @@
-"""Signature blocks: fields of several parties side by side, which repeat their labels in every
-column and are read column by column.
+"""Signature blocks: the fields of several parties side by side, with the same labels in every
+column. They are read column by column.
 """
 
 from __future__ import annotations
@@ -8,22 +8,21 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 
-from rag_platform.ir import Box
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import visual_lines
-from rag_platform.loaders.pdf.printed.runs import Run, union
+from rag_platform.loaders.pdf.printed.runs import Run
 from rag_platform.text.scripts import letters
 from rag_platform.text.sentences import field_label
 
-_GAP = 1.5  # of the size of the letters, between what stands in two columns
-_ROWS = 3  # from one row of equal labels to the next
+_COLUMN_GAP = 1.5  # ems between two columns
+_MAX_ROWS_APART = 3  # from one row of equal labels to the next
 
 
 def find_parallel_fields(runs: Sequence[Run]) -> list[list[list[Run]]]:
-    """The columns, from the left, of each place where at least two rows repeat a label in every
-    column, one of them with a colon; [] on a page written from right to left.
+    """The columns, from the left, of each group of rows of which at least two repeat a label in
+    every column, one of them with a colon; [] on a page written from right to left.
     """
-    if bidi.is_leftwards(runs):
+    if bidi.is_rtl(runs):
         return []
     rows = [
         [piece for run in line for piece in _split_at_gaps(run)]
@@ -38,31 +37,26 @@ def find_parallel_fields(runs: Sequence[Run]) -> list[list[list[Run]]]:
         if len(repeats) < 2 or not any(field_label(rows[at][0].text) for at in repeats):
             continue
         first, last = repeats[0], repeats[-1]
-        while first and _is_beside(rows[first - 1], lefts):
+        while first and _fills_columns(rows[first - 1], lefts):
             first -= 1
-        while last + 1 < len(rows) and _is_beside(rows[last + 1], lefts):
+        while last + 1 < len(rows) and _fills_columns(rows[last + 1], lefts):
             last += 1
         columns: list[list[Run]] = [[] for _ in lefts]
         for run in chain(*rows[first : last + 1]):
-            columns[_column(run, lefts)].append(run)
+            columns[_column_of(run, lefts)].append(run)
         found.append(columns)
         start = last + 1
     return found
 
 
-def box_of(columns: Sequence[Sequence[Run]]) -> Box:
-    """The rectangle around columns."""
-    return union([run.box for column in columns for run in column])
-
-
 def _split_at_gaps(run: Run) -> Iterator[Run]:
-    """The run; in pieces where it was moved on by typed spaces."""
+    """The run, cut where typed spaces leave a wide gap."""
     start = 0
     for blank, group in groupby(range(len(run.chars)), lambda at: run.chars[at].text.isspace()):
         places = list(group)
         if not blank or not start < places[0] < places[-1] + 1 < len(run.chars):
             continue
-        if run.chars[places[-1] + 1].x0 - run.chars[places[0] - 1].x1 > _GAP * run.size:
+        if run.chars[places[-1] + 1].x0 - run.chars[places[0] - 1].x1 > _COLUMN_GAP * run.size:
             yield run._replace(chars=run.chars[start : places[0]])
             start = places[-1] + 1
     yield run._replace(chars=run.chars[start:]) if start else run
@@ -74,36 +68,37 @@ def _label(run: Run) -> str:
 
 
 def _repeated_lefts(row: Sequence[Run]) -> list[float]:
-    """Where the label that a row begins with stands, if it stands there again; else nothing."""
+    """The left edge of each occurrence of a row's first label; [] if it is not repeated."""
     first, *others = map(_label, row)
     return [run.box[0] for run in row if _label(run) == first] if first in others and first else []
 
 
 def _find_repeats(rows: Sequence[Sequence[Run]], at: int, lefts: Sequence[float]) -> list[int]:
-    """The rows from one on that repeat a label in every column, each near the one before."""
+    """The indexes, from `at` on, of rows close together that repeat a label in every column."""
     found = [at] if lefts else []
     for row in range(at + 1, len(rows)):
-        if not found or row - found[-1] > _ROWS or not _fits(rows[row], lefts):
+        if not found or row - found[-1] > _MAX_ROWS_APART or not _fits(rows[row], lefts):
             break
-        again = [_column(run, lefts) for run in rows[row] if _label(run) == _label(rows[row][0])]
-        if _label(rows[row][0]) and again == list(range(len(lefts))):
+        label = _label(rows[row][0])
+        columns = [_column_of(run, lefts) for run in rows[row] if _label(run) == label]
+        if label and columns == list(range(len(lefts))):
             found.append(row)
     return found
 
 
-def _column(run: Run, lefts: Sequence[float]) -> int:
-    return bisect_right(lefts, run.box[0] + _GAP * run.size) - 1
+def _column_of(run: Run, lefts: Sequence[float]) -> int:
+    return bisect_right(lefts, run.box[0] + _COLUMN_GAP * run.size) - 1
 
 
 def _fits(row: Sequence[Run], lefts: Sequence[float]) -> bool:
-    """True where no piece of a row reaches from one column into the next."""
+    """True if no piece of a row reaches from one column into the next."""
     return all(
-        (column := _column(run, lefts)) >= 0
+        (column := _column_of(run, lefts)) >= 0
         and (column + 1 == len(lefts) or run.box[2] + run.size / 2 < lefts[column + 1])
         for run in row
     )
 
 
-def _is_beside(row: Sequence[Run], lefts: Sequence[float]) -> bool:
-    """True for a row with something in several columns."""
-    return _fits(row, lefts) and len({_column(run, lefts) for run in row}) > 1
+def _fills_columns(row: Sequence[Run], lefts: Sequence[float]) -> bool:
+    """True for a row with text in several columns."""
+    return _fits(row, lefts) and len({_column_of(run, lefts) for run in row}) > 1

@@ -1,9 +1,9 @@
-"""PDF files read by PDFium, for those who cannot take MuPDF's licence: the same blocks with the
+"""PDF files read with PDFium, for users who cannot accept MuPDF's licence: the same blocks with the
 same places, made of text alone.
 
-No part of it imports pymupdf. There is no layout model: headings come from the outline, size and
-weight, tables stay lines of text. `page_words` is the independent reading that what MuPDF read is
-checked against.
+This module never imports pymupdf. There is no layout model: headings come from the outline, sizes
+and weights, and tables stay lines of text. `read_words` is the independent reading against which
+blocks read by MuPDF are checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pypdfium2
-import pypdfium2.raw as raw_api
+from pypdfium2 import raw
 
 from rag_platform.ir import Block, Box, Facts
 from rag_platform.loaders.archives import Reading
@@ -36,8 +36,8 @@ from rag_platform.loaders.pdf.assembly import (
     verify_pages,
 )
 from rag_platform.loaders.pdf.images import (
+    PAGE_PREFIX,
     PLACED,
-    PREFIX,
     PageImage,
     encode_page,
     parse_page_target,
@@ -49,16 +49,16 @@ from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import MONOSPACED, UNKNOWN, clean_char
-from rag_platform.loaders.pdf.printed.lines import line_text, mark_bullets, order_typed_lines
+from rag_platform.loaders.pdf.printed.lines import line_text, mark_bullets, order_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run, clamp_box, round_out, union
-from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes, turn
+from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes, rotate
 from rag_platform.traits import Traits
 
 _LOCK = threading.RLock()  # PDFium serves one thread at a time
-_ENCRYPTED = (raw_api.FPDF_ERR_PASSWORD, raw_api.FPDF_ERR_SECURITY)
+_ENCRYPTED = (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY)
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18  # font descriptor flags, ISO 32000-1 table 123
-_TURNED = 0.9  # sine of the angle of a line, above which it runs up or down the page
-_LINE_END_HYPHEN = 2  # PDFium's code for a hyphen that it takes for a cut word
+_MIN_SINE = 0.9  # of the angle of a line that runs up or down the page
+_LINE_END_HYPHEN = 2  # PDFium's code for a hyphen that it takes for hyphenation
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,18 @@ class PdfiumLoader(PagedLoader):
     def locate(
         self, path: Path, page: int, text: str, blocks: Sequence[Block], spans: Sequence[Span]
     ) -> PageQuote:
-        """Where the spans of the facts are printed on a page; give all its blocks."""
-        with open_pdf(path) as document, _page(document, page - 1) as shown:
-            left, bottom, right, top = shown.get_bbox()
-            boxes = quote_boxes(read_runs(shown), text, blocks, spans)
-            return turn(PageQuote(right - left, top - bottom, boxes), shown.get_rotation())
+        """Where spans of the facts are printed on a page; pass all blocks of the page."""
+        with open_pdf(path) as document, _open_page(document, page - 1) as opened:
+            left, bottom, right, top = opened.get_bbox()
+            boxes = quote_boxes(read_runs(opened), text, blocks, spans)
+            return rotate(PageQuote(right - left, top - bottom, boxes), opened.get_rotation())
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that its rectangle does not print."""
+        """Ordinal to reason for each block whose text is not what its rectangle prints."""
         with open_pdf(path) as document:
 
             def read(number: int) -> list[Run]:
-                with _page(document, number - 1) as page:
+                with _open_page(document, number - 1) as page:
                     return read_runs(page)
 
             return verify_pages(text, blocks, len(document), read)
@@ -120,7 +120,7 @@ def open_pdf(path: Path) -> Iterator[Any]:
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
-    """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
+    """Pages, metadata and outline. Raises like `open_pdf`, and `too_many_pages`."""
     with open_pdf(path) as document:
         require_pages(len(document), max_pages)
         items = document.get_metadata_dict(skip_empty=True).items()
@@ -129,7 +129,7 @@ def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
 
 
 def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
-    """(level, title, page) of each entry of the outline; a broken one names nothing."""
+    """(level, title, page) of each outline entry; () for a broken outline."""
     entries: list[tuple[int, str, int]] = []
     try:
         for mark in document.get_toc():
@@ -143,7 +143,7 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
 
 
 def _attached(document: Any) -> tuple[str, ...]:
-    """The names of the files in the PDF; a broken list of them names nothing."""
+    """The names of the attached files; () for a broken list."""
     try:
         found = [document.get_attachment(at) for at in range(document.count_attachments())]
         return tuple(storable(item.get_name()) for item in found)
@@ -154,9 +154,9 @@ def _attached(document: Any) -> tuple[str, ...]:
 def load_window(
     path: Path, first: int, last: int, on_page: Callable[[PageFacts], None] | None = None
 ) -> list[PageFacts]:
-    """The pages [first, last), from 0; one that fails is marked.
+    """The pages [first, last), from 0; a page that cannot be read is marked as failed.
 
-    With `on_page` each page is handed over as it is done, and none is returned.
+    With `on_page` each page is passed to it as soon as it is read, and none is returned.
     """
     result: list[PageFacts] = []
     with open_pdf(path) as document:
@@ -166,18 +166,18 @@ def load_window(
 
 
 def _read_page(document: Any, number: int) -> PageFacts:
-    with Reading("stage.loader") as reading, _page(document, number) as page:
+    with Reading("stage.loader") as reading, _open_page(document, number) as page:
         runs = read_runs(page)
         blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
-        images = [PageImage(PLACED, bbox) for _, bbox in _images(page)]
-    if reading.error is not None:  # it is named in a warning, never dropped in silence
+        images = [PageImage(PLACED, bbox) for _, bbox in _find_images(page)]
+    if reading.error is not None:
         warning = f"page {number + 1}: raw reading failed ({reading.reason})"
         return PageFacts(number + 1, (), (), "failed", (warning,))
     return page_facts(number + 1, blocks, images, "raw", warnings)
 
 
 @contextmanager
-def _page(document: Any, number: int) -> Iterator[Any]:
+def _open_page(document: Any, number: int) -> Iterator[Any]:
     page = document[number]
     try:
         yield page
@@ -196,12 +196,12 @@ class _Font:
 
 
 def read_runs(page: Any) -> list[Run]:
-    """The text lines of a page in content order; close lines share a block number."""
+    """The text lines of a page in content order; lines close together share a block number."""
     left, _, _, top = page.get_bbox()
     textpage = page.get_textpage()
     try:
-        found = mark_bullets(list(_runs(textpage, left, top)))
-        return bidi.mark_leftwards(bidi.join_columns(found))
+        found = mark_bullets(list(_read_runs(textpage, left, top)))
+        return bidi.mark_rtl(bidi.join_columns(found))
     finally:
         textpage.close()
 
@@ -215,46 +215,39 @@ class Word:
 
 
 def read_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[Word]]]:
-    """(page, its words as typed, in content order) of pages counted from 1.
+    """(page, its words) of pages counted from 1: in logical order on a page with RTL text, else in
+    content order.
 
-    Raises as `describe`; PdfiumError for a broken page.
+    Raises like `open_pdf`; PdfiumError for a broken page.
     """
     with open_pdf(path) as document:
         for number in numbers:
-            with _page(document, number - 1) as page:
+            with _open_page(document, number - 1) as page:
                 left, _, _, top = page.get_bbox()
                 textpage = page.get_textpage()
                 try:
-                    typed = bidi.has_leftwards(textpage.get_text_range())
-                    found = [] if typed else list(_words(textpage, left, top))
+                    rtl = bidi.has_rtl(textpage.get_text_range())
+                    found = [] if rtl else list(_read_words(textpage, left, top))
                 finally:
                     textpage.close()
-                if typed:
-                    found = [
-                        word
-                        for line in order_typed_lines(read_runs(page))
-                        for run in line
-                        for word in split_words(run)
-                    ]
+                if rtl:
+                    found = list(order_words(read_runs(page)))
             yield number, found
 
 
-def split_words(run: Run) -> Iterator[Word]:
-    """The words of a line between white space, each with the rectangle of its characters."""
-    for visible, chars in itertools.groupby(run.chars, lambda char: not char.text.isspace()):
-        if visible:
-            word = list(chars)
-            yield Word(
-                "".join(char.text for char in word),
-                union([(char.x0, char.y0, char.x1, char.y1) for char in word]),
-            )
+def order_words(runs: Sequence[Run]) -> Iterator[Word]:
+    """The words of a page in logical order."""
+    for run in itertools.chain(*order_lines(runs)):
+        yield from (Word(word.text, word.box) for word in run.words())
 
 
-def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
-    """Words between white space; only first and last characters are measured, which is slow."""
+def _read_words(textpage: Any, left: float, top: float) -> Iterator[Word]:
+    """The words between white space; only their first and last character are measured, as measuring
+    is slow.
+    """
     word: list[str] = []
     first = 0
-    for i, code in itertools.chain(_codes(textpage), [(textpage.count_chars(), 32)]):
+    for i, code in itertools.chain(_read_codes(textpage), [(textpage.count_chars(), 32)]):
         hyphen = code == _LINE_END_HYPHEN
         printable = 32 < code < 127 or 160 < code < 0x110000
         char = "-" if hyphen else chr(code) if printable else " "
@@ -269,11 +262,11 @@ def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
             word = []
 
 
-def _codes(textpage: Any) -> Iterator[tuple[int, int]]:
-    """(place, code) of each character; of two halves in UTF-16 the place of the second."""
+def _read_codes(textpage: Any) -> Iterator[tuple[int, int]]:
+    """(index, code point) of each character; of a surrogate pair the index of the second half."""
     high = 0
     for i in range(textpage.count_chars()):
-        code = raw_api.FPDFText_GetUnicode(textpage, i)
+        code = raw.FPDFText_GetUnicode(textpage, i)
         if 0xD800 <= code < 0xDC00:
             high = code
             continue
@@ -284,26 +277,28 @@ def _codes(textpage: Any) -> Iterator[tuple[int, int]]:
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """(page, all its words as typed, also hidden ones) of [first, last), from 0; "" if broken."""
+    """(page, its text in logical order, hidden text included) of [first, last), from 0; "" for a
+    broken page.
+    """
     with open_pdf(path) as document:
         for number in range(first, min(last, len(document))):
             found = ""
-            # loading names a broken page
-            with Reading("stage.loader"), _page(document, number) as page:
+            # loading reports a broken page
+            with Reading("stage.loader"), _open_page(document, number) as page:
                 textpage = page.get_textpage()
                 try:
                     text = str(textpage.get_text_range())
                 finally:
                     textpage.close()
-                if bidi.has_leftwards(text):
-                    text = "\n".join(map(line_text, order_typed_lines(read_runs(page))))
+                if bidi.has_rtl(text):
+                    text = "\n".join(map(line_text, order_lines(read_runs(page))))
                 found = text
             yield number + 1, found
 
 
-def _runs(textpage: Any, left: float, top: float) -> Iterator[Run]:
+def _read_runs(textpage: Any, left: float, top: float) -> Iterator[Run]:
     block, before = -1, None
-    for chars, font, horizontal in _lines(textpage, left, top):
+    for chars, font, horizontal in _read_lines(textpage, left, top):
         run = Run(tuple(chars), 0, font.size, font.mono, font.bold, horizontal)
         if before is None or _opens_block(before, run):
             block += 1
@@ -331,23 +326,23 @@ def _opens_block(before: Run, run: Run) -> bool:
     )
 
 
-def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char], _Font, bool]]:
-    """(characters, font, horizontal) of each printed line; a wide gap ends one."""
+def _read_lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char], _Font, bool]]:
+    """(characters, font, horizontal) of each printed line; a wide gap ends a line."""
     chars: list[Char] = []
     font, angle = _Font(), 0.0
     begins_word = True
-    for i, code in _codes(textpage):
+    for i, code in _read_codes(textpage):
         if code in (10, 13):
-            if _visible(chars):
+            if _is_visible(chars):
                 yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
             continue
-        known = code < 0x110000 and raw_api.FPDFText_HasUnicodeMapError(textpage, i) != 1
+        known = code < 0x110000 and raw.FPDFText_HasUnicodeMapError(textpage, i) != 1
         text = clean_char("-" if code == _LINE_END_HYPHEN else chr(code) if known else UNKNOWN)
         box = _box(textpage, i, left, top)
-        size = _size(textpage, i)
-        if chars and not text.isspace() and _apart(chars, box, size, angle):
-            if _visible(chars):
+        size = _font_size(textpage, i)
+        if chars and not text.isspace() and _starts_line(chars, box, size, angle):
+            if _is_visible(chars):
                 yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
         chars.append(Char(text, *box))
@@ -356,91 +351,84 @@ def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char],
             continue
         font.size = max(font.size, size)
         if begins_word:
-            mono, bold = _weight(textpage, i)
+            mono, bold = _font_style(textpage, i)
             font.mono, font.bold = font.mono and mono, font.bold and bold
-            angle = _angle(textpage, i) if len(chars) == 1 else angle
+            angle = raw.FPDFText_GetCharAngle(textpage, i) if len(chars) == 1 else angle
             begins_word = False
-    if _visible(chars):
+    if _is_visible(chars):
         yield chars, font, abs(angle) < 0.1
 
 
-def _visible(chars: Sequence[Char]) -> bool:
+def _is_visible(chars: Sequence[Char]) -> bool:
     return any(not char.text.isspace() for char in chars)
 
 
-def _apart(chars: Sequence[Char], box: Box, size: float, angle: float) -> bool:
+def _starts_line(chars: Sequence[Char], box: Box, size: float, angle: float) -> bool:
+    """True if the character in `box` does not belong to the line of `chars`."""
     last = next((char for char in reversed(chars) if not char.text.isspace()), None)
     if last is None:
         return False
     (_, x0, y0, x1, y1), (left, top, right, bottom) = last, box
-    turned = abs(math.sin(angle)) > _TURNED
-    if turned:  # the line runs along the other axis
+    vertical = abs(math.sin(angle)) > _MIN_SINE
+    if vertical:  # swap the axes
         x0, y0, x1, y1, left, top, right, bottom = y0, x0, y1, x1, top, left, bottom, right
     same_line = min(y1, bottom) - max(y0, top) > 0.2 * min(y1 - y0, bottom - top)
-    either = turned or bidi.has_leftwards(last.text)
-    apart = max(left - x1, x0 - right) if either else left - x1
-    return not same_line or apart > 1.8 * size
+    either_way = vertical or bidi.has_rtl(last.text)
+    gap = max(left - x1, x0 - right) if either_way else left - x1
+    return not same_line or gap > 1.8 * size
 
 
 def _box(textpage: Any, i: int, left: float, top: float) -> Box:
-    rect = raw_api.FS_RECTF()
-    if not raw_api.FPDFText_GetLooseCharBox(textpage, i, rect):
+    rect = raw.FS_RECTF()
+    if not raw.FPDFText_GetLooseCharBox(textpage, i, rect):
         return (0.0, 0.0, 0.0, 0.0)
     x0, x1 = sorted((rect.left - left, rect.right - left))
     y0, y1 = sorted((top - rect.top, top - rect.bottom))
     return clamp_box((x0, y0, x1, y1))
 
 
-def _size(textpage: Any, i: int) -> float:
-    """The printed font size: the font's own, as the character's matrix scales it."""
-    matrix = raw_api.FS_MATRIX()
-    size = float(raw_api.FPDFText_GetFontSize(textpage, i))
-    if raw_api.FPDFText_GetMatrix(textpage, i, matrix):
+def _font_size(textpage: Any, i: int) -> float:
+    """The printed font size: the nominal size scaled by the character's matrix."""
+    matrix = raw.FS_MATRIX()
+    size = float(raw.FPDFText_GetFontSize(textpage, i))
+    if raw.FPDFText_GetMatrix(textpage, i, matrix):
         scale = abs(matrix.a * matrix.d - matrix.b * matrix.c) ** 0.5
         size *= scale or 1.0
     return min(max(size, 0.1), 10_000.0)
 
 
-def _weight(textpage: Any, i: int) -> tuple[bool, bool]:
-    """(mono, bold) of a character's font, by its flags, weight and name."""
+def _font_style(textpage: Any, i: int) -> tuple[bool, bool]:
+    """(monospaced, bold) of a character's font, by its flags, weight and name."""
     flags = ctypes.c_int()
     buffer = ctypes.create_string_buffer(128)
-    raw_api.FPDFText_GetFontInfo(textpage, i, buffer, 128, flags)
+    raw.FPDFText_GetFontInfo(textpage, i, buffer, 128, flags)
     name = buffer.value.decode("utf-8", "replace")
-    bold = bool(flags.value & _FORCE_BOLD) or raw_api.FPDFText_GetFontWeight(textpage, i) >= 600
+    bold = bool(flags.value & _FORCE_BOLD) or raw.FPDFText_GetFontWeight(textpage, i) >= 600
     mono = bool(flags.value & _FIXED_PITCH or MONOSPACED.search(name))
     return mono, bold or bool(re.search(r"bold|black|heavy", name, re.I))
-
-
-def _angle(textpage: Any, i: int) -> float:
-    return float(raw_api.FPDFText_GetCharAngle(textpage, i))
 
 
 # --- images -------------------------------------------------------------------------------------
 
 
-def _images(page: Any) -> list[tuple[Any, Box]]:
-    """(image object, rectangle) of images over 3 points and 3 pixels each way, in order."""
+def _find_images(page: Any) -> list[tuple[Any, Box]]:
+    """(image object, rectangle) of images over 3 points and 3 pixels each way, in content order."""
     left, _, _, top = page.get_bbox()
     found = []
-    for item in page.get_objects(filter=[raw_api.FPDF_PAGEOBJ_IMAGE]):
+    for item in page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]):
         x0, y0, x1, y1 = item.get_bounds()
         if min(x1 - x0, y1 - y0) > 3 and min(item.get_px_size()) > 3:
-            found.append(
-                (
-                    item,
-                    round_out(clamp_box((x0 - left, top - y1, x1 - left, top - y0))),
-                )
-            )
+            box = clamp_box((x0 - left, top - y1, x1 - left, top - y0))
+            found.append((item, round_out(box)))
     return found
 
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
-    """(target, its bytes or why there are none), in order; errors do not stop the rest."""
+    """(target, its bytes or the reason why there are none), in order."""
     with open_pdf(path) as document:
         yield from read_each(
             targets,
-            lambda target: (_draw_page if target.startswith(PREFIX) else _read_placed)(
+            lambda target: (_draw_page if target.startswith(PAGE_PREFIX) else _read_placed)(
                 document, target
             ),
         )
@@ -448,16 +436,16 @@ def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes
 
 def _read_placed(document: Any, target: str) -> bytes:
     number, position = (int(part) for part in target.removeprefix("pdf:placed=").split("."))
-    with _page(document, number - 1) as page:
+    with _open_page(document, number - 1) as page:
         found = io.BytesIO()
-        _images(page)[position][0].extract(found)
+        _find_images(page)[position][0].extract(found)
         return found.getvalue()
 
 
 def _draw_page(document: Any, target: str) -> bytes:
-    """The whole page as it is shown. Raises DocumentError `blank_page` for a page of one colour."""
+    """The rendered page. Raises DocumentError `blank_page` for a page of one colour."""
     number, dpi, pixels = parse_page_target(target)
-    with _page(document, number - 1) as page:
+    with _open_page(document, number - 1) as page:
         width, height = page.get_size()
         drawn = page.render(scale=zoom_of(width, height, dpi, pixels), rev_byteorder=True)
         return encode_page(drawn.to_numpy()[..., :3], number)

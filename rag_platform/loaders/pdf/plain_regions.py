@@ -1,5 +1,5 @@
-"""Regions of a PDF page without a layout model: the engine's text blocks, cut where size, weight or
-a list mark begins something.
+"""Regions of a PDF page without a layout model: the engine's text blocks, split where the size, the
+weight or a list marker shows that something new begins.
 """
 
 from __future__ import annotations
@@ -7,42 +7,45 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from rag_platform.loaders.pdf.parallel_fields import box_of, find_parallel_fields
+from rag_platform.loaders.pdf.parallel_fields import find_parallel_fields
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import is_cjk, opens_item
-from rag_platform.loaders.pdf.printed.runs import Run, contains, round_out, union
-from rag_platform.loaders.pdf.regions import LONG_LINE_EMS, Region, find_across, find_line_numbers
+from rag_platform.loaders.pdf.printed.runs import Run, bounding_box, contains, round_out
+from rag_platform.loaders.pdf.regions import (
+    LONG_LINE_EMS,
+    Region,
+    find_line_numbers,
+    find_watermarks,
+)
 from rag_platform.text.sentences import field_label
 
-_MOST_HEADING_LINES = 3
-_INITIAL = 1.8  # of the size of its paragraph
+_MAX_HEADING_LINES = 3
+_INITIAL = 1.8  # font size of an initial to that of its paragraph, at least
 _CLAUSE = re.compile(r"第\s?[一二三四五六七八九十百零〇\d]+\s?[条條章节節编編]")
-_ENDS = tuple("。；：！？")
-_ROOM = 3  # of its size, right of a line that ends its paragraph
-_DOUBLE = 1.5  # of their size, between lines with double spacing
+_CLAUSE_ENDS = tuple("。；：！？")
+_FREE_EMS = 3  # right of a line that ends its paragraph
+_DOUBLE_SPACING = 1.5  # ems between double-spaced lines
 
 
 def plain_regions(runs: Sequence[Run]) -> list[Region]:
-    """One region a paragraph, list entry, possible heading and piece of code, in order.
+    """One region per paragraph, list entry, possible heading and piece of code, in order.
 
-    Labels are the layout model's: text, list-item, section-header (only a candidate here).
+    Labels are the layout model's: text, list-item, section-header (here only a candidate) and
+    page-footer for a column of line numbers.
     """
     if numbers := find_line_numbers(runs):
-        found = set(map(id, numbers))
-        column = Region(round_out(union([run.box for run in numbers])), "page-footer")
-        return [*plain_regions([run for run in runs if id(run) not in found]), column]
-    if across := find_across(runs):
-        found = set(map(id, across))
-        return plain_regions([run for run in runs if id(run) not in found]) + [
-            Region(round_out(run.box), "text") for run in across
+        column = Region(round_out(bounding_box(numbers)), "page-footer")
+        return [*plain_regions(_without(runs, numbers)), column]
+    if watermarks := find_watermarks(runs):
+        return plain_regions(_without(runs, watermarks)) + [
+            Region(round_out(run.box), "text") for run in watermarks
         ]
     if bidi.is_vertical(runs):
-        level = [run for run in runs if run.horizontal]
-        return plain_regions(level) + [
-            Region(round_out(union([run.box for run in tier])), "text")
-            for tier in bidi.group_tiers(runs)
+        horizontal = [run for run in runs if run.horizontal]
+        return plain_regions(horizontal) + [
+            Region(round_out(bounding_box(tier)), "text") for tier in bidi.group_tiers(runs)
         ]
     for columns in find_parallel_fields(runs):
         runs = _order_columns(columns, runs)
@@ -55,14 +58,19 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
         blocks.setdefault(run.block, []).append(run)
     pieces = [piece for block in blocks.values() for piece in _pieces(_lines(block), body)]
     return [
-        Region(round_out(union([run.box for run in group])), label)
+        Region(round_out(bounding_box(group)), label)
         for label, group in _join_pieces(_join_initials(pieces))
     ]
 
 
+def _without(runs: Sequence[Run], removed: Sequence[Run]) -> list[Run]:
+    ids = set(map(id, removed))
+    return [run for run in runs if id(run) not in ids]
+
+
 def _order_columns(columns: Sequence[Sequence[Run]], runs: Sequence[Run]) -> list[Run]:
-    """The runs of a page, those in the rectangle of columns column by column, a block each."""
-    box = box_of(columns)
+    """The runs of a page, with those in the columns' rectangle column by column, a block each."""
+    box = bounding_box(chain(*columns))
     inside = [run.horizontal and contains(box, run.box) for run in runs]
     at, block = inside.index(True), max(run.block for run in runs) + 1
     return [
@@ -73,7 +81,7 @@ def _order_columns(columns: Sequence[Sequence[Run]], runs: Sequence[Run]) -> lis
 
 
 def _join_initials(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
-    """The pieces; a large letter with which a paragraph begins is part of it."""
+    """The pieces, with each large initial joined to its paragraph."""
     result = list(pieces)
     for piece in pieces:
         initial = piece[1][0]
@@ -81,7 +89,7 @@ def _join_initials(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, l
             continue
         x0, y0, x1, y1 = initial.box
         for _, group in result:
-            left, top, _, bottom = union([run.box for run in group])
+            left, top, _, bottom = bounding_box(group)
             beside = (
                 x0 <= left < x1 + group[0].size
                 and y0 - group[0].size < top < y1 < bottom + group[0].size
@@ -94,10 +102,10 @@ def _join_initials(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, l
 
 
 def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
-    """The pieces; lines of one heading or paragraph set far apart are joined."""
+    """The pieces, with those of one heading or paragraph set in widely spaced lines joined."""
     result: list[tuple[str, list[Run]]] = []
     for label, group in pieces:
-        if result and label == result[-1][0] == "text" and _goes_on(result[-1][1], group):
+        if result and label == result[-1][0] == "text" and _continues(result[-1][1], group):
             result[-1][1].extend(group)
             continue
         if (
@@ -105,8 +113,8 @@ def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, lis
             and label == result[-1][0] == "section-header"
             and not opens_item(group[0].text.strip())
         ):
-            above, here = result[-1][1], union([run.box for run in group])
-            box, size = union([run.box for run in above]), above[-1].size
+            above, here = result[-1][1], bounding_box(group)
+            box, size = bounding_box(above), above[-1].size
             near = (
                 here[1] - box[1] > 0
                 and here[1] - box[3] < 0.6 * size
@@ -121,11 +129,13 @@ def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, lis
     return result
 
 
-def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
-    """True when a paragraph goes on: its last line is full, the next close, equal, aligned."""
+def _continues(above: Sequence[Run], below: Sequence[Run]) -> bool:
+    """True if a paragraph goes on: its last line is full, and the next one is close, aligned and of
+    the same size.
+    """
     last, first = _line_of(above[-1], above[-20:]), _line_of(below[0], below[:20])
-    box = union([run.box for run in last])
-    here = union([run.box for run in first])
+    box = bounding_box(last)
+    here = bounding_box(first)
     size = above[-1].size
     if round(size) != round(below[0].size) or any(
         run.mono or not run.horizontal for run in (above[-1], below[0])
@@ -133,32 +143,32 @@ def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
         return False
     left, right = min(run.box[0] for run in above), max(run.box[2] for run in (*above, *below))
     text = below[0].text.strip()
-    double = text[:1].islower()  # the lines of a contract may stand far apart
-    below_it = here[1] > box[1] and here[1] - box[3] < (_DOUBLE if double else 1) * size
-    # the first line of a paragraph may be indented, the others are not
+    spacing = _DOUBLE_SPACING if text[:1].islower() else 1  # contracts are often double-spaced
+    close = here[1] > box[1] and here[1] - box[3] < spacing * size
+    # only the first line of a paragraph may be indented
     aligned = left - 2.5 * size < here[0] < left + 0.5 * size
-    # a line is full where the next word had no room
+    # a line is full if the next word did not fit
     word = "" if is_cjk(text[0]) else text.split(maxsplit=1)[0]
-    room = max(1.5 * size, (len(word) + 0.5) * (here[2] - here[0]) / len(text))
-    full = right - box[2] < room and box[2] - box[0] > LONG_LINE_EMS * size
+    width = max(1.5 * size, (len(word) + 0.5) * (here[2] - here[0]) / len(text))
+    full = right - box[2] < width and box[2] - box[0] > LONG_LINE_EMS * size
     fields = field_label(text) and field_label(" ".join(run.text.strip() for run in last))
-    anew = opens_item(text) or _opens_clause(text, above) or fields
-    return below_it and aligned and full and not anew
+    starts_text = opens_item(text) or _opens_clause(text, above) or fields
+    return close and aligned and full and not starts_text
 
 
 def _opens_clause(text: str, above: Sequence[Run]) -> bool:
-    """True for an article of a Chinese law or contract below the end of a sentence."""
-    return _CLAUSE.match(text) is not None and above[-1].text.rstrip().endswith(_ENDS)
+    """True for an article of a Chinese law or contract that follows the end of a sentence."""
+    return _CLAUSE.match(text) is not None and above[-1].text.rstrip().endswith(_CLAUSE_ENDS)
 
 
 def _is_short(above: Sequence[Run], right: float) -> bool:
-    """True where the last line of a text in Chinese has room for more: `一、总则` above a text."""
+    """True if the last line of a Chinese text is not full, such as `一、总则` above a text."""
     last = above[-1]
-    return is_cjk(above[0].text.strip()[0]) and right - last.box[2] > _ROOM * last.size
+    return is_cjk(above[0].text.strip()[0]) and right - last.box[2] > _FREE_EMS * last.size
 
 
 def _line_of(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """The run and those beside it; one without height stands beside none."""
+    """The run and those beside it; a run without height overlaps none, not even itself."""
     return [
         run,
         *(
@@ -170,7 +180,7 @@ def _line_of(run: Run, runs: Sequence[Run]) -> list[Run]:
 
 
 def _lines(block: Sequence[Run]) -> list[list[Run]]:
-    """The runs of a block by printed line, in content order."""
+    """The runs of a block, grouped by printed line, in content order."""
     lines: list[list[Run]] = []
     core = (0.0, 0.0)
     for run in block:
@@ -192,10 +202,9 @@ def _lines(block: Sequence[Run]) -> list[list[Run]]:
 def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[Run]]]:
     pieces: list[tuple[str, list[Run]]] = []
     right = max(run.box[2] for line in lines for run in line)
-    style: object = None  # of the last piece; equal styles go on
-    above, room = "", 0.0  # of the line before
-    # of a table
-    rows = any(len(line) > 1 and not re.search(r"[^\W\d_]", line[-1].text) for line in lines)
+    style: object = None  # of the last piece; a line of equal style continues it
+    above, free = "", 0.0  # text of the previous line, and the width it leaves free
+    tabular = any(len(line) > 1 and not re.search(r"[^\W\d_]", line[-1].text) for line in lines)
     for line in lines:
         text = " ".join(run.text.strip() for run in line)
         size = max(run.size for run in line)
@@ -208,7 +217,9 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
         elif opens_item(text) and not mono:
             label, found = "list-item", object()
         elif (
-            field_label(text) and not (mono or rows) and (field_label(above) or room > _ROOM * size)
+            field_label(text)
+            and not (mono or tabular)
+            and (field_label(above) or free > _FREE_EMS * size)
         ):
             label, found, style = "text", ("text", mono), None
         elif pieces and pieces[-1][0] == "list-item" and not mono:
@@ -224,7 +235,7 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
             pieces[-1][1].extend(line)
         else:
             pieces.append((label, list(line)))
-        style, above, room = found, text, right - line[-1].box[2]
+        style, above, free = found, text, right - line[-1].box[2]
     return [
         ("text" if label == "section-header" and _is_body(group) else label, group)
         for label, group in pieces
@@ -232,7 +243,7 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
 
 
 def _has_cells(line: Sequence[Run]) -> bool:
-    """True for a line of pieces far apart, the first of which is no number: the head of a table."""
+    """True for the header of a table: pieces far apart, the first of which is no number."""
     pieces = sorted(line, key=lambda run: run.box[0])
     far = any(right.box[0] - left.box[2] > 1.5 * right.size for left, right in pairwise(pieces))
     return far and not re.fullmatch(
@@ -241,6 +252,6 @@ def _has_cells(line: Sequence[Run]) -> bool:
 
 
 def _is_body(group: Sequence[Run]) -> bool:
-    """True for a paragraph that is merely set in bold or large letters."""
+    """True for a paragraph set in bold or large letters."""
     text = " ".join(run.text.strip() for run in group)
-    return len(_lines(group)) > _MOST_HEADING_LINES or len(text) > 250 or not re.search(r"\w", text)
+    return len(_lines(group)) > _MAX_HEADING_LINES or len(text) > 250 or not re.search(r"\w", text)

@@ -1,8 +1,9 @@
 """Where quoted text is printed on a page of a PDF: the rectangles of its characters, line by line.
 
-A block owns the characters that its rectangle holds, as when it was read. Its letters are those of
-the page in the same order, so a span of the text is a run of characters. Cells of a table may be
-printed in another order: there words are looked for in the order of the text.
+A block owns the characters in its rectangle by the same rule as when it was read. The letters of
+its text are those on the page in the same order, so a span of the text maps to a run of characters.
+Only the cells of a table may be printed in another order; there the words of the text are aligned
+with those of the page.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from rag_platform.loaders.pdf.regions import assign_runs
 from rag_platform.text.scripts import letters
 
 _WORD = re.compile(r"[^\s|]+")
-_SPACE = 0.15  # font sizes between two pieces of a line that are two words
-_APART = 1.5  # font sizes between two pieces of a line that are boxed by themselves
-Span = tuple[int, int]  # of the facts, half open
+_WORD_GAP = 0.15  # ems; a wider gap between two runs separates words
+_BOX_GAP = 1.5  # ems; a wider gap in a line separates rectangles
+Span = tuple[int, int]  # [start, end) in the text of the facts
 
 
 @dataclass(frozen=True, slots=True)
 class PageQuote:
-    """The size of a page in points and, for each span asked for, its rectangles."""
+    """The size of a page in points and, for each requested span, its rectangles."""
 
     width: float
     height: float
     boxes: tuple[tuple[Box, ...], ...]
 
 
-def turn(quote: PageQuote, degrees: int) -> PageQuote:
-    """What was found on an unrotated page, as the page is shown: turned clockwise."""
+def rotate(quote: PageQuote, degrees: int) -> PageQuote:
+    """The rectangles on an unrotated page as on the page rotated clockwise by `degrees`."""
     width, height = quote.width, quote.height
 
-    def turned(box: Box) -> Box:
+    def rotated(box: Box) -> Box:
         x0, y0, x1, y1 = box
         if degrees == 90:
             return height - y1, x0, height - y0, x1
@@ -49,7 +50,7 @@ def turn(quote: PageQuote, degrees: int) -> PageQuote:
 
     if degrees not in (90, 180, 270):
         return quote
-    boxes = tuple(tuple(map(turned, found)) for found in quote.boxes)
+    boxes = tuple(tuple(map(rotated, found)) for found in quote.boxes)
     size = (width, height) if degrees == 180 else (height, width)
     return PageQuote(*size, boxes)
 
@@ -65,7 +66,7 @@ class _Letter(NamedTuple):
 def quote_boxes(
     runs: Sequence[Run], text: str, blocks: Sequence[Block], spans: Sequence[Span]
 ) -> tuple[tuple[Box, ...], ...]:
-    """The rectangles of each span of the facts `text` on one page; give all blocks of that page."""
+    """The rectangles of each span of `text` on a page; pass all blocks of that page."""
     placed = [block for block in blocks if block.bbox is not None]
     pieces, _ = assign_runs(runs, [block.bbox for block in placed if block.bbox])
     found: list[list[Box]] = [[] for _ in spans]
@@ -82,7 +83,7 @@ def quote_boxes(
 
 
 class _Printed:
-    """The lines that a block prints."""
+    """The printed lines of a block."""
 
     def __init__(self, owned: Sequence[Run]) -> None:
         lines = visual_lines(owned)
@@ -95,7 +96,7 @@ class _Printed:
         ]
 
     def boxes(self, text: str, start: int, end: int) -> list[Box]:
-        """The rectangles of text[start:end], where `text` is all that the block says."""
+        """The rectangles of text[start:end], where `text` is the whole text of the block."""
         chosen = self._find(text, start, end)
         return [
             box
@@ -105,88 +106,90 @@ class _Printed:
         ]
 
     def _find(self, text: str, start: int, end: int) -> dict[int, set[int]]:
-        """Line to the characters of the span in it."""
+        """Line to the indexes of the span's characters in it."""
         before, quoted = len(letters(text[:start])), len(letters(text[start:end]))
-        said = letters(text)
-        if quoted == len(said):
-            meant: Iterable[_Letter] = self._letters
-        elif said == "".join(letter.text for letter in self._letters):
-            meant = self._letters[before : before + quoted]
+        block_letters = letters(text)
+        if quoted == len(block_letters):
+            span_letters: Iterable[_Letter] = self._letters
+        elif block_letters == "".join(letter.text for letter in self._letters):
+            span_letters = self._letters[before : before + quoted]
         else:
-            meant = self._find_words(text, start, end)
+            span_letters = self._align_words(text, start, end)
         chosen: dict[int, set[int]] = {}
-        for letter in meant:
+        for letter in span_letters:
             chosen.setdefault(letter.line, set()).add(letter.at)
         return chosen
 
-    def _find_words(self, text: str, start: int, end: int) -> Iterator[_Letter]:
-        """The letters of the words of the span, which stand in another order on the page."""
+    def _align_words(self, text: str, start: int, end: int) -> Iterator[_Letter]:
+        """The letters of the span's words, which are in another order on the page."""
         printed = list(self._printed_words())
-        said = list(_words(text))
+        words = list(_split_words(text))
         free = set(range(len(printed)))
         place: dict[int, int] = {}  # word of the text to word of the page
         matcher = SequenceMatcher(
-            None, [word for word, _ in said], [word for word, _ in printed], autojunk=False
+            None, [word for word, _ in words], [word for word, _ in printed], autojunk=False
         )
         for match in matcher.get_matching_blocks():
             for step in range(match.size):
                 place[match.a + step] = match.b + step
                 free.discard(match.b + step)
-        for number, (word, _) in enumerate(said):
+        for number, (word, _) in enumerate(words):
             if number not in place:
                 near = place.get(number - 1, -1) + 1
                 same = [other for other in free if printed[other][0] == word]
                 if same:
                     place[number] = min(same, key=lambda other: (abs(other - near), other))
                     free.discard(place[number])
-        for number, (_, at) in enumerate(said):
+        for number, (_, at) in enumerate(words):
             if number in place and start <= at < end:
                 yield from printed[place[number]][1]
 
     def _printed_words(self) -> Iterator[tuple[str, list[_Letter]]]:
-        """Runs of letters with no space between them: (the word, its letters)."""
+        """(word, its letters) of each sequence of letters without a space."""
         word: list[_Letter] = []
         for letter in self._letters:
-            if word and self._are_parted(word[-1], letter):
+            if word and self._are_separate(word[-1], letter):
                 yield "".join(item.text for item in word), word
                 word = []
             word.append(letter)
         if word:
             yield "".join(item.text for item in word), word
 
-    def _are_parted(self, left: _Letter, right: _Letter) -> bool:
-        """True where two letters in a row are of two words."""
+    def _are_separate(self, left: _Letter, right: _Letter) -> bool:
+        """True if two consecutive letters belong to different words."""
         if left.line != right.line:
             return True
         line = self._chars[left.line]
         if any(line[at][0].text.isspace() for at in range(left.at + 1, right.at)):
             return True
         (before, run), (after, other) = line[left.at], line[right.at]
-        return run is not other and abs(after.x0 - before.x1) > _SPACE * run.size
+        return run is not other and abs(after.x0 - before.x1) > _WORD_GAP * run.size
 
 
-def _words(text: str) -> Iterator[tuple[str, int]]:
-    """The words of a text with the marks of tables, letters alone, and where they begin."""
+def _split_words(text: str) -> Iterator[tuple[str, int]]:
+    """(letters, offset) of each word of a text, which may be a pipe table."""
     for match in _WORD.finditer(text):
-        if said := letters(match[0]):
-            yield said, match.start()
+        if word := letters(match[0]):
+            yield word, match.start()
 
 
 def _line_boxes(line: Sequence[tuple[Char, Run]], places: set[int]) -> Iterator[Box]:
-    """The rectangles of the chosen characters of a line and what stands between them."""
+    """The rectangles around the chosen characters of a line, one per sequence without a wide gap or
+    another letter in between.
+    """
     ordered = sorted(places)
     first = 0
     for step, (left, right) in enumerate(pairwise(ordered), 1):
         between = "".join(line[at][0].text for at in range(left + 1, right))
         gap = line[right][0].x0 - line[left][0].x1
-        if letters(between) or gap > _APART * line[left][1].size:
+        if letters(between) or gap > _BOX_GAP * line[left][1].size:
             yield _union(line, ordered[first:step])
             first = step
     yield _union(line, ordered[first:])
 
 
 def _union(line: Sequence[tuple[Char, Run]], places: Sequence[int]) -> Box:
-    """The rectangle around characters, as high as their line."""
+    """The rectangle around characters, of the height of their runs."""
     x0, y0, x1, y1 = union([line[at][0][1:] for at in places])
     runs = [line[at][1] for at in places]
     if all(run.horizontal for run in runs):

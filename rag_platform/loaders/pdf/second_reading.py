@@ -1,5 +1,5 @@
-"""The second reading of PDF blocks: the words that another engine finds in their rectangles, in the
-order in which they are printed.
+"""The second reading of PDF blocks: comparison with the words that another engine finds in their
+rectangles.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from rag_platform.ir import Block
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.pdf import assembly
 from rag_platform.loaders.pdf.opening import open_pdf, unrotate
-from rag_platform.loaders.pdf.pdfium import Word, read_words, split_words
+from rag_platform.loaders.pdf.pdfium import Word, order_words, read_words
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import all_runs
 from rag_platform.loaders.pdf.printed.layers import open_page
-from rag_platform.loaders.pdf.printed.lines import order_typed_lines
 from rag_platform.loaders.pdf.printed.runs import area
 from rag_platform.loaders.word_comparison import (
     Likeness,
@@ -29,18 +28,18 @@ from rag_platform.loaders.word_comparison import (
     problem,
 )
 
-_HARDLY = 0.25  # share of letters below which a reader does not read a place
-_STRAY = 0.1  # share of words that may be those of a neighbour
-_MARGIN = 1.0  # points by which engines measure the same character apart
+_MIN_READ = 0.25  # share of a block's letters below which an engine cannot read the place
+_MAX_STRAY = 0.1  # share of words that may belong to a neighbouring block
+_MARGIN = 1.0  # points by which engines may differ in the rectangle of a character
 
 
 def reread(
     path: Path, loader: str, text: str, blocks: Sequence[Block]
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """(ordinal to reason of blocks that another engine reads otherwise, of those it cannot read).
+    """(ordinal to reason of blocks that another engine reads differently, of those it cannot read).
 
-    PDFium reads again what MuPDF read, MuPDF what PDFium read; give whole pages of blocks. Raises
-    DocumentError as opening the file does.
+    PDFium rereads what MuPDF read, and vice versa. Pass all blocks of a page. Raises DocumentError
+    like `open_pdf`.
     """
     _, pages = assembly.group_by_page(blocks)
     otherwise: dict[int, str] = {}
@@ -49,17 +48,17 @@ def reread(
         if isinstance(found, str):
             unread.update({block.ordinal: f"page {number}: {found}" for block in pages[number]})
             continue
-        for block, inside, alike in compare_blocks(text, pages[number], found):
-            said = text[block.start : block.end]
-            if not (reason := problem(block.kind, alike)):
+        for block, inside, likeness in compare_blocks(text, pages[number], found):
+            block_text = text[block.start : block.end]
+            if not (reason := problem(block.kind, likeness)):
                 continue
-            line = Line.of(said.split())
-            only_missing = not alike.torn and not alike.misplaced
+            line = Line.of(block_text.split())
+            only_missing = not likeness.torn and not likeness.misplaced
             if only_missing and has_all_letters(line, inside):
                 continue
-            if is_unmapped(said) or _knows_no_font(found):
+            if is_unmapped(block_text) or _has_unmapped_font(found):
                 unread[block.ordinal] = f"page {number}: a font does not say which letters it draws"
-            elif _says_less(inside, line):
+            elif _is_incomplete(inside, line):
                 unread[block.ordinal] = (
                     f"page {number}: some of its text is not read, such as form fields or what is"
                     " printed twice"
@@ -69,23 +68,23 @@ def reread(
     return otherwise, unread
 
 
-def _knows_no_font(words: Sequence[Word]) -> bool:
+def _has_unmapped_font(words: Sequence[Word]) -> bool:
     texts = [word.text for word in words]
     return is_unmapped("".join(texts)) or bidi.is_garbled(texts)
 
 
-def _says_less(inside: Line, said: Line) -> bool:
-    """True when a reader finds hardly a letter, or fewer words and hardly a new one."""
-    own, other = Counter(said.words()), Counter(inside.words())
-    if len(inside.letters) < _HARDLY * len(said.letters):
+def _is_incomplete(inside: Line, block: Line) -> bool:
+    """True if an engine finds hardly a letter of a block, or fewer words and hardly any other."""
+    own, other = Counter(block.words()), Counter(inside.words())
+    if len(inside.letters) < _MIN_READ * len(block.letters):
         return True
-    return other.total() < own.total() and (other - own).total() <= _STRAY * other.total()
+    return other.total() < own.total() and (other - own).total() <= _MAX_STRAY * other.total()
 
 
 def _by_pdfium(
     path: Path, pages: Mapping[int, Sequence[Block]]
 ) -> Iterator[tuple[int, list[Word] | str]]:
-    """(page, its words or why there are none) as PDFium reads them."""
+    """(page, its words as PDFium reads them or the reason why there are none)."""
     for number in pages:
         with Reading("stage.second_reading") as reading:
             yield from list(read_words(path, [number]))
@@ -105,20 +104,15 @@ def _by_mupdf(
                     Word(word, (x0, y0, x1, y1))
                     for x0, y0, x1, y1, word, *_ in page.get_text("words")
                 ]
-                if any(bidi.has_leftwards(word.text) for word in words):
-                    words = [
-                        word
-                        for line in order_typed_lines(all_runs(page))
-                        for run in line
-                        for word in split_words(run)
-                    ]
+                if any(bidi.has_rtl(word.text) for word in words):
+                    words = list(order_words(all_runs(page)))
                 yield number, words
             if reading.error is not None:
                 yield number, _say_unreadable(reading)
 
 
 def _say_unreadable(reading: Reading) -> str:
-    # a refusal of the whole file is a sentence of its own, with a remedy for whoever ingests it
+    # a DocumentError is a sentence of its own, with a remedy for whoever ingests the file
     why = "" if isinstance(reading.error, DocumentError) else f" ({reading.reason})"
     return f"it cannot be read{why}"
 
@@ -126,65 +120,61 @@ def _say_unreadable(reading: Reading) -> str:
 def compare_blocks(
     text: str, blocks: Sequence[Block], words: Sequence[Word]
 ) -> Iterator[tuple[Block, Line, Likeness]]:
-    """Each block with the words in its rectangle and how far they agree; give whole pages."""
+    """(block, the words in its rectangle, how far they agree); pass all blocks of a page."""
     whole = Line.of(word.text for word in words)
     for block, inside in zip(blocks, _assign_words(words, text, blocks), strict=True):
-        # mostly one and the same
-        orders = {
+        orders = {  # most often all three are the same
             tuple(word.text for word in order): None
             for order in (inside, _by_lines(inside), _by_lines(inside, margins=True))
         }
         readings = [Line.of(order) for order in orders]
-        alike = Likeness()
+        likeness = Likeness()
         for piece in pieces(block.kind, text[block.start : block.end]):
-            alike += compare_words(piece, readings, whole)
-        yield block, readings[0], alike
+            likeness += compare_words(piece, readings, whole)
+        yield block, readings[0], likeness
 
 
 def _assign_words(words: Sequence[Word], text: str, blocks: Sequence[Block]) -> list[list[Word]]:
-    """The words whose middle lies in each block's rectangle; of several the smallest that says it
-    has it, else the smallest: the rectangle of a watermark lies on other text.
+    """The words whose centre lies in each block's rectangle. Of several rectangles, the smallest
+    whose block has the word gets it, else the smallest: that of a watermark lies on other text.
     """
     order = sorted(
         (area(block.bbox), number, block.bbox)
         for number, block in enumerate(blocks)
         if block.bbox is not None
     )
-    said = [text[block.start : block.end] for block in blocks]
+    block_words = [set(text[block.start : block.end].split()) for block in blocks]
     owned: list[list[Word]] = [[] for _ in blocks]
     for word in words:
         x, y = (word.box[0] + word.box[2]) / 2, (word.box[1] + word.box[3]) / 2
-        around = [
+        candidates = [
             number
             for _, number, box in order
             if box[0] - _MARGIN <= x <= box[2] + _MARGIN
             and box[1] - _MARGIN <= y <= box[3] + _MARGIN
         ]
-        if len(around) > 1:
-            around.sort(key=lambda number: word.text not in said[number].split())
-        if around:
-            owned[around[0]].append(word)
+        if candidates:
+            owner = min(candidates, key=lambda number: word.text not in block_words[number])
+            owned[owner].append(word)
     return owned
 
 
 def _by_lines(words: Sequence[Word], *, margins: bool = False) -> list[Word]:
-    """The words line by line; a word is of a line whose first word it stands beside, with `margins`
-    also where that one stands beside it, as small print in a margin does.
+    """The words line by line. A word belongs to a line if its middle is at the height of the first
+    word, and with `margins` also if the reverse holds, as for small print in a margin.
     """
     lines: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
         first = lines[-1][0] if lines else word
-        if lines and (_stands_beside(word, first) or (margins and _stands_beside(first, word))):
+        if lines and (_is_beside(word, first) or (margins and _is_beside(first, word))):
             lines[-1].append(word)
         else:
             lines.append([word])
-    leftwards = bidi.is_leftward_text(" ".join(word.text for word in words))
+    rtl = bidi.is_rtl_text(" ".join(word.text for word in words))
     return [
-        word
-        for line in lines
-        for word in sorted(line, key=lambda word: word.box[0], reverse=leftwards)
+        word for line in lines for word in sorted(line, key=lambda word: word.box[0], reverse=rtl)
     ]
 
 
-def _stands_beside(word: Word, other: Word) -> bool:
+def _is_beside(word: Word, other: Word) -> bool:
     return other.box[1] <= (word.box[1] + word.box[3]) / 2 <= other.box[3]

@@ -1,5 +1,5 @@
-"""Tables of a PDF page: characters into the cells of a grid, header cells over several columns
-spelled out, pipe tables.
+"""Tables of a PDF page as pipe tables: characters are assigned to the cells of a grid, and header
+cells over several columns are repeated for each.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby, pairwise
+from itertools import combinations, pairwise
 from statistics import fmean, median
 
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
-from rag_platform.loaders.pdf.printed.runs import Char, Run, union
+from rag_platform.loaders.pdf.printed.runs import Char, Run, bounding_box
 from rag_platform.loaders.pdf.regions import MAX_HEADER_ROWS, Region
 from rag_platform.text import pipe_tables
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
-_WORD_GAP = 0.8  # em; letters that stand further apart are two words
-MIN_LINES = 2  # between rows; a single one parts a header from the rest
-_EVEN = 0.15  # em, by which the steps from line to line of a cell may differ
-_MOSTLY = 0.25  # of the rows of a table, from which their first cells may go on
-_CELL_GAP = 0.2  # em; the same where a border stands between them
-_NEAR = 3.0  # points; in tight tables the model sets a border up to 2.5 off the line drawn for it
+_WORD_GAP = 0.8  # em; a wider gap separates two words
+_CELL_GAP = 0.2  # em; the same where a column border lies in the gap
+_MIN_DRAWN_ROWS = 2  # lines between rows; a single one only separates the header
+_MAX_STEP_SPREAD = 0.15  # em by which the distances of lines within a cell may differ
+_MIN_CONTINUED = 0.25  # share of rows whose first cell continues alone on a further line
+_SNAP = 3.0  # points; in tight tables the model sets a border up to 2.5 off the drawn line
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +41,31 @@ _Row = dict[int, _Cell]
 
 
 def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
-    """The pipe table of a region with a grid, "" for fewer than two rows or columns.
+    """The pipe table of a region with a grid; "" for fewer than two rows or columns.
 
-    A header cell over several columns is repeated for each. In leftward text the first column is
-    the rightmost.
+    A header cell over several columns is repeated for each. In text written from right to left the
+    first column is the rightmost.
     """
     columns, rows = region.grid or ((), ())
     if sum(not run.horizontal for run in runs) > len(runs) / 2 and not bidi.is_vertical(runs):
-        return ""  # the page lies on its side: a grid of it would cut words
-    seen = [bidi.order_as_seen(run) for run in runs]
+        return ""  # the page is rotated: its grid would cut words
+    seen = [bidi.order_visually(run) for run in runs]
 
     def fill(borders: Sequence[float], rows: Sequence[float]) -> list[_Row]:
-        pieces = [piece for run in seen for piece in _pieces(run, borders, region.rules)]
-        apart = _find_gaps(pieces, borders) or _split_rows(pieces, borders, rows)
-        return _grid(pieces, borders, apart, words)
+        pieces = [piece for run in seen for piece in _cut_run(run, borders, region.rules)]
+        row_borders = _find_row_gaps(pieces, borders) or _split_rows(pieces, borders, rows)
+        return _fill_grid(pieces, borders, row_borders, words)
 
-    borders = _align(columns, region)
-    found = fill(_split_columns(seen, borders, rows), rows)
-    if _is_ruled(found, *region.lines):
-        found = fill(*region.lines)
-    found = _join_columns(found)
-    grid = _join_headers([_mirror(row) for row in found] if bidi.is_leftwards(runs) else found)
+    borders = _snap_borders(columns, region)
+    grid = fill(_split_columns(seen, borders, rows), rows)
+    if _is_fully_ruled(grid, *region.lines):
+        grid = fill(*region.lines)
+    grid = _join_columns(grid)
+    grid = _join_headers([_mirror(row) for row in grid] if bidi.is_rtl(runs) else grid)
     width = len({column for row in grid for column in row})
     if len(grid) < 2 or width < 2:
         return ""
-    header, *body = _spell_out(grid)
+    header, *body = _repeat_headers(grid)
     return "\n".join(
         [
             pipe_tables.format_row(header),
@@ -78,47 +78,47 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
 # --- characters into cells ----------------------------------------------------------------------
 
 
-def _grid(
+def _fill_grid(
     pieces: Sequence[Run], columns: Sequence[float], rows: Sequence[float], words: frozenset[str]
 ) -> list[_Row]:
-    """The rows that hold text, each from column to cell."""
+    """The rows with text, each a map from column to cell."""
     cells: dict[tuple[int, int], list[Run]] = {}
     for piece in pieces:
         x0, y0, x1, y1 = piece.box
         place = bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)
         cells.setdefault(place, []).append(piece)
     grid: dict[int, _Row] = {}
-    for (row, column), held in sorted(cells.items(), key=lambda item: item[0]):
-        box = union([piece.box for piece in held])
-        text = flow_lines([line_text(line) for line in visual_lines(held)], words)
+    for (row, column), parts in sorted(cells.items(), key=lambda item: item[0]):
+        box = bounding_box(parts)
+        text = flow_lines([line_text(line) for line in visual_lines(parts)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())
 
 
-def _find_gaps(pieces: Sequence[Run], columns: Sequence[float]) -> list[float]:
-    """The borders of rows that stand further apart than the lines of cells, [] without any."""
+def _find_row_gaps(pieces: Sequence[Run], columns: Sequence[float]) -> list[float]:
+    """Borders of rows set further apart than the lines of a cell; [] where distances don't tell."""
     lines = visual_lines(pieces)
-    if len(lines) < 2 + MIN_LINES:
+    if len(lines) < 2 + _MIN_DRAWN_ROWS:
         return []
-    # glyphs without a tail are most
+    # the median: most glyphs have no descender
     bases = [median(char.y1 for run in line for char in run.chars) for line in lines]
     steps = [below - above for above, below in pairwise(bases)]
     size = median(run.size for run in pieces)
-    near, wide = min(steps) + _EVEN * size, min(steps) + 2 * _EVEN * size
-    # lines that overlap are cells centred beside others
+    near, wide = min(steps) + _MAX_STEP_SPREAD * size, min(steps) + 2 * _MAX_STEP_SPREAD * size
+    # overlapping lines are cells centred beside others
     if not size <= min(steps) < 2 * size or any(near < step < wide for step in steps):
         return []
     filled = [{bisect_right(columns, (r.box[0] + r.box[2]) / 2) for r in line} for line in lines]
     starts = [0, *(at for at, step in enumerate(steps, 1) if step > near), len(lines)]
     _, *rows = [filled[start:end] for start, end in pairwise(starts)]
-    more = [(row[0], cells) for row in rows for cells in row[1:]]
-    goes_on = {column for _, cells in more for column in cells}
-    opens = Counter(column for row in rows for column in row[0] - goes_on)
-    alone = [cells for _, cells in more if cells == {0}]
+    further = [(row[0], cells) for row in rows for cells in row[1:]]
+    continued = {column for _, cells in further for column in cells}
+    first_only = Counter(column for row in rows for column in row[0] - continued)
+    alone = [cells for _, cells in further if cells == {0}]
     if (
-        not all(cells < first for first, cells in more)
-        or 2 * max(opens.values(), default=0) <= len(rows)
-        or 0 < len(alone) < _MOSTLY * len(rows)  # headings above the rows below them
+        not all(cells < first for first, cells in further)
+        or 2 * max(first_only.values(), default=0) <= len(rows)
+        or 0 < len(alone) < _MIN_CONTINUED * len(rows)  # headings above the rows below them
     ):
         return []
     return [(bases[at - 1] + bases[at] - size) / 2 for at in starts[1:-1]]
@@ -127,12 +127,12 @@ def _find_gaps(pieces: Sequence[Run], columns: Sequence[float]) -> list[float]:
 def _split_rows(
     pieces: Sequence[Run], columns: Sequence[float], rows: Sequence[float]
 ) -> list[float]:
-    """The borders, with one more above each line of a row that is an entry of its own."""
+    """The row borders, with one more above each line of a row that is an entry of its own."""
     borders = list(rows)
-    held: dict[int, list[Run]] = {}
+    by_row: dict[int, list[Run]] = {}
     for piece in pieces:
-        held.setdefault(bisect_right(rows, (piece.box[1] + piece.box[3]) / 2), []).append(piece)
-    for row in held.values():
+        by_row.setdefault(bisect_right(rows, (piece.box[1] + piece.box[3]) / 2), []).append(piece)
+    for row in by_row.values():
         entry: dict[int, str] = {}  # its first line
         reached = 0.0
         for line in visual_lines(row):
@@ -141,7 +141,7 @@ def _split_rows(
                 for run in line
             }
             top = min(run.box[1] for run in line)
-            # a line that overlaps the one above is a cell centred beside two lines of another
+            # a line that overlaps the one above is a cell centred beside a cell of two lines
             if reached <= top and _is_entry(entry, cells):
                 borders.append(top)
                 entry = cells
@@ -151,9 +151,9 @@ def _split_rows(
 
 
 def _is_entry(above: dict[int, str], line: dict[int, str]) -> bool:
-    """True for a line with a label and a figure below others of the same row: in all of its cells,
-    or in two of a sum, which has no first cell. What stands below a figure in brackets belongs to
-    it, as do the further ones of several.
+    """True for a line that has a label and a figure below the label and figure of its row's first
+    line: either it fills the same cells, or it is a sum and leaves out the first cell. A figure in
+    brackets belongs to the figure above it.
     """
     shared = sorted(above.keys() & line.keys())
     return (
@@ -170,16 +170,16 @@ def _is_entry(above: dict[int, str], line: dict[int, str]) -> bool:
 
 
 def _is_figure(text: str) -> bool:
-    """True for one figure that goes on in no other line."""
+    """True for a single, complete figure."""
     whole = _FIGURE.fullmatch(text) is not None and " " not in text
     return whole and any(map(str.isdigit, text)) and text[-1] not in ",-–/"
 
 
-def _is_ruled(grid: Sequence[_Row], columns: Sequence[float], rows: Sequence[float]) -> bool:
-    """True where the drawn lines part all rows and columns of a table: no two rows that fill the
-    same cells stand between two of them, but for a header in two lines.
+def _is_fully_ruled(grid: Sequence[_Row], columns: Sequence[float], rows: Sequence[float]) -> bool:
+    """True if drawn lines separate all rows and columns of a table: no two rows between the same
+    lines fill the same two cells, except in a header of two lines.
     """
-    if not columns or not MIN_LINES <= len(rows) < len(grid):
+    if not columns or not _MIN_DRAWN_ROWS <= len(rows) < len(grid):
         return False
     filled: dict[int, list[set[int]]] = {}
     for row in grid:
@@ -190,13 +190,13 @@ def _is_ruled(grid: Sequence[_Row], columns: Sequence[float], rows: Sequence[flo
     if sum(first in cells for cells in header) == 1:
         filled[0] = []
     return all(
-        len(one & other) < 2 for held in filled.values() for one, other in combinations(held, 2)
+        len(one & other) < 2 for band in filled.values() for one, other in combinations(band, 2)
     )
 
 
 def _join_columns(grid: list[_Row]) -> list[_Row]:
-    """The rows; two columns of which each row fills one, and the first line only heads one, are
-    one, whose header is centred over cells at the left.
+    """The rows, with two adjacent columns merged if no row fills both and the first row fills just
+    one: a header centred over cells set flush left.
     """
     columns = sorted({column for row in grid for column in row})
     for one, other in pairwise(columns):
@@ -211,7 +211,7 @@ def _join_columns(grid: list[_Row]) -> list[_Row]:
 
 
 def _mirror(row: _Row) -> _Row:
-    """The row as it would stand if it were written from left to right."""
+    """The row mirrored, as if it were written from left to right."""
     cells = sorted(row.items(), reverse=True)
     return {
         -column: _Cell(cell.text, -cell.right, -cell.left, cell.top, cell.bottom)
@@ -219,29 +219,28 @@ def _mirror(row: _Row) -> _Row:
     }
 
 
-def _align(columns: Sequence[float], region: Region) -> list[float]:
-    """The lines drawn through the whole table where each border has one, else the borders, each
-    moved between the lines drawn near it.
+def _snap_borders(columns: Sequence[float], region: Region) -> list[float]:
+    """The lines drawn through the whole table if each border has one nearby, else the borders, each
+    moved to the mean of the lines drawn near it.
     """
-    whole = region.lines[0]
-    if whole and all(_near(border, whole) for border in columns):
-        return list(whole)
+    full_lines = region.lines[0]
+    if full_lines and all(_near(border, full_lines) for border in columns):
+        return list(full_lines)
     drawn = {x for x, _, _ in region.rules}
     return [fmean(_near(border, drawn) or [border]) for border in columns]
 
 
 def _near(border: float, lines: Iterable[float]) -> list[float]:
-    return [x for x in lines if abs(x - border) <= _NEAR]
+    return [x for x in lines if abs(x - border) <= _SNAP]
 
 
-def _pieces(
+def _cut_run(
     run: Run, columns: Sequence[float], rules: Sequence[tuple[float, float, float]]
 ) -> list[Run]:
-    """A run cut where column borders lie between its phrases.
+    """The run, cut where column borders lie between its phrases.
 
-    A phrase is words no more than a space apart, but not two figures or two words that a line is
-    drawn between; it stands on one side of a border even where it crosses it, and so does a column
-    of Chinese.
+    A phrase is words a space apart, with no drawn line between them and no two figures in a row. It
+    is assigned to one side of a border even if it crosses it, and so is vertical Chinese text.
     """
     if bidi.is_vertical([run]):
         return [run]
@@ -250,8 +249,8 @@ def _pieces(
     ruled = sorted(x for x, top, bottom in rules if top <= middle <= bottom)
     phrases: list[list[Char]] = []
     figure = False
-    for spaced in _spaced(run):
-        for at, word in enumerate(_words(spaced, run.size, columns, ruled)):
+    for spaced in run.words():
+        for at, word in enumerate(_words(spaced, columns, ruled)):
             before, figure = figure, bool(_FIGURE.fullmatch("".join(char.text for char in word)))
             last = phrases[-1][-1] if phrases else word[0]
             if (
@@ -259,7 +258,7 @@ def _pieces(
                 and not at
                 and not (before and figure)
                 and abs(word[0].x0 - last.x1) < space
-                and not (_parted(last, word[0], columns) and _parted(last, word[0], ruled))
+                and not (_crosses(last, word[0], columns) and _crosses(last, word[0], ruled))
             ):
                 phrases[-1] += [last._replace(text=" "), *word]
             else:
@@ -276,23 +275,17 @@ def _pieces(
     return [run._replace(chars=tuple(chars)) for _, chars in pieces]
 
 
-def _spaced(run: Run) -> list[list[Char]]:
-    """The characters between spaces."""
-    groups = groupby(run.chars, lambda char: char.text.isspace())
-    return [list(group) for blank, group in groups if not blank]
-
-
 def _words(
-    chars: Sequence[Char], size: float, borders: Sequence[float] = (), ruled: Sequence[float] = ()
+    run: Run, borders: Sequence[float] = (), ruled: Sequence[float] = ()
 ) -> list[list[Char]]:
-    """Characters without a space, cut at wide gaps, and at borders that stand in a gap or have a
-    line drawn: no space is written between cells, nor between the words of Chinese.
+    """The characters of a run without spaces, cut at wide gaps and at borders with a gap or a drawn
+    line: the file has no spaces between cells, nor between Chinese words.
     """
-    words = [[chars[0]]]
-    for last, char in pairwise(chars):
-        gap = abs(char.x0 - last.x1) / size
+    words = [[run.chars[0]]]
+    for last, char in pairwise(run.chars):
+        gap = abs(char.x0 - last.x1) / run.size
         if gap > _WORD_GAP or (
-            _parted(last, char, borders) and (gap > _CELL_GAP or _parted(last, char, ruled))
+            _crosses(last, char, borders) and (gap > _CELL_GAP or _crosses(last, char, ruled))
         ):
             words.append([char])
         else:
@@ -300,37 +293,41 @@ def _words(
     return words
 
 
-def _parted(one: Char, other: Char, borders: Sequence[float]) -> bool:
-    """Whether a border stands between a character and the next."""
+def _crosses(one: Char, other: Char, borders: Sequence[float]) -> bool:
+    """True if a border lies between a character and the next."""
     return bisect_right(borders, one.x1) < bisect_right(borders, other.x0)
 
 
 def _split_columns(
     runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float]
 ) -> list[float]:
-    """The borders, with one more in each gap that most rows of a column share."""
-    # (column, row) to words: left, right, has a letter or digit
+    """The column borders, with one more in each gap that most rows of a column share."""
+    # (column, row) to words: left, right, solid: with a letter or digit
     lines: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}
     for run in runs:
-        for word in (word for spaced in _spaced(run) for word in _words(spaced, run.size)):
+        for word in (word for part in run.words() for word in _words(part)):
             left, right = min(char.x0 for char in word), max(char.x1 for char in word)
             row = bisect_right(rows, (word[0].y0 + word[0].y1) / 2)
-            said = any(char.text.isalnum() for char in word)
+            solid = any(char.text.isalnum() for char in word)
             lines.setdefault((bisect_right(columns, (left + right) / 2), row), []).append(
-                (left, right, said)
+                (left, right, solid)
             )
     size = sorted(run.size for run in runs)[len(runs) // 2] if runs else 0.0
     borders = list(columns)
     for column in range(len(columns) + 1):
-        held = [sorted(found) for (at, _), found in lines.items() if at == column]
-        borders += _gaps(held, 0.9 * size)
+        column_lines = [sorted(words) for (at, _), words in lines.items() if at == column]
+        borders += _find_column_gaps(column_lines, 0.9 * size)
     return sorted(borders)
 
 
-def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) -> list[float]:
-    """Gaps between words, `least` wide, that 3 lines and half of all share and few words cross."""
+def _find_column_gaps(
+    lines: Sequence[Sequence[tuple[float, float, bool]]], least: float
+) -> list[float]:
+    """The middles of gaps between words, `least` points wide, that at least 3 lines and half of all
+    lines share and few words cross.
+    """
     found: list[tuple[float, float]] = []
-    # in half points: a long table of many words must not cost the square of its words
+    # in half points, so that the cost of a long table is not quadratic in its words
     tried: set[int] = set()
     for line in lines:
         for (_, left, _), (right, _, _) in pairwise(line):
@@ -343,7 +340,9 @@ def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) ->
                     continue
                 tried.add(round(2 * place))
                 split = [gap for other in lines if (gap := _gap_at(other, place))]
-                crossed = sum(any(a < place < b for a, b, said in other if said) for other in lines)
+                crossed = sum(
+                    any(a < place < b for a, b, solid in other if solid) for other in lines
+                )
                 low = max((a for a, _ in split), default=0.0)
                 high = min((b for _, b in split), default=0.0)
                 enough = (
@@ -357,9 +356,9 @@ def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) ->
 
 
 def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[float, float] | None:
-    """The white space of a line around a place, when something is said on both sides of it."""
-    before = [right for _, right, said in line if right <= place and said]
-    after = [left for left, _, said in line if left >= place and said]
+    """The white space of a line around an x, or None without a word on both sides of it."""
+    before = [right for _, right, solid in line if right <= place and solid]
+    after = [left for left, _, solid in line if left >= place and solid]
     if not before or not after or any(left < place < right for left, right, _ in line):
         return None
     return max(before), min(after)
@@ -368,16 +367,19 @@ def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[fl
 # --- header cells over several columns ----------------------------------------------------------
 
 
-def _spell_out(grid: Sequence[_Row]) -> list[list[str]]:
-    """The rows as texts; a header cell is repeated over the columns that it heads."""
+def _repeat_headers(grid: Sequence[_Row]) -> list[list[str]]:
+    """The rows as texts, each header cell repeated for the columns below it."""
     columns = sorted({column for row in grid for column in row})
     rows = [[row[column].text if column in row else "" for column in columns] for row in grid]
     extent: dict[int, tuple[float, float]] = {}
     for place, column in enumerate(columns):
-        held = [row[column] for row in grid[_header_rows(rows) :] if column in row] or [
+        column_cells = [row[column] for row in grid[_header_rows(rows) :] if column in row] or [
             row[column] for row in grid if column in row
         ]
-        extent[place] = (min(cell.left for cell in held), max(cell.right for cell in held))
+        extent[place] = (
+            min(cell.left for cell in column_cells),
+            max(cell.right for cell in column_cells),
+        )
     for number in range(_header_rows(rows)):
         cells, below = (
             {place: row[column] for place, column in enumerate(columns) if column in row}
@@ -389,10 +391,10 @@ def _spell_out(grid: Sequence[_Row]) -> list[list[str]]:
 
 
 def _join_headers(grid: list[_Row]) -> list[_Row]:
-    """The rows; header lines that the grid took for rows are one row again.
+    """The rows, with header lines that the grid separated joined into one row.
 
-    Every cell of the upper line stands close above one of the lower line, and none has a neighbour
-    without a line above it: that may be a header over both.
+    They are joined if every cell of the upper line stands close above a cell of the lower line, and
+    the next cell on the right also has a cell above it; otherwise the upper may span both.
     """
     columns = sorted({column for row in grid for column in row})
     count = _header_rows(
@@ -400,7 +402,7 @@ def _join_headers(grid: list[_Row]) -> list[_Row]:
     )
     joined: list[_Row] = []
     for number, row in enumerate(grid):
-        if joined and number < count and _continues(joined[-1], row):
+        if joined and number < count and _is_same_header(joined[-1], row):
             above = joined.pop()
             row = {
                 column: (
@@ -416,7 +418,7 @@ def _join_headers(grid: list[_Row]) -> list[_Row]:
     return joined
 
 
-def _continues(above: _Row, row: _Row) -> bool:
+def _is_same_header(above: _Row, row: _Row) -> bool:
     shared = above.keys() & row.keys()
     if max(shared, default=0) == min(row) or not above.keys() <= row.keys():
         return False
@@ -448,7 +450,7 @@ def _stack(above: _Cell, below: _Cell) -> _Cell:
 
 
 def _header_rows(rows: Sequence[Sequence[str]]) -> int:
-    """How many rows stand above the first figure behind the first column, or 0."""
+    """The number of rows above the first figure outside the first column; 0 without one."""
     for number, row in enumerate(rows[: MAX_HEADER_ROWS + 1]):
         if any(
             _FIGURE.fullmatch(text) and any(map(str.isdigit, text)) and not _YEAR.fullmatch(text)
@@ -462,7 +464,7 @@ def _header_rows(rows: Sequence[Sequence[str]]) -> int:
 def _spans(
     cells: _Row, below: _Row, extent: dict[int, tuple[float, float]]
 ) -> dict[int, tuple[int, int]]:
-    """Place of a header cell to the (first, last) place below that it is centred over."""
+    """For each header cell over several columns, the (first, last) column it is centred over."""
     spans: dict[int, tuple[int, int]] = {}
     places = sorted(cells)
     for before, place, after in zip(
@@ -488,7 +490,7 @@ def _spans(
 
 
 def _disjoint(spans: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """The spans that no neighbour claims a part of."""
+    """The spans that overlap no neighbouring span."""
     ordered = sorted(spans.items())
     clashing = {
         place

@@ -7,13 +7,13 @@ from __future__ import annotations
 import pytest
 
 from rag_platform.loaders.pdf.layout import (
-    cut_clear,
     drop_backgrounds,
     fit_to_text,
     keep_sentences_whole,
-    read_columns,
+    split_at_columns,
     split_columns,
     split_texts,
+    trim_overlapping,
 )
 from rag_platform.loaders.pdf.printed.runs import Char, Run, union
 from rag_platform.loaders.pdf.regions import Region, assign_runs
@@ -179,7 +179,7 @@ def test_columns_of_entries_are_read_one_after_the_other() -> None:
     assert entries(left, run("• right", 100, 0, 10)) == ["• left • right"]
 
 
-def parts(*printed: tuple[str, float, float, int, float], leftwards: bool = False) -> str:
+def parts(*printed: tuple[str, float, float, int, float], rtl: bool = False) -> str:
     """The names of regions, given as (name, x, y, lines, width), as they are read: parts divided by
     `|`. A name in capitals is a heading's, `p...` that of a picture.
     """
@@ -191,7 +191,7 @@ def parts(*printed: tuple[str, float, float, int, float], leftwards: bool = Fals
         if label != "picture":
             runs += [run("x" * int(width // 5), x, y + 12 * i, 10) for i in range(lines)]
     names = {region.bbox: name for name, region in regions.items()}
-    read = read_columns(list(regions.values()), runs, leftwards=leftwards)
+    read = split_at_columns(list(regions.values()), runs, rtl=rtl)
     return " | ".join(" ".join(names[region.bbox] for region in part) for part in read)
 
 
@@ -200,7 +200,7 @@ def test_columns_of_prose_are_read_one_after_the_other():
     title, left, right = ("TITLE", 0, 0, 2, 480), ("a", 0, 70, 9, 230), ("B", 250, 50, 1, 90)
     rest = (("b", 250, 70, 4, 230), ("c", 0, 200, 3, 230), ("d", 0, 250, 3, 230))
     assert parts(title, left, right, *rest) == "TITLE | a c d | B b"
-    assert parts(title, left, right, *rest, leftwards=True) == "TITLE | B b | a c d"
+    assert parts(title, left, right, *rest, rtl=True) == "TITLE | B b | a c d"
     # what reaches over both columns divides them
     whole = ("e", 0, 190, 1, 480)
     assert parts(left, *rest, whole) == "a | b | e | c d"
@@ -296,7 +296,7 @@ def test_texts_are_cut_clear_of_others_and_pictures_are_not():
         Region((50, 30, 90, 60), "picture"),
         Region((0, 70, 90, 80), "text"),
     ]
-    assert cut_clear(regions, [Region((0, 30, 300, 60), "text")], runs) == [
+    assert trim_overlapping(regions, [Region((0, 30, 300, 60), "text")], runs) == [
         Region((10, 0, 80, 10), "text"),
         *regions[2:],
     ]

@@ -10,7 +10,7 @@ import pytest
 from rag_platform.ir import Facts
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
-from rag_platform.loaders.pdf.quoting import PageQuote, turn
+from rag_platform.loaders.pdf.quoting import PageQuote, rotate
 
 TEXT = (
     "The belt stops at once when the hatch opens. The console then names the hatch that is open."
@@ -98,7 +98,7 @@ def test_what_is_not_on_the_page_has_no_rectangle(tmp_path: Path) -> None:
 
 def test_rectangles_turn_with_their_page() -> None:
     quote = PageQuote(100, 200, (((10, 20, 30, 40),),))
-    assert turn(quote, 0) is quote
-    assert turn(quote, 90) == PageQuote(200, 100, (((160, 10, 180, 30),),))
-    assert turn(quote, 180) == PageQuote(100, 200, (((70, 160, 90, 180),),))
-    assert turn(quote, 270) == PageQuote(200, 100, (((20, 70, 40, 90),),))
+    assert rotate(quote, 0) is quote
+    assert rotate(quote, 90) == PageQuote(200, 100, (((160, 10, 180, 30),),))
+    assert rotate(quote, 180) == PageQuote(100, 200, (((70, 160, 90, 180),),))
+    assert rotate(quote, 270) == PageQuote(200, 100, (((20, 70, 40, 90),),))

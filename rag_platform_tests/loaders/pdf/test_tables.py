@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rag_platform.loaders.pdf import tables
 from rag_platform.loaders.pdf.printed.runs import Char, Run
-from rag_platform.loaders.pdf.regions import Region, proves, region_letters
+from rag_platform.loaders.pdf.regions import Region, matches_print, region_letters
 
 
 def run(text: str, x: float, y: float, width: float = 5.0) -> Run:
@@ -30,7 +30,7 @@ def centred(text: str, middle: float, y: float) -> Run:
 def table(runs: list[Run], columns: tuple[float, ...], rows: tuple[float, ...]) -> list[list[str]]:
     """The cells of the pipe table, proved against the printed letters."""
     text = tables.table_text(runs, Region((0, 0, 400, 200), "table", (columns, rows)), frozenset())
-    assert proves("table", text, region_letters(runs))
+    assert matches_print("table", text, region_letters(runs))
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.split("\n")
@@ -271,7 +271,7 @@ def test_header_lines_of_one_cell_are_one_row_again():
     ],
 )
 def test_a_repeated_header_cell_is_proved_by_the_one_it_repeats(text, printed, proved):
-    assert proves("table", text, printed) is proved
+    assert matches_print("table", text, printed) is proved
 
 
 def test_a_region_of_one_column_or_one_row_is_no_table():
@@ -293,7 +293,7 @@ borders = st.lists(st.integers(1, 200).map(float), max_size=5, unique=True).map(
 def test_no_letter_is_lost_or_added_whatever_the_grid(printed, columns, rows):
     runs = [run(text, x, y) for text, x, y in printed if not text.isspace()]
     text = tables.table_text(runs, Region((0, 0, 400, 200), "table", (columns, rows)), frozenset())
-    assert text == "" or proves("table", text, region_letters(runs))
+    assert text == "" or matches_print("table", text, region_letters(runs))
 
 
 def test_a_cell_of_several_lines_stands_between_the_lines_drawn_around_its_row() -> None:

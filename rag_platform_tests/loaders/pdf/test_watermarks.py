@@ -12,7 +12,7 @@ from rag_platform.intake.second_readers import reread
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
 from rag_platform.loaders.pdf.printed.runs import Char, Run
-from rag_platform.loaders.pdf.regions import find_across
+from rag_platform.loaders.pdf.regions import find_watermarks
 
 LINES = [f"Line {number} of the report says something of its own." for number in range(24)]
 
@@ -86,5 +86,5 @@ def test_a_page_of_many_slanted_lines_is_no_page_of_watermarks() -> None:
         )
         for number, x in enumerate(range(0, 500, 2))
     ]
-    assert find_across([level, *slanted[:3]]) == slanted[:3]
-    assert find_across([level, *slanted]) == []
+    assert find_watermarks([level, *slanted[:3]]) == slanted[:3]
+    assert find_watermarks([level, *slanted]) == []

@@ -1,10 +1,10 @@
-"""Text written from right to left: a printed line, which PDFs store in any order, in the order in
-which one types it; and Chinese and Japanese set in columns, read from the rightmost on.
+"""Right-to-left (RTL) text: printed lines in logical order, the order of typing, from the positions
+of their characters; and vertical Chinese and Japanese text, whose columns are read from the right.
 
-Where each character stands on the page says more than its place in the file: some writers store the
-line as it is seen, from left to right, others as it is typed, and engines turn some parts of it
-around. So a line is first put as it is seen and then turned into reading order, the inverse of what
-the Unicode Bidirectional Algorithm (UAX 9) does to a typed line without marks of direction.
+The order of characters in the file is unreliable: some writers store a line in visual order, others
+in logical order, and engines reverse parts of it. So a line is first put into visual order by
+position and then into logical order, the inverse of the Unicode Bidirectional Algorithm (UAX 9) for
+a line without directional marks.
 """
 
 from __future__ import annotations
@@ -21,32 +21,30 @@ from rag_platform.text.scripts import HAN, KANA
 if TYPE_CHECKING:
     from rag_platform.loaders.pdf.printed.runs import Char, Run
 
-_LEFTWARDS = re.compile(
+_RTL = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
-# letters as they are drawn at the begin, middle or end of a word
+# presentation forms: letters as drawn at the beginning, middle or end of a word
 _FORMS = re.compile("[\ufb1d-\ufd3d\ufd50-\ufdff\ufe70-\ufefc]")
 _MIRRORED = dict(zip("()[]{}«»‹›<>", ")(][}{»«›‹><", strict=True))
 _OPENING = frozenset("([{«‹<")
 _CLOSING = frozenset(")]}»›>.,;:!?،؛؟")
 _LATIN = re.compile("[A-Za-z]")
 _LAM, _ALEFS = "\u0644", "\u0627\u0622\u0623\u0625\u0671"
-_ALONE = 0.1  # points; glyphs less wide are marks or further letters of a ligature
-_FLUSH = 1.0  # of the size; less far from an edge is at it
-_GAP = 0.25  # of the size; pieces further apart are words of their own
-# words that a reader garbled; authors join two scripts here and there: الـAPI
-_SEVERAL, _MIXED_SHARE = 3, 0.2
-# on a page written leftwards, a region with that many times more words of the other direction is
-# not
-_FEW = 4
+_MIN_WIDTH = 0.1  # points; narrower glyphs are marks or further letters of a ligature
+_EDGE_EMS = 1.0  # ems; text closer to an edge is flush with it
+_WORD_GAP = 0.25  # ems; a wider gap separates words
+# words with two scripts on a garbled page; authors also join scripts now and then: الـAPI
+_MIN_MIXED, _MIXED_SHARE = 3, 0.2
+_RTL_WEIGHT = 4  # how many LTR words an RTL word outweighs in a region of an RTL page
 
 
 @dataclass(frozen=True, slots=True)
-class _Sign:
-    """A letter with its marks, or the letters of one ligature, in reading order."""
+class _Cluster:
+    """A letter with its marks, or the letters of one ligature, in logical order."""
 
     chars: tuple[Char, ...]
-    kind: str  # L, R (also Arabic letters), EN, AN, space or other
+    kind: str  # bidirectional class: L, R (also for AL), EN, AN, space or other
     arabic: bool = False
 
     @property
@@ -63,151 +61,159 @@ class _Sign:
 
     @property
     def _wide(self) -> Sequence[Char]:
-        """Its characters with a width; some writers set marks far from their letter."""
-        return [char for char in self.chars if char.x1 - char.x0 >= _ALONE] or self.chars
+        """Its characters with a width, since some writers place marks far from their letter."""
+        return [char for char in self.chars if char.x1 - char.x0 >= _MIN_WIDTH] or self.chars
 
 
-def has_leftwards(text: str) -> bool:
-    """True for a text with a letter written from right to left, such as Hebrew or Arabic."""
-    return not text.isascii() and _LEFTWARDS.search(text) is not None
+def has_rtl(text: str) -> bool:
+    """True for a text with an RTL letter, such as Hebrew or Arabic."""
+    return not text.isascii() and _RTL.search(text) is not None
 
 
 def is_garbled(words: Iterable[str]) -> bool:
-    """True for words of a page as a reader makes them that takes glyphs without a meaning for the
-    codes of Latin letters: several words from right to left, a fifth of them or more, hold one.
+    """True if several RTL words, and at least a fifth of them, contain a Latin letter: the engine
+    took glyphs without a Unicode meaning for codes of Latin letters.
     """
-    leftward = [word for word in words if has_leftwards(word)]
-    mixed = sum(_LATIN.search(word) is not None for word in leftward)
-    return mixed >= _SEVERAL and mixed >= _MIXED_SHARE * len(leftward)
+    rtl_words = [word for word in words if has_rtl(word)]
+    mixed = sum(_LATIN.search(word) is not None for word in rtl_words)
+    return mixed >= _MIN_MIXED and mixed >= _MIXED_SHARE * len(rtl_words)
 
 
-def is_leftwards(runs: Sequence[Run]) -> bool:
-    """True where most words, or a fifth on a leftward page, run from right to left."""
-    times = _FEW if any(run.leftwards for run in runs) else 1
-    return is_leftward_text(" ".join(run.text for run in runs), times)
+def is_rtl(runs: Sequence[Run]) -> bool:
+    """True if most words are RTL, or on an RTL page more than a fifth."""
+    weight = _RTL_WEIGHT if any(run.rtl for run in runs) else 1
+    return is_rtl_text(" ".join(run.text for run in runs), weight)
 
 
-def is_leftward_text(text: str, times: int = 1) -> bool:
-    """True where the words from right to left, taken so many times, are more than the others."""
-    if not has_leftwards(text):
+def is_rtl_text(text: str, weight: int = 1) -> bool:
+    """True if `weight` times the RTL words are more than the LTR words."""
+    if not has_rtl(text):
         return False
     kinds = [next((kind for kind in map(_kind, word) if kind in "LR"), "") for word in text.split()]
-    return kinds.count("R") * times > kinds.count("L")
+    return kinds.count("R") * weight > kinds.count("L")
 
 
-def mark_leftwards(runs: list[Run]) -> list[Run]:
-    """The runs of a page, `leftwards` set where most of its letters run from right to left."""
-    return [run._replace(leftwards=True) for run in runs] if is_leftwards(runs) else runs
+def mark_rtl(runs: list[Run]) -> list[Run]:
+    """The runs of a page, with `rtl` set if most of its words are RTL."""
+    return [run._replace(rtl=True) for run in runs] if is_rtl(runs) else runs
 
 
-def order_as_seen(run: Run) -> Run:
-    """The run with its characters from left to right; unchanged without leftward letters."""
-    if not has_leftwards(run.text):
+def order_visually(run: Run) -> Run:
+    """The run with its characters from left to right; unchanged without RTL letters."""
+    if not has_rtl(run.text):
         return run
-    return run._replace(chars=tuple(char for sign in _see_signs([run]) for char in sign.chars))
+    clusters = _order_visually([run])
+    return run._replace(chars=tuple(char for cluster in clusters for char in cluster.chars))
 
 
-def order_as_typed(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[list[Run]]:
-    """The lines; one with leftward letters is one run, in the order of typing.
+def order_logically(lines: Sequence[Sequence[Run]], rtl: bool) -> list[list[Run]]:
+    """The lines, each with RTL letters as one run in logical order.
 
-    `leftwards` is the direction of the paragraph, which says where a line begins; one of Latin
-    letters that begins at the left edge and ends well before the right one is of another paragraph.
+    `rtl` is the direction of the paragraph, which decides where a line begins. An LTR line that
+    begins at the left edge and ends well before the right edge belongs to another paragraph.
     """
     found: list[list[Run]] = [list(line) for line in lines]
     left = min((run.box[0] for line in lines for run in line), default=0.0)
     right = max((run.box[2] for line in lines for run in line), default=0.0)
     for number, line in enumerate(lines):
-        if leftwards or any(has_leftwards(run.text) for run in line):
+        if rtl or any(has_rtl(run.text) for run in line):
             first = max(line, key=lambda run: len(run.chars))
-            near = _FLUSH * max(run.size for run in line)
+            near = _EDGE_EMS * max(run.size for run in line)
             begins_left = (
                 min(run.box[0] for run in line) < left + near
                 and max(run.box[2] for run in line) < right - 3 * near
-                and not is_leftwards(line)
+                and not is_rtl(line)
             )
-            chars = tuple(_chars(_type_signs(_see_signs(line), leftwards and not begins_left)))
+            chars = tuple(_decode(_order_logically(_order_visually(line), rtl and not begins_left)))
             found[number] = [first._replace(chars=chars, size=max(run.size for run in line))]
     return found
 
 
-# --- as it is seen ------------------------------------------------------------------------------
+# --- visual order -------------------------------------------------------------------------------
 
 
-def _see_signs(runs: Sequence[Run]) -> list[_Sign]:
-    """The signs of a line from left to right, with one space between words set apart."""
-    words: list[list[_Sign]] = []
+def _order_visually(runs: Sequence[Run]) -> list[_Cluster]:
+    """The clusters of a line from left to right, with one space between separate words."""
+    words: list[list[_Cluster]] = []
     for run in runs:
-        before: _Sign | None = None
-        for sign in sorted(_signs(run.chars), key=lambda sign: sign.left + sign.right):
+        before: _Cluster | None = None
+        for cluster in sorted(
+            _clusters(run.chars), key=lambda cluster: cluster.left + cluster.right
+        ):
             if (
                 before is None
-                or sign.kind == "space"
+                or cluster.kind == "space"
                 or before.kind == "space"
-                or sign.left - before.right > _GAP * run.size
+                or cluster.left - before.right > _WORD_GAP * run.size
             ):
                 words.append([])
-            words[-1].append(sign)
-            before = sign
+            words[-1].append(cluster)
+            before = cluster
     words.sort(key=lambda word: word[0].left + word[-1].right)
     size = max(run.size for run in runs)
-    seen: list[_Sign] = []
+    visual: list[_Cluster] = []
     for word in words:
         if word[0].kind == "space":
             middle = (word[0].left + word[0].right) / 2
             covered = any(
-                sign.kind != "space" and sign.left < middle < sign.right
+                cluster.kind != "space" and cluster.left < middle < cluster.right
                 for other in words
-                for sign in other
+                for cluster in other
             )
-            if seen and seen[-1].kind != "space" and not covered:
-                seen.append(word[0])
+            if visual and visual[-1].kind != "space" and not covered:
+                visual.append(word[0])
             continue
-        if seen and seen[-1].kind != "space" and word[0].left - seen[-1].right > 0.1 * size:
-            seen.append(_space(seen[-1], word[0]))
-        seen += word
+        if visual and visual[-1].kind != "space" and word[0].left - visual[-1].right > 0.1 * size:
+            visual.append(_make_space(visual[-1], word[0]))
+        visual += word
     return [
-        sign
-        for at, sign in enumerate(seen)
-        if sign.kind != "space" or _sets_apart(seen[at - 1], sign, seen[at + 1 : at + 2], size)
+        cluster
+        for at, cluster in enumerate(visual)
+        if cluster.kind != "space"
+        or _is_needed_space(visual[at - 1], cluster, visual[at + 1 : at + 2], size)
     ]
 
 
-def _sets_apart(left: _Sign, space: _Sign, behind: Sequence[_Sign], size: float) -> bool:
-    """False for a line's last space, and for an engine's space between touching letters."""
+def _is_needed_space(
+    left: _Cluster, space: _Cluster, behind: Sequence[_Cluster], size: float
+) -> bool:
+    """False for the last space of a line and for a space that the engine put between touching
+    letters.
+    """
     if not behind:
         return False
     touching = (
         behind[0].left - left.right < 0.1 * size
-        and min(left.right - left.left, behind[0].right - behind[0].left) >= _ALONE
+        and min(left.right - left.left, behind[0].right - behind[0].left) >= _MIN_WIDTH
     )
-    return not touching or space.right - space.left >= _ALONE
+    return not touching or space.right - space.left >= _MIN_WIDTH
 
 
-def _space(left: _Sign, right: _Sign) -> _Sign:
+def _make_space(left: _Cluster, right: _Cluster) -> _Cluster:
     char = left.chars[0]
-    return _Sign((char._replace(text=" ", x0=left.right, x1=right.left),), "space")
+    return _Cluster((char._replace(text=" ", x0=left.right, x1=right.left),), "space")
 
 
-def _signs(chars: Sequence[Char]) -> Iterator[_Sign]:
-    """The signs of a run in content order.
+def _clusters(chars: Sequence[Char]) -> Iterator[_Cluster]:
+    """The clusters of a run in content order.
 
-    The letters of a ligature come either as the first one, as wide as the whole, and the others
-    without width at its right edge, or all with the rectangle of the whole. An engine that turned a
-    word around wrote the first one last. An alef may also stand at the left edge of its lam, where
-    the next letter ends. Marks follow their letter.
+    A ligature is stored either as a first letter of its full width followed by letters of no width
+    at its right edge, or as letters that all have its rectangle. An engine that reversed the word
+    stores the first letter last. An alef may also stand at the left edge of its lam, where the next
+    letter ends. Marks follow their letter.
     """
-    held: list[Char] = []
-    waiting: list[Char] = []  # letters of a ligature whose wide one comes next
+    held: list[Char] = []  # the current cluster
+    waiting: list[Char] = []  # letters of a ligature that precede its wide letter
     for at, char in enumerate(chars):
         if char.text.isspace():
             if held:
-                yield _sign(held)
+                yield _make_cluster(held)
             held = []
-            yield _Sign((char._replace(text=" "),), "space")
+            yield _Cluster((char._replace(text=" "),), "space")
         elif (
             held
-            and char.x1 - char.x0 < _ALONE
-            and (_follows(char) or abs(held[0].x1 - char.x0) < _ALONE)
+            and char.x1 - char.x0 < _MIN_WIDTH
+            and (_is_mark(char) or abs(held[0].x1 - char.x0) < _MIN_WIDTH)
         ):
             held.append(char)
         elif (
@@ -215,50 +221,50 @@ def _signs(chars: Sequence[Char]) -> Iterator[_Sign]:
             and _kind(char.text[0]) == "R"
             and max(abs(char.x0 - held[0].x0), abs(char.x1 - held[0].x1)) < 0.01
         ):
-            # lam and alef are the ligature of every font
+            # every font has a ligature of lam and alef
             held.insert(0 if char.text == _LAM else len(held), char)
         elif (
             held
             and held[-1].text == _LAM
             and char.text in _ALEFS
-            and char.x1 - char.x0 < _ALONE
-            and abs(held[0].x0 - char.x0) < _ALONE
+            and char.x1 - char.x0 < _MIN_WIDTH
+            and abs(held[0].x0 - char.x0) < _MIN_WIDTH
             and all(other.text != _LAM for other in _wide_behind(chars, at))
         ):
             held.append(char)
-        elif char.x1 - char.x0 < _ALONE and any(
-            abs(other.x1 - char.x0) < _ALONE for other in _wide_behind(chars, at)
+        elif char.x1 - char.x0 < _MIN_WIDTH and any(
+            abs(other.x1 - char.x0) < _MIN_WIDTH for other in _wide_behind(chars, at)
         ):
             waiting.insert(0, char)
         else:
             if held:
-                yield _sign(held)
+                yield _make_cluster(held)
             held, waiting = [char, *waiting], []
     if held or waiting:
-        yield _sign([*held, *waiting])
+        yield _make_cluster([*held, *waiting])
 
 
 def _wide_behind(chars: Sequence[Char], at: int) -> Iterator[Char]:
-    """The next character with a width, if no space stands before it."""
+    """The next character with a width, unless a space comes first."""
     for char in chars[at + 1 : at + 20]:
         if char.text.isspace():
             return
-        if char.x1 - char.x0 >= _ALONE:
+        if char.x1 - char.x0 >= _MIN_WIDTH:
             yield char
             return
 
 
-def _follows(char: Char) -> bool:
-    """True for marks and for signs that are not seen."""
+def _is_mark(char: Char) -> bool:
+    """True for combining marks and invisible format characters."""
     return unicodedata.category(char.text[0]) in ("Mn", "Me", "Cf")
 
 
-def _sign(chars: Sequence[Char]) -> _Sign:
+def _make_cluster(chars: Sequence[Char]) -> _Cluster:
     kind = next(
         (kind for kind in map(_kind, "".join(char.text for char in chars)) if kind != "other"),
         "other",
     )
-    return _Sign(
+    return _Cluster(
         tuple(chars), kind, any(unicodedata.bidirectional(char.text[0]) == "AL" for char in chars)
     )
 
@@ -271,76 +277,83 @@ def _kind(char: str) -> str:
     )
 
 
-# --- as it is typed -----------------------------------------------------------------------------
+# --- logical order ------------------------------------------------------------------------------
 
 
-def _type_signs(seen: Sequence[_Sign], leftwards: bool) -> list[tuple[_Sign, bool]]:
-    """(sign, whether it is of a part that reads from left to right) in the order of typing."""
-    if leftwards:
-        return _turn(seen)
-    typed: list[tuple[_Sign, bool]] = []
+def _order_logically(visual: Sequence[_Cluster], rtl: bool) -> list[tuple[_Cluster, bool]]:
+    """(cluster, whether it is in an LTR span) in logical order."""
+    if rtl:
+        return _reverse(visual)
+    logical: list[tuple[_Cluster, bool]] = []
     at = 0
-    while at < len(seen):
-        if seen[at].kind != "R":
-            typed.append((seen[at], True))
+    while at < len(visual):
+        if visual[at].kind != "R":
+            logical.append((visual[at], True))
             at += 1
             continue
-        end = next((i for i in range(at, len(seen)) if seen[i].kind == "L"), len(seen))
-        end = next(i for i in range(end - 1, at - 1, -1) if seen[i].kind == "R") + 1
-        typed += _turn(seen[at:end])
+        end = next((i for i in range(at, len(visual)) if visual[i].kind == "L"), len(visual))
+        end = next(i for i in range(end - 1, at - 1, -1) if visual[i].kind == "R") + 1
+        logical += _reverse(visual[at:end])
         at = end
-    return typed
+    return logical
 
 
-def _turn(seen: Sequence[_Sign]) -> list[tuple[_Sign, bool]]:
-    """Signs from right to left, but for numbers and for Latin words with what is between."""
-    islands = _islands(seen)
-    typed: list[tuple[_Sign, bool]] = []
-    at = len(seen)
+def _reverse(visual: Sequence[_Cluster]) -> list[tuple[_Cluster, bool]]:
+    """(cluster, whether it is in an LTR span) from right to left, except within LTR spans."""
+    ltr_spans = _find_ltr_spans(visual)
+    logical: list[tuple[_Cluster, bool]] = []
+    at = len(visual)
     while at > 0:
-        first = islands.get(at, at - 1)
-        typed += [(sign, at in islands) for sign in seen[first:at]]
+        first = ltr_spans.get(at, at - 1)
+        logical += [(cluster, at in ltr_spans) for cluster in visual[first:at]]
         at = first
-    return typed
+    return logical
 
 
-def _islands(seen: Sequence[_Sign]) -> dict[int, int]:
-    """The end of each rightward part, one behind its last sign, to its begin."""
-    islands: dict[int, int] = {}
+def _find_ltr_spans(visual: Sequence[_Cluster]) -> dict[int, int]:
+    """The end (exclusive) to the start of each LTR span: numbers, and Latin words with what is
+    between them.
+    """
+    ltr_spans: dict[int, int] = {}
     start = 0
-    for end in [i for i, sign in enumerate(seen) if sign.kind == "R"] + [len(seen)]:
-        stretch = seen[start:end]
-        if any(sign.kind == "L" for sign in stretch) and not any(
-            sign.kind == "AN" for sign in stretch
+    for end in [i for i, cluster in enumerate(visual) if cluster.kind == "R"] + [len(visual)]:
+        stretch = visual[start:end]
+        if any(cluster.kind == "L" for cluster in stretch) and not any(
+            cluster.kind == "AN" for cluster in stretch
         ):
-            told = [i for i, sign in enumerate(stretch) if sign.kind in ("L", "EN")]
-            islands[start + _find_end(stretch, told[0], told[-1] + 1)] = start + told[0]
+            known = [i for i, cluster in enumerate(stretch) if cluster.kind in ("L", "EN")]
+            ltr_spans[start + _find_end(stretch, known[0], known[-1] + 1)] = start + known[0]
         else:
             beside = next(
-                (sign for sign in (*seen[end:], *reversed(seen[:start])) if sign.kind == "R"), None
+                (
+                    cluster
+                    for cluster in (*visual[end:], *reversed(visual[:start]))
+                    if cluster.kind == "R"
+                ),
+                None,
             )
-            islands.update(
+            ltr_spans.update(
                 {
                     start + b: start + a
-                    for a, b in _numbers(stretch, arabic=beside is not None and beside.arabic)
+                    for a, b in _find_numbers(stretch, arabic=beside is not None and beside.arabic)
                 }
             )
         start = end + 1
-    return islands
+    return ltr_spans
 
 
-def _find_end(stretch: Sequence[_Sign], first: int, end: int) -> int:
-    """The end of a Latin part with its closing bracket and signs at its last letter: `C++`."""
+def _find_end(stretch: Sequence[_Cluster], first: int, end: int) -> int:
+    """The end of a Latin span with the symbols after it, as in `C++`, and a closing bracket."""
     while end < len(stretch) and stretch[end].text in "+#%°":
         end += 1
     depth = 0
-    for sign in stretch[first:end]:
-        depth += (sign.text in ("(", "[")) - (sign.text in (")", "]"))
+    for cluster in stretch[first:end]:
+        depth += (cluster.text in ("(", "[")) - (cluster.text in (")", "]"))
     return end + 1 if depth > 0 and end < len(stretch) and stretch[end].text in (")", "]") else end
 
 
-def _numbers(stretch: Sequence[_Sign], *, arabic: bool) -> Iterator[tuple[int, int]]:
-    """(begin, end) of Latin words and numbers; dates only in Hebrew (UAX 9, W2 to W5)."""
+def _find_numbers(stretch: Sequence[_Cluster], *, arabic: bool) -> Iterator[tuple[int, int]]:
+    """(start, end) of Latin words and numbers, and of dates only in Hebrew (UAX 9, W2 to W5)."""
     inside = ".,:/٫٬" if arabic else ".,:/٫٬+-"
     at = 0
     while at < len(stretch):
@@ -374,53 +387,57 @@ def _numbers(stretch: Sequence[_Sign], *, arabic: bool) -> Iterator[tuple[int, i
 # --- brackets and forms -------------------------------------------------------------------------
 
 
-def _chars(typed: Sequence[tuple[_Sign, bool]]) -> Iterator[Char]:
-    """The characters of a typed line, presentation forms as letters, brackets as typed."""
-    brackets = _brackets(typed)
-    for at, (sign, _) in enumerate(typed):
+def _decode(logical: Sequence[tuple[_Cluster, bool]]) -> Iterator[Char]:
+    """The characters of a line in logical order, with presentation forms as plain letters and
+    brackets as they were typed.
+    """
+    brackets = _find_brackets(logical)
+    for at, (cluster, _) in enumerate(logical):
         if at in brackets:
-            yield sign.chars[0]._replace(text=brackets[at])
+            yield cluster.chars[0]._replace(text=brackets[at])
         else:
             yield from (
-                char._replace(text=_restore_form(char.text)) if _FORMS.search(char.text) else char
-                for char in sign.chars
+                char._replace(text=_to_letters(char.text)) if _FORMS.search(char.text) else char
+                for char in cluster.chars
             )
-        if sign.kind == "L" and at + 1 < len(typed) and typed[at + 1][0].kind == "R":
-            # a space set with the Latin word is drawn on the other side of it
-            yield sign.chars[-1]._replace(text=" ")
+        if cluster.kind == "L" and at + 1 < len(logical) and logical[at + 1][0].kind == "R":
+            # a space belonging to the Latin word is drawn on its other side
+            yield cluster.chars[-1]._replace(text=" ")
 
 
-def _brackets(typed: Sequence[tuple[_Sign, bool]]) -> dict[int, str]:
-    """The place of each bracket outside of Latin parts to the bracket as it is typed.
+def _find_brackets(logical: Sequence[tuple[_Cluster, bool]]) -> dict[int, str]:
+    """The position of each bracket outside of LTR spans to the character that was typed.
 
-    Some files name the glyph that is drawn, the mirrored one, others the character. A space beside
-    a bracket tells which way it opens; the others of the line are taken to be named as those are,
-    else so that more of them make pairs.
+    Some files store the character, others the mirrored glyph that is drawn. A space beside a
+    bracket shows which way it opens. The remaining brackets are taken to be stored like the
+    majority of those, or without any, in the way that makes more pairs.
     """
-    places = [at for at, (sign, inner) in enumerate(typed) if not inner and sign.text in _MIRRORED]
-    told: dict[int, str] = {}
+    places = [
+        at for at, (cluster, inner) in enumerate(logical) if not inner and cluster.text in _MIRRORED
+    ]
+    known: dict[int, str] = {}
     for at in places:
-        before = typed[at - 1][0].text if at else " "
-        behind = typed[at + 1][0].text if at + 1 < len(typed) else " "
+        before = logical[at - 1][0].text if at else " "
+        behind = logical[at + 1][0].text if at + 1 < len(logical) else " "
         opens = before.isspace() or before in _OPENING
         closes = behind.isspace() or behind in _CLOSING
         if opens != closes:
-            named = typed[at][0].text
-            told[at] = named if (named in _OPENING) == opens else _MIRRORED[named]
-    names = [typed[at][0].text for at in places]
-    kept = sum(told[at] == typed[at][0].text for at in told)
+            named = logical[at][0].text
+            known[at] = named if (named in _OPENING) == opens else _MIRRORED[named]
+    names = [logical[at][0].text for at in places]
+    kept = sum(known[at] == logical[at][0].text for at in known)
     drawn = (
-        2 * kept <= len(told)
-        if told
-        else _pairs(names) <= _pairs([_MIRRORED[bracket] for bracket in names])
+        2 * kept <= len(known)
+        if known
+        else _count_pairs(names) <= _count_pairs([_MIRRORED[bracket] for bracket in names])
     )
     return {
-        at: told.get(at) or (_MIRRORED[bracket] if drawn else bracket)
+        at: known.get(at) or (_MIRRORED[bracket] if drawn else bracket)
         for at, bracket in zip(places, names, strict=True)
     }
 
 
-def _pairs(brackets: Sequence[str]) -> int:
+def _count_pairs(brackets: Sequence[str]) -> int:
     opened: list[str] = []
     pairs = 0
     for bracket in brackets:
@@ -431,38 +448,38 @@ def _pairs(brackets: Sequence[str]) -> int:
     return pairs
 
 
-def _restore_form(text: str) -> str:
+def _to_letters(text: str) -> str:
     return unicodedata.normalize("NFKC", text).strip()
 
 
 _IDEOGRAPH = re.compile(f"[{HAN}{KANA}]")
-_LEAST = 4  # signs one under the other, before they are taken for a column
+_MIN_COLUMN = 4  # ideographs below each other that make a column
 _MARKS = "、。，．：；！？「」『』（）〔〕【】《》〈〉ー…︑︒﹁﹂﹃﹄"
 
 
 def join_columns(runs: Sequence[Run]) -> list[Run]:
-    """The runs; signs set one by one under each other become one vertical run."""
+    """The runs, with ideographs placed below each other joined into one vertical run."""
     found: list[Run] = []
     chain: list[Run] = []
     for run in runs:
-        if chain and not (_is_sign(run) and _is_below(chain[-1], run)):
-            found += _column(chain)
+        if chain and not (_is_ideograph(run) and _is_below(chain[-1], run)):
+            found += _join_column(chain)
             chain = []
-        if _is_sign(run):
+        if _is_ideograph(run):
             chain.append(run)
         else:
             found.append(run)
-    return found + _column(chain)
+    return found + _join_column(chain)
 
 
 def is_vertical(runs: Sequence[Run]) -> bool:
-    """True where most characters stand in Chinese or Japanese columns."""
+    """True if most characters stand in vertical columns of Chinese or Japanese."""
     total = sum(len(run.text.strip()) for run in runs)
     return 2 * sum(len(run.text.strip()) for run in runs if _is_column(run)) > total > 0
 
 
 def order_columns(runs: Sequence[Run]) -> list[Run]:
-    """Runs that are not horizontal: columns from right to left, others in content order."""
+    """Runs that are not horizontal: columns from right to left, any other text in content order."""
     if not is_vertical(runs):
         return list(runs)
     columns: list[list[Run]] = []
@@ -479,7 +496,7 @@ def order_columns(runs: Sequence[Run]) -> list[Run]:
 
 
 def group_tiers(runs: Sequence[Run]) -> list[list[Run]]:
-    """The columns of a page, grouped by the height at which they stand, upper ones first."""
+    """The vertical columns of a page in tiers that do not overlap in height, from the top."""
     found: list[list[Run]] = []
     bottom = 0.0
     for run in sorted((run for run in runs if not run.horizontal), key=lambda run: run.box[1]):
@@ -491,7 +508,7 @@ def group_tiers(runs: Sequence[Run]) -> list[list[Run]]:
     return found
 
 
-def _is_sign(run: Run) -> bool:
+def _is_ideograph(run: Run) -> bool:
     text = run.text.strip()
     return len(text) == 1 and (text in _MARKS or _IDEOGRAPH.match(text) is not None)
 
@@ -507,8 +524,8 @@ def _is_below(above: Run, below: Run) -> bool:
     )
 
 
-def _column(chain: list[Run]) -> list[Run]:
-    if len(chain) < _LEAST:
+def _join_column(chain: list[Run]) -> list[Run]:
+    if len(chain) < _MIN_COLUMN:
         return chain
     return [
         chain[0]._replace(

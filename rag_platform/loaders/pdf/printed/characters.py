@@ -1,4 +1,4 @@
-"""The characters of a PDF page as MuPDF reads them, in runs, mended where a reader sees others."""
+"""The characters of a PDF page as MuPDF reads them, in runs, corrected to what a reader sees."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from rag_platform.loaders.pdf.printed.lines import (
     is_cjk,
     line_text,
     mark_bullets,
-    order_typed_lines,
+    order_lines,
 )
 from rag_platform.loaders.pdf.printed.runs import FAR, Char, Run, clamp_box
 from rag_platform.loaders.pdf.printed.textpages import TextPage
 from rag_platform.text.scripts import HAN, REORDERED, unify_radicals
 
-# fonts with letters of one width; not every file says it of its fonts
+# names of monospaced fonts, which not every file flags as such
 MONOSPACED = re.compile(
     r"mono(?!type)|nimbusmon|courier|consol|typewriter|cmtt|lmtt|sftt|menlo|monaco|fira ?code"
     r"|source ?code|cascadia ?code",
     re.IGNORECASE,
 )
-# what Chinese may stand behind in code, which is set in a font of its own: a comment or a string
+# begins a comment or string, in which code may have Chinese, set in a font of its own
 _COMMENT = re.compile(r"#|//|/\*|<!--|--\s|;|%|[\"'“‘]")
-# letters of scripts with blanks behind which MuPDF sets no space, as behind all above U+0700
+# letters of scripts with spaces; MuPDF inserts no space after them, as after any above U+0700
 _GAPPED = re.compile(r"[\u0700-\u0dff\u0f00-\u0fff\u10a0-\u177f\u1800-\u1fff\ua640-\ud7ff]")
-# and those before Latin letters: behind these MuPDF sets a space before Chinese
+# the same before a Latin letter, where MuPDF inserts no space after Chinese either
 _MAY_GAP = re.compile(rf"{_GAPPED.pattern}|[{HAN}]")
-_NUMBER = 0.8  # of the size of a line of code, above which a number before it is a part of it
-_GAP = 0.15  # of its size from which MuPDF takes a gap for a space
-_NO_ROOM = 0.02  # of its size, below which two letters touch
-_TRACKED = 3  # gaps in a line with wide tracking, at least
-# words that are set letter by letter: `S U M M A R Y`, and a title, 合 同 书
+_NUMBER_SIZE = 0.8  # font size of a line number to that of its line of code, at most
+_SPACE_GAP = 0.15  # ems; MuPDF takes a wider gap for a space
+_TOUCHING = 0.02  # ems; letters with a smaller gap touch
+_MIN_TRACKED = 3  # gaps in a line with wide tracking, at least
+# words typed letter by letter: `S U M M A R Y`, and titles, `合 同 书`
 _SPACED = re.compile(
     rf"(?<!\S)(?:[^\W_]{{1,2}} +){{4,}}[^\W_]{{1,2}}(?=\s|[.:!]|$)|^ *[{HAN}](?: +[{HAN}]){{2,}} *$"
 )
 _VOWELS = frozenset("AEIOUYÄÖÜÉАЕИОУЫЭЮЯ")
-_WIDEST = 2.5  # of their size, between two letters of a word
-_OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
-_MAX_SHIFT = 8.0  # points; likewise, of large letters
-UNKNOWN = "\ufffd"  # a glyph that its font gives no meaning
-# the glyphs a0 to a206 of the font ZapfDingbats: MuPDF takes their numbers for Unicode
+_MAX_GAP = 2.5  # ems between two letters of such a word
+_OVERPRINT = 0.12  # ems by which a line that is printed twice may be shifted
+_MAX_SHIFT = 8.0  # points; the same for large letters
+UNKNOWN = "\ufffd"  # a glyph without a Unicode meaning in its font
+# the glyphs a0 to a206 of the font ZapfDingbats, whose numbers MuPDF takes for Unicode
 _DINGBATS = (
     "\0✁✂✄☎✆✝✞✟✠✡☛☞✌✍✎✏✑✒✓✔✕✖✗✘✙✚✛✜✢✣✤✥✦✧★✩✪✫✬✭✮✯✰✱✲✳✴✵✶✷✓✔✺✻✼✘✾✿❀❁❂❃❄❅❆❇❈❉❊❋●❍■❏❑▲▼◆❖\0◗❘❙❚❯❱❲❳❨❩❬❭❪❫❴❵❛"
     "❜❝❞❡❢❣❤✐❥❦●♠♥♦♣\0\0\0\0✉✈✇①②③④⑤⑥⑦⑧⑨⑩❶❷❸❹❺❻❼❽❾❿➀➁➂➃➄➅➆➇➈➉➊➋➌➍➎➏➐➑➒➓➔→➣↔↕➙➛➜➝➞➟➠➡➢➤➥➦➧➨➩➫➭➯➲➳➵➸➺➻➼➽➾➚➪➶➹➘"
@@ -84,49 +84,50 @@ def read_runs(page: Any) -> list[Run]:
 
 def read_page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
     """(visible text lines, hidden text) of a page without rotation, in content order."""
-    blocks, flags = _raw_blocks(page)
+    blocks, flags = _read_blocks(page)
     visible, hidden = split_hidden(page, blocks, flags)
-    runs = _make_clear(page, make_runs(visible, gapped=_has_gaps(flags)))
+    runs = _correct(page, make_runs(visible, has_widths=_has_widths(flags)))
     return write_marks(page, runs, blocks), hidden
 
 
-def read_typed_text(page: Any) -> str:
-    """The text lines of a page, shown or not, as one types them, whichever way they are written."""
+def read_logical_text(page: Any) -> str:
+    """The text lines of a page, hidden ones included, in logical order."""
     text = str(_read(page)[0].text())
-    if not bidi.has_leftwards(text):
+    if not bidi.has_rtl(text):
         return text
     unrotate(page)
-    return "\n".join(map(line_text, order_typed_lines(all_runs(page))))
+    return "\n".join(map(line_text, order_lines(all_runs(page))))
 
 
 def all_runs(page: Any) -> list[Run]:
-    """The text lines of a page without rotation, shown or not, in content order."""
-    blocks, flags = _raw_blocks(page)
-    return _make_clear(page, make_runs(blocks, gapped=_has_gaps(flags)))
+    """The text lines of a page without rotation, hidden ones included, in content order."""
+    blocks, flags = _read_blocks(page)
+    return _correct(page, make_runs(blocks, has_widths=_has_widths(flags)))
 
 
 def _read(page: Any) -> tuple[TextPage, int]:
-    """The text of a page, and the flags that it was extracted with: with what the page says beside
-    its glyphs, where these are drawn in another order than they are typed.
+    """(the text of a page, the flags it was extracted with): with the page's ActualText if it has a
+    script whose glyphs are drawn in another order than they are typed.
     """
     flags = text_flags()
     read = TextPage(page, flags)
     if not _REORDERED.search(read.text()):
         return read, flags
-    told_flags = flags & ~load_pymupdf().TEXT_IGNORE_ACTUALTEXT
-    told = TextPage(page, told_flags)
-    return (read, flags) if told.text() == read.text() else (told, told_flags)
+    actual_flags = flags & ~load_pymupdf().TEXT_IGNORE_ACTUALTEXT
+    actual = TextPage(page, actual_flags)
+    return (read, flags) if actual.text() == read.text() else (actual, actual_flags)
 
 
-def _has_gaps(flags: int) -> bool:
-    """False where letters come without the widths of their glyphs, which leave gaps in words."""
+def _has_widths(flags: int) -> bool:
+    """False for text from ActualText: its characters lack the widths of the glyphs, so that words
+    have gaps.
+    """
     return bool(flags & load_pymupdf().TEXT_IGNORE_ACTUALTEXT)
 
 
-def _make_clear(page: Any, runs: list[Run]) -> list[Run]:
-    """The runs; glyphs without a meaning in their font are what the page says beside them, a sign
-    of a syllable that MuPDF reads twice, in the syllable and by itself, is one, and form fields
-    are read as they are meant.
+def _correct(page: Any, runs: list[Run]) -> list[Run]:
+    """The runs, with form fields rewritten, vowel signs that MuPDF reads twice, in the syllable and
+    alone, reduced to one, and unknown glyphs replaced by the page's ActualText.
     """
     runs = [
         run._replace(
@@ -143,18 +144,18 @@ def _make_clear(page: Any, runs: list[Run]) -> list[Run]:
     if not any(UNKNOWN in run.text for run in runs):
         return runs
     flags = text_flags() & ~load_pymupdf().TEXT_IGNORE_ACTUALTEXT
-    named = {
+    by_box = {
         char[1:]: char
         for block in TextPage(page, flags).blocks()
         for line in block.get("lines", ())
         for span in line["spans"]
         for char in _chars(span)
     }
-    # one without width is a mark, beside which the page says the letter that bears it
+    # a glyph without width is a mark, for which the ActualText is that of its base letter
     return [
         run._replace(
             chars=tuple(
-                named.get(char[1:], char) if char.text == UNKNOWN and char.x0 < char.x1 else char
+                by_box.get(char[1:], char) if char.text == UNKNOWN and char.x0 < char.x1 else char
                 for char in run.chars
             )
         )
@@ -162,7 +163,7 @@ def _make_clear(page: Any, runs: list[Run]) -> list[Run]:
     ]
 
 
-def _raw_blocks(page: Any) -> tuple[list[dict[str, Any]], int]:
+def _read_blocks(page: Any) -> tuple[list[dict[str, Any]], int]:
     pymupdf = load_pymupdf()
     read, flags = _read(page)
     blocks = read.blocks()
@@ -172,7 +173,7 @@ def _raw_blocks(page: Any) -> tuple[list[dict[str, Any]], int]:
         for at, line in enumerate(block.get("lines", ()))
         if not line["spans"]
     ]
-    if empty and _has_undrawn(read.text(), blocks):
+    if empty and _lacks_characters(read.text(), blocks):
         again = TextPage(page, flags & ~pymupdf.TEXT_ACCURATE_BBOXES).blocks()
         by_number = {block["number"]: block for block in again}
         for block, at in empty:
@@ -180,88 +181,88 @@ def _raw_blocks(page: Any) -> tuple[list[dict[str, Any]], int]:
     return list(blocks), flags
 
 
-def _has_undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
-    """True for a text with more signs than its lines: glyphs that no font draws are missing."""
-    held = sum(
+def _lacks_characters(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
+    """True if the blocks lack characters of the text: glyphs that the font does not draw."""
+    extracted = sum(
         not char["c"].isspace()
         for block in blocks
         for line in block.get("lines", ())
         for span in line["spans"]
         for char in span["chars"]
     )
-    return sum(not char.isspace() for char in text) > held
+    return sum(not char.isspace() for char in text) > extracted
 
 
-def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> list[Run]:
+def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) -> list[Run]:
     """The lines of extractRAWDICT()["blocks"] with a visible character, in content order; with
-    spaces for the gaps between words that MuPDF leaves out, where `gapped`.
+    `has_widths` also with the spaces in gaps between words that MuPDF leaves out.
     """
     pymupdf = load_pymupdf()
     found: list[Run] = []
     for number, block in enumerate(raw_blocks):
         for line in block.get("lines", ()):
             chars: list[Char] = []
-            made: list[bool] = []  # characters that MuPDF set between others
-            size, bold, open_gaps = 0.0, True, False
-            written: list[tuple[str, bool, float]] = []  # text, in letters of one width, size
+            inserted: list[bool] = []  # whether MuPDF inserted a character
+            size, bold, may_gap = 0.0, True, False
+            spans: list[tuple[str, bool, float]] = []  # text, monospaced, size
             for span in line["spans"]:
                 here = _chars(span)
-                made += [item.get("synthetic", False) for item in span["chars"]]
+                inserted += [item.get("synthetic", False) for item in span["chars"]]
                 text = "".join([char[0] for char in here])
                 if text and not text.isspace():
                     size = max(size, span["size"])
-                    open_gaps = open_gaps or (gapped and _MAY_GAP.search(text) is not None)
+                    may_gap = may_gap or (has_widths and _MAY_GAP.search(text) is not None)
                     flagged = span["flags"] & pymupdf.TEXT_FONT_MONOSPACED
                     mono = bool(flagged or MONOSPACED.search(span["font"]))
-                    written.append((text, mono, span["size"]))
+                    spans.append((text, mono, span["size"]))
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
                 chars += here
             if size:
-                if open_gaps:
-                    chars, made = _open_gaps(chars, made, size)
-                chars, made = _close_words(chars, made, size)
-                chars = _close_spaced(_close_letters(chars, made, size), size)
+                if may_gap:
+                    chars, inserted = _insert_spaces(chars, inserted, size)
+                chars, inserted = _drop_flat_spaces(chars, inserted, size)
+                chars = _join_spaced(_join_tracked(chars, inserted, size), size)
                 level = abs(line["dir"][0] - 1) < 0.01
-                found.append(Run(tuple(chars), number, size, _is_code(written), bold, level))
-    return bidi.mark_leftwards(bidi.join_columns(mark_bullets(_print_once(found))))
+                found.append(Run(tuple(chars), number, size, _is_code(spans), bold, level))
+    return bidi.mark_rtl(bidi.join_columns(mark_bullets(_drop_overprints(found))))
 
 
 def is_line_number(text: str, size: float, line: float) -> bool:
-    """True for a number in much smaller print than the line that it stands before."""
-    return text.strip().isdigit() and size < _NUMBER * line
+    """True for a number in much smaller print than the line of font size `line` it precedes."""
+    return text.strip().isdigit() and size < _NUMBER_SIZE * line
 
 
 def _is_code(spans: Sequence[tuple[str, bool, float]]) -> bool:
-    """True for a line in letters of one width, which may begin or end in signs of another font, as
-    where it was cut, begin with its number, and hold Chinese as a comment or a string.
+    """True for a monospaced line. It may begin with its line number or begin and end with symbols
+    in another font, for example where it was wrapped, and have Chinese in a comment or string.
     """
     (first, one_width, size), *rest = spans
     if not one_width and first.strip()[0] in BULLETS:
         return False
     if rest and is_line_number(first, size, max(size for _, _, size in rest)):
         spans = rest
-    before, said = "", False
+    before, has_text = "", False
     for text, one_width, _ in spans:
         if any(map(str.isalnum, text)):
-            said = True
+            has_text = True
             if not (one_width or (is_cjk(text.strip()[0]) and _COMMENT.search(before))):
                 return False
         before += text
-    return said or spans[0][1]
+    return has_text or spans[0][1]
 
 
-def _open_gaps(
-    chars: Sequence[Char], made: Sequence[bool], size: float
+def _insert_spaces(
+    chars: Sequence[Char], inserted: Sequence[bool], size: float
 ) -> tuple[list[Char], list[bool]]:
-    """The characters of a line with a space for each gap between words that MuPDF leaves out."""
+    """(characters, inserted flags) of a line, with the spaces between words that MuPDF omits."""
     opened: list[Char] = []
     flags: list[bool] = []
-    reached = 0.0  # the right edge of a word, whose last mark may stand above an earlier letter
-    for char, synthetic in zip(chars, made, strict=True):
+    reached = 0.0  # right edge of the word; its last mark may stand above an earlier letter
+    for char, synthetic in zip(chars, inserted, strict=True):
         before = opened[-1] if opened else char
         latin = char.text.isascii() and char.text.isalnum()
         after = _MAY_GAP if latin else _GAPPED
-        if char.x0 - reached > _GAP * size and after.match(before.text) and char.text != " ":
+        if char.x0 - reached > _SPACE_GAP * size and after.match(before.text) and char.text != " ":
             opened.append(Char(" ", reached, before.y0, char.x0, before.y1))
             flags.append(True)
         reached = char.x1 if opened and opened[-1].text == " " else max(reached, char.x1)
@@ -270,104 +271,107 @@ def _open_gaps(
     return opened, flags
 
 
-def _close_words(chars: list[Char], made: list[bool], size: float) -> tuple[list[Char], list[bool]]:
-    """The characters of a line without the spaces that have no room between two letters, as
-    browsers write where a word may be cut.
+def _drop_flat_spaces(
+    chars: list[Char], inserted: list[bool], size: float
+) -> tuple[list[Char], list[bool]]:
+    """(characters, inserted flags) of a line without spaces of no width between two letters, which
+    browsers write where a word may be broken.
     """
     flat = {
         at
         for at in range(1, len(chars) - 1)
         if chars[at].text == " "
-        and abs(chars[at + 1].x0 - chars[at - 1].x1) < _NO_ROOM * size
+        and abs(chars[at + 1].x0 - chars[at - 1].x1) < _TOUCHING * size
         and chars[at - 1].text.isalpha()
         and chars[at + 1].text.isalpha()
     }
     if not flat:
-        return chars, made
+        return chars, inserted
     kept = [at for at in range(len(chars)) if at not in flat]
-    return [chars[at] for at in kept], [made[at] for at in kept]
+    return [chars[at] for at in kept], [inserted[at] for at in kept]
 
 
-def _close_letters(chars: list[Char], made: Sequence[bool], size: float) -> list[Char]:
-    """The characters of a line without the spaces that MuPDF sets into words with wide tracking.
+def _join_tracked(chars: list[Char], inserted: Sequence[bool], size: float) -> list[Char]:
+    """The characters of a line without the spaces that MuPDF inserts into widely tracked words.
 
-    Tracked is a line whose letters nearly all stand apart by about the same; wider gaps end words.
+    A line is tracked if nearly all of its letters have similar gaps; wider gaps separate words.
     """
-    if sum(made) < _TRACKED:
+    if sum(inserted) < _MIN_TRACKED:
         return chars
     gaps: dict[int, float] = {}
     joined = 0
     for at in range(1, len(chars) - 1):
-        if made[at]:
+        if inserted[at]:
             if chars[at - 1].text.isalpha() and chars[at + 1].text.isalpha():
                 gaps[at] = chars[at + 1].x0 - chars[at - 1].x1
         elif chars[at].text.isalpha() and chars[at + 1].text.isalpha():
             joined += 1
-    if len(gaps) < _TRACKED or len(gaps) < 4 * joined:
+    if len(gaps) < _MIN_TRACKED or len(gaps) < 4 * joined:
         return chars
     widest = min(0.5 * size, 1.4 * sorted(gaps.values())[len(gaps) // 2])
     return [char for at, char in enumerate(chars) if gaps.get(at, size) > widest]
 
 
-def _close_spaced(chars: list[Char], size: float) -> list[Char]:
-    """The characters of a line without the spaces within Chinese titles and words in capitals that
-    are set letter by letter; answers and columns in the order of the alphabet are no such words.
+def _join_spaced(chars: list[Char], size: float) -> list[Char]:
+    """The characters of a line without the spaces in Chinese titles and words in capitals that were
+    typed letter by letter. Letters in alphabetical order or up to H are answers or columns.
     """
     text = "".join([char[0] for char in chars])
     closed: set[int] = set()
     for spaced in _SPACED.finditer(text) if len(text) == len(chars) else ():
         places = [at for at in range(*spaced.span()) if text[at] != " "]
-        said = [text[at] for at in places if not text[at].isdigit()]
-        latin = not _VOWELS.isdisjoint(said) and max(said) > "H" and said != sorted(said)
-        if latin or (said and all(map(is_cjk, said))):
+        spelled = [text[at] for at in places if not text[at].isdigit()]
+        latin = (
+            not _VOWELS.isdisjoint(spelled) and max(spelled) > "H" and spelled != sorted(spelled)
+        )
+        if latin or (spelled and all(map(is_cjk, spelled))):
             gaps = [chars[other].x0 - chars[one].x1 for one, other in pairwise(places)]
-            if min(gaps) < _GAP * size:
+            if min(gaps) < _SPACE_GAP * size:
                 continue
-            widest = min(1.4 * sorted(gaps)[len(gaps) // 2], _WIDEST * size)
+            widest = min(1.4 * sorted(gaps)[len(gaps) // 2], _MAX_GAP * size)
             for (one, other), gap in zip(pairwise(places), gaps, strict=True):
                 closed |= set(range(one + 1, other)) if gap < widest else set()
     return [char for at, char in enumerate(chars) if at not in closed]
 
 
-def _print_once(runs: Sequence[Run]) -> list[Run]:
-    """The runs without those printed again over the same words, which is how some make bold."""
+def _drop_overprints(runs: Sequence[Run]) -> list[Run]:
+    """The runs without those printed again over the same text, which some writers do for bold."""
     kept: list[Run] = []
-    # by height as well: a table may hold the same number thousands of times
+    # by text and height: a table may have the same number thousands of times
     seen: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         row = int(run.box[1] // _MAX_SHIFT)
         others = (seen.get((run.text, near), ()) for near in (row - 1, row, row + 1))
-        if not any(_lies_on(run, other) for held in others for other in held):
+        if not any(_is_overprint(run, other) for near in others for other in near):
             kept.append(run)
             seen.setdefault((run.text, row), []).append(run)
     return kept
 
 
-def _lies_on(run: Run, other: Run) -> bool:
+def _is_overprint(run: Run, other: Run) -> bool:
     near = min(_OVERPRINT * run.size, _MAX_SHIFT)
     return all(abs(a - b) <= near for a, b in zip(run.box, other.box, strict=True))
 
 
 def _chars(span: dict[str, Any]) -> list[Char]:
-    # a page holds thousands of characters: the constructor of the named tuple would double their
-    # cost
+    # the constructor of the named tuple would double the cost of a page's thousands of characters
     new = tuple.__new__
-    clean = _name_dingbat if span["font"].endswith("ZapfDingbats") else clean_char
+    clean = _decode_dingbat if span["font"].endswith("ZapfDingbats") else clean_char
     if all(-FAR < value < FAR for value in span["bbox"]):
         return [new(Char, (clean(item["c"]), *item["bbox"])) for item in span["chars"]]
     return [Char(clean(item["c"]), *clamp_box(item["bbox"])) for item in span["chars"]]
 
 
-def _name_dingbat(text: str) -> str:
-    """The sign that a number stands for in the font ZapfDingbats."""
+def _decode_dingbat(text: str) -> str:
+    """The character of a glyph number in the font ZapfDingbats."""
     named = _DINGBATS[ord(text)] if len(text) == 1 and ord(text) < len(_DINGBATS) else "\0"
     return clean_char(text if named == "\0" else named)
 
 
 @functools.lru_cache(maxsize=65536)
 def clean_char(text: str) -> str:
-    """One character that UTF-8 can hold: controls are spaces, surrogates U+FFFD, radicals the
-    characters that they are drawn as, marks of vertical text those that one types.
+    """A character that can be stored as UTF-8: a space for a control character, U+FFFD for a
+    surrogate, the ideograph for a radical, ordinary punctuation for that of vertical text.
     """
     kind = unicodedata.category(text) if len(text) == 1 else ""
     if kind == "Cc" or text == "\u00a0" or not text:

@@ -1,4 +1,4 @@
-"""Forms of a PDF page: fields with a cell for each character, passwords, and boxes to tick."""
+"""Form fields of a PDF page: comb fields (a cell per character), passwords, and check boxes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from rag_platform.loaders.pdf.printed.runs import Char, Run
 
-_PASSWORD, _COMB = 1 << 13, 1 << 24  # of a field's flags
-_LEAST_MARK, _LEAST_BOX, _MOST_BOX = 1.2, 6.0, 18.0  # points; what is smaller is a bullet
-_FURTHEST = 20  # em, from a label to the box right of it
-_MOST_MARKS = 200  # of a page; one with more is a drawing
+_PASSWORD, _COMB = 1 << 13, 1 << 24  # field flags
+_MIN_MARK, _MIN_BOX, _MAX_BOX = 1.2, 6.0, 18.0  # points; a mark smaller than a box is a bullet
+_MAX_DISTANCE = 20  # ems from a label to the box on its right
+_MAX_MARKS = 200  # per page; a page with more is a drawing
 _SLACK = 1.5  # points by which the sides of equal boxes may differ
-_LOOK, _AROUND = 4, (-1, -1, 1, 1)  # pixels a point, points
-_CONTRAST, _LIGHT = 40, 200  # of 255: of a line, of what is written on
+_ZOOM, _MARGIN = 4, (-1, -1, 1, 1)  # pixels per point; points
+_CONTRAST, _LIGHT = 40, 200  # of 255: contrast of a line, brightness of the background
 
 
 def write_fields(page: Any, runs: Sequence[Run]) -> list[Run]:
-    """The runs; the characters of a field with cells are one run, with a space for each empty cell
-    between them and none for the gaps from cell to cell, and those of a password are asterisks.
+    """The runs, with each comb field as one run without spaces between adjacent cells but with one
+    per group of empty cells, and with asterisks for the characters of a password.
     """
     import pymupdf
 
@@ -39,14 +39,14 @@ def write_fields(page: Any, runs: Sequence[Run]) -> list[Run]:
         else:
             value = [_write_cells(inside, field.rect.width / cells)]
         at = written.index(inside[0])
-        held = set(map(id, inside))
-        written = [run for run in written if id(run) not in held]
+        replaced = set(map(id, inside))
+        written = [run for run in written if id(run) not in replaced]
         written[at:at] = value
     return written
 
 
 def _write_cells(runs: Sequence[Run], width: float) -> Run:
-    """The characters of the runs as one, each as wide as it is to the next: no gap parts a word."""
+    """The characters as one run, each extended to the next one so that no gap separates them."""
     chars = [char for run in runs for char in run.chars if not char.text.isspace()]
     written: list[Char] = []
     for char, after in pairwise(chars):
@@ -57,9 +57,9 @@ def _write_cells(runs: Sequence[Run], width: float) -> Run:
 
 
 def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]) -> list[Run]:
-    """The runs; text right of a drawn box begins with ☑ or ☐, and of a drawn bullet with •; text
-    left of boxes that stand below each other ends with it. A box is ticked where something is in it
-    and another of its size is empty.
+    """The runs, with drawn boxes as ☑ or ☐ before the text on their right, or after the text on the
+    left of a column of boxes, and drawn bullets as • before their text. A box counts as ticked if
+    something is in it and another box of its size is empty.
     """
     import pymupdf
 
@@ -67,26 +67,26 @@ def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]
     drawn = [
         pymupdf.Rect(box)
         for box, _ in sides
-        if _LEAST_MARK < box[2] - box[0] < _MOST_BOX
+        if _MIN_MARK < box[2] - box[0] < _MAX_BOX
         and abs(box[2] - box[0] - box[3] + box[1]) < _SLACK
     ]
-    if not 0 < len(drawn) < _MOST_MARKS:
+    if not 0 < len(drawn) < _MAX_MARKS:
         return list(runs)
     rings = {_centre(box) for box, stroked in sides if stroked}
     shown = None
     found: list[tuple[tuple[int, int], Any, str]] = []
     for box in drawn:
-        near = [other for other in drawn if other.intersects(box + _AROUND)]
-        # else another is painted over it, or it is a cell among others
+        near = [other for other in drawn if other.intersects(box + _MARGIN)]
+        # not painted over by another box, and not a cell among others
         alone = near[0] is box and all((one & box).width > box.width / 2 for one in near)
         place = alone and (_find_label(box, runs) or _find_label_before(box, drawn, runs))
         if not place:
             continue
-        if box.width > _LEAST_BOX:
+        if box.width > _MIN_BOX:
             shown = shown or page.get_displaylist()
             if (ticked := _is_ticked(shown, box)) is not None:
                 found.append((place, box, "☑" if ticked else "☐"))
-        elif place[1] == 0 and _centre(box) not in rings:  # else the point of a button
+        elif place[1] == 0 and _centre(box) not in rings:  # not the dot of a radio button
             found.append((place, box, "•"))
     empty = [box.width for _, box, sign in found if sign == "☐"]
     places = [place for place, _, _ in found]
@@ -110,7 +110,7 @@ def _mark_before(chars: Sequence[Char], start: int, mark: Char) -> tuple[Char, .
 
 
 def _mark_behind(chars: Sequence[Char], start: int, mark: Char, *, alone: bool) -> tuple[Char, ...]:
-    """The characters; the only mark of a label stays with it, however far it is printed."""
+    """The characters with the mark; the only mark of a label is moved next to it."""
     x = chars[start - 1].x1
     if alone:
         mark = mark._replace(x0=x + _SLACK, x1=x + _SLACK + mark.x1 - mark.x0)
@@ -122,13 +122,13 @@ def _centre(box: Any) -> tuple[int, int]:
 
 
 def _find_label(box: Any, runs: Sequence[Run]) -> tuple[int, int] | None:
-    """The run, and the place in it, of the text that begins right of a box."""
+    """(index of the run, index in the run) of the text that begins right of a box."""
     for at, run in enumerate(runs):
         _, top, right, bottom = run.box
         if run.horizontal and right > box.x1 and top < (box.y0 + box.y1) / 2 < bottom:
-            seen = [(i, char) for i, char in enumerate(run.chars) if not char.text.isspace()]
-            before = [char.x1 for _, char in seen if char.x0 < box.x1 - _SLACK]
-            start, first = (seen[len(before) :] or seen)[0]
+            chars = [(i, char) for i, char in enumerate(run.chars) if not char.text.isspace()]
+            before = [char.x1 for _, char in chars if char.x0 < box.x1 - _SLACK]
+            start, first = (chars[len(before) :] or chars)[0]
             if (
                 max(before, default=0.0) < box.x0 + _SLACK
                 and -_SLACK <= first.x0 - box.x1 < 1.5 * run.size
@@ -141,8 +141,8 @@ def _find_label(box: Any, runs: Sequence[Run]) -> tuple[int, int] | None:
 def _find_label_before(
     box: Any, drawn: Sequence[Any], runs: Sequence[Run]
 ) -> tuple[int, int] | None:
-    """The run that ends left of a box with nothing near at its right, and the place behind its
-    text, where boxes stand below each other.
+    """(index of the run, its length) of the text left of a box, if the box is one of a column and
+    has no text close on its right.
     """
     column = [other for other in drawn if abs(other.x0 - box.x0) < _SLACK]
     beside = [
@@ -155,15 +155,15 @@ def _find_label_before(
     if near or not before or len(column) < 2:
         return None
     right, at = max(before)
-    return (at, len(runs[at].chars)) if box.x0 - right < _FURTHEST * runs[at].size else None
+    return (at, len(runs[at].chars)) if box.x0 - right < _MAX_DISTANCE * runs[at].size else None
 
 
 def _is_ticked(shown: Any, box: Any) -> bool | None:
-    """Whether something is in a box; None for what has no frame, or is filled with a colour."""
+    """Whether something is in a box; None for a shape without a frame, or filled with a colour."""
     import numpy as np
     import pymupdf
 
-    drawn = shown.get_pixmap(pymupdf.Matrix(_LOOK, _LOOK), pymupdf.csGRAY, 0, box + _AROUND)
+    drawn = shown.get_pixmap(pymupdf.Matrix(_ZOOM, _ZOOM), pymupdf.csGRAY, 0, box + _MARGIN)
     pixels = np.frombuffer(drawn.samples, np.uint8).reshape(drawn.height, drawn.stride)
     edge, middle = drawn.width // 5, drawn.width // 2
     across, down = pixels[middle], pixels[:, middle]

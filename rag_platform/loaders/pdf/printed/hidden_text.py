@@ -1,9 +1,9 @@
-"""Text of a PDF page that nobody sees, told from what is printed: by render mode, opacity, size,
-place, clip, and by looking at the page.
+"""Separates text of a PDF page that is not visible from visible text: by render mode, opacity, font
+size, position, clip, and by rendering the page.
 
-Text in the colour of what lies below it, or under a shape, is only suspected from what is drawn
-where; it counts as hidden when the page, rendered, shows one colour in the place of its letters.
-The text layer of a scan is invisible by design and stays.
+Text in the colour of its background, or under a shape, is only a suspect by its drawing operators;
+it counts as hidden if the rendered page has a single colour where its letters should be. The text
+layer of a scan is invisible by design and is kept.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf.printed.textpages import LEAST_ALPHA, TextPage, find_veils
+from rag_platform.loaders.pdf.printed.textpages import LEAST_ALPHA, TextPage, find_masks
 from rag_platform.text.scripts import letters
 
-# how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
+# flags for how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
 _FILLED, _STROKED, _CLIPPING = 16, 32, 64
-_LEAST_SIZE = 1.0  # points of a font that can be read
-_LIGHT = 0xD0  # of a colour's darkest part: what may be lost on white paper
-_NEAR = 0x20  # parts of two colours that look alike
-_CONTRAST = 10  # of 255: less than that is one colour to a reader
-_FAINT = 0x80  # parts of a colour and of the edge of a thin letter in it
-_AROUND = 2  # pixels looked at around a letter: an I fills its own rectangle
-_IMAGES = ("fill-image", "fill-imgmask", "clip-imgmask")
-_COVERS = ("fill-image", "fill-shade")
-_MOST_PIXELS = 6_000_000
-_MOST_COMPARED = 300_000  # pairs of spans and shapes; beyond that all text of the page is looked at
+_MIN_SIZE = 1.0  # points; a smaller font cannot be read
+_LIGHT = 0xD0  # smallest RGB component of a colour that may be invisible on white paper
+_SIMILAR = 0x20  # difference of the RGB components of two colours that look alike
+_CONTRAST = 10  # of 255; a smaller difference is one colour to a reader
+_FAINT = 0x80  # difference of the RGB components of a colour and the edge of a thin letter in it
+_MARGIN = 2  # pixels around a letter that are looked at too: an I fills its own rectangle
+_IMAGE_KINDS = ("fill-image", "fill-imgmask", "clip-imgmask")
+_COVER_KINDS = ("fill-image", "fill-shade")
+_MAX_PIXELS = 6_000_000
+_MAX_PAIRS = 300_000  # of spans and shapes; on a page with more, all text is a suspect
 
 REASONS = {
     "invisible": "its render mode paints nothing, and no picture lies below it",
@@ -44,7 +44,7 @@ REASONS = {
 
 
 class Hidden(NamedTuple):
-    """Words of a page that are not shown, and which of REASONS says why."""
+    """Text of a page that is not shown, and the reason, a key of REASONS."""
 
     reason: str
     text: str
@@ -54,7 +54,7 @@ class _Shape(NamedTuple):
     box: Box
     colour: int
     order: int  # of painting
-    covers: bool  # filled, and nothing shows through
+    covers: bool  # opaque
 
 
 class _Span(NamedTuple):
@@ -68,8 +68,7 @@ def split_hidden(
 ) -> tuple[list[dict[str, Any]], list[Hidden]]:
     """(blocks without hidden characters, the hidden text), both in content order.
 
-    The blocks must have been extracted with `flags`, vectors among them, from a page without
-    rotation.
+    `blocks` were extracted with `flags`, which include vectors, from a page without rotation.
     """
     spans = [
         _Span(span, order, tuple(span["bbox"]))
@@ -80,24 +79,23 @@ def split_hidden(
     ]
     if not spans:
         return list(blocks), []
-    look = _Look(page)
+    rendered = _Rendering(page)
     width, height = float(page.rect.width), float(page.rect.height)
-    # else the page's box is not what is shown of it
-    seen = not all(_outside(span.box, width, height) for span in spans)
-    reasons = _find_unpainted(spans, look)
-    if seen:
+    # if all text lies outside of the page, its box is not what is shown
+    reasons = _find_unpainted(spans, rendered)
+    if not all(_is_outside(span.box, width, height) for span in spans):
         reasons |= _find_outside(spans, reasons, width, height)
         reasons |= _find_clipped(page, spans, reasons, flags)
-        veils = find_veils(page)
-        patterns = [box for kind, box in veils if kind == "tile"]
-        for span in _find_suspected(spans, blocks, [box for _, box in veils], look):
+        masks = find_masks(page)
+        patterns = [box for kind, box in masks if kind == "tile"]
+        for span in _find_suspected(spans, blocks, [box for _, box in masks], rendered):
             if id(span.data) not in reasons:
-                patterned = _is_under(span, patterns)
+                patterned = _is_masked(span, patterns)
                 reasons |= {
                     id(char): "no_contrast"
                     for word in _words(span.data["chars"])
-                    if look.shows_nothing(word)
-                    or (patterned and look.lacks_colour(word, span.data["color"]))
+                    if rendered.is_blank(word)
+                    or (patterned and rendered.lacks_colour(word, span.data["color"]))
                     for char in word
                 }
     if not reasons:
@@ -106,7 +104,7 @@ def split_hidden(
 
 
 def find_off_layers(page: Any) -> list[Hidden]:
-    """The lines of layers that the file has and does not show, which MuPDF does not read."""
+    """The lines on layers that are off in the file, which MuPDF does not read."""
     from pymupdf import mupdf
 
     document = mupdf.pdf_document_from_fz_document(page.parent.this)
@@ -114,11 +112,11 @@ def find_off_layers(page: Any) -> list[Hidden]:
     off = [layer for layer in layers if not mupdf.pdf_layer_is_enabled(document, layer)]
     if not off:
         return []
-    shown = Counter(_key(char) for line in _lines(_read_text(page)) for char in line)
+    shown = Counter(_identify(char) for line in _read_lines(_read_text(page)) for char in line)
     try:
         for layer in off:
             mupdf.pdf_enable_layer(document, layer, 1)
-        lines = _lines(_read_text(page))
+        lines = _read_lines(_read_text(page))
     finally:
         for layer in off:
             mupdf.pdf_enable_layer(document, layer, 0)
@@ -126,8 +124,8 @@ def find_off_layers(page: Any) -> list[Hidden]:
     for line in lines:
         text = ""
         for char in line:
-            if shown[_key(char)] > 0:
-                shown[_key(char)] -= 1
+            if shown[_identify(char)] > 0:
+                shown[_identify(char)] -= 1
             else:
                 text += char["c"]
         if text := " ".join(text.split()):
@@ -136,11 +134,13 @@ def find_off_layers(page: Any) -> list[Hidden]:
 
 
 def find_comments(page: Any) -> list[Hidden]:
-    """The texts of notes, highlights and the like, but for those that are drawn on the page."""
-    said = [" ".join(note.info["content"].split()) for note in page.annots() or ()]
-    drawn = letters(_read_text(page).text()).casefold() if any(said) else ""
+    """The texts of notes, highlights and other annotations that are not drawn on the page."""
+    comments = [" ".join(note.info["content"].split()) for note in page.annots() or ()]
+    drawn = letters(_read_text(page).text()).casefold() if any(comments) else ""
     return [
-        Hidden("comment", text) for text in said if text and letters(text).casefold() not in drawn
+        Hidden("comment", text)
+        for text in comments
+        if text and letters(text).casefold() not in drawn
     ]
 
 
@@ -150,7 +150,7 @@ def _read_text(page: Any) -> TextPage:
     return TextPage(page, pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT)
 
 
-def _lines(read: TextPage) -> list[list[dict[str, Any]]]:
+def _read_lines(read: TextPage) -> list[list[dict[str, Any]]]:
     """The characters of each line."""
     return [
         [char for span in line["spans"] for char in span["chars"]]
@@ -168,36 +168,36 @@ def _remove_hidden(
         lines: list[dict[str, Any]] = []
         for line in block.get("lines", ()):
             spans: list[dict[str, Any]] = []
-            said: list[tuple[str, str]] = []
+            removed: list[tuple[str, str]] = []  # (reason, character), with the spaces between
             for span in line["spans"]:
                 whole = reasons.get(id(span))
                 shown = [] if whole else [char for char in span["chars"] if id(char) not in reasons]
                 for char in span["chars"]:
                     if (reason := whole or reasons.get(id(char), "")) or char["c"].isspace():
-                        said.append((reason or (said[-1][0] if said else ""), char["c"]))
+                        removed.append((reason or (removed[-1][0] if removed else ""), char["c"]))
                 if len(shown) == len(span["chars"]):
                     spans.append(span)
                 elif any(not char["c"].isspace() for char in shown):
                     spans.append({**span, "chars": shown})
             if spans:
                 lines.append({**line, "spans": spans})
-            hidden += _collect_hidden(said)
+            hidden += _collect_hidden(removed)
         if lines or "lines" not in block:
             kept.append({**block, "lines": lines} if lines else block)
     return kept, hidden
 
 
-def _collect_hidden(said: Sequence[tuple[str, str]]) -> Iterator[Hidden]:
-    for reason in dict.fromkeys(reason for reason, _ in said if reason):
-        if text := " ".join("".join(char for why, char in said if why == reason).split()):
+def _collect_hidden(removed: Sequence[tuple[str, str]]) -> Iterator[Hidden]:
+    for reason in dict.fromkeys(reason for reason, _ in removed if reason):
+        if text := " ".join("".join(char for why, char in removed if why == reason).split()):
             yield Hidden(reason, text)
 
 
-# --- what the page's operators say --------------------------------------------------------------
+# --- by drawing operators -----------------------------------------------------------------------
 
 
-def _find_unpainted(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
-    """Id of a span to the reason why it cannot be seen wherever it stands."""
+def _find_unpainted(spans: Sequence[_Span], rendered: _Rendering) -> dict[int, str]:
+    """Id of a span to the reason why it is invisible wherever it stands."""
     found: dict[int, str] = {}
     painted = any(
         span.data["char_flags"] & (_FILLED | _STROKED) and span.data["alpha"] >= LEAST_ALPHA
@@ -206,19 +206,19 @@ def _find_unpainted(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
     for span in spans:
         data = span.data
         if not data["char_flags"] & (_FILLED | _STROKED | _CLIPPING):
-            # without any printed text the ink below can be the letters themselves, traced as shapes
-            if not look.on_image(span.box) and (
-                painted or all(map(look.shows_nothing, _words(data["chars"])))
+            # on a page without painted text, the shapes below can be the letters themselves
+            if not rendered.on_image(span.box) and (
+                painted or all(map(rendered.is_blank, _words(data["chars"])))
             ):
                 found[id(data)] = "invisible"
         elif data["alpha"] < LEAST_ALPHA and data["char_flags"] & (_FILLED | _STROKED):
-            # what is drawn through letters shows them, as in a heading that changes its colour
-            if not look.on_image(span.box) and (
+            # letters used as a clip show what is drawn through them, such as a gradient
+            if not rendered.on_image(span.box) and (
                 not data["char_flags"] & _CLIPPING
-                or all(map(look.shows_nothing, _words(data["chars"])))
+                or all(map(rendered.is_blank, _words(data["chars"])))
             ):
                 found[id(data)] = "transparent"
-        elif data["size"] < _LEAST_SIZE:
+        elif data["size"] < _MIN_SIZE:
             found[id(data)] = "tiny"
     return found
 
@@ -226,74 +226,74 @@ def _find_unpainted(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
 def _find_outside(
     spans: Sequence[_Span], known: dict[int, str], width: float, height: float
 ) -> dict[int, str]:
-    """Characters outside of the page; a line that runs over its edge was meant to be read."""
+    """Id of each character outside of the page, but not of a line that runs over the edge."""
     found: dict[int, str] = {}
     for span in spans:
         x0, y0, x1, y1 = span.box
         if id(span.data) not in known and (x0 < 0 or y0 < 0 or x1 > width or y1 > height):
-            for stretch in _stretches(span.data["chars"], 1.5 * span.data["size"]):
-                if all(_outside(char["bbox"], width, height) for char in stretch):
-                    found |= dict.fromkeys(map(id, stretch), "outside")
+            for part in _split_at_gaps(span.data["chars"], 1.5 * span.data["size"]):
+                if all(_is_outside(char["bbox"], width, height) for char in part):
+                    found |= dict.fromkeys(map(id, part), "outside")
     return found
 
 
-def _outside(box: Box, width: float, height: float) -> bool:
+def _is_outside(box: Box, width: float, height: float) -> bool:
     x0, y0, x1, y1 = box
     return x1 <= 0 or y1 <= 0 or x0 >= width or y0 >= height
 
 
-def _stretches(chars: Sequence[dict[str, Any]], gap: float) -> Iterator[list[dict[str, Any]]]:
-    """The characters, cut where two that follow each other lie further apart than the gap."""
-    stretch: list[dict[str, Any]] = []
+def _split_at_gaps(chars: Sequence[dict[str, Any]], gap: float) -> Iterator[list[dict[str, Any]]]:
+    """The characters, cut where two consecutive ones lie further apart than `gap` points."""
+    part: list[dict[str, Any]] = []
     for char in chars:
-        if stretch and max(_distance(stretch[-1]["bbox"], char["bbox"])) > gap:
-            yield stretch
-            stretch = []
-        stretch.append(char)
-    if stretch:
-        yield stretch
+        if part and _distance(part[-1]["bbox"], char["bbox"]) > gap:
+            yield part
+            part = []
+        part.append(char)
+    if part:
+        yield part
 
 
-def _distance(one: Box, other: Box) -> tuple[float, float]:
-    return max(other[0] - one[2], one[0] - other[2]), max(other[1] - one[3], one[1] - other[3])
+def _distance(one: Box, other: Box) -> float:
+    return max(other[0] - one[2], one[0] - other[2], other[1] - one[3], one[1] - other[3])
 
 
 def _find_clipped(
     page: Any, spans: Sequence[_Span], known: dict[int, str], flags: int
 ) -> dict[int, str]:
-    """Characters that lie wholly outside of the clip they are painted in; of a word that the clip
-    cuts along its line, with the tall letters to be seen and the others not, all or none.
+    """Id of each character wholly outside of the clip it is painted in. A word that the clip cuts
+    lengthwise, so that only its tall letters are visible, counts as visible or clipped as a whole.
     """
     import pymupdf
 
     read = TextPage(page, flags & ~pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_CLIP)
-    if _letters(read.text()) == _letters(
+    if _count_visible(read.text()) == _count_visible(
         "".join(char["c"] for span in spans for char in span.data["chars"])
     ):
         return {}
-    left = Counter(_key(char) for line in _lines(read) for char in line)
+    left = Counter(_identify(char) for line in _read_lines(read) for char in line)
     found: dict[int, str] = {}
     for span in spans:
         for word in _words(span.data["chars"]):
-            seen = []
+            visible = []
             for char in word:
-                left[_key(char)] -= 1
-                seen.append(left[_key(char)] >= 0)
-            if len(list(groupby(seen))) > 2:
-                seen = [2 * sum(seen) >= len(seen)] * len(seen)
+                left[_identify(char)] -= 1
+                visible.append(left[_identify(char)] >= 0)
+            if len(list(groupby(visible))) > 2:
+                visible = [2 * sum(visible) >= len(visible)] * len(visible)
             found |= {
                 id(char): "clipped"
-                for char, is_seen in zip(word, seen, strict=True)
-                if not is_seen and id(span.data) not in known and id(char) not in known
+                for char, is_visible in zip(word, visible, strict=True)
+                if not is_visible and id(span.data) not in known and id(char) not in known
             }
     return found
 
 
-def _letters(text: str) -> int:
+def _count_visible(text: str) -> int:
     return len(text) - sum(map(str.isspace, text))
 
 
-def _key(char: dict[str, Any]) -> tuple[str, int, int]:
+def _identify(char: dict[str, Any]) -> tuple[str, int, int]:
     x, y = char["origin"]
     return char["c"], round(10 * x), round(10 * y)
 
@@ -304,142 +304,145 @@ def _words(chars: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
             yield list(word)
 
 
-# --- what may be below or above it --------------------------------------------------------------
+# --- suspects -----------------------------------------------------------------------------------
 
 
-def _is_under(span: _Span, boxes: Sequence[Box]) -> bool:
-    """True for text with a paint of its own where one of the rectangles is."""
+def _is_masked(span: _Span, boxes: Sequence[Box]) -> bool:
+    """True for painted text that overlaps one of the rectangles."""
     painted = span.data["char_flags"] & _FILLED and span.data["alpha"] >= LEAST_ALPHA
-    return bool(painted) and any(_touch(box, span.box) for box in boxes)
+    return bool(painted) and any(_do_overlap(box, span.box) for box in boxes)
 
 
 def _find_suspected(
-    spans: Sequence[_Span], blocks: Sequence[dict[str, Any]], veils: Sequence[Box], look: _Look
+    spans: Sequence[_Span],
+    blocks: Sequence[dict[str, Any]],
+    masks: Sequence[Box],
+    rendered: _Rendering,
 ) -> Iterator[_Span]:
-    """Spans in the colour of paper or of a shape below, and those that a shape, a veil, an image or
-    a gradient may cover; under a scan the letters are its own.
+    """Spans in a light colour or that of an overlapping shape, and those that a shape, mask, image
+    or gradient may cover. The text layer under a scan is not painted, so no suspect.
     """
     shapes = [
         _Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)
         for order, block in enumerate(blocks)
-        if block["type"] == 3 and _large(block["bbox"])
+        if block["type"] == 3 and _is_large(block["bbox"])
     ]
-    painted = look.painted if look.covers else ()
-    if (len(shapes) + len(veils) + len(painted)) * len(spans) > _MOST_COMPARED:
+    painted = rendered.painted if rendered.covers else ()
+    if (len(shapes) + len(masks) + len(painted)) * len(spans) > _MAX_PAIRS:
         yield from spans
         return
     for span in spans:
         colour = span.data["color"]
         if (
-            _darkest(colour) >= _LIGHT
-            or _is_under(span, veils)
-            or (painted and span.data["char_flags"] & _FILLED and look.covers_start(span))
+            _min_component(colour) >= _LIGHT
+            or _is_masked(span, masks)
+            or (painted and span.data["char_flags"] & _FILLED and rendered.covers_start(span))
             or any(
-                (_alike(shape.colour, colour) or (shape.covers and shape.order > span.order))
-                and _touch(shape.box, span.box)
+                (_is_similar(shape.colour, colour) or (shape.covers and shape.order > span.order))
+                and _do_overlap(shape.box, span.box)
                 for shape in shapes
             )
         ):
             yield span
 
 
-def _large(box: Sequence[float]) -> bool:
+def _is_large(box: Sequence[float]) -> bool:
     return box[2] - box[0] > 2 and box[3] - box[1] > 2
 
 
-def _touch(one: Box, other: Box) -> bool:
+def _do_overlap(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _parts(colour: int) -> tuple[int, int, int]:
+def _rgb(colour: int) -> tuple[int, int, int]:
     return colour >> 16 & 255, colour >> 8 & 255, colour & 255
 
 
 @functools.lru_cache(maxsize=4096)
-def _darkest(colour: int) -> int:
-    return min(_parts(colour))
+def _min_component(colour: int) -> int:
+    return min(_rgb(colour))
 
 
 @functools.lru_cache(maxsize=65536)
-def _alike(one: int, other: int) -> bool:
-    return all(abs(a - b) <= _NEAR for a, b in zip(_parts(one), _parts(other), strict=True))
+def _is_similar(one: int, other: int) -> bool:
+    return all(abs(a - b) <= _SIMILAR for a, b in zip(_rgb(one), _rgb(other), strict=True))
 
 
-# --- looking ------------------------------------------------------------------------------------
+# --- the rendered page --------------------------------------------------------------------------
 
 
-class _Look:
-    """The page as it is shown, drawn when first asked."""
+class _Rendering:
+    """What is painted where on a page, and its pixels, computed on first use."""
 
     def __init__(self, page: Any) -> None:
         self._page = page
 
     @functools.cached_property
     def painted(self) -> list[tuple[str, Box]]:
-        """The kind and place of each image, gradient and text, the lowest first."""
-        kinds = (*_IMAGES, *_COVERS, "fill-text", "stroke-text")
+        """(kind, rectangle) of each image, gradient and text in painting order."""
+        kinds = (*_IMAGE_KINDS, *_COVER_KINDS, "fill-text", "stroke-text")
         return [(item[0], tuple(item[1])) for item in self._page.get_bboxlog() if item[0] in kinds]
 
     def _painted_at(self, box: Box) -> list[str]:
-        """The kinds of what is painted in the middle of a rectangle, the lowest first."""
+        """The kinds of what is painted at the centre of a rectangle, in painting order."""
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         return [kind for kind, (x0, y0, x1, y1) in self.painted if x0 <= x <= x1 and y0 <= y <= y1]
 
     def on_image(self, box: Box) -> bool:
-        """True when an image lies below or above the middle of a rectangle."""
-        return any(kind in _IMAGES for kind in self._painted_at(box))
+        """True if an image lies at the centre of a rectangle, below or above other content."""
+        return any(kind in _IMAGE_KINDS for kind in self._painted_at(box))
 
     @functools.cached_property
     def covers(self) -> bool:
-        """True when the page has an image or a gradient, which may lie on text."""
-        return any(kind in _COVERS for kind, _ in self.painted)
+        """True if the page has an image or a gradient, which may cover text."""
+        return any(kind in _COVER_KINDS for kind, _ in self.painted)
 
     def covers_start(self, span: _Span) -> bool:
-        """True when one of these is painted over all text in the middle of a span, and nothing is
-        seen of its first word.
+        """True if an image or gradient is painted last at the centre of a span, whose first word is
+        not visible.
         """
         kinds = self._painted_at(span.box)[-1:]
         first = next(_words(span.data["chars"]), [])
-        return any(kind in _COVERS for kind in kinds) and self.shows_nothing(first)
+        return any(kind in _COVER_KINDS for kind in kinds) and self.is_blank(first)
 
     @functools.cached_property
     def _drawn(self) -> tuple[float, Any]:
         import pymupdf
 
         rect = self._page.rect
-        zoom = min(2.0, (_MOST_PIXELS / max(1.0, rect.width * rect.height)) ** 0.5)
+        zoom = min(2.0, (_MAX_PIXELS / max(1.0, rect.width * rect.height)) ** 0.5)
         return zoom, self._page.get_pixmap(
             matrix=pymupdf.Matrix(zoom, zoom), alpha=False, colorspace=pymupdf.csRGB
         )
 
-    def _look_at(self, word: Sequence[dict[str, Any]]) -> Iterator[list[bytes]]:
-        """The red, green and blue of the pixels at each letter of a word that is on the page."""
+    def _pixels_at(self, word: Sequence[dict[str, Any]]) -> Iterator[list[bytes]]:
+        """The red, green and blue bytes of the pixels around each letter of a word."""
         zoom, drawn = self._drawn
         samples, stride = drawn.samples_mv, drawn.stride
         for char in word:
             x0, y0, x1, y1 = (round(value * zoom) for value in char["bbox"])
-            x0, y0 = max(0, x0 - _AROUND), max(0, y0 - _AROUND)
-            x1, y1 = min(drawn.width, x1 + _AROUND), min(drawn.height, y1 + _AROUND)
+            x0, y0 = max(0, x0 - _MARGIN), max(0, y0 - _MARGIN)
+            x1, y1 = min(drawn.width, x1 + _MARGIN), min(drawn.height, y1 + _MARGIN)
             if y1 - y0 < 1 or x1 - x0 < 1:
                 continue
-            seen = b"".join(
+            pixels = b"".join(
                 samples[y * stride + 3 * x0 : y * stride + 3 * x1] for y in range(y0, y1)
             )
-            yield [seen[i::3] for i in range(3)]
+            yield [pixels[i::3] for i in range(3)]
 
-    def shows_nothing(self, word: Sequence[dict[str, Any]]) -> bool:
-        """True when the page has one colour wherever the word has a letter."""
+    def is_blank(self, word: Sequence[dict[str, Any]]) -> bool:
+        """True if the page has a single colour around most letters of a word."""
         empty = sum(
             all(max(part) - min(part) < _CONTRAST for part in parts)
-            for parts in self._look_at(word)
+            for parts in self._pixels_at(word)
         )
         return empty > 0.5 * len(word)
 
     def lacks_colour(self, word: Sequence[dict[str, Any]], colour: int) -> bool:
-        """True when nothing on the page is like a colour wherever the word has a letter."""
-        wanted = [range(part - _FAINT + 1, part + _FAINT) for part in _parts(colour)]
+        """True if no pixel around the letters of a word is similar to `colour`."""
+        wanted = [range(part - _FAINT + 1, part + _FAINT) for part in _rgb(colour)]
         return not any(
             red in wanted[0] and green in wanted[1] and blue in wanted[2]
-            for parts in self._look_at(word)
+            for parts in self._pixels_at(word)
             for red, green, blue in zip(*parts, strict=True)
         )

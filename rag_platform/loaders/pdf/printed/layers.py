@@ -1,9 +1,9 @@
-"""What of a PDF is shown where several of its layers decide it together.
+"""Visibility of PDF content that depends on several layers.
 
-MuPDF knows which single layers a file shows, but not what membership dictionaries make of them (ISO
-32000-1, 8.11.2.2): it takes some policies for others and all expressions for true. Before a page is
-read, each of its dictionaries is replaced, in memory, by what comes of it: by one without any
-condition where its content is shown, else by one with a layer that is off.
+MuPDF honours the state of single layers, but not the membership dictionaries that combine them (ISO
+32000-1, 8.11.2.2): it confuses some policies and takes all visibility expressions for true. So
+before a page is read, each of its membership dictionaries is replaced in memory by its result: one
+without a condition if its content is shown, else one with a layer that is off.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from rag_platform.loaders.archives import Reading
 
 _ADDED = "hidden by several layers together"
-_DEEPEST = 32  # expressions in expressions, as PDFium has it
+_MAX_DEPTH = 32  # of nested expressions, as in PDFium
 
 
 def prepare_layers(document: Any) -> None:
-    """Give a PDF with layers one more, for what the others hide together; it must be new."""
+    """Add a layer, for content hidden by several layers, to a just opened PDF that has layers."""
     from pymupdf import mupdf
 
     pdf = mupdf.pdf_document_from_fz_document(document.this)
@@ -25,7 +25,7 @@ def prepare_layers(document: Any) -> None:
         groups = _groups(pdf)
         if mupdf.pdf_array_len(groups) == 0:
             return
-        # MuPDF looks at the list once, when it is first asked for a layer
+        # must come first: MuPDF reads the list only once, when a layer is first requested
         group = mupdf.pdf_add_new_dict(pdf, 2)
         mupdf.pdf_dict_puts(group, "Type", mupdf.pdf_new_name("OCG"))
         mupdf.pdf_dict_puts(group, "Name", mupdf.pdf_new_text_string(_ADDED))
@@ -34,7 +34,7 @@ def prepare_layers(document: Any) -> None:
 
 
 def open_page(document: Any, number: int) -> Any:
-    """The page `number`, from 0, of which MuPDF reads what the layers show."""
+    """The page `number`, from 0, prepared so that MuPDF reads what the layers show."""
     from pymupdf import mupdf
 
     pdf = mupdf.pdf_document_from_fz_document(document.this)
@@ -42,14 +42,14 @@ def open_page(document: Any, number: int) -> Any:
         groups = _groups(pdf)
         if length := mupdf.pdf_array_len(groups):
             last = mupdf.pdf_array_get(groups, length - 1)
-            # it is gone where MuPDF had to repair the file meanwhile
+            # the added layer is lost if MuPDF had to repair the file meanwhile
             if mupdf.pdf_to_text_string(mupdf.pdf_dict_gets(last, "Name")) == _ADDED:
                 _settle_memberships(pdf, number, last)
     return document[number]
 
 
 def _groups(pdf: Any) -> Any:
-    """The list of the layers of a PDF."""
+    """The array of the layers (optional content groups) of a PDF."""
     from pymupdf import mupdf
 
     catalog = mupdf.pdf_dict_gets(mupdf.pdf_trailer(pdf), "Root")
@@ -57,7 +57,7 @@ def _groups(pdf: Any) -> Any:
 
 
 def _enable_added(pdf: Any, on: bool) -> None:
-    """Show or hide what is in the added layer; MuPDF has an order of layers of its own."""
+    """Show or hide the added layer, whose index in MuPDF is not that in the array."""
     from pymupdf import mupdf
 
     for layer in range(mupdf.pdf_count_layers(pdf)):
@@ -66,32 +66,32 @@ def _enable_added(pdf: Any, on: bool) -> None:
 
 
 def _settle_memberships(pdf: Any, number: int, off: Any) -> None:
-    """Replace what decides over parts of a page; `off` is the layer of those that are hidden."""
+    """Replace the membership dictionaries of a page by their results; `off` is the added layer."""
     from pymupdf import mupdf
 
     memberships = _find_memberships(mupdf.pdf_lookup_page_obj(pdf, number))
     conditions = _Conditions(pdf)
-    shown = [conditions.show(membership) for membership in memberships]
-    for membership, is_shown in zip(memberships, shown, strict=True):
+    shown = [conditions.is_shown(membership) for membership in memberships]
+    for membership, visible in zip(memberships, shown, strict=True):
         for key in ("OCGs", "P", "VE"):
             mupdf.pdf_dict_dels(membership, key)
-        if not is_shown:
+        if not visible:
             mupdf.pdf_dict_puts(membership, "OCGs", off)
     if not all(shown):
         _enable_added(pdf, False)
 
 
 def _find_memberships(page: Any) -> list[Any]:
-    """The membership dictionaries of a page, of its annotations, and of all that they draw."""
+    """The membership dictionaries of a page, its annotations, and everything that these draw."""
     from pymupdf import mupdf
 
     resources = mupdf.pdf_dict_get_inheritable(page, mupdf.pdf_new_name("Resources"))
-    found, waiting = _look_into(resources)
+    found, waiting = _list_resources(resources)
     annotations = mupdf.pdf_dict_gets(page, "Annots")
     for at in range(mupdf.pdf_array_len(annotations)):
         annotation = mupdf.pdf_array_get(annotations, at)
         appearances = mupdf.pdf_dict_gets(annotation, "AP")
-        # what is drawn is a stream, or one of a dictionary of streams
+        # an appearance is a stream or a dictionary of streams
         waiting += [
             annotation,
             *_values(appearances),
@@ -103,17 +103,17 @@ def _find_memberships(page: Any) -> list[Any]:
         number = mupdf.pdf_to_num(item)
         if number in seen:
             continue
-        if number:  # not written where it is used
+        if number:  # an indirect object
             seen.add(number)
         found.append(mupdf.pdf_dict_gets(item, "OC"))
-        named, drawn = _look_into(mupdf.pdf_dict_gets(item, "Resources"))
+        named, drawn = _list_resources(mupdf.pdf_dict_gets(item, "Resources"))
         found += named
         waiting += drawn
-    return [item for item in found if _name(item, "Type") == "OCMD"]
+    return [item for item in found if _read_name(item, "Type") == "OCMD"]
 
 
-def _look_into(resources: Any) -> tuple[list[Any], list[Any]]:
-    """(what marks content, what may be drawn) of the resources of a page or a form."""
+def _list_resources(resources: Any) -> tuple[list[Any], list[Any]]:
+    """(property lists, objects that may be drawn) in the resources of a page or form."""
     from pymupdf import mupdf
 
     drawn = [
@@ -133,14 +133,14 @@ def _values(dictionary: Any) -> list[Any]:
     return [mupdf.pdf_dict_get_val(dictionary, at) for at in range(length)]
 
 
-def _name(dictionary: Any, key: str) -> str:
+def _read_name(dictionary: Any, key: str) -> str:
     from pymupdf import mupdf
 
     return str(mupdf.pdf_to_name(mupdf.pdf_dict_gets(dictionary, key)))
 
 
 class _Conditions:
-    """What the layers of a file, as it shows them when it is opened, make of a condition."""
+    """Evaluates membership dictionaries for the layers that are on when the file is opened."""
 
     def __init__(self, pdf: Any) -> None:
         from pymupdf import mupdf
@@ -148,11 +148,11 @@ class _Conditions:
         self._pdf, self._stack = pdf, mupdf.PdfResourceStack()
         self._known: dict[int, bool | None] = {}
 
-    def show(self, membership: Any) -> bool:
-        """True where a membership dictionary shows its content, also where it says nothing."""
+    def is_shown(self, membership: Any) -> bool:
+        """True if a membership dictionary shows its content, as one without a condition does."""
         from pymupdf import mupdf
 
-        by_expression = self._judge(mupdf.pdf_dict_gets(membership, "VE"), 0)
+        by_expression = self._evaluate(mupdf.pdf_dict_gets(membership, "VE"), 0)
         if by_expression is not None:
             return by_expression
         groups = mupdf.pdf_dict_gets(membership, "OCGs")
@@ -161,22 +161,22 @@ class _Conditions:
         if not states:
             return True
         policies = {"AllOn": all(states), "AnyOff": not all(states), "AllOff": not any(states)}
-        return policies.get(_name(membership, "P"), any(states))
+        return policies.get(_read_name(membership, "P"), any(states))
 
-    def _judge(self, expression: Any, depth: int) -> bool | None:
-        """Whether an expression holds; None for what is none, or has no end."""
+    def _evaluate(self, expression: Any, depth: int) -> bool | None:
+        """The value of a visibility expression; None if it is malformed or refers to itself."""
         from pymupdf import mupdf
 
-        if not mupdf.pdf_is_array(expression) or depth > _DEEPEST:
+        if not mupdf.pdf_is_array(expression) or depth > _MAX_DEPTH:
             return None
         number = mupdf.pdf_to_num(expression)
-        if number and number in self._known:  # perhaps a part of itself
+        if number and number in self._known:  # may be part of itself
             return self._known[number]
         self._known[number] = None
         states: list[bool] = []
         for operand in _items(expression)[1:]:
             state = self._state(operand)
-            state = self._judge(operand, depth + 1) if state is None else state
+            state = self._evaluate(operand, depth + 1) if state is None else state
             states += [] if state is None else [state]
         if states:
             results = {"And": all(states), "Or": any(states), "Not": not states[0]}
@@ -185,10 +185,10 @@ class _Conditions:
         return self._known[number]
 
     def _state(self, group: Any) -> bool | None:
-        """Whether a layer is on; None for what is no layer."""
+        """Whether a layer is on; None for an object that is not a layer."""
         from pymupdf import mupdf
 
-        if not mupdf.pdf_is_dict(group) or _name(group, "Type") == "OCMD":
+        if not mupdf.pdf_is_dict(group) or _read_name(group, "Type") == "OCMD":
             return None
         return not mupdf.pdf_is_ocg_hidden(self._pdf, self._stack, "View", group)
 

@@ -1,4 +1,4 @@
-"""The lines of characters on a page in the order of reading, and how lines read as text."""
+"""The lines of a page in reading order, and their text."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from itertools import groupby, pairwise
 
 from rag_platform.ir import Box
 from rag_platform.loaders.pdf.printed import bidi
-from rag_platform.loaders.pdf.printed.runs import Run, union, usual_size
+from rag_platform.loaders.pdf.printed.runs import Run, bounding_box, usual_size
 from rag_platform.text.scripts import HAN
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
-MAX_PART = 12  # characters above or below the bar of a fraction
+_MAX_FRACTION_CHARS = 12  # characters above or below the bar of a fraction
 BULLETS = "•◦▪▫●○■□‣⁃–—-*·∙\uf0b7\uf0a7\uf0d8\uf0a8\uf076\uf0fc➢➤✓✔❖◆◇►▶"
 _NUMBERED = re.compile(
     r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、"
     r"|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))"
 )
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
-# their hyphen is part of the word
+# prefixes whose hyphen is part of the word
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
-# not behind many: that is the rule above the name of who signs
+# not after many underscores, which are the line for a signature
 _CUT_NAME = re.compile(r"(?:[^\W_]_{1,2}|\bwww\.)$")
-_LONGEST_WORD = 2000  # characters that are looked at; addresses are no longer in practice
-_INITIAL = 1.8  # of the size of the lines beside it
+_LONGEST_WORD = 2000  # characters searched for the last word; URLs are no longer in practice
+_INITIAL = 1.8  # font size of an initial to that of the lines beside it
 _MIXED, _MIXED_APART = (
     re.compile(f"[{HAN}]{gap}[A-Za-z0-9]|[A-Za-z0-9]{gap}[{HAN}]") for gap in ("", " ")
 )
 
 
 def mark_bullets(runs: Sequence[Run]) -> list[Run]:
-    """The runs; a small o of a typewriter's before text in another font is a bullet, the usual one
-    of word processors in lists within lists.
+    """The runs, with a monospaced `o` before text in another font replaced by a bullet: the usual
+    mark of nested lists in word processors.
     """
     marked = list(runs)
     for at, (run, text) in enumerate(pairwise(runs)):
@@ -50,10 +50,10 @@ def mark_bullets(runs: Sequence[Run]) -> list[Run]:
 
 
 def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
-    """Runs with the rectangle that says which line they are of.
+    """Runs with the rectangle that decides which line they belong to.
 
-    Flat signs count as half a line, raised and lowered ones as the sign they stand at, behind which
-    a run is cut.
+    A flat character such as a dash gets half the height of a line. Subscripts and superscripts get
+    the rectangle of the characters they follow, where the run is cut.
     """
     usual = usual_size((run.size, len(run.chars)) for run in runs)
     scripts = [run for run in runs if run.size <= 0.8 * usual]
@@ -70,14 +70,14 @@ def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
 
 
 def _cut_at_scripts(run: Run, scripts: list[Run]) -> tuple[list[tuple[Box, Run]], list[Run]]:
-    """(a run in pieces, each followed by its scripts; the scripts that stand elsewhere)."""
+    """(the run in pieces, each followed by its sub- or superscripts; the remaining scripts)."""
     x0, y0, x1, y1 = run.box
     reach = 0.2 * run.size
     near = [s for s in scripts if s.box[1] < y1 and s.box[3] > y0 and x0 < s.box[0] < x1 + reach]
     found: list[tuple[Box, Run]] = []
     start = 0
     for at, char in enumerate(run.chars) if near else ():
-        held = [
+        attached = [
             s
             for s in near
             if abs(s.box[0] - char.x1) < reach
@@ -85,11 +85,11 @@ def _cut_at_scripts(run: Run, scripts: list[Run]) -> tuple[list[tuple[Box, Run]]
             and s.box[3] > char.y0
             and not char[0].isspace()
         ]
-        if held:
+        if attached:
             piece = run._replace(chars=run.chars[start : at + 1])
-            found += [(_half_line(piece), item) for item in (piece, *held)]
-            near = [s for s in near if s not in held]
-            scripts = [s for s in scripts if s not in held]
+            found += [(_half_line(piece), item) for item in (piece, *attached)]
+            near = [s for s in near if s not in attached]
+            scripts = [s for s in scripts if s not in attached]
             start = at + 1
     rest = run._replace(chars=run.chars[start:]) if start else run
     return ([*found, (_half_line(rest), rest)] if rest.text.strip() else found), scripts
@@ -102,9 +102,9 @@ def _half_line(run: Run) -> Box:
 
 
 def place_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
-    """The lines; parts above and below a gap of a formula are read in that gap.
+    """The lines, with the parts above and below a gap of a formula inserted into that gap.
 
-    The upper part comes first; limits of an integral or a sum run from the lower to the upper.
+    A numerator comes before its denominator, the lower limit of an integral before the upper.
     """
     result = list(lines)
     at = 1
@@ -131,13 +131,13 @@ def place_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
 
 
 def _slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> int | None:
-    """The place among a line's runs that one part stands over and the other under, or None."""
+    """The index in a line's runs of the gap between the parts above and below, or None."""
     top, bottom = min(run.box[1] for run in line), max(run.box[3] for run in line)
     reach = 0.8 * max(run.size for run in line)
     places = set()
     for part in (above, below):
         left, right = min(run.box[0] for run in part), max(run.box[2] for run in part)
-        if sum(len(run.text.strip()) for run in part) > MAX_PART or any(
+        if sum(len(run.text.strip()) for run in part) > _MAX_FRACTION_CHARS or any(
             run.box[0] < right - 1 and run.box[2] > left + 1 for run in line
         ):
             return None
@@ -153,10 +153,10 @@ def _slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> in
 
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs in printed lines, top to bottom in reading direction, turned text last."""
+    """The runs as printed lines in reading order, from the top; rotated text comes last."""
     level = _raise_initials(line_boxes([run for run in runs if run.horizontal]))
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
-    # the box is the flattest piece's: a drop cap must not swallow a second line
+    # the box is that of the flattest piece, so that a drop cap does not absorb a second line
     lines: list[tuple[Box, list[tuple[Box, Run]]]] = []
     for box, run in level:
         if lines:
@@ -168,15 +168,15 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
                 continue
         lines.append((box, [(box, run)]))
     ordered = [[run for _, run in sorted(items, key=lambda item: item[0][0])] for _, items in lines]
-    if any(bidi.has_leftwards(run.text) for _, run in level):
-        ordered = bidi.order_as_typed(ordered, bidi.is_leftwards(runs))
+    if any(bidi.has_rtl(run.text) for _, run in level):
+        ordered = bidi.order_logically(ordered, bidi.is_rtl(runs))
     return place_fractions(ordered) + [
         [run] for run in bidi.order_columns([run for run in runs if not run.horizontal])
     ]
 
 
 def _raise_initials(level: list[tuple[Box, Run]]) -> list[tuple[Box, Run]]:
-    """The runs with their rectangles; a letter as tall as lines beside it stands in their first."""
+    """The runs with their rectangles, that of an initial moved to the first line beside it."""
     found: list[tuple[Box, Run]] = []
     least = min((run.size for _, run in level), default=0.0)
     for box, run in level:
@@ -197,14 +197,14 @@ def _raise_initials(level: list[tuple[Box, Run]]) -> list[tuple[Box, Run]]:
     return found
 
 
-def order_typed_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """The lines of a page as typed, block by block: each block has its own direction."""
+def order_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """The lines of a page in logical order, block by block, as each block has its own direction."""
     for _, block in groupby(runs, lambda run: run.block):
         yield from visual_lines(list(block))
 
 
 def line_text(line: Sequence[Run]) -> str:
-    """One printed line; pieces with a gap between them are set apart by a space."""
+    """The text of a printed line, with a space in each gap between its runs."""
     text, right, initial = "", 0.0, 0.0
     for run in line:
         piece = _typed_text(run)
@@ -221,8 +221,8 @@ def line_text(line: Sequence[Run]) -> str:
 
 
 def _typed_text(run: Run) -> str:
-    """The text of a run; a soft hyphen that is drawn between letters is a hyphen, since fonts have
-    one glyph for both. Browsers write those that they don't draw below the next letter.
+    """The text of a run, with a soft hyphen drawn between letters as a hyphen: fonts have one glyph
+    for both. Browsers place a soft hyphen that is not drawn below the next letter.
     """
     if "\u00ad" not in run.text:
         return run.text
@@ -250,11 +250,10 @@ def is_cjk(char: str) -> bool:
 
 
 def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
-    """Printed lines as running text, words, names of code and addresses cut at a line end joined
-    again.
+    """Printed lines as running text, with words, identifiers and URLs cut at a line end rejoined.
 
-    A hyphen stays before a capital or a digit, and where `words`, the compounds of the page, has
-    it.
+    A hyphen stays before a capital or a digit, and if `words`, the compounds of the page, has the
+    hyphenated word.
     """
     text = ""
     for line in lines:
@@ -279,7 +278,7 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
             and not line[0].islower()
             and not is_cjk(line[0])
         ):
-            # the hyphen of a compound or a name: a dash would stand apart from the word
+            # the hyphen of a compound or a name; a dash would have a space before it
             text += line
         elif (is_cjk(text[-1]) and is_cjk(line[0])) or (
             line[0].isalnum()
@@ -292,15 +291,15 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
 
 
 def _is_set_close(pair: str, lines: Sequence[str]) -> bool:
-    """True for a Chinese and a Latin letter or figure where lines print such without a space."""
+    """True for a Chinese and a Latin character if the lines mostly print such without a space."""
     return _MIXED.fullmatch(pair) is not None and any(_MIXED.search(line) for line in lines) > any(
         _MIXED_APART.search(line) for line in lines
     )
 
 
 def _ends_unfinished(text: str) -> bool:
-    """True where only the next line ends the last word: a name cut behind its underscore, or an
-    address that has only begun.
+    """True if the last word continues on the next line: an identifier cut after its underscore, or
+    an incomplete URL.
     """
     if text[-1] not in "_.=&?":
         return False
@@ -309,12 +308,12 @@ def _ends_unfinished(text: str) -> bool:
 
 
 def _last_word(text: str) -> str:
-    # not of the whole text: it is asked of every line that a paragraph grows by
+    # not of the whole text, as this is called for every line of a growing paragraph
     return text[-_LONGEST_WORD:].rsplit(maxsplit=1)[-1]
 
 
 def page_words(runs: Sequence[Run]) -> frozenset[str]:
-    """Every hyphenated compound of a page, to tell a compound from a word cut at a line end."""
+    """The hyphenated compounds of a page, to tell a compound from a word cut at a line end."""
     return frozenset(
         word.strip(".,;:()")
         for run in runs
@@ -324,8 +323,8 @@ def page_words(runs: Sequence[Run]) -> frozenset[str]:
 
 
 def code_text(lines: Sequence[Sequence[Run]]) -> str:
-    """Printed lines with their indentation, counted in the width of a character."""
-    boxes = [union([run.box for run in line]) for line in lines]
+    """Printed lines of code, each indented by its distance from the left in characters."""
+    boxes = [bounding_box(line) for line in lines]
     left = min(box[0] for box in boxes)
     widths = sorted(
         char.x1 - char.x0
@@ -356,8 +355,8 @@ def _opens_bullet(line: str) -> bool:
 
 
 def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str]) -> str:
-    """List entries, one a line: bullets become `- `, entries further right are indented. Marks
-    alone, such as the tick of a form, stay as they are.
+    """List entries, one per line: bullets become `- `, entries further right are indented. Bullets
+    without text, such as the tick of a form, stay as they are.
     """
     if all(line and line in BULLETS for line in lines):
         return "\n".join(lines)
@@ -372,7 +371,7 @@ def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: fro
         else:
             entries[-1][2].append(line)
     least = 0.6 * max(run.size for runs in printed for run in runs)
-    above: list[tuple[float, int]] = []  # left edge and indentation of the entries around
+    above: list[tuple[float, int]] = []  # left edge and indentation of the enclosing entries
     written = []
     for left, marker, texts in entries:
         above = [item for item in above if item[0] + least < left]

@@ -1,6 +1,4 @@
-"""The characters of a PDF page as engines give them: runs of one printed line, each character with
-its rectangle.
-"""
+"""The characters of a PDF page as an engine reads them, in runs of one printed line."""
 
 from __future__ import annotations
 
@@ -8,11 +6,12 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from rag_platform.ir import Box
 
-FAR = 1e6  # broken files place glyphs at infinity
+FAR = 1e6  # points; broken files place glyphs at infinity
 
 
 class Char(NamedTuple):
@@ -32,7 +31,7 @@ class _RunFields(NamedTuple):
     mono: bool
     bold: bool
     horizontal: bool
-    leftwards: bool = False  # most letters of its page are written from right to left
+    rtl: bool = False  # most words of its page are written from right to left
 
 
 class Run(_RunFields):
@@ -51,10 +50,15 @@ class Run(_RunFields):
         )
         return min(x0), min(y0), max(x1), max(y1)
 
+    def words(self) -> list[Run]:
+        """The run cut at white space, without it."""
+        groups = groupby(self.chars, lambda char: char.text.isspace())
+        return [self._replace(chars=tuple(word)) for blank, word in groups if not blank]
+
     @property
     def slanted(self) -> bool:
-        """True for text that neither stands upright nor is turned by a right angle: its last
-        character is more than a letter beside and above or below the first, as in a watermark.
+        """True for text at an oblique angle, such as a watermark: its last character lies more than
+        an em beside the first, and more than an em above or below it.
         """
         if self.horizontal:
             return False
@@ -63,7 +67,7 @@ class Run(_RunFields):
 
 
 def usual_size(sizes: Iterable[tuple[float, int]]) -> float:
-    """The size of most characters, given as (size, characters); the larger of two, else 0."""
+    """The font size of most characters, from (size, characters) pairs; 0 without any."""
     counts: Counter[float] = Counter()
     for size, count in sizes:
         counts[size] += count
@@ -71,7 +75,7 @@ def usual_size(sizes: Iterable[tuple[float, int]]) -> float:
 
 
 def clamp_box(bbox: Sequence[float]) -> Box:
-    """The rectangle with every coordinate a number that can be stored and compared."""
+    """The rectangle with all coordinates finite, within +-FAR."""
     x0, y0, x1, y1 = (min(max(value, -FAR), FAR) if value == value else 0.0 for value in bbox)
     return x0, y0, x1, y1
 
@@ -88,7 +92,7 @@ def round_out(bbox: Sequence[float]) -> Box:
 
 
 def union(boxes: Sequence[Sequence[float]]) -> Box:
-    """The smallest rectangle around the given ones."""
+    """The smallest rectangle around all boxes."""
     return (
         min(b[0] for b in boxes),
         min(b[1] for b in boxes),
@@ -97,8 +101,13 @@ def union(boxes: Sequence[Sequence[float]]) -> Box:
     )
 
 
+def bounding_box(runs: Iterable[Run]) -> Box:
+    """The smallest rectangle around the visible characters of all runs."""
+    return union([run.box for run in runs])
+
+
 def area(bbox: Sequence[float]) -> float:
-    """Square points of a rectangle."""
+    """The area of a rectangle in square points; 0 if it is inverted."""
     return max(0.0, bbox[2] - bbox[0]) * max(0.0, bbox[3] - bbox[1])
 
 

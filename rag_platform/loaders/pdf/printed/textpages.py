@@ -1,5 +1,5 @@
-"""What MuPDF reads on a page, also outside of its box, as blocks of lines, spans and characters,
-and where it does not tell what is seen of them.
+"""The text that MuPDF reads on a page and outside of its box, as blocks of lines, spans and
+characters; and where patterns, groups and clips may hide text.
 """
 
 from __future__ import annotations
@@ -11,48 +11,50 @@ from typing import Any
 from rag_platform.ir import Box
 from rag_platform.loaders.archives import Reading
 
-LEAST_ALPHA = 13  # of 255: with less opacity than that nothing is seen
+LEAST_ALPHA = 13  # of 255; with less opacity nothing is visible
 Blocks = list[dict[str, Any]]
 _LATIN_LIGATURES = frozenset("\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06")
 
 
 class TextPage:
-    """A page read with the given flags; its characters are taken out when they are asked for."""
+    """A page read with the given flags."""
 
     def __init__(self, page: Any, flags: int) -> None:
         self._page, self._flags = page, flags
         self._read = open_textpage(page, flags)
 
     def text(self) -> str:
-        """What `extractText` gives."""
+        """The result of `extractText`."""
         return str(self._read.extractText())
 
     def blocks(self, *, characters: bool = True) -> Blocks:
         """The blocks of `extractRAWDICT`, or of `extractDICT` without `characters`.
 
-        MuPDF 2.0 takes ligatures apart by a table that gives no character for 121 signs between
-        U+FB07 and U+FE75, among them ﴾ ﴿ and ﷽, and then nothing of the page can be had. There they
-        are left whole, also in the text, and those of Latin letters taken apart here.
+        MuPDF 2.0 splits ligatures by a table that has no letters for 121 characters between U+FB07
+        and U+FE75, among them ﴾ ﴿ and ﷽, and then fails for the whole page. Such a page is read
+        again with ligatures preserved, also in the text, and those of Latin letters are split here.
         """
         import pymupdf
 
         try:
             return _extract(self._read, characters)
-        except SystemError:  # what the extension raises for a number that is no character
+        except SystemError:  # raised by the extension for an invalid character code
             self._read = open_textpage(self._page, self._flags | pymupdf.TEXT_PRESERVE_LIGATURES)
         blocks = _extract(self._read, characters)
         for block in blocks:
             for line in block.get("lines", ()):
                 for span in line["spans"] if characters else ():
-                    span["chars"] = [part for char in span["chars"] for part in _take_apart(char)]
+                    span["chars"] = [
+                        part for char in span["chars"] for part in _split_ligature(char)
+                    ]
         return blocks
 
 
 def open_textpage(page: Any, flags: int) -> Any:
-    """What MuPDF's own text page says of a page, also outside of its box.
+    """MuPDF's text page of a page, including what lies outside of its box.
 
-    With images, a gradient that nothing bounds counts as one of endless size, which MuPDF refuses;
-    then only what lies in the box is read.
+    If images are extracted, MuPDF refuses an unbounded gradient, as an image of infinite size; then
+    only what lies in the box is read.
     """
     import pymupdf
 
@@ -68,8 +70,8 @@ def _extract(textpage: Any, characters: bool) -> Blocks:
     return blocks
 
 
-def _take_apart(char: dict[str, Any]) -> list[dict[str, Any]]:
-    """The letters of a Latin ligature as MuPDF writes them: all after the first without width."""
+def _split_ligature(char: dict[str, Any]) -> list[dict[str, Any]]:
+    """The letters of a Latin ligature as MuPDF splits it: all but the first have no width."""
     if char["c"] not in _LATIN_LIGATURES:
         return [char]
     letters = unicodedata.normalize("NFKC", char["c"])
@@ -78,13 +80,13 @@ def _take_apart(char: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**char, "c": letters[0]}, *others]
 
 
-def find_veils(page: Any) -> list[tuple[str, Box]]:
-    """(`tile`, `group` or `clip`, the rectangle around it) of what may hide text of a page:
-    patterns, groups without opacity and clips that are no rectangle.
+def find_masks(page: Any) -> list[tuple[str, Box]]:
+    """(kind, bounding rectangle) of what may hide text of a page: a pattern (`tile`), a transparent
+    `group`, and a `clip` that is not a rectangle.
     """
     from pymupdf import mupdf
 
-    device = _veil_device()()
+    device = _mask_device()()
     with Reading("stage.loader"):  # a broken page is read as far as it goes
         mupdf.fz_run_page(page.this, device, mupdf.FzMatrix(), mupdf.FzCookie())
     mupdf.fz_close_device(device)
@@ -92,10 +94,10 @@ def find_veils(page: Any) -> list[tuple[str, Box]]:
 
 
 @functools.cache
-def _veil_device() -> Any:
+def _mask_device() -> Any:
     from pymupdf import mupdf
 
-    class VeilDevice(mupdf.FzDevice2):  # type: ignore[misc]
+    class MaskDevice(mupdf.FzDevice2):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.found: list[tuple[str, Any]] = []
@@ -114,4 +116,4 @@ def _veil_device() -> Any:
             self.found.append(("tile", mupdf.ll_fz_transform_rect(area, how[3])))
             return 0
 
-    return VeilDevice
+    return MaskDevice

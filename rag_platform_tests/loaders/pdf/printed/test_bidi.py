@@ -14,20 +14,20 @@ from rag_platform.loaders.pdf.pdfium import PdfiumLoader, read_words
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import line_text, visual_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run
-from rag_platform.loaders.pdf.regions import Region, proves, region_letters
+from rag_platform.loaders.pdf.regions import Region, matches_print, region_letters
 from rag_platform.loaders.pdf.second_reading import reread
 from rag_platform.text.scripts import letters
 from rag_platform_tests.glyphs import seen, write_glyphs
 
 
-def run(text: str, x: float = 0.0, y: float = 0.0, *, leftwards: bool = True) -> Run:
+def run(text: str, x: float = 0.0, y: float = 0.0, *, rtl: bool = True) -> Run:
     """A line of 10-point text as it is seen, from left to right."""
     chars = tuple(Char(char, x + i * 5, y, x + (i + 1) * 5, y + 10) for i, char in enumerate(text))
-    return Run(chars, 0, 10, False, False, True, leftwards)
+    return Run(chars, 0, 10, False, False, True, rtl)
 
 
-def typed(text: str, *, leftwards: bool = True) -> str:
-    return line_text(visual_lines([run(text, leftwards=leftwards)])[0])
+def typed(text: str, *, rtl: bool = True) -> str:
+    return line_text(visual_lines([run(text, rtl=rtl)])[0])
 
 
 # --- a line -------------------------------------------------------------------------------------
@@ -64,12 +64,11 @@ def test_brackets_named_as_they_are_drawn_or_as_they_are_typed_open_alike():
 
 def test_words_of_the_other_direction_keep_their_place_in_a_paragraph():
     assert (
-        typed("The word םולש, which means peace", leftwards=False)
-        == "The word שלום, which means peace"
+        typed("The word םולש, which means peace", rtl=False) == "The word שלום, which means peace"
     )
-    assert typed("says 2024 תנשב םולש and more", leftwards=False) == "says 2024 שלום בשנת and more"
+    assert typed("says 2024 תנשב םולש and more", rtl=False) == "says 2024 שלום בשנת and more"
     assert (
-        typed("machine learning in a long English line with הלימ", leftwards=True)
+        typed("machine learning in a long English line with הלימ", rtl=True)
         == "machine learning in a long English line with מילה"
     )
 
@@ -87,7 +86,7 @@ def test_a_line_of_latin_words_at_the_left_edge_is_read_rightwards():
 
 
 def test_text_of_one_direction_stays_as_it_is():
-    plain = run("f(x) = [1, 2] ++C", leftwards=False)
+    plain = run("f(x) = [1, 2] ++C", rtl=False)
     assert visual_lines([plain]) == [[plain]]
 
 
@@ -288,7 +287,7 @@ def test_cells_stay_whole_and_the_first_column_is_the_rightmost():
             "| משה כהן | תל אביב | 1,250 |",
             "| שרה לוי | באר שבע | 980 |",
         ]
-        assert proves("table", text, region_letters(stored))
+        assert matches_print("table", text, region_letters(stored))
 
 
 def test_columns_are_read_from_the_rightmost_on(tmp_path):
