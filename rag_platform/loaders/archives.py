@@ -1,5 +1,5 @@
-"""ZIP containers: what kind of document one holds, refusing bombs before anything is unpacked, and
-what is wrong with a damaged file in plain words.
+"""ZIP containers: their kind of document, and rejection of decompression bombs before unpacking.
+Also the error messages for damaged files.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MAX_ENTRIES = 20_000
 MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
 MAX_RATIO = 200.0
 MAX_UNPACKED_BYTES = 1024 * 1024 * 1024
-RATIO_FROM_BYTES = 16 * 1024 * 1024  # small files pack well without being bombs
+RATIO_FROM_BYTES = 16 * 1024 * 1024  # smaller files may compress well without being bombs
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_END = struct.Struct("<4s4H2LH")  # the record that ends an archive, without its comment
+_END = struct.Struct("<4s4H2LH")  # end of central directory record, without its comment
 _NUMBER = re.compile(r"^code=\d+: ")
 _MAIN_PARTS = (("word/", ".docx"), ("xl/", ".xlsx"), ("ppt/", ".pptx"))
 _MIMETYPES = {
@@ -33,13 +33,13 @@ _MIMETYPES = {
 
 @dataclass(frozen=True)
 class ZipLoader:
-    """The limits of a loader whose files are ZIP containers."""
+    """Base of loaders whose files are ZIP containers, with their limits."""
 
     max_archive_ratio: float = MAX_RATIO
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES
 
     def require(self, path: Path, suffix: str = "") -> None:
-        """Raise DocumentError unless the container is sane, and of the suffix's kind if named."""
+        """Raise DocumentError unless the container is safe to unpack and of the suffix's kind."""
         if suffix:
             _require_office(path, suffix)
         require_sane(
@@ -54,7 +54,7 @@ class ZipLoader:
 
 
 def zip_kind(path: Path) -> str:
-    """The suffix that fits the content of a ZIP, `.zip` for an unknown one, "" for a broken one."""
+    """The suffix for the content of a ZIP: `.zip` if it is unknown, "" for a broken file."""
     try:
         require_small_directory(path)
         with zipfile.ZipFile(path) as archive:
@@ -66,19 +66,14 @@ def zip_kind(path: Path) -> str:
             if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
                 return _MIMETYPES.get(archive.read("mimetype").strip(), ".zip")
             return ".zip"
-    except (
-        DocumentError,
-        zipfile.BadZipFile,
-        OSError,
-        ValueError,
-        NotImplementedError,
-        RuntimeError,
-    ):
+    except (DocumentError, zipfile.BadZipFile, OSError, ValueError, RuntimeError):
         return ""
 
 
 def _require_office(path: Path, suffix: str) -> None:
-    """Raise DocumentError `unsupported_type` for no ZIP, `encrypted` for one with a password."""
+    """Raise DocumentError `unsupported_type` for a file that is no ZIP, `encrypted` for an Office
+    file with a password.
+    """
     marker = "EncryptedPackage".encode("utf-16-le")
     with open(path, "rb") as opened:
         head = opened.read(8)
@@ -138,7 +133,7 @@ def require_sane(
 
 
 def require_small_directory(path: Path) -> None:
-    """Raise DocumentError where reading the archive's directory would cost gigabytes."""
+    """Raise DocumentError for an archive whose directory would take gigabytes to read."""
     size = path.stat().st_size
     with open(path, "rb") as opened:
         opened.seek(max(0, size - 65_535 - _END.size))
@@ -154,16 +149,16 @@ def require_small_directory(path: Path) -> None:
         raise _bomb(f"{entries} entries or more in a directory of {directory_bytes} bytes")
 
 
-def _bomb(said: str) -> DocumentError:
+def _bomb(reason: str) -> DocumentError:
     return DocumentError(
-        f"refused as a decompression bomb: {said}; unpack it yourself if you trust it",
+        f"refused as a decompression bomb: {reason}; unpack it yourself if you trust it",
         code="archive_bomb",
     )
 
 
 log = logging.getLogger(__name__)
 
-# Class of the exception, or of one that it derives from, to words; the first that fits.
+# (class of the exception or of a base class, description); the first match counts.
 _WORDS = (
     ("MemoryError", "it needs more memory than there is"),
     ("RecursionError", "its parts are nested too deeply"),
@@ -185,7 +180,7 @@ _WORDS = (
 
 
 def damage(error: BaseException) -> str:
-    """Why a parser failed, such as `its archive is damaged`; the exception goes to the log."""
+    """Why a parser failed, such as `its archive is damaged`; logs the exception."""
     log.info("a parser failed", exc_info=error)
     if "truncated" in str(error).lower() or "eof" in str(error).lower().split():
         return "it ends too early"
@@ -194,19 +189,19 @@ def damage(error: BaseException) -> str:
 
 
 class Reading(faults.Attempt):
-    """A part of a file that may be damaged: only errors of this package's own are logged."""
+    """An attempt to read a part of a file that may be damaged; logs only errors of this package."""
 
     def give_up(self, error: Exception) -> None:
-        """Log what is no fault of the file."""
+        """Log an error that is not the file's fault."""
         faults.report_own(error, self.stage)
 
     @property
     def reason(self) -> str:
-        """What the engine said, in one line; empty where nothing failed."""
+        """The engine's message in one line; "" if nothing failed."""
         return "" if self.error is None else say_fault(self.error)
 
 
 def say_fault(error: BaseException) -> str:
-    """What an engine said, in one line, without the number that MuPDF puts before its words."""
+    """An engine's message in one line, without the error code that MuPDF puts before it."""
     line = (str(error).splitlines() or [""])[0]
     return _NUMBER.sub("", line)[:200] or type(error).__name__

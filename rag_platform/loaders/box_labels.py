@@ -1,5 +1,5 @@
-"""Labels of boxes in books and manuals: `Note`, `Warning`, 注意. They are set like headings and
-open no section.
+"""Labels of boxes in books and manuals, such as `Note` and 注意: they look like headings and begin
+no section.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LABELS = frozenset(
 
 
 def is_box_label(text: str) -> bool:
-    """True for the label of a box, in the languages that manuals are usually written in.
+    """True for the label of a box, in the usual languages of manuals.
 
     >>> is_box_label("Note:"), is_box_label("注意"), is_box_label("Notes on hardware")
     (True, True, False)

@@ -1,11 +1,11 @@
-"""Bytes to text: which encoding a file has; and characters to bytes: which bytes of a file a
-character came from, exact also for damaged and multi-byte files.
+"""Bytes to text, with detection of the encoding; and character offsets to byte offsets, exact also
+for damaged and multi-byte files.
 
-The order is: byte order mark, UTF-16/32 without a mark, ISO-2022-JP and HZ, which are written in
-ASCII, strict UTF-8, a legacy encoding whose reading looks like a language, and last UTF-8 with
-U+FFFD for what cannot be read. Short legacy
-files defeat statistical detectors (a 30-byte Big5 file reads as Japanese), so the usual ones are
-told apart by the share of everyday characters; charset-normalizer is asked for the rest.
+Encodings are tried in this order: byte order mark; UTF-16/32 without a mark; ISO-2022-JP and HZ,
+which consist of ASCII bytes; strict UTF-8; a legacy encoding whose decoded text looks like a
+language; UTF-8 with U+FFFD for unreadable bytes. Statistical detectors fail on short legacy files
+(a 30-byte Big5 file reads as Japanese), so the common encodings are distinguished by the share of
+everyday characters; charset-normalizer decides on the rest.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ MAGIC = {
     b"II*\x00": "TIFF",
     b"MM\x00*": "TIFF",
 }
-# Names by which pages and servers call encodings that are written with a larger one (WHATWG
-# Encoding, labels).
+# Labels of encodings that pages and servers use for a superset (WHATWG Encoding, labels).
 CODECS = {
     label: codec
     for codec, labels in (
@@ -67,28 +66,26 @@ CODECS = {
     )
     for label in labels.split()
 }
-# Encodings that can be declared; Python knows others, such as unicode_escape, which are none of
-# documents.
+# Encodings that can be declared; some of Python's, such as unicode_escape, are not for documents.
 DECLARED = re.compile(
     r"(?:x-)?(?:iso[-_]?8859[-_]\d{1,2}|(?:windows-|cp)(?:125\d|874|932|949|950)|koi8[-_][ru]|(?:ibm|cp)866|macintosh|mac-cyrillic|"
     r"gb18030|big5hkscs|big5-hkscs|euc[-_]jp|euc[-_]kr|johab|utf-?8)"
 )
-# Encodings in which marks between the characters say how the bytes behind them are read (RFC 1468,
-# RFC 1843).
+# Encodings with escape sequences that switch how the following bytes are read (RFC 1468, RFC 1843).
 STATEFUL = ("iso2022_jp_ext", "hz")
 _JIS_MARK = re.compile(rb"\x1b(?:\$[@B]|\$\(D|\([BJI])")
 _HZ_RUN = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
-SAMPLE = 1 << 18  # bytes of a legacy file that are judged
-MIN_HZ = 8  # characters of a text that is told to be HZ
-MIN_HZ_SIGNS = 0.1  # share of their bytes that must be no letters and digits; a quarter is usual
-MIN_LETTERS = 6  # beyond ASCII of a text whose encoding is rare
-EVERYDAY = 0.75  # share of its characters that must be everyday ones of its language
-Score = Callable[[str, Sequence[str]], float]  # of a text and its characters beyond ASCII
+SAMPLE = 1 << 18  # bytes of a legacy file that are scored
+MIN_HZ = 8  # Chinese characters of a text recognised as HZ
+MIN_HZ_SIGNS = 0.1  # share of their bytes that must not be letters or digits; a quarter is usual
+MIN_LETTERS = 6  # non-ASCII characters of a text recognised as a rare encoding
+EVERYDAY = 0.75  # score, the share of everyday characters of the language, to accept an encoding
+Score = Callable[[str, Sequence[str]], float]  # of a text and its non-ASCII characters
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The text of a file; `text` never holds the byte order mark, whose length is `bom_len`."""
+    """The text of a file without its byte order mark, which has `bom_len` bytes."""
 
     text: str
     encoding: str
@@ -98,11 +95,10 @@ class Decoded:
 
 
 def decode(raw: bytes, *declared: str) -> Decoded:
-    """The text of the bytes, with warnings where its encoding was guessed or parts are unreadable.
+    """The text of the bytes, with warnings if its encoding was guessed or parts are unreadable.
 
-    Bytes that are not UTF-8 are read in the first declared encoding that fits. Raises
-    DocumentError: `empty_file` for nothing but white space, `binary_content` for another type of
-    file.
+    Bytes that are not UTF-8 are decoded with the first declared encoding that is valid for them.
+    Raises DocumentError: `empty_file` for white space alone, `binary_content` for binary data.
     """
     if kind := binary_kind(raw[:4096]):
         raise DocumentError(
@@ -119,12 +115,12 @@ def decode(raw: bytes, *declared: str) -> Decoded:
 
 
 def binary_kind(head: bytes) -> str:
-    """The name of the binary format that starts with these bytes, or an empty string."""
+    """The name of the binary format that begins with these bytes, or ""."""
     return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
 
 
 def looks_like_text(head: bytes) -> bool:
-    """True when a file starting with these bytes can be decoded as text; an empty one can."""
+    """True if a file that begins with these bytes, or an empty one, can be decoded as text."""
     if binary_kind(head):
         return False
     if _is_utf8(head) and len(head) >= 4096:
@@ -137,7 +133,7 @@ def looks_like_text(head: bytes) -> bool:
 
 
 def codec_of(name: str) -> str:
-    """Python's name of an encoding as pages and servers call it; empty for what nobody knows."""
+    """Python's name of an encoding from the label of a page or server; "" for an unknown one."""
     name = name.strip().lower()
     codec = CODECS.get(name, name.removeprefix("x-"))
     try:
@@ -172,7 +168,7 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
 
 
 def _decode_stateful(raw: bytes, declared: Sequence[str]) -> Decoded | None:
-    """The text of ASCII bytes that stand for other characters: as declared, or by their marks."""
+    """The text of ASCII bytes in a stateful encoding, declared or recognised by its escapes."""
     if not raw.isascii() or not (b"\x1b$" in raw or b"~{" in raw):
         return None
     known = list(filter(None, map(codec_of, declared)))
@@ -190,8 +186,8 @@ def _decode_stateful(raw: bytes, declared: Sequence[str]) -> Decoded | None:
 
 
 def _is_hz(raw: bytes) -> bool:
-    """True where tildes only enclose pairs of bytes that are everyday Chinese and no names in ASCII
-    such as NAME, which are pairs of everyday Chinese as well.
+    """True if tildes occur only around byte pairs of everyday Chinese. Names in ASCII such as NAME
+    are such pairs too, so some bytes must not be letters or digits.
     """
     if b"~" in _HZ_RUN.sub(b"", raw) or not _decodes(raw, "hz"):
         return False
@@ -200,12 +196,12 @@ def _is_hz(raw: bytes) -> bool:
     return (
         len(high) >= MIN_HZ
         and len(re.findall(rb"[^A-Za-z0-9_{}~]", pairs)) >= MIN_HZ_SIGNS * 2 * len(high)
-        and _chinese_gb("", high) >= EVERYDAY
+        and _measure_gb("", high) >= EVERYDAY
     )
 
 
 def _decode_declared(raw: bytes, declared: Sequence[str]) -> Decoded:
-    """The text in the first declared encoding that fits, else in a guessed one, with warnings."""
+    """The text in the first valid declared encoding, else in a guessed one, with warnings."""
     notes: list[str] = []
     for name in filter(None, declared):
         if not (codec := codec_of(name)):
@@ -232,11 +228,11 @@ def _decode_as(raw: bytes, encoding: str, bom_len: int) -> Decoded:
 
 
 def _wide_encoding(raw: bytes) -> str:
-    """UTF-16 or UTF-32 without a mark: it decodes to everyday characters and has no NUL."""
+    """The encoding of UTF-16 or UTF-32 without a mark, which decodes to everyday characters; ""."""
     head = raw[:4096]
     nul = head.count(0)
-    # Pairs of ASCII letters read as Han characters: bytes that are UTF-8 must be full of NULs to
-    # count as something else, and the NULs of ASCII characters all stand on the same side.
+    # Pairs of ASCII letters decode to Han characters: valid UTF-8 counts as UTF-16 only if full of
+    # NULs, and the NULs of ASCII characters are all at even or all at odd offsets.
     if (
         not nul
         or (nul < 0.4 * len(head) and _is_utf8(head))
@@ -258,7 +254,7 @@ def _first_plausible(raw: bytes, head: bytes, encodings: Sequence[str]) -> str:
     for encoding in encodings:
         sample = head.decode(encoding, "ignore")
         everyday = sum(
-            (char.isascii() and char.isprintable()) or char in "\r\n\t" or _common_script(char)
+            (char.isascii() and char.isprintable()) or char in "\r\n\t" or _is_common_script(char)
             for char in sample
         )
         if sample and everyday >= 0.95 * len(sample) and _decodes(raw, encoding):
@@ -275,7 +271,7 @@ def _decodes(raw: bytes, encoding: str) -> bool:
 
 
 def _is_utf8(head: bytes) -> bool:
-    """True when the bytes are UTF-8, the last character perhaps cut off."""
+    """True for valid UTF-8, whose last character may be truncated."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -283,7 +279,7 @@ def _is_utf8(head: bytes) -> bool:
     return True
 
 
-def _common_script(char: str) -> bool:
+def _is_common_script(char: str) -> bool:
     return (
         "\u00a0" <= char <= "\u05ff"
         or "\u2010" <= char <= "\u2027"
@@ -299,7 +295,7 @@ def _common_script(char: str) -> bool:
 
 def _decode_legacy(raw: bytes) -> Decoded:
     damaged = raw.decode("utf-8", "replace")
-    # A file that is UTF-8 but for a few bytes is a damaged UTF-8 file.
+    # A file with only a few bytes that are not UTF-8 is a damaged UTF-8 file.
     whole = sum(len(char.encode()) for char in damaged if char > "\x7f" and char != "\ufffd")
     encoding = "" if whole >= 4 * damaged.count("\ufffd") else legacy_encoding(raw)
     if encoding:
@@ -318,8 +314,8 @@ def _decode_legacy(raw: bytes) -> Decoded:
 
 
 def legacy_encoding(raw: bytes) -> str:
-    """The legacy encoding whose reading looks most like a language, "" when none does."""
-    return _find_best(raw, SCORES) or _find_best(raw, RARE_SCORES) or _propose(raw)
+    """The legacy encoding whose decoded text looks most like a language; "" if none does."""
+    return _find_best(raw, SCORES) or _find_best(raw, RARE_SCORES) or _detect(raw)
 
 
 def _find_best(raw: bytes, scores: Sequence[tuple[str, Score]]) -> str:
@@ -335,8 +331,8 @@ def _find_best(raw: bytes, scores: Sequence[tuple[str, Score]]) -> str:
     return max(found)[2] if found else ""
 
 
-def _propose(raw: bytes) -> str:
-    """What charset-normalizer says, where its reading of a longer text is coherent."""
+def _detect(raw: bytes) -> str:
+    """The encoding that charset-normalizer detects, if the decoded text is coherent; else ""."""
     from charset_normalizer import from_bytes
 
     best = from_bytes(raw[:SAMPLE]).best()
@@ -354,7 +350,7 @@ def _propose(raw: bytes) -> str:
 
 
 def _bytes_in(encoding: str, *ranges: tuple[int, int]) -> Callable[[str], bool]:
-    """A test whether the first byte of a character's two-byte code lies in one of the ranges."""
+    """A predicate: is the first byte of a character's two-byte code in one of the ranges?"""
 
     def test(char: str) -> bool:
         code = char.encode(encoding, "ignore")
@@ -373,22 +369,22 @@ def _is_kana(char: str) -> bool:
     return "\u3041" <= char <= "\u30fe"
 
 
-def _chinese_gb(text: str, high: Sequence[str]) -> float:
+def _measure_gb(text: str, high: Sequence[str]) -> float:
     if sum(map(_is_kana, high)) > 0.15 * len(high):
         return 0.0  # EUC-JP: the kana of both standards have the same codes, the kanji do not
     return sum(map(_gb_everyday, high)) / len(high)
 
 
-def _chinese_big5(text: str, high: Sequence[str]) -> float:
+def _measure_big5(text: str, high: Sequence[str]) -> float:
     return sum(map(_big5_everyday, high)) / len(high)
 
 
-def _japanese(text: str, high: Sequence[str]) -> float:
+def _measure_japanese(text: str, high: Sequence[str]) -> float:
     kana = sum(map(_is_kana, high)) / len(high)
     return 0.0 if kana < 0.15 else sum(map(_jis_everyday, high)) / len(high) + 0.02
 
 
-def _korean(text: str, high: Sequence[str]) -> float:
+def _measure_korean(text: str, high: Sequence[str]) -> float:
     # Chinese in GB 2312 decodes to Hangul and rare Hanja; Korean is written in short words with
     # ASCII spaces between.
     words = re.findall("[\uac00-\ud7a3]+", text)
@@ -403,7 +399,7 @@ _ONE_LETTER_WORDS = frozenset("àéóíèåøöÀÉßäü")
 
 
 def _measure_western(text: str, high: Sequence[str]) -> float:
-    """The share of non-ASCII characters that are letters of Latin words or usual typography."""
+    """The share of non-ASCII characters that are letters of Latin words or common symbols."""
     if any("\x80" <= char <= "\x9f" for char in high):
         return 0.0
     words = re.findall(r"\w+", text)
@@ -417,7 +413,7 @@ def _measure_western(text: str, high: Sequence[str]) -> float:
     return min(1.0, share) - 0.05
 
 
-def _central(text: str, high: Sequence[str]) -> float:
+def _measure_central(text: str, high: Sequence[str]) -> float:
     strange = sum(char.lower() in CENTRAL for char in high)
     western = text.encode("cp1250").decode("cp1252", "replace")
     inside = len(re.findall(r"(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western))
@@ -426,7 +422,7 @@ def _central(text: str, high: Sequence[str]) -> float:
 
 
 def _score_cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
-    """A score for alphabets with case: the share of characters in properly cased words."""
+    """A score for an alphabet with case: the share of characters in properly cased words."""
     lower, upper = alphabet, alphabet.upper()
     word = re.compile(f"[{lower}{upper}][{lower}]*|[{upper}]+")
 
@@ -443,8 +439,8 @@ def _score_cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
 
 
 def _score_script(letters: str, wrong: str) -> Score:
-    """A score for a script: the share of its letters; 0 for few of them, beside a Latin letter, or
-    where the text holds what is wrong in it.
+    """A score for a script: the share of its letters. 0 if they are few or next to a Latin letter,
+    or if the text matches the pattern `wrong`.
     """
     never = re.compile(f"[A-Za-z][{letters}]|[{letters}][A-Za-z]|{wrong}")
     letter = re.compile(f"[{letters}]")
@@ -457,28 +453,28 @@ def _score_script(letters: str, wrong: str) -> Score:
     return score
 
 
-# in Hebrew a final form within a word, as the Cyrillic letters in their places stand
+# `wrong`: a final form within a word, which Cyrillic text read as Hebrew has
 _HEBREW = _score_script("א-ת", "[ךםןףץ](?=[א-ת])")
 _MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"  # on Thai letters
 _THAI = _score_script("\u0e01-\u0e5b", f"(?<![ก-ฮ{_MARKS}])[{_MARKS}]")
 _ARABIC = _score_script("\u0621-\u0652،؛؟", "[à-ÿ]")
 _RUSSIAN = "абвгдежзийклмнопрстуфхцчшщъыьэюяё"
 SCORES: tuple[tuple[str, Score], ...] = (
-    ("gb18030", _chinese_gb),
-    ("big5hkscs", _chinese_big5),
-    ("cp950", _chinese_big5),
-    ("cp932", _japanese),
-    ("euc_jp", _japanese),
-    ("cp949", _korean),
+    ("gb18030", _measure_gb),
+    ("big5hkscs", _measure_big5),
+    ("cp950", _measure_big5),
+    ("cp932", _measure_japanese),
+    ("euc_jp", _measure_japanese),
+    ("cp949", _measure_korean),
     ("cp1251", _score_cased(_RUSSIAN)),
     ("koi8_r", _score_cased(_RUSSIAN)),
     ("cp1255", _HEBREW),
     ("cp1253", _score_cased("αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώ")),
     ("cp1252", _measure_western),
-    ("cp1250", _central),
+    ("cp1250", _measure_central),
     ("iso8859_15", _measure_western),
 )
-# asked for only where none of the others can be read
+# tried only if none of the others is accepted
 RARE_SCORES: tuple[tuple[str, Score], ...] = (
     ("cp1256", _ARABIC),
     ("iso8859_6", _ARABIC),
@@ -493,36 +489,29 @@ STEP = 4096  # characters between two checkpoints
 
 @dataclass(frozen=True, slots=True)
 class ByteMap:
-    """Offsets of characters to offsets of bytes, exact at every character of every anchored run."""
+    """Character offsets to byte offsets, exact from the first anchor on."""
 
     text: str
     encoding: str
     chars: tuple[int, ...]  # anchors, ascending
     bytes: tuple[int, ...]  # raw offset of each anchor
-    odd_chars: tuple[int, ...] = ()  # characters whose raw bytes are not their encoding's
-    # running sum of (raw length - encoded length), one more than odd_chars
-    odd_sums: tuple[int, ...] = ()
+    odd_chars: tuple[int, ...] = ()  # characters whose raw length is not their encoded length
+    odd_sums: tuple[int, ...] = ()  # running sum of (raw - encoded length), one more than odd_chars
 
     def at(self, offset: int) -> int:
-        """The raw byte at which the character at `offset` starts."""
-        index = max(0, bisect_right(self.chars, offset) - 1)
-        start = self.chars[index]
-        return (
-            self.bytes[index]
-            + encoded_length(self.text, start, offset, self.encoding)
-            + self._odd(start, offset)
-        )
+        """The raw offset of the character at `offset`."""
+        return self._from_anchor(offset, offset)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The raw bytes of the non-empty text[start:end]."""
-        index = max(0, bisect_right(self.chars, end - 1) - 1)
+        """The raw offsets of the non-empty text[start:end]."""
+        return self.at(start), self._from_anchor(end, end - 1)
+
+    def _from_anchor(self, offset: int, inside: int) -> int:
+        """The raw offset of `offset`, counted from the last anchor up to the character `inside`."""
+        index = max(0, bisect_right(self.chars, inside) - 1)
         anchor = self.chars[index]
-        last = (
-            self.bytes[index]
-            + encoded_length(self.text, anchor, end, self.encoding)
-            + self._odd(anchor, end)
-        )
-        return self.at(start), last
+        length = encoded_length(self.text, anchor, offset, self.encoding)
+        return self.bytes[index] + length + self._odd(anchor, offset)
 
     def _odd(self, start: int, end: int) -> int:
         if not self.odd_chars:
@@ -532,9 +521,9 @@ class ByteMap:
 
 
 def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
-    """Bytes that text[start:end] takes in the encoding."""
+    """The number of bytes of text[start:end] in the encoding."""
     part = text[start:end]
-    if encoding in STATEFUL:  # the marks count as odd lengths of the characters behind them
+    if encoding in STATEFUL:  # escapes count as odd lengths of the characters after them
         return len(part) + sum(char > "\x7f" for char in part)
     if part.isascii() and not encoding.startswith(("utf-16", "utf-32")):
         return len(part)
@@ -545,7 +534,7 @@ def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
     """The byte map of a decoded file. Raises DocumentError if a character's bytes are unclear."""
     odd = _odd_lengths(raw, decoded)
     chars = list(range(0, len(decoded.text) + 1, STEP))
-    sums = _sums(odd)
+    sums = _running_sums(odd)
     odd_chars = tuple(char for char, _ in odd)
     starts, position = [], decoded.bom_len
     for index, char in enumerate(chars):
@@ -562,7 +551,7 @@ def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
 
 
 def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
-    """Where a block's bytes differ: `bytes=12:-2,40:1` (offset: raw minus encoded length) or ""."""
+    """The odd lengths in a block as `bytes=12:-2,40:1` (offset: raw - encoded length), or ""."""
     first = bisect_right(text_map.odd_chars, start - 1)
     last = bisect_right(text_map.odd_chars, end - 1)
     pairs = [
@@ -573,7 +562,7 @@ def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
 
 
 def byte_map_of_blocks(text: str, encoding: str, blocks: Sequence[Block]) -> ByteMap | None:
-    """The byte map that the blocks of a text format recorded; None for other formats."""
+    """The byte map recorded in the blocks of a text format; None for other formats."""
     chars: list[int] = []
     starts: list[int] = []
     odd: list[tuple[int, int]] = []
@@ -597,11 +586,16 @@ def byte_map_of_blocks(text: str, encoding: str, blocks: Sequence[Block]) -> Byt
     if not chars:
         return None
     return ByteMap(
-        text, encoding, tuple(chars), tuple(starts), tuple(char for char, _ in odd), _sums(odd)
+        text,
+        encoding,
+        tuple(chars),
+        tuple(starts),
+        tuple(char for char, _ in odd),
+        _running_sums(odd),
     )
 
 
-def _sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+def _running_sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     sums = [0]
     for _, delta in odd:
         sums.append(sums[-1] + delta)
@@ -609,7 +603,7 @@ def _sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
-    """(character, raw - encoded length) of each character not stored as its encoding writes it."""
+    """(character, raw - encoded length) of each character for which the lengths differ."""
     text, encoding = decoded.text, decoded.encoding
     if (
         not decoded.lossy
@@ -627,8 +621,7 @@ def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
             continue
         kept = len(decoder.getstate()[0])
         for position, one in enumerate(got):
-            # Bytes that one step turned into several characters: a broken sequence, then the byte
-            # that ended it.
+            # one byte can complete several characters: a broken sequence and the byte that ends it
             taken = pending - kept - (len(got) - 1) if position == 0 else 1
             if delta := taken - encoded_length(one, 0, 1, encoding):
                 odd.append((char + position, delta))
@@ -638,14 +631,14 @@ def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
             f"the bytes of its characters cannot be told apart in {encoding}; convert the file to"
             " UTF-8"
         )
-    if pending:  # marks behind the last character
+    if pending:  # escapes after the last character
         last, delta = odd.pop() if odd and odd[-1][0] == char - 1 else (char - 1, 0)
         odd.append((last, delta + pending))
     return odd
 
 
 def decode_span(raw: bytes, start: int, end: int, encoding: str, errors: str = "strict") -> str:
-    """The text of raw[start:end], which begins and ends with a character."""
+    """The text of raw[start:end], which are character boundaries."""
     if encoding not in STATEFUL:
         return raw[start:end].decode(encoding, errors)
     return raw[:end].decode(encoding, errors)[len(raw[:start].decode(encoding, errors)) :]

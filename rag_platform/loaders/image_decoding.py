@@ -1,5 +1,5 @@
-"""What an image file holds, judged before a pixel is decoded, and the smaller or safer forms in
-which it is shown; SVG keeps known drawing elements only: nothing that runs or is fetched.
+"""Type and size of an image file, checked before its pixels are decoded, and its smaller or safer
+variants for display. SVG keeps only known drawing elements: nothing that is executed or fetched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rag_platform.loaders.archives import damage
 from rag_platform.observability import faults
 
 THUMB_PIXELS = 320
-DISPLAY_PIXELS = 2000  # longest side of a form made for showing
+DISPLAY_PIXELS = 2000  # longest side of a variant made for display
 SHOWN_EVERYWHERE = ("PNG", "JPEG", "GIF", "WEBP")
 TYPES = {  # Pillow's name: (extension, media type)
     "PNG": ("png", "image/png"),
@@ -42,9 +42,9 @@ _OTHERS = (
     (b"gimp xcf", "xcf"),
     (b"\x1f\x8b", "gzip"),
 )
-# of 255, the mean difference of a square of so many pixels that another drawing library may make
+# of 255: mean difference in a square of pixels that is due to another version of a graphics library
 _NOISE, _SQUARE = 16, 8
-_PLAIN = ("1", "L", "P", "LA", "PA")  # drawings and scans: they stay sharp as PNG
+_PNG_MODES = ("1", "L", "P", "LA", "PA")  # drawings and scans, which stay sharp as PNG
 
 
 class Missing(Exception):
@@ -67,37 +67,34 @@ _REASONS = {
 
 
 def explain(reason: str) -> str:
-    """The reason of a Missing in words; where there are none, the code with what stands behind."""
+    """The reason of a Missing in words, or the reason itself if it has none."""
     return _REASONS.get(reason.partition(": ")[0], reason)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
-    """A decoded image; `variants` are the files beside it: thumb.webp, display.* where it is
-    needed.
+    """A decoded image. `variants` are files to store with it: thumb.webp, and display.* if needed.
 
-    `original` replaces the received bytes where those are not safe to show.
+    `original` replaces the received bytes if those are not safe to show.
     """
 
     extension: str
     mime: str
-    width: int  # as it is shown: after its EXIF orientation
+    width: int  # after its EXIF orientation is applied
     height: int
     variants: dict[str, bytes] = field(default_factory=dict)
     original: bytes | None = None
 
 
 def is_simple(data: bytes) -> bool:
-    """True for types whose decoders are small and well worn; others are decoded in a child."""
+    """True for types with small, proven decoders; others are decoded in a child process."""
     return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (
         data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     )
 
 
 def looks_alike(one: bytes, other: bytes) -> bool:
-    """True for two pictures of one size that show the same: other versions of a drawing library
-    draw other bytes.
-    """
+    """True for images of the same size and look, as bytes differ between graphics libraries."""
     if one == other:
         return True
     from PIL import Image, ImageChops
@@ -117,8 +114,8 @@ def looks_alike(one: bytes, other: bytes) -> bool:
 
 
 def decode_image(data: bytes, max_pixels: int, *, redraw: bool = False) -> DecodedImage:
-    """The type by content, the size by header, and the first frame as thumbnail; with `redraw` also
-    as `display.*`, where every client could show the bytes as they are.
+    """The type by content, the size by header, and the first frame as thumbnail. With `redraw` also
+    as `display.*`, even if every client can show the bytes as they are.
 
     Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image:
     REASON`, `broken_svg`.
@@ -169,7 +166,7 @@ def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
 
 
 def _eight_bit(frame: Any) -> Any:
-    """The frame with eight bits a channel; 16 bits keep their upper half."""
+    """The frame with 8 bits per channel; of 16 bits the upper 8 are kept."""
     if frame.mode.startswith("I"):
         return frame.convert("I").point(lambda value: value / 256).convert("L")
     if frame.mode == "F":
@@ -186,8 +183,8 @@ def thumbnail(frame: Any) -> bytes:
 
 
 def _display(frame: Any) -> dict[str, bytes]:
-    """The frame as PNG where it has few colours, else as WebP, at most DISPLAY_PIXELS each way."""
-    if frame.mode in _PLAIN:
+    """The frame as PNG if it has few colours, else as WebP, at most DISPLAY_PIXELS each way."""
+    if frame.mode in _PNG_MODES:
         small = (
             frame.convert("L")
             if frame.mode == "1" and max(frame.size) > DISPLAY_PIXELS
@@ -207,7 +204,7 @@ def _encode(frame: Any, kind: str, **options: Any) -> bytes:
 
 
 def _draw_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
-    """display.png and thumb.webp of a sanitised SVG as MuPDF draws it; none where it cannot."""
+    """display.png and thumb.webp of a sanitised SVG, rendered by MuPDF; {} if that fails."""
     import pymupdf
     from PIL import Image
 
@@ -232,7 +229,7 @@ def _draw_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Pillow warns of large images and odd metadata; the pixel limit is ours."""
+    """Silences Pillow's warnings about large images and odd metadata; we limit the pixels."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -266,7 +263,7 @@ _PIXELS = {
 
 
 def looks_like_svg(data: bytes) -> bool:
-    """True when the text begins as XML with an svg element."""
+    """True for data that begins like XML and has an svg element near the start."""
     start = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return (
         start.startswith((b"<svg", b"<?xml", b"<!doctype svg", b"<!--"))
@@ -275,7 +272,7 @@ def looks_like_svg(data: bytes) -> bool:
 
 
 def sanitise(data: bytes) -> tuple[bytes, int, int]:
-    """(safe SVG, width, height in pixels). Raises ValueError saying why it cannot be read."""
+    """(safe SVG, width, height in pixels). Raises ValueError with the reason for failure."""
     from lxml import etree
 
     parser = etree.XMLParser(
@@ -301,7 +298,7 @@ def sanitise(data: bytes) -> tuple[bytes, int, int]:
 
 
 def _copy(source: Any, target: Any, etree: Any) -> None:
-    """Copy what is known to be safe; libxml2 bounds the depth of the tree to 256."""
+    """Copy the elements and attributes known to be safe; libxml2 limits the depth to 256."""
     for name, value in source.attrib.items():
         if (kept := _attribute(source, str(name), value)) is not None:
             target.set(name, kept)
@@ -323,7 +320,7 @@ def _copy(source: Any, target: Any, etree: Any) -> None:
 
 
 def _attribute(element: Any, name: str, value: str) -> str | None:
-    """The value of an attribute that may stay, None for one that goes."""
+    """The value of a safe attribute; None for one to be removed."""
     if name in ("href", _XLINK_HREF):
         embedded = str(element.tag).endswith("image") and _DATA_IMAGE.match(value.strip())
         return value if value.strip().startswith("#") or embedded else None

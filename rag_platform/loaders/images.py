@@ -1,6 +1,4 @@
-"""Image files: no text of their own, one image; what OCR or a caption says of it is found through
-its media chunk.
-"""
+"""Image files: documents without text and with one image, found by its OCR text or caption."""
 
 from __future__ import annotations
 
@@ -24,9 +22,9 @@ _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00
 
 @dataclass(frozen=True)
 class ImageLoader:
-    """An image file as a document of one page without text.
+    """Reads an image file as a document of one page without text.
 
-    List it only where images are documents: images beside Markdown files would be documents too.
+    Enable it only if images are documents; it also claims the images that Markdown files refer to.
     """
 
     NAME: ClassVar[str] = "image"
@@ -44,7 +42,7 @@ class ImageLoader:
 
         try:
             with warnings.catch_warnings():
-                # of odd metadata; size is judged when the image is decoded
+                # about odd metadata; the size is checked when the image is decoded
                 warnings.simplefilter("ignore")
                 with Image.open(path, formats=_KINDS) as opened:
                     frames = int(getattr(opened, "n_frames", 1)) if opened.format == "TIFF" else 1

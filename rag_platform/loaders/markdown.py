@@ -1,5 +1,5 @@
-"""Markdown: the decoded file, word for word, with its blocks, headings and images found by
-markdown-it-py (CommonMark and tables), and its front matter, nothing of which is run or expanded.
+"""Markdown: the decoded file, unchanged, with the blocks, headings and images that markdown-it-py
+finds (CommonMark and tables), and its front matter, in which nothing is executed or expanded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MarkdownLoader:
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
-        """True for text with a Markdown suffix, or with none where a line has Markdown's marks."""
+        """True for text with a Markdown suffix, or without a suffix but with a line of Markdown."""
         suffix = suffix_of(filename)
         if suffix not in SUFFIXES and suffix:
             return False
@@ -98,8 +98,8 @@ class MarkdownLoader:
             if head.end:
                 blocks.insert(0, locate(Block(0, "front_matter", 0, head.end), bytes_of, starts))
         edges = [head.end, *itertools.chain(*hidden), len(text)]
-        shown = "".join(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
-        if not shown.strip():
+        visible = "".join(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
+        if not visible.strip():
             raise DocumentError(
                 "the file holds comments and no text; nothing to index", code="empty_file"
             )
@@ -107,7 +107,7 @@ class MarkdownLoader:
             warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
-            title = _find_title(blocks, text, shown)
+            title = _find_title(blocks, text, visible)
         engine = Engine("markdown-it-py", engine_version, "commonmark+table")
         metadata = dict(head.metadata)
         return make_facts(
@@ -115,13 +115,13 @@ class MarkdownLoader:
         )
 
 
-def _find_title(blocks: Sequence[Block], text: str, shown: str) -> str:
-    """The first heading, or the first line shown where there is none; where the first heading only
-    names a section, an `<h1>` above it, or nothing.
+def _find_title(blocks: Sequence[Block], text: str, visible: str) -> str:
+    """The first heading, or the first visible line without one. If the first heading is that of a
+    section, an `<h1>` above it, or "".
     """
     headings = [block for block in blocks if block.title]
     if not headings:
-        return first_line(shown)
+        return first_line(visible)
     if not names_section(headings):
         return headings[0].title
     above = [block for block in blocks[: headings[0].ordinal] if block.kind == "html"]
@@ -130,17 +130,9 @@ def _find_title(blocks: Sequence[Block], text: str, shown: str) -> str:
 
 
 def _has_words(text: str, start: int, media: Sequence[MediaRef]) -> bool:
-    """True when a letter or digit stands outside of the images."""
-    edges = [
-        start,
-        *(
-            edge
-            for ref in media
-            if ref.start is not None and ref.end is not None
-            for edge in (ref.start, ref.end)
-        ),
-        len(text),
-    ]
+    """True if there is a letter or digit outside of the images."""
+    spans = [(r.start, r.end) for r in media if r.start is not None and r.end is not None]
+    edges = [start, *itertools.chain(*spans), len(text)]
     return any(
         re.search(r"\w", text[first:last])
         for first, last in zip(edges[::2], edges[1::2], strict=True)
@@ -152,15 +144,11 @@ class _TooDeepError(Exception):
 
 
 def _read_blocks(text: str, start: int, starts: Sequence[int]) -> tuple[list[Token], _Lines]:
-    """(tokens of the blocks of text[start:], where their lines are). Raises _TooDeepError."""
-    if deepest := max((len(m.group()) for m in re.finditer(r"(?m)^[ \t>]*>", text)), default=0):
-        quotes = (
-            max(m.group().count(">") for m in re.finditer(r"(?m)^[ \t>]*>", text))
-            if deepest > MAX_QUOTES
-            else 0
-        )
-        if quotes > MAX_QUOTES:
-            raise _TooDeepError(f"{quotes} block quotes in one another")
+    """(block tokens of text[start:], the offsets of their lines). Raises _TooDeepError."""
+    marks = re.finditer(r"(?m)^[ \t>]*>", text)
+    quotes = max((mark.group().count(">") for mark in marks), default=0)
+    if quotes > MAX_QUOTES:
+        raise _TooDeepError(f"{quotes} block quotes in one another")
     first_line_no = (
         next((i for i, offset in enumerate(starts) if offset >= start), len(starts)) if start else 0
     )
@@ -169,7 +157,7 @@ def _read_blocks(text: str, start: int, starts: Sequence[int]) -> tuple[list[Tok
 
 
 def find_hidden(text: str, start: int) -> list[tuple[int, int]]:
-    """The spans in text[start:] of the HTML of which a reader sees nothing, in order."""
+    """The spans of invisible HTML in text[start:], in order."""
     if not _MAY_HIDE.search(text, start):
         return []
     try:
@@ -181,15 +169,15 @@ def find_hidden(text: str, start: int) -> list[tuple[int, int]]:
 def parse(
     text: str, start: int, starts: Sequence[int]
 ) -> tuple[list[Block], list[MediaRef], list[str], list[tuple[int, int]]]:
-    """(blocks without bytes, images, warnings, hidden spans) of text[start:]; `starts` are the line
-    offsets.
+    """(blocks without byte offsets, images, warnings, hidden spans) of text[start:]; `starts` are
+    the line offsets of the text.
 
-    Every character that is not white space lies in exactly one block.
+    Every character other than white space lies in exactly one block.
     """
     tokens, lines = _read_blocks(text, start, starts)
     references = tokens.pop().meta if tokens and tokens[-1].type == "references" else {}
     blocks: list[Block] = [Block(0, "front_matter", 0, start)] if start else []
-    for kind, first, last, level, title in _runs(tokens, lines):
+    for kind, first, last, level, title in _merge_lists(tokens, lines):
         span = lines.span(first, last)
         if span is not None:
             blocks.append(Block(len(blocks), kind, *span, level=level, title=title))
@@ -200,14 +188,14 @@ def parse(
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Line numbers of the parsed body as spans of the whole text."""
+    """Maps line numbers of the parsed body to spans of the whole text."""
 
     text: str
     starts: Sequence[int]
     offset: int  # lines before the body
 
     def start(self, line: int) -> int:
-        """The offset at which a line of the body starts."""
+        """The offset of a line of the body."""
         index = line + self.offset
         return self.starts[index] if index < len(self.starts) else len(self.text)
 
@@ -215,7 +203,7 @@ class _Lines:
         """The span of lines [first, last) without blank lines around it; None if all are blank."""
         part = self.text[self.start(first) : self.start(last)]
         end = self.start(first) + len(part.rstrip())
-        # Trailing blanks of the last line belong to it.
+        # trailing blanks belong to the last line
         stop = LINE_END.search(self.text, end)
         end = min(stop.start() if stop else len(self.text), self.start(last))
         lead = len(part) - len(part.lstrip())
@@ -225,13 +213,13 @@ class _Lines:
         return (begin, end) if part.strip() else None
 
     def count(self) -> int:
-        """Lines of the body."""
+        """The number of lines of the body."""
         return len(self.starts) - self.offset
 
 
 @functools.cache
 def block_parser() -> MarkdownIt:
-    """The parser of block structure; inline text is parsed only where it is needed."""
+    """The parser of block structure; inline text is parsed only on demand."""
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token as Leaf
@@ -248,11 +236,11 @@ def block_parser() -> MarkdownIt:
     return parser
 
 
-def _runs(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, int, str]]:
-    """(kind, first line, last line, level, title) in order; items of one list are one run."""
+def _merge_lists(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, int, str]]:
+    """(kind, first line, last line, level, title) of the blocks; a list is one block."""
     runs: list[tuple[str, int, int, int, str]] = []
     done, list_open = 0, 0
-    for kind, first, last, level, title, group in _leaves(tokens):
+    for kind, first, last, level, title, group in _find_leaves(tokens):
         first = max(first, done)
         if last <= first:
             continue
@@ -268,7 +256,7 @@ def _runs(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, i
     return [*runs, ("paragraph", done, lines.count(), 0, "")] if done < lines.count() else runs
 
 
-def _leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, int]]:
+def _find_leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, int]]:
     """(kind, first line, last line, level, title, number of the outermost list) of each leaf."""
     inside, group, skip = 0, 0, 0
     for index, token in enumerate(tokens):
@@ -299,18 +287,18 @@ def _leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, 
 
 
 def heading_title(content: str) -> str:
-    """The words of a heading without marks and a trailing `{ #anchor }`."""
+    """The text of a heading without markup and a trailing `{ #anchor }`."""
     bare = ATTRIBUTES.sub("", content)
     content = content if bare == content else _CLOSING.sub("", bare)
     if re.search(r"[\\`*_\[\]<>&!]", content) and len(content) < MAX_LINE_INLINE:
         children = inline_parser().parseInline(content, {})[0].children or []
-        words = "".join(_words(child) for child in children)
+        words = "".join(_token_text(child) for child in children)
         content = words if words.strip() else content
     return plain_line(content)
 
 
 def plain_line(words: str) -> str:
-    """The words on one line, without control and invisible characters: what a title may show."""
+    """The words on one line, without control and invisible characters, as for a title."""
     return " ".join(
         "".join(
             char
@@ -320,7 +308,7 @@ def plain_line(words: str) -> str:
     )
 
 
-def _words(token: Token) -> str:
+def _token_text(token: Token) -> str:
     if token.type in ("softbreak", "hardbreak"):
         return " "
     if token.type == "html_inline":
@@ -335,7 +323,7 @@ _OPENING = re.compile(r"(?:[ \t]*(?:\r\n?|\n))*(---|\+\+\+)[ \t]*(?:\r\n?|\n)")
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """`end` is the offset behind the closing line, 0 without front matter."""
+    """Front matter with the offset after its closing line, 0 without front matter."""
 
     end: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -343,9 +331,9 @@ class FrontMatter:
 
 
 def front_matter(text: str) -> FrontMatter:
-    """The YAML (`---`) or TOML (`+++`) mapping at the top; a broken one is a warning.
+    """The YAML (`---`) or TOML (`+++`) mapping at the top; a warning if it is broken.
 
-    Values are text, whole numbers, booleans, lists and mappings: dates and versions stay text.
+    Values are strings, integers, booleans, lists and mappings: dates and versions stay strings.
     """
     opening = _OPENING.match(text)
     if opening is None:
@@ -372,10 +360,9 @@ def front_matter(text: str) -> FrontMatter:
         return FrontMatter()
     end = closing.end()
     try:
-        metadata, notes = _toml(source) if mark == "+++" else _yaml(source)
+        metadata, notes = _parse_toml(source) if mark == "+++" else _parse_yaml(source)
     except _BrokenError as error:
-        # Text between two thematic breaks is text; only what begins as a mapping is broken front
-        # matter.
+        # only what begins as a mapping is broken front matter, else text between thematic breaks
         if mark == "---" and not re.match(r"\s*(?:#[^\r\n]*\s+)*[\w.\"'-]+[ \t]*:(?:\s|$)", source):
             return FrontMatter(
                 warnings=(f"the block between --- is not a mapping ({error}); read as text",)
@@ -388,26 +375,26 @@ class _BrokenError(Exception):
     """The front matter cannot be used."""
 
 
-def _toml(source: str) -> tuple[dict[str, Any], list[str]]:
+def _parse_toml(source: str) -> tuple[dict[str, Any], list[str]]:
     import tomllib
 
     try:
-        return _plain(tomllib.loads(source.replace("\r\n", "\n").replace("\r", "\n"))), []
+        return _to_plain(tomllib.loads(source.replace("\r\n", "\n").replace("\r", "\n"))), []
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise _BrokenError(f"not valid TOML: {error}") from error
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     return value if isinstance(value, str | bool | int) else str(value)
 
 
-def _yaml(source: str) -> tuple[dict[str, Any], list[str]]:
-    """The mapping made of the parser's events: no aliases, no tags, only harmless types; tabs are
-    read as blanks, for PyYAML takes none beside values and comments.
+def _parse_yaml(source: str) -> tuple[dict[str, Any], list[str]]:
+    """(the mapping, warnings) from the parser's events: without aliases and tags, and with plain
+    types only. Tabs are read as spaces, as PyYAML rejects them beside values and comments.
     """
     import yaml
 
@@ -429,7 +416,7 @@ def _yaml(source: str) -> tuple[dict[str, Any], list[str]]:
                 stack.pop()
             elif isinstance(event, yaml.ScalarEvent):
                 (stack[-1].items if stack else root).append(
-                    _scalar(event.value, plain=event.implicit[0])
+                    _parse_scalar(event.value, plain=event.implicit[0])
                 )
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise _BrokenError("not valid YAML: " + " ".join(str(error).split())[:200]) from error
@@ -440,13 +427,13 @@ def _yaml(source: str) -> tuple[dict[str, Any], list[str]]:
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or sequence whose end has not been read."""
+    """A mapping or sequence that is not yet closed."""
 
     items: list[Any]
     mapping: bool
 
     def close(self, notes: list[str]) -> Any:
-        """The list, or the mapping without its duplicate keys, whose value is unclear."""
+        """The list, or the mapping without its duplicate keys, whose value is ambiguous."""
         if not self.mapping:
             return self.items
         found: dict[str, Any] = {}
@@ -460,7 +447,7 @@ class _Open:
         return found
 
 
-def _scalar(value: str, *, plain: bool) -> Any:
+def _parse_scalar(value: str, *, plain: bool) -> Any:
     if not plain:
         return value
     if value in ("true", "True", "false", "False"):

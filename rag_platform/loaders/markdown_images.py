@@ -1,5 +1,5 @@
-"""Images in a Markdown text (`![alt](target)`, `![alt][label]`, `<img src=...>`), and HTML of which
-a reader sees nothing.
+"""Images in a Markdown text (`![alt](target)`, `![alt][label]`, `<img src=...>`), and invisible
+HTML.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ SRC, ALT, _STYLE = (
 )
 _HIDDEN = re.compile(r"\shidden(?=\s|=[\"']|\Z)", re.IGNORECASE)
 _VOID = set("area base br col embed hr img input link meta source track wbr".split())
-# what browsers never show, and any other tag
+# content that browsers never show, or any other tag
 _HTML = (
-    r"(?P<unseen><!--(?:(?!<!--|-->).)*-->"
+    r"(?P<invisible><!--(?:(?!<!--|-->).)*-->"
     r"|<(?P<raw>script|style)\b[^<>]*>(?:(?!</?(?P=raw)\b).)*</(?P=raw)\s*>)"
     r"|<(?P<end>/?)(?P<name>[a-z][\w-]*)"
-    r"(?P<given>(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000})>"
+    r"(?P<attributes>(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000})>"
 )
 _IN_BLOCK = re.compile(_HTML, re.DOTALL | re.IGNORECASE)
-# in running text not behind a backslash and not in a span of code
+# in inline text, where a backslash and a code span come first
 _IN_TEXT = re.compile(
     rf"\\.|(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|{_HTML}", re.DOTALL | re.IGNORECASE
 )
 
 
 class Lines(Protocol):
-    """Line numbers of the body as offsets."""
+    """Maps line numbers of the body to offsets of the text."""
 
     def start(self, line: int) -> int:
-        """The offset at which a line starts."""
+        """The offset of a line."""
         ...
 
 
@@ -61,7 +61,7 @@ def find_images(
     lines: Lines,
     references: dict[str, Any],
 ) -> tuple[list[MediaRef], list[str]]:
-    """(images in order, warnings); spans cover the whole construct, targets are as written."""
+    """(images in order, warnings); spans cover all of the markup, targets are as written."""
     warnings: list[str] = []
     found: list[tuple[int, int, str, str]] = []
     for token in tokens:
@@ -79,40 +79,40 @@ def find_images(
                     " read"
                 )
                 continue
-            found += _in_text(text, token, lines, references, found[-1][1] if found else 0)
+            found += _inline_images(text, token, lines, references, found[-1][1] if found else 0)
     found.sort()
     return list(image_refs(found, blocks)), warnings
 
 
 def hidden_spans(text: str, tokens: Sequence[Token], lines: Lines) -> Iterator[tuple[int, int]]:
-    """The spans of comments, scripts, sheets and hidden elements; one between two spaces holds the
-    first of them.
+    """The spans of comments, scripts, style sheets and hidden elements, each including the space
+    before it if it stands between two spaces.
     """
-    done = depth = begun = 0
+    stop = depth = hidden_start = 0
     name = ""  # of the hidden element that is open
     for token in tokens:
         if token.map is None or token.type not in ("html_block", "inline"):
             continue
-        at, done = max(done, lines.start(token.map[0])), max(done, lines.start(token.map[1]))
+        at, stop = (max(stop, lines.start(line)) for line in token.map)
         inline = token.type == "inline"
         if inline and len(token.content) > MAX_INLINE:
             continue
-        for match in (_IN_TEXT if inline else _IN_BLOCK).finditer(text, at, done):
-            tag, given = (match["name"] or "").lower(), match["given"] or ""
+        for match in (_IN_TEXT if inline else _IN_BLOCK).finditer(text, at, stop):
+            tag, attributes = (match["name"] or "").lower(), match["attributes"] or ""
             start, end = match.span()
             if depth:
                 depth += (-1 if match["end"] else 1) if tag == name else 0
                 if not depth:
-                    yield _with_space(text, begun, end)
-            elif match["unseen"]:
-                yield _with_space(text, start, end)
-            elif tag and not match["end"] and tag not in _VOID and not given.endswith("/"):
-                style = _STYLE.search(given)
-                if _HIDDEN.search(given) or (style and hidden_by(_value(style))):
-                    name, begun, depth = tag, start, 1
+                    yield _extend_to_space(text, hidden_start, end)
+            elif match["invisible"]:
+                yield _extend_to_space(text, start, end)
+            elif tag and not match["end"] and tag not in _VOID and not attributes.endswith("/"):
+                style = _STYLE.search(attributes)
+                if _HIDDEN.search(attributes) or (style and hidden_by(_unescape(style))):
+                    name, hidden_start, depth = tag, start, 1
 
 
-def _with_space(text: str, start: int, end: int) -> tuple[int, int]:
+def _extend_to_space(text: str, start: int, end: int) -> tuple[int, int]:
     spaced = text[start - 1 : start] in (" ", "\t") and not text[end : end + 1].strip()
     return start - spaced, end
 
@@ -122,14 +122,14 @@ def html_images(part: str) -> Iterator[tuple[int, int, str, str]]:
     for match in IMG_TAG.finditer(part):
         if not match.group().startswith("<!--") and (src := SRC.search(match.group())):
             alt = ALT.search(match.group())
-            yield match.start(), match.end(), _value(src), _value(alt) if alt else ""
+            yield *match.span(), _unescape(src), _unescape(alt) if alt else ""
 
 
-def _value(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     return html.unescape(next(group for group in match.groups() if group is not None))
 
 
-def _in_text(
+def _inline_images(
     text: str, token: Token, lines: Lines, references: dict[str, Any], cursor: int
 ) -> Iterator[tuple[int, int, str, str]]:
     env: dict[str, Any] = {"references": references, "images": []}
@@ -137,12 +137,12 @@ def _in_text(
     if not env["images"] or token.map is None:
         return
     first, last = token.map
-    offsets = _offsets(text, token.content, lines, first, last)
+    offsets = _map_offsets(text, token.content, lines, first, last)
     for start, end, target, alt in env["images"]:
         construct = token.content[start:end]
         at = offsets(start)
         if at is None or not text.startswith(construct.split("\n", 1)[0], at):
-            # A table cell, or a line whose tabs the parser widened: look for the words themselves.
+            # a table cell, or a line whose tabs the parser expanded: search for the markup itself
             at = text.find(construct, max(cursor, lines.start(first)), lines.start(last))
         if at is None or at < 0:
             continue
@@ -153,7 +153,7 @@ def _in_text(
         yield at, cursor, target, alt
 
 
-def _offsets(text: str, content: str, lines: Lines, first: int, last: int) -> Any:
+def _map_offsets(text: str, content: str, lines: Lines, first: int, last: int) -> Any:
     """A function from offsets of inline content to offsets of the text; None where unknown."""
     bases: list[tuple[int, int | None]] = []
     position = 0

@@ -1,4 +1,4 @@
-"""Numbers as lists print them (letters, Roman numerals, Chinese counting), and numbers of pages."""
+"""Numbers in list formats (letters, Roman numerals, Chinese counting), and page numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HAN_DIGITS = "零一二三四五六七八九"
 
 
 def number_text(value: int, form: str) -> str:
-    """A number as a numbering format prints it; formats not listed here print digits."""
+    """A number in a numbering format of DOCX; in digits for a format not listed here."""
     match form:
         case "decimalZero":
             return f"{value:02}"
@@ -76,8 +76,8 @@ PAGE_WORDS = re.compile(
 
 
 def without_page_number(words: str) -> str:
-    """The letters of a running line in lower case, none where it is but a page number or the NUL
-    that stands for one.
+    """The letters of a running header or footer in lower case, without its page number, which may
+    be given as NUL; "" if it is nothing else.
     """
     opened = words if "\0" in words else NUMBER.sub("\0", words, count=1)
     if PAGE_WORDS.fullmatch(opened):

@@ -1,6 +1,4 @@
-"""Pieces of Markdown, each with its place in the file, put together to facts: for formats that are
-read part by part.
-"""
+"""Facts assembled from parts: pieces of Markdown, each with its locator in the file."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ class Image:
     alt: str
 
     def move(self, by: int) -> Image:
-        """The same image further on."""
+        """The image shifted by a number of characters."""
         return replace(self, start=self.start + by, end=self.end + by)
 
 
@@ -41,12 +39,12 @@ class Part:
     level: int = 0
     title: str = ""
     images: Sequence[Image] = ()
-    tight: bool = False  # follows the part before on the next line
+    tight: bool = False  # separated from the previous part by one line end, not by a blank line
     lines: tuple[int, int] | None = None  # of a text file
 
 
 class Loader(Protocol):
-    """What the summary of the facts records of a loader."""
+    """What the summary of the facts records about a loader."""
 
     NAME: ClassVar[str]
     VERSION: ClassVar[str]
@@ -61,20 +59,20 @@ class Engine(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Parts as one text with its blocks and images, the latter as `image_refs` takes them."""
+    """Parts joined to one text, with its blocks and its images in the form for `image_refs`."""
 
     text: str
     blocks: list[Block]
     images: list[tuple[int, int, str, str]]
 
     def choose_title(self, own: str, filename: str) -> str:
-        """The file's own title, else its first heading, else its name without the suffix."""
+        """The title in the file, else its first heading, else the file name without suffix."""
         headings = (block.title for block in self.blocks if block.title)
         return own or next(headings, "") or PurePosixPath(filename).stem
 
 
 def join_parts(parts: Iterable[Part], empty: str) -> Joined:
-    """The parts a blank line apart. Raises DocumentError `empty_file`, saying `empty`, for none."""
+    """The parts separated by blank lines. Raises `empty_file` with the message `empty` for none."""
     texts: list[str] = []
     blocks: list[Block] = []
     images: list[tuple[int, int, str, str]] = []
@@ -115,9 +113,7 @@ def joined_facts(
     *,
     hidden: Sequence[HiddenText] = (),
 ) -> Facts:
-    """The facts of joined parts; `decoded` says how a text file was read, `hidden` what nobody sees
-    of it.
-    """
+    """The facts of joined parts; `decoded` is for text files, `hidden` is the invisible text."""
     decoded = replace(decoded, text=joined.text) if decoded else Decoded(joined.text, "")
     media = image_refs(joined.images, joined.blocks, loader.NAME)
     facts = make_facts(loader, engine, decoded, joined.blocks, media, title, metadata, warnings)
@@ -158,13 +154,13 @@ def make_facts(
 
 
 def fence(text: str, language: str = "") -> str:
-    """The text as a block of code, in a fence longer than any in it."""
+    """The text as a fenced code block, with a fence longer than any in the text."""
     mark = "`" * max(3, longest_ticks(text) + 1)
     return f"{mark}{language}\n{text}\n{mark}"
 
 
 def unfence(text: str) -> str:
-    """What stands in a block of code."""
+    """The content of a fenced code block."""
     return text.partition("\n")[2].rpartition("\n")[0]
 
 

@@ -33,7 +33,7 @@ LANGUAGES = {
 BARE_NAMES = {"jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"} | {
     name: name for name in ("dockerfile", "makefile")
 }
-# how a markup writes the title of a document
+# the title of a document in each markup
 _TITLES = {
     ".adoc": re.compile(r"^= +(\S.*)$", re.M),
     ".org": re.compile(r"^#\+title:[ \t]*(\S.*)$", re.M | re.I),
@@ -45,7 +45,7 @@ BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n
 
 @dataclass(frozen=True)
 class TextLoader:
-    """Reads text and source code, unchanged; `charset` is what a server declared."""
+    """Reads text and source code, unchanged; `charset` is the encoding that a server declared."""
 
     charset: str = ""
 
@@ -54,7 +54,7 @@ class TextLoader:
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
-        """True for text with a known suffix or with none at all."""
+        """True for text with a known suffix or with none."""
         return (
             (suffix := suffix_of(filename)) in PROSE | LANGUAGES.keys() | {""}
             and looks_like_text(head)
@@ -90,7 +90,7 @@ def suffix_of(filename: str) -> str:
 
 
 def _find_title(text: str, suffix: str) -> str:
-    """The title that the markup of a suffix marks, else the first line."""
+    """The title in the markup of a suffix, else the first line."""
     marked = _TITLES[suffix].search(text) if suffix in _TITLES else None
     return first_line(" ".join(marked[1].split()) if marked else text)
 
@@ -101,7 +101,7 @@ def line_starts(text: str) -> list[int]:
 
 
 def first_line(text: str, limit: int = 200) -> str:
-    """The first line that holds more than white space, at most `limit` characters."""
+    """The first line that is not blank, at most `limit` characters."""
     for match in re.finditer(r"[^\r\n]+", text):
         if line := match.group().strip("\ufeff \t\u3000"):
             return " ".join(line.split())[:limit]
@@ -109,19 +109,19 @@ def first_line(text: str, limit: int = 200) -> str:
 
 
 def reads_as_title(line: str) -> bool:
-    """True for words; False for a table row and for mostly numbers or signs."""
-    shown = [char for char in line if not char.isspace()]
+    """True for words; False for a table row and for mostly numbers or symbols."""
+    visible = [char for char in line if not char.isspace()]
     tokens = line.split()
     numbers = sum(
         any(map(str.isdigit, token)) and not any(map(str.isalpha, token)) for token in tokens
     )
     row = line.count("|") >= 2 or (numbers > 3 and 2 * numbers > len(tokens))
-    return not row and 2 * sum(map(str.isalnum, shown)) >= len(shown) > 0
+    return not row and 2 * sum(map(str.isalnum, visible)) >= len(visible) > 0
 
 
 def names_section(headings: Sequence[Block]) -> bool:
-    """True where the first of a document's headings is one of several of its level, below the
-    first level: a section's, not the document's.
+    """True if the first heading is one of several of its level and not of level 1: the title of a
+    section, not of the document.
     """
     level = headings[0].level if headings else 0
     return level > 1 and any(block.level == level for block in headings[1:])
@@ -169,5 +169,5 @@ def locate(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
 
 
 def escape_locator(name: str) -> str:
-    """The name of a sheet or of a chapter's file as it stands in a locator."""
+    """The name of a sheet or chapter file, escaped for a locator."""
     return re.sub(r"[%;\x00-\x1f]", lambda match: f"%{ord(match.group()):02X}", name)

@@ -1,8 +1,8 @@
-"""Words compared in their order with those that another reader finds: torn, reversed, swapped and
-foreign words show, spelling does not.
+"""Comparison of the words of a block with those that another engine reads in its place. It detects
+torn, reversed, swapped and foreign words, but not misspellings.
 
-Two readers may differ in spaces, hyphens, ligatures and invisible characters, so letters and digits
-are compared, then where words begin.
+Engines may differ in spaces, hyphens, ligatures and invisible characters, so letters and digits are
+compared first, then where words begin.
 """
 
 from __future__ import annotations
@@ -17,35 +17,34 @@ from itertools import pairwise
 
 from rag_platform.text.scripts import letters
 
-# scripts that set no spaces between words: each of their letters is a word, so that cuts between
-# them are none
+# scripts without spaces between words; each of their letters counts as a word
 _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
 )
-_FRAGMENT = 3.2  # letters that the parts of torn words have on the mean, at most
-# the same glyph, to which fonts give one code or the other, and what stretches an Arabic word; a
-# hamza or another letter changes the word
-_ALIKE = str.maketrans("ىیک٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹", "ييك01234567890123456789", "\u0640")
-_BETWEEN = 2  # letters that a font of signs adds in a row: hindexihlabeli
+_MAX_FRAGMENT = 3.2  # mean letters of the fragments of torn words
+# letters with the same glyph, either of which a font may name, and the mark that stretches Arabic
+# words, which is dropped; a hamza or another letter would change the word
+_SAME_GLYPHS = str.maketrans("ىیک٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹", "ييك01234567890123456789", "\u0640")
+_MAX_INSERTED = 2  # letters in a row that an engine adds for a symbol font: hindexihlabeli
 _PIPE = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Words in order as one string of letters and digits, and where in it words begin."""
+    """Words as one string of letters and digits, and the offsets at which the words begin."""
 
     letters: str
     starts: tuple[int, ...]
 
     @staticmethod
     def of(words: Iterable[str]) -> Line:
-        """The line of these words; what holds neither letter nor digit leaves no trace."""
+        """The line of these words, without those that have no letter or digit."""
         parts = [
             part
             for word in words
             for item in _UNSPACED.split(word)
-            if (part := letters(item).casefold().translate(_ALIKE))
+            if (part := letters(item).casefold().translate(_SAME_GLYPHS))
         ]
         starts, at = [], 0
         for part in parts:
@@ -54,7 +53,7 @@ class Line:
         return Line("".join(parts), tuple(starts))
 
     def words(self) -> list[str]:
-        """The words again."""
+        """The words of the line."""
         return [
             self.letters[start:end] for start, end in pairwise((*self.starts, len(self.letters)))
         ]
@@ -67,7 +66,7 @@ class Line:
         )
 
     def inner_starts(self, start: int, end: int) -> set[int]:
-        """Where words begin behind `start` and before `end`, counted from `start`."""
+        """The starts of words after `start` and before `end`, relative to `start`."""
         return {
             at - start
             for at in self.starts[
@@ -78,7 +77,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How far a reading agrees with another: its words, and how many are torn or elsewhere."""
+    """How far two readings agree: the number of words, and how many of them differ."""
 
     words: int = 0
     torn: int = 0
@@ -102,60 +101,62 @@ def cells(text: str) -> list[str]:
 
 
 def pieces(kind: str, text: str) -> list[Line]:
-    """The runs of words that any reader must find side by side: table cells, or the block."""
+    """The parts of a block whose words every engine must read in a row: table cells, or all."""
     found = (Line.of(part.split()) for part in (cells(text) if kind == "table" else [text]))
     return [line for line in found if line.letters]
 
 
-def compare_words(said: Line, readings: Sequence[Line], elsewhere: Line | None = None) -> Likeness:
-    """How far words agree with the nearest reading, or with `elsewhere` if all lack them."""
+def compare_words(block: Line, readings: Sequence[Line], elsewhere: Line | None = None) -> Likeness:
+    """How far a block agrees with the closest reading, or with `elsewhere` if all lack words."""
     for reading in [*readings, *([elsewhere] if elsewhere else ())]:
         at = -1
         best: Likeness | None = None
-        while (at := reading.letters.find(said.letters, at + 1)) >= 0:
-            found = _find_torn(said, reading, at)
+        while (at := reading.letters.find(block.letters, at + 1)) >= 0:
+            found = _find_torn(block, reading, at)
             if best is None or found.torn < best.torn:
                 best = found
-            if not best.torn or len(said.letters) > 20:
+            if not best.torn or len(block.letters) > 20:
                 break
         if best is not None:
             return best
     found = min(
-        (_align(said, reading) for reading in readings),
+        (_align(block, reading) for reading in readings),
         key=lambda found: found.missing + found.misplaced,
     )
     return (
-        _align(said, elsewhere)
-        if elsewhere and found.missing > max(_FEW_MISSING, _MISSING * found.words)
+        _align(block, elsewhere)
+        if elsewhere and found.missing > max(_FEW_MISSING, _MAX_MISSING * found.words)
         else found
     )
 
 
-def _find_torn(said: Line, reading: Line, at: int) -> Likeness:
-    """The cuts between fragments of words; a reader that sets no spaces shows nothing."""
-    own = said.inner_starts(0, len(said.letters))
-    other = reading.inner_starts(at, at + len(said.letters))
+def _find_torn(block: Line, reading: Line, at: int) -> Likeness:
+    """The cuts that only the block has, if they leave short fragments; long ones may be due to an
+    engine that reads no spaces.
+    """
+    own = block.inner_starts(0, len(block.letters))
+    other = reading.inner_starts(at, at + len(block.letters))
     if not (cuts := sorted(own - other)):
-        return Likeness(len(said.starts))
+        return Likeness(len(block.starts))
     lengths = {
         end: (end - start, after - end)
-        for (start, end), (_, after) in pairwise(pairwise((*said.starts, len(said.letters))))
+        for (start, end), (_, after) in pairwise(pairwise((*block.starts, len(block.letters))))
     }
     fragments = [length for cut in cuts for length in lengths[cut]]
-    if sum(fragments) > _FRAGMENT * len(fragments):
-        return Likeness(len(said.starts))
+    if sum(fragments) > _MAX_FRAGMENT * len(fragments):
+        return Likeness(len(block.starts))
     examples = tuple(
-        f"{said.letters[max(0, cut - 8) : cut]} {said.letters[cut : cut + 8]}" for cut in cuts[:2]
+        f"{block.letters[max(0, cut - 8) : cut]} {block.letters[cut : cut + 8]}" for cut in cuts[:2]
     )
-    return Likeness(len(said.starts), len(cuts), examples=examples)
+    return Likeness(len(block.starts), len(cuts), examples=examples)
 
 
-def _align(said: Line, reading: Line) -> Likeness:
-    """The words that the other lacks, and those of both that stand elsewhere.
+def _align(block: Line, reading: Line) -> Likeness:
+    """The words that the reading lacks, and the common words that are in another order.
 
-    Single letters have no place, and in a text that says everything twice only unique words count.
+    Single letters are not checked for order, and in a repetitive text only unique words are.
     """
-    own, other = said.words(), reading.words()
+    own, other = block.words(), reading.words()
     lost = Counter(own) - Counter(other)
     left, right = (
         [word for word in words if len(word) > 1 or _UNSPACED.match(word)] for words in (own, other)
@@ -163,52 +164,51 @@ def _align(said: Line, reading: Line) -> Likeness:
     counts = Counter(left)
     if 2 * sum(count == 1 for count in counts.values()) < len(left):
         left, right = ([word for word in words if counts[word] == 1] for words in (left, right))
-    there = (Counter(left) & Counter(right)).total()
+    common = (Counter(left) & Counter(right)).total()
     matched = sum(
         size
         for _, _, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
     )
-    return Likeness(len(own), 0, lost.total(), there - matched, tuple(lost)[:3])
+    return Likeness(len(own), 0, lost.total(), common - matched, tuple(lost)[:3])
 
 
-def has_all_letters(said: Line, reading: Line) -> bool:
-    """True where the other reader finds the same letters in order, with at most two of its own
-    behind each: of a font of signs it makes letters, `hindexi` of ⟨index⟩.
+def has_all_letters(block: Line, reading: Line) -> bool:
+    """True if the reading has the same letters in order, with at most two others between them: an
+    engine reads the symbols of a symbol font as letters, ⟨index⟩ as `hindexi`.
     """
-    reached = {at for at, letter in enumerate(reading.letters) if said.letters[:1] == letter}
-    for letter in said.letters[1:]:
-        near = {at + step for at in reached for step in range(1, _BETWEEN + 2)}
+    reached = {at for at, letter in enumerate(reading.letters) if block.letters[:1] == letter}
+    for letter in block.letters[1:]:
+        near = {at + step for at in reached for step in range(1, _MAX_INSERTED + 2)}
         reached = {at for at in near if reading.letters[at : at + 1] == letter}
     return bool(reached)
 
 
 def is_unmapped(text: str) -> bool:
-    """True for text of a font that does not say which letters it draws: no reader can know them."""
+    """True for text in a font without a mapping to Unicode, which no engine can read."""
     return any(char == "\ufffd" or "\ue000" <= char <= "\uf8ff" for char in text)
 
 
 # --- judgement ----------------------------------------------------------------------------------
 
-# Chosen on 250 real PDFs. What is printed over images has no one order, and of formulas engines
-# read what they like.
-_FREE_ORDER, _FREE = ("picture",), ("formula",)
-_RUNNING = 6  # words of a text that has an order; fewer may be the labels of a chart
-_TORN, _MISSING = 0.1, 0.35
+# Chosen on 250 real PDFs. Text over images has no definite order, and engines differ on formulas.
+_UNORDERED, _UNCHECKED = ("picture",), ("formula",)
+_MIN_ORDERED = 6  # words of a text with a definite order; fewer may be the labels of a chart
+_MAX_TORN, _MAX_MISSING = 0.1, 0.35
 _FEW_TORN, _FEW_MISSING, _FEW_MISPLACED = 2, 2, 3
 
 
 def problem(kind: str, found: Likeness) -> str:
-    """Why a block is not what the other reader reads, "" for tolerable differences."""
+    """How a block differs from what the other engine reads; "" for tolerable differences."""
     shown = ", ".join(map(repr, found.examples))
-    if kind in _FREE:
+    if kind in _UNCHECKED:
         return ""
-    if found.torn > max(_FEW_TORN, _TORN * found.words):
+    if found.torn > max(_FEW_TORN, _MAX_TORN * found.words):
         return f"{found.torn} words are cut where another reader cuts none: {shown}"
-    if found.missing > max(_FEW_MISSING, _MISSING * found.words):
+    if found.missing > max(_FEW_MISSING, _MAX_MISSING * found.words):
         return f"another reader does not read {found.missing} of {found.words} words: {shown}"
-    few = max(_FEW_MISPLACED, _MISSING * found.words) if found.missing else 0
-    ordered = kind in ("table", "heading") or (found.words >= _RUNNING and kind not in _FREE_ORDER)
-    if found.misplaced > few and ordered:
+    few = max(_FEW_MISPLACED, _MAX_MISSING * found.words) if found.missing else 0
+    many = found.words >= _MIN_ORDERED and kind not in _UNORDERED
+    if found.misplaced > few and (many or kind in ("table", "heading")):
         return (
             f"{found.misplaced} of {found.words} words stand in another order than another reader"
             " reads"
