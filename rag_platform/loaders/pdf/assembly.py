@@ -124,8 +124,8 @@ def assemble(
             metadata=dict(info.metadata),
             warnings=(
                 *warnings,
-                *_name_attached(info.attached),
-                *_notes(pages, loader.engine.profile),
+                *_warn_of_attached(info.attached),
+                *_page_warnings(pages, loader.engine.profile),
                 *(note for page in pages for note in page.warnings),
             ),
             errors=tuple(page.warnings[-1] for page in failed),
@@ -134,13 +134,13 @@ def assemble(
     )
 
 
-def _name_attached(names: Sequence[str]) -> list[str]:
+def _warn_of_attached(names: Sequence[str]) -> list[str]:
     more = ", ..." if len(names) > _MAX_NAMED else ""
     listed = f"{', '.join(names[:_MAX_NAMED])}{more}"
     return [f"attached files were not read; save and ingest them: {listed}"] if names else []
 
 
-def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
+def _page_warnings(pages: Sequence[PageFacts], profile: str) -> list[str]:
     """Warnings about whole pages; each page without text is named in one."""
     failed = [page.page for page in pages if page.engine == "failed"]
     raw = [page.page for page in pages if page.engine == "raw"] if profile == "layout" else []
@@ -391,7 +391,7 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
         letters(block.text) for page in pages for block in page.blocks if block.kind == "heading"
     }
     by_number = {page.page: page for page in pages}
-    candidates = {kind: _candidates(pages, kind) for kind in ("header", "footer")}
+    candidates = {kind: _find_edge_rows(pages, kind) for kind in ("header", "footer")}
     for kind, rows_by_page in candidates.items():
         outer = (row for rows in rows_by_page.values() for row in rows[:_EDGE_ROWS])
         places = [place for row in outer for place in row]
@@ -463,16 +463,16 @@ def _is_sentence(block: PageBlock) -> bool:
     )
 
 
-def _candidates(pages: Iterable[PageFacts], kind: str) -> dict[int, list[list[Place]]]:
+def _find_edge_rows(pages: Iterable[PageFacts], kind: str) -> dict[int, list[list[Place]]]:
     """Page to its outermost rows, which may be running lines, and the next one inwards."""
     return {
-        page.page: list(_rows(page, from_below=kind == "footer"))[: _EDGE_ROWS + 1]
+        page.page: list(_group_rows(page, from_below=kind == "footer"))[: _EDGE_ROWS + 1]
         for page in pages
         if page.blocks
     }
 
 
-def _rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:
+def _group_rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:
     """The blocks of a page by printed row, from the top or the bottom."""
     row: list[int] = []
     edge = 0.0
@@ -503,7 +503,7 @@ def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> dict[
             and len(block.text) <= _MAX_CHARS
             and block.lines <= _MAX_LINES
         ):
-            for key in _keys(block, place[0]):
+            for key in _line_keys(block, place[0]):
                 groups.setdefault(key, []).append(_Line(place, block.bbox[1]))
     return {
         line.place: words
@@ -513,7 +513,7 @@ def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> dict[
     }
 
 
-def _keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
+def _line_keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
     """(words, None) of the line as it is, and (words with \\0, number - page) for each number in it
     that may be a page number.
 

@@ -114,7 +114,7 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             for place, block in found.items()
             if place in known or not _is_plain(block, body)
         }
-    levels = _levels(found, known, _title(pages, found, known), len(pages))
+    levels = _assign_levels(found, known, _find_title(pages, found, known), len(pages))
     levels.update(
         {place: levels[below] for place, below in _find_bare(found).items() if place not in known}
     )
@@ -148,7 +148,7 @@ def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, 
     by_page = {page.page: page for page in pages}
     known: dict[Place, int] = {}
     for level, title, number in outline:
-        wanted = _keys(title)
+        wanted = _title_keys(title)
         best: tuple[int, Place] | None = None
         for near in (number, number + 1, number - 1):
             page = by_page.get(near)
@@ -158,7 +158,7 @@ def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, 
                     and len(block.text) < 300
                     and (near, position) not in known
                 ):
-                    rank = _match(wanted, _keys(block.text.removeprefix("- ")), block.kind)
+                    rank = _rank(wanted, _title_keys(block.text.removeprefix("- ")), block.kind)
                     if rank:
                         rank = 4 * rank + 2 * (block.kind == "heading") + (near == number)
                         if best is None or rank > best[0]:
@@ -168,11 +168,11 @@ def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, 
     return known
 
 
-def _keys(title: str) -> tuple[str, str]:
+def _title_keys(title: str) -> tuple[str, str]:
     return letters(title).lower(), letters(_LEADING.sub("", title)).lower()
 
 
-def _match(wanted: tuple[str, str], found: tuple[str, str], kind: str) -> int:
+def _rank(wanted: tuple[str, str], found: tuple[str, str], kind: str) -> int:
     """How well a block matches a title: 4 for equal letters, 3 for equal letters apart from the
     number, 2 for a heading that only begins with the title (`Options (GLOBAL OPTIONS)`), 1 for a
     line taken for a page header, 0 for no match.
@@ -200,7 +200,7 @@ def _find_marked(pages: Sequence[PageFacts]) -> set[Place]:
         for at, block in enumerate(page.blocks)
         if block.kind in ("paragraph", "list", "heading", "table")
     ]
-    marks = [_mark(text) for _, text, _ in blocks]
+    marks = [_mark_level(text) for _, text, _ in blocks]
     marked: dict[int, list[tuple[Place, bool]]] = {}
     for (place, text, lines), mark, below in zip(blocks, marks, [*marks, 0][1:], strict=True):
         if 0 < mark < len(_MARKS) and not text[-1].isdigit():  # `(1)` opens an entry of a list
@@ -265,7 +265,7 @@ def number_depth(text: str) -> int:
     """The depth of a heading's number: 1 for `2 Methods`, 3 for `2.1.4 Setup`, 0 without one."""
     if _PART.match(text):
         return 1
-    if mark := _mark(text):
+    if mark := _mark_level(text):
         return mark
     if match := _NUMBER.match(text):
         return (match[1] or match[2] or "1").count(".") + 1
@@ -283,7 +283,7 @@ def _find_bare(found: Mapping[Place, PageBlock]) -> dict[Place, Place]:
     }
 
 
-def _mark(text: str) -> int:
+def _mark_level(text: str) -> int:
     """The level, from 1, of the Chinese numbering that a text begins with; 0 for none."""
     return next((i for i, pattern in enumerate(_MARKS, start=1) if pattern.match(text)), 0)
 
@@ -291,7 +291,7 @@ def _mark(text: str) -> int:
 # --- levels -------------------------------------------------------------------------------------
 
 
-def _levels(
+def _assign_levels(
     found: Mapping[Place, PageBlock],
     outlined: Mapping[Place, int],
     title: Place | None,
@@ -301,7 +301,7 @@ def _levels(
     shift = int(title is not None and list(outlined.values()).count(1) > 1)
     known = {place: min(6, level + shift) for place, level in outlined.items()}
     bare = _find_bare(found)
-    depths = _depths(found, known, bare)
+    depths = _number_depths(found, known, bare)
     offsets = Counter(level - depths[place] for place, level in known.items() if depths[place])
     offset = (
         min(offsets, key=lambda item: (-offsets[item], item)) if offsets else int(title is not None)
@@ -387,11 +387,11 @@ def _capital_words(text: str) -> int:
     return len(words) if all(word.isupper() for word in words) else 0
 
 
-def _depths(
+def _number_depths(
     found: Mapping[Place, PageBlock], known: Mapping[Place, int], bare: Mapping[Place, Place]
 ) -> dict[Place, int]:
     """Place to the depth of its number; 0 for numbered steps, which repeatedly restart at 1."""
-    marks = {place: _mark(block.text) for place, block in found.items()}
+    marks = {place: _mark_level(block.text) for place, block in found.items()}
     used = sorted({*marks.values()} - {0})
     depths = {  # a paper whose highest mark is 一、 starts at level 1 there
         place: used.index(mark) + 1 if (mark := marks[place]) else number_depth(block.text)
@@ -420,7 +420,7 @@ def _depths(
     return depths
 
 
-def _title(
+def _find_title(
     pages: Sequence[PageFacts], found: Mapping[Place, PageBlock], known: Mapping[Place, int]
 ) -> Place | None:
     """The document's title: a heading of page 1 without a number, in a style of its own.

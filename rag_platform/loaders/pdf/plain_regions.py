@@ -56,7 +56,7 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
     blocks: dict[int, list[Run]] = {}
     for run in runs:
         blocks.setdefault(run.block, []).append(run)
-    pieces = [piece for block in blocks.values() for piece in _pieces(_lines(block), body)]
+    pieces = [piece for block in blocks.values() for piece in _split(_group_lines(block), body)]
     return [
         Region(round_out(bounding_box(group)), label)
         for label, group in _join_pieces(_join_initials(pieces))
@@ -179,7 +179,7 @@ def _line_of(run: Run, runs: Sequence[Run]) -> list[Run]:
     ]
 
 
-def _lines(block: Sequence[Run]) -> list[list[Run]]:
+def _group_lines(block: Sequence[Run]) -> list[list[Run]]:
     """The runs of a block, grouped by printed line, in content order."""
     lines: list[list[Run]] = []
     core = (0.0, 0.0)
@@ -199,7 +199,7 @@ def _lines(block: Sequence[Run]) -> list[list[Run]]:
     return lines
 
 
-def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[Run]]]:
+def _split(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[Run]]]:
     pieces: list[tuple[str, list[Run]]] = []
     right = max(run.box[2] for line in lines for run in line)
     style: object = None  # of the last piece; a line of equal style continues it
@@ -254,4 +254,5 @@ def _has_cells(line: Sequence[Run]) -> bool:
 def _is_body(group: Sequence[Run]) -> bool:
     """True for a paragraph set in bold or large letters."""
     text = " ".join(run.text.strip() for run in group)
-    return len(_lines(group)) > _MAX_HEADING_LINES or len(text) > 250 or not re.search(r"\w", text)
+    long = len(_group_lines(group)) > _MAX_HEADING_LINES or len(text) > 250
+    return long or not re.search(r"\w", text)

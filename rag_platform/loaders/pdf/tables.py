@@ -385,7 +385,7 @@ def _repeat_headers(grid: Sequence[_Row]) -> list[list[str]]:
             {place: row[column] for place, column in enumerate(columns) if column in row}
             for row in grid[number : number + 2]
         )
-        for place, (first, last) in _spans(cells, below, extent).items():
+        for place, (first, last) in _find_spans(cells, below, extent).items():
             rows[number][first : last + 1] = [cells[place].text] * (last + 1 - first)
     return rows
 
@@ -404,16 +404,8 @@ def _join_headers(grid: list[_Row]) -> list[_Row]:
     for number, row in enumerate(grid):
         if joined and number < count and _is_same_header(joined[-1], row):
             above = joined.pop()
-            row = {
-                column: (
-                    above[column]
-                    if column not in row
-                    else (
-                        row[column] if column not in above else _stack(above[column], row[column])
-                    )
-                )
-                for column in sorted({*above, *row})
-            }
+            stacked = {c: _stack(above[c], row[c]) for c in above if c in row}
+            row = dict(sorted({**above, **row, **stacked}.items()))
         joined.append(row)
     return joined
 
@@ -429,12 +421,12 @@ def _is_same_header(above: _Row, row: _Row) -> bool:
             abs(one.left + one.right - other.left - other.right) < 4
             or abs(one.left - other.left) < 2
         )
-        if not aligned or beside not in above or not _close(one, other):
+        if not aligned or beside not in above or not _are_close(one, other):
             return False
     return True
 
 
-def _close(above: _Cell, below: _Cell) -> bool:
+def _are_close(above: _Cell, below: _Cell) -> bool:
     """True for cells as close as lines of a paragraph."""
     return below.top - above.bottom < 0.45 * (below.bottom - below.top)
 
@@ -461,7 +453,7 @@ def _header_rows(rows: Sequence[Sequence[str]]) -> int:
     return 0
 
 
-def _spans(
+def _find_spans(
     cells: _Row, below: _Row, extent: dict[int, tuple[float, float]]
 ) -> dict[int, tuple[int, int]]:
     """For each header cell over several columns, the (first, last) column it is centred over."""
@@ -483,13 +475,13 @@ def _spans(
         alone = abs(middle - sum(extent[place]) / 2) / max(1.0, extent[place][1] - extent[place][0])
         if best[2] and (
             best[0] < alone
-            or (best[0] == alone and not (place in below and _close(cell, below[place])))
+            or (best[0] == alone and not (place in below and _are_close(cell, below[place])))
         ):
             spans[place] = (best[1], best[2])
-    return _disjoint(spans)
+    return _drop_overlapping(spans)
 
 
-def _disjoint(spans: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+def _drop_overlapping(spans: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """The spans that overlap no neighbouring span."""
     ordered = sorted(spans.items())
     clashing = {

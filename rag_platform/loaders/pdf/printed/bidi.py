@@ -175,16 +175,16 @@ def _order_visually(runs: Sequence[Run]) -> list[_Cluster]:
 
 
 def _is_needed_space(
-    left: _Cluster, space: _Cluster, behind: Sequence[_Cluster], size: float
+    left: _Cluster, space: _Cluster, following: Sequence[_Cluster], size: float
 ) -> bool:
     """False for the last space of a line and for a space that the engine put between touching
     letters.
     """
-    if not behind:
+    if not following:
         return False
     touching = (
-        behind[0].left - left.right < 0.1 * size
-        and min(left.right - left.left, behind[0].right - behind[0].left) >= _MIN_WIDTH
+        following[0].left - left.right < 0.1 * size
+        and min(left.right - left.left, following[0].right - following[0].left) >= _MIN_WIDTH
     )
     return not touching or space.right - space.left >= _MIN_WIDTH
 
@@ -202,46 +202,46 @@ def _clusters(chars: Sequence[Char]) -> Iterator[_Cluster]:
     stores the first letter last. An alef may also stand at the left edge of its lam, where the next
     letter ends. Marks follow their letter.
     """
-    held: list[Char] = []  # the current cluster
+    current: list[Char] = []  # the cluster being built
     waiting: list[Char] = []  # letters of a ligature that precede its wide letter
     for at, char in enumerate(chars):
         if char.text.isspace():
-            if held:
-                yield _make_cluster(held)
-            held = []
+            if current:
+                yield _make_cluster(current)
+            current = []
             yield _Cluster((char._replace(text=" "),), "space")
         elif (
-            held
+            current
             and char.x1 - char.x0 < _MIN_WIDTH
-            and (_is_mark(char) or abs(held[0].x1 - char.x0) < _MIN_WIDTH)
+            and (_is_mark(char) or abs(current[0].x1 - char.x0) < _MIN_WIDTH)
         ):
-            held.append(char)
+            current.append(char)
         elif (
-            held
+            current
             and _kind(char.text[0]) == "R"
-            and max(abs(char.x0 - held[0].x0), abs(char.x1 - held[0].x1)) < 0.01
+            and max(abs(char.x0 - current[0].x0), abs(char.x1 - current[0].x1)) < 0.01
         ):
             # every font has a ligature of lam and alef
-            held.insert(0 if char.text == _LAM else len(held), char)
+            current.insert(0 if char.text == _LAM else len(current), char)
         elif (
-            held
-            and held[-1].text == _LAM
+            current
+            and current[-1].text == _LAM
             and char.text in _ALEFS
             and char.x1 - char.x0 < _MIN_WIDTH
-            and abs(held[0].x0 - char.x0) < _MIN_WIDTH
+            and abs(current[0].x0 - char.x0) < _MIN_WIDTH
             and all(other.text != _LAM for other in _wide_behind(chars, at))
         ):
-            held.append(char)
+            current.append(char)
         elif char.x1 - char.x0 < _MIN_WIDTH and any(
             abs(other.x1 - char.x0) < _MIN_WIDTH for other in _wide_behind(chars, at)
         ):
             waiting.insert(0, char)
         else:
-            if held:
-                yield _make_cluster(held)
-            held, waiting = [char, *waiting], []
-    if held or waiting:
-        yield _make_cluster([*held, *waiting])
+            if current:
+                yield _make_cluster(current)
+            current, waiting = [char, *waiting], []
+    if current or waiting:
+        yield _make_cluster([*current, *waiting])
 
 
 def _wide_behind(chars: Sequence[Char], at: int) -> Iterator[Char]:
@@ -418,9 +418,9 @@ def _find_brackets(logical: Sequence[tuple[_Cluster, bool]]) -> dict[int, str]:
     known: dict[int, str] = {}
     for at in places:
         before = logical[at - 1][0].text if at else " "
-        behind = logical[at + 1][0].text if at + 1 < len(logical) else " "
+        following = logical[at + 1][0].text if at + 1 < len(logical) else " "
         opens = before.isspace() or before in _OPENING
-        closes = behind.isspace() or behind in _CLOSING
+        closes = following.isspace() or following in _CLOSING
         if opens != closes:
             named = logical[at][0].text
             known[at] = named if (named in _OPENING) == opens else _MIRRORED[named]
@@ -516,9 +516,9 @@ def _is_ideograph(run: Run) -> bool:
 def _is_below(above: Run, below: Run) -> bool:
     one, other = above.box, below.box
     step = (other[1] + other[3] - one[1] - one[3]) / 2
-    beside = abs(one[0] + one[2] - other[0] - other[2]) / 2
+    shift = abs(one[0] + one[2] - other[0] - other[2]) / 2
     return (
-        beside < 0.5 * above.size
+        shift < 0.5 * above.size
         and 0.4 * above.size < step < 1.7 * above.size
         and abs(above.size - below.size) < 0.1 * above.size
     )

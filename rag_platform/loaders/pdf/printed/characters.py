@@ -236,16 +236,16 @@ def _is_code(spans: Sequence[tuple[str, bool, float]]) -> bool:
     """True for a monospaced line. It may begin with its line number or begin and end with symbols
     in another font, for example where it was wrapped, and have Chinese in a comment or string.
     """
-    (first, one_width, size), *rest = spans
-    if not one_width and first.strip()[0] in BULLETS:
+    (first, mono, size), *rest = spans
+    if not mono and first.strip()[0] in BULLETS:
         return False
     if rest and is_line_number(first, size, max(size for _, _, size in rest)):
         spans = rest
     before, has_text = "", False
-    for text, one_width, _ in spans:
+    for text, mono, _ in spans:
         if any(map(str.isalnum, text)):
             has_text = True
-            if not (one_width or (is_cjk(text.strip()[0]) and _COMMENT.search(before))):
+            if not (mono or (is_cjk(text.strip()[0]) and _COMMENT.search(before))):
                 return False
         before += text
     return has_text or spans[0][1]
@@ -255,20 +255,20 @@ def _insert_spaces(
     chars: Sequence[Char], inserted: Sequence[bool], size: float
 ) -> tuple[list[Char], list[bool]]:
     """(characters, inserted flags) of a line, with the spaces between words that MuPDF omits."""
-    opened: list[Char] = []
+    spaced: list[Char] = []
     flags: list[bool] = []
     reached = 0.0  # right edge of the word; its last mark may stand above an earlier letter
-    for char, synthetic in zip(chars, inserted, strict=True):
-        before = opened[-1] if opened else char
+    for char, is_inserted in zip(chars, inserted, strict=True):
+        before = spaced[-1] if spaced else char
         latin = char.text.isascii() and char.text.isalnum()
         after = _MAY_GAP if latin else _GAPPED
         if char.x0 - reached > _SPACE_GAP * size and after.match(before.text) and char.text != " ":
-            opened.append(Char(" ", reached, before.y0, char.x0, before.y1))
+            spaced.append(Char(" ", reached, before.y0, char.x0, before.y1))
             flags.append(True)
-        reached = char.x1 if opened and opened[-1].text == " " else max(reached, char.x1)
-        opened.append(char)
-        flags.append(synthetic)
-    return opened, flags
+        reached = char.x1 if spaced and spaced[-1].text == " " else max(reached, char.x1)
+        spaced.append(char)
+        flags.append(is_inserted)
+    return spaced, flags
 
 
 def _drop_flat_spaces(

@@ -81,8 +81,8 @@ def split_hidden(
         return list(blocks), []
     rendered = _Rendering(page)
     width, height = float(page.rect.width), float(page.rect.height)
-    # if all text lies outside of the page, its box is not what is shown
     reasons = _find_unpainted(spans, rendered)
+    # if all text lies outside of the page, its box is not what is shown
     if not all(_is_outside(span.box, width, height) for span in spans):
         reasons |= _find_outside(spans, reasons, width, height)
         reasons |= _find_clipped(page, spans, reasons, flags)

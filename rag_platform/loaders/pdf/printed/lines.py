@@ -111,7 +111,7 @@ def place_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
     while at < len(result) - 1:
         above, line, below = result[at - 1 : at + 2]
         slot = (
-            _slot(above, line, below)
+            _find_slot(above, line, below)
             if _FORMULA.search("".join(run.text for run in line))
             else None
         )
@@ -130,7 +130,7 @@ def place_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
     return result
 
 
-def _slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> int | None:
+def _find_slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> int | None:
     """The index in a line's runs of the gap between the parts above and below, or None."""
     top, bottom = min(run.box[1] for run in line), max(run.box[3] for run in line)
     reach = 0.8 * max(run.size for run in line)
@@ -148,8 +148,8 @@ def _slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> in
     )
     left = min(run.box[0] for run in (*above, *below))
     right = max(run.box[2] for run in (*above, *below))
-    beside = min(max(run.box[0] - right, left - run.box[2]) for run in line) < reach
-    return places.pop() if close and beside and len(places) == 1 else None
+    adjacent = min(max(run.box[0] - right, left - run.box[2]) for run in line) < reach
+    return places.pop() if close and adjacent and len(places) == 1 else None
 
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
