@@ -1,6 +1,4 @@
-"""Sections to chunks: contiguous spans of the normalised text, each with its way back to the
-source.
-"""
+"""Cuts sections into chunks: spans of the normalised text with their locations in the source."""
 
 from __future__ import annotations
 
@@ -31,16 +29,15 @@ TOO_SHORT = 20
 
 
 def chunker_of(strategy: Strategy) -> Chunker:
-    """The chunker of a strategy, with the strategy's embedder where it wants one.
-
-    No chunk is longer than the embedder's window, but for fences and table rows.
+    """The chunker of a strategy, with the strategy's embedder if it takes one. Its chunks fit the
+    embedder's window, except for fences and table rows.
     """
     provider, options = strategy.chunker.provider, dict(strategy.chunker.options)
-    name, chosen = chunking_embedder(strategy)
+    name, embedder_options = chunking_embedder(strategy)
     if registry.takes("chunker", provider, "embedder"):
-        options |= {"embedder": name, "embedder_options": chosen}
-    if (most := chunk_tokens(strategy)) is not None:
-        options["max_tokens"] = most
+        options |= {"embedder": name, "embedder_options": embedder_options}
+    if (max_tokens := chunk_tokens(strategy)) is not None:
+        options["max_tokens"] = max_tokens
     chunker: Chunker = registry.build("chunker", provider, options)
     return chunker
 
@@ -50,21 +47,20 @@ def chunker_of(strategy: Strategy) -> Chunker:
 
 @dataclass(frozen=True, slots=True)
 class BeyondWindow:
-    """How many chunks are longer than the embedder's window, and the warnings to give."""
+    """The number of chunks longer than the embedder's window, with warnings."""
 
     chunks: int
     warnings: tuple[str, ...] = ()
 
 
 def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
-    """The chunks longer than the embedder's window: fences and table rows kept whole.
+    """Count the chunks longer than the embedder's window: fences and table rows kept whole.
 
-    They are not cut, because the word index reads all of them, and some embedders take the mean
-    over several windows.
+    They are not cut, because the word index reads all of them, and some embedders average over
+    several windows.
     """
-    longest = max(
-        (chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"), default=0
-    )
+    lengths = [chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"]
+    longest = max(lengths, default=0)
     if (
         not strategy.builds_dense
         or longest == 0
@@ -72,16 +68,15 @@ def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
     ):
         return BeyondWindow(0)
     seen = tokens_seen(strategy)
-    lengths = [chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"]
     count = sum(length > window for length in lengths)
-    cut_short = sum(seen is not None and length > seen for length in lengths)
-    if not cut_short:
+    truncated = sum(seen is not None and length > seen for length in lengths)
+    if not truncated:
         return BeyondWindow(count)
-    said = (
-        f"{pluralise(cut_short, 'chunk')} longer than the embedder's {seen} tokens: of code and"
+    warning = (
+        f"{pluralise(truncated, 'chunk')} longer than the embedder's {seen} tokens: of code and"
         " table rows kept whole, vectors see only a part"
     )
-    return BeyondWindow(count, (said,))
+    return BeyondWindow(count, (warning,))
 
 
 def cut(
@@ -93,17 +88,18 @@ def cut(
     strategy: Strategy,
     links: Sequence[MediaLink],
 ) -> list[Chunk]:
-    """The chunks of a version in order, with places and images; images of bare pages last.
+    """The chunks of a version in order, with locations and images; chunks for pages without text
+    are last.
 
-    A chunker with `families` gives a parent before its children; only the children are indexed.
+    A chunker with `families` yields parents before their children; only the children are indexed.
     """
     places = Places(facts, normalised)
-    fingerprint = _make_namer(strategy)
+    identify = _make_identifier(strategy)
     chunks: list[Chunk] = []
 
     def add(section: Section, span: Span, chunk_type: str = "child", parent_id: str = "") -> str:
         norm = section.norm_start + span[0], section.norm_start + span[1]
-        print_, chunk_id = fingerprint(
+        print_, chunk_id = identify(
             section.section_id, normalised.text[norm[0] : norm[1]], chunk_type
         )
         chunks.append(
@@ -132,20 +128,20 @@ def cut(
             parent_id = add(section, parent, "parent") if parent is not None else ""
             for span in children:
                 add(section, span, parent_id=parent_id)
-    bare = set(facts.summary.pages_without_text)
-    chunks = _with_images(chunks, [link for link in links if link.page not in bare], facts)
+    textless = set(facts.summary.pages_without_text)
+    chunks = _with_images(chunks, [link for link in links if link.page not in textless], facts)
     return [*chunks, *media_chunks(version, facts, chunks, joined, links)]
 
 
 def slice_fields(normalised: Normalised, places: Places, start: int, end: int) -> dict[str, Any]:
-    """The fields of a chunk that is normalised text[start:end]: its text and places."""
+    """The text and location fields of a chunk of normalised text[start:end]."""
     fact = normalised.span_to_facts(start, end)
     span = {"norm_start": start, "norm_end": end, "fact_start": fact[0], "fact_end": fact[1]}
     return {**text_fields(normalised.text[start:end]), **span, **places.of(*fact)}
 
 
 def text_fields(text: str) -> dict[str, Any]:
-    """The fields of a chunk that hang on nothing but its text."""
+    """The fields of a chunk that depend only on its text."""
     return {
         "chunk_text": text,
         "token_count": estimate_tokens(text),
@@ -156,7 +152,7 @@ def text_fields(text: str) -> dict[str, Any]:
 
 
 def _families(chunker: Chunker, text: str) -> list[tuple[Span | None, list[Span]]]:
-    """(parent, children) in order; a chunker without parents has one family of all its spans."""
+    """(parent, children) in order; a chunker without parents gives one family without a parent."""
     families: Callable[[str], list[tuple[Span | None, list[Span]]]] | None = getattr(
         chunker, "families", None
     )
@@ -164,30 +160,29 @@ def _families(chunker: Chunker, text: str) -> list[tuple[Span | None, list[Span]
 
 
 def _with_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], facts: Facts) -> list[Chunk]:
-    """The chunks with the images that belong to them; a parent has those of its children."""
+    """The chunks with their images; a parent has those of its children."""
     children = attach_images(
         [chunk for chunk in chunks if chunk.chunk_type != "parent"], links, facts.blocks
     )
-    of_parents: dict[str, list[str]] = {}
+    by_parent: dict[str, list[str]] = {}
     for child in children:
-        of_parents.setdefault(child.parent_id, []).extend(child.asset_ids)
+        by_parent.setdefault(child.parent_id, []).extend(child.asset_ids)
     by_id = {child.chunk_id: child for child in children}
     return [
         by_id.get(chunk.chunk_id)
-        or replace(chunk, asset_ids=tuple(dict.fromkeys(of_parents.get(chunk.chunk_id, ()))))
+        or replace(chunk, asset_ids=tuple(dict.fromkeys(by_parent.get(chunk.chunk_id, ()))))
         for chunk in chunks
     ]
 
 
 def chunk_hash(chunks: Sequence[Chunk]) -> str:
-    """sha256 over ids in order: if it changes and section_hash does not, lengths drifted."""
+    """sha256 over the ids in order; a change without one of section_hash is length drift."""
     return hashlib.sha256("\n".join(chunk.chunk_id for chunk in chunks).encode()).hexdigest()
 
 
-def _make_namer(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]]:
-    """A function from section, text and chunk type to (fingerprint, chunk_id).
-
-    A parent is named apart from its children, so that it may have the text of one of them.
+def _make_identifier(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]]:
+    """A function from (section_id, text, chunk type) to (fingerprint, chunk_id). The type is part
+    of the id, because a parent may have the same text as a child.
     """
     seen: dict[tuple[str, str, str], int] = {}
 
@@ -201,6 +196,6 @@ def _make_namer(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]
 
 
 def chunk_name(section_id: str, mark: str, nth: int, chunk_type: str) -> str:
-    """The chunk_id of the nth text of a section that has this fingerprint."""
+    """The chunk_id of the nth chunk in a section with the fingerprint `mark`."""
     name = [section_id, mark, str(nth), *(["parent"] if chunk_type == "parent" else [])]
     return "chk_" + hashlib.sha256("\x1f".join(name).encode()).hexdigest()[:20]

@@ -1,4 +1,4 @@
-"""The smallest pieces that chunkers put together: sentences, list items, table rows, fences."""
+"""Splits text into the units that chunkers combine: sentences, list items, table rows, fences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rag_platform.text.cut_points import Boundaries, boundaries
 from rag_platform.text.markdown_blocks import BULLET
 from rag_platform.text.sentences import sentence_ends
 
-# A paragraph ends, or a line that begins something of its own: an item, a heading, a row, a quote.
+# The end of a paragraph, or the start of a list item, heading, table row or quote.
 LINE_START = re.compile(rf"\n[ \t]*\n\s*|\n(?=[ \t>]*(?:{BULLET}|#{{1,6}}[ \t]|\||>))")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """text[start:end], cut at legal places; `whole` for a fence or a table row."""
+    """text[start:end]; `whole` for a fence or table row."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ class Piece:
 
 
 def pieces(text: str, ruler: Ruler) -> list[Piece]:
-    """All of the text but white space, in order; each fits, but for fences and table rows."""
+    """The pieces of a text in order, none blank; each fits, except fences and table rows."""
     cuts = boundaries(text, SEPARATORS, ruler.fits, ruler.keeps)
     edges = {edge for run in cuts.guarded for edge in (run.start, run.end)}
     places = {match.end() for match in LINE_START.finditer(text)} | set(sentence_ends(text)) | edges
@@ -40,7 +40,7 @@ def pieces(text: str, ruler: Ruler) -> list[Piece]:
 
 
 def _fitting(cuts: Boundaries, ruler: Ruler, start: int, end: int) -> Iterator[Piece]:
-    """The piece, or its parts where it is too long."""
+    """The piece, or its parts if it is too long."""
     if ruler.fits(start, end):
         yield Piece(start, end, cuts.holds_run(start, end))
         return

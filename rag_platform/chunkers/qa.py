@@ -36,11 +36,11 @@ ANSWERING_COLUMN = re.compile(r"^(?:a|answers?|答案?|回答|解答)$", re.IGNO
 
 @dataclass(frozen=True)
 class QuestionAnswer:
-    """One chunk for each question with its answer; the rest is cut as Recursive does.
+    """One chunk for each question with its answer; other text is cut as by Recursive.
 
-    A pair is `Q: ... A: ...` (also 问, 问题 with 答), a heading or a bold line that asks and the
-    text up to the next one, or a row of a table whose columns are headed question and answer. A
-    pair above `max_chars` or `max_tokens` is cut as Recursive does.
+    A pair is `Q: ... A: ...` (also 问, 问题 with 答), a heading or bold line with a question and
+    the text up to the next one, or a row of a table with question and answer columns. A pair above
+    `max_chars` or `max_tokens` is cut as by Recursive.
     """
 
     max_chars: int = 2000
@@ -67,7 +67,7 @@ class QuestionAnswer:
         done = 0
         for start, end in [*pairs(text), (len(text), len(text))]:
             if start < len(text) and only_headings(text, done, start):
-                start = done  # a heading stays with the pair that it stands over
+                start = done  # a heading stays with the pair below it
             elif text[done:start].strip():
                 found += rest.spans_within(text, done, start)
             if span := trim(text, start, end):
@@ -83,7 +83,7 @@ class _Line:
 
 
 def pairs(text: str) -> list[Span]:
-    """The spans of questions with their answers, in order, apart from each other."""
+    """The spans of questions with their answers, in order and without overlaps."""
     runs = structure(text)
     lines = list(_open_lines(text, runs))
     found = [
@@ -110,7 +110,7 @@ def _open_lines(text: str, runs: list[Guarded]) -> Iterator[_Line]:
 
 
 def _find_marked(lines: list[_Line], stop: int) -> Iterator[Span]:
-    """From each question's mark to the next question or heading, if an answer is between."""
+    """The spans from a marked question to the next question or heading that contain an answer."""
     start: int | None = None
     answered = False
     for line in [*lines, _Line(stop, "# ")]:
@@ -127,7 +127,7 @@ def _find_marked(lines: list[_Line], stop: int) -> Iterator[Span]:
 
 
 def _asking_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
-    """From each heading or bold line that asks to the next one; none without an answer."""
+    """The spans from a heading or bold line with a question to the next one, if not empty."""
     start, level, answered = -1, 0, False
     for line in [*lines, _Line(stop, "# ")]:
         heading = HEADING.match(line.text)
@@ -147,19 +147,19 @@ def _asking_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
 
 
 def _rows(text: str, runs: list[Guarded]) -> Iterator[Span]:
-    """The rows of tables of questions and answers; the first with the table's head."""
-    pairing, end = False, -1
+    """The rows of tables with question and answer columns; the first includes the header."""
+    has_pairs, end = False, -1
     for run in runs:
         if run.kind != "row":
             continue
         head, rule = (*text[run.start : run.end].split("\n"), "")[:2]
         if DELIMITER.fullmatch(rule):
             names = [cell.strip(" *_`\t>") for cell in cells(head.strip(" \t>"))]
-            pairing = any(map(ASKING_COLUMN.match, names)) and any(
+            has_pairs = any(map(ASKING_COLUMN.match, names)) and any(
                 map(ANSWERING_COLUMN.match, names)
             )
         elif run.start != end:
-            pairing = False
-        if pairing:
+            has_pairs = False
+        if has_pairs:
             yield run.start, run.end
         end = run.end

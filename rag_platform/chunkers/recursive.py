@@ -1,5 +1,5 @@
-"""Chunkers that cut at the best separator within a size: `recursive`, `whole_section`, which falls
-back to it, and `parent_child`: small chunks to be found inside large ones to be read.
+"""Chunkers that cut at the best separator within a size: `recursive`; `whole_section`, which falls
+back to it; and `parent_child`, which indexes small chunks and shows the large ones around them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ CHILD = {"chunk_size": 400, "chunk_overlap": 60}
 class ParentChild:
     """Parents of 2,000 characters without overlap, and their children of 400, by default.
 
-    `parent` and `child` take the options of Recursive. Only children are indexed; a parent that one
-    child would fill is none. `max_tokens` bounds children: parents are read, not embedded.
+    `parent` and `child` take the options of Recursive. Only children are indexed, and a single
+    child has no parent. `max_tokens` limits only children, because parents are not embedded.
     """
 
     parent: Mapping[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class ParentChild:
 
     @staticmethod
     def needs_embedder(options: Mapping[str, Any]) -> bool:
-        """True when a level counts tokens."""
+        """True when parents or children are measured in tokens."""
         return any(
             options.get(level, {}).get("length_function") == "tokens"
             for level in ("parent", "child")
@@ -80,7 +80,7 @@ class ParentChild:
             ) from error
 
     def families(self, text: str) -> list[tuple[Span | None, list[Span]]]:
-        """(parent, its children) in order; None for the parent of a child that stands alone."""
+        """(parent, its children) in order; the parent of a single child is None."""
         parent, child = self._levels()
         found: list[tuple[Span | None, list[Span]]] = []
         for start, end in parent.spans(text):
@@ -94,21 +94,21 @@ class ParentChild:
 
 
 SEPARATORS = ("\n\n", "\n", " ", "")
-BESIDE = 16  # characters around a place by which a pattern tells whether a sentence begins there
-# where a word without end, such as a URL, is best parted
+BESIDE = 16  # context in characters that patterns need to recognise a sentence start
+# where an overlong word, such as a URL, is best split
 SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")
 
 
 @dataclass(frozen=True)
 class Recursive:
-    """Cuts at the best separator in the second half of the allowed size, headings first; behind an
-    introduction only where that half has no other sentence's end.
+    """Cuts at the best separator in the second half of the allowed size, preferably before a
+    heading, and after an introductory sentence only if that half has no other sentence end.
 
-    `chunk_size` counts characters, or tokens by the embedder's tokenizer or an estimate. No chunk
-    costs more than `max_tokens`, but for fences and table rows, which are kept whole up to 6,400
-    characters. The next chunk repeats up to `chunk_overlap` of the text before it, from the start
-    of a paragraph, line or sentence, of a word where a sentence is longer; nothing is repeated
-    before a heading or out of code.
+    `chunk_size` is in characters, or in tokens by the embedder's tokenizer or an estimate. No chunk
+    has more than `max_tokens`, except for fences and table rows, which are kept whole up to 6,400
+    characters. The next chunk repeats up to `chunk_overlap` of the text before it, starting at a
+    paragraph, line or sentence, or at a word if the sentence is too long. Nothing is repeated
+    before a heading, and no code.
     """
 
     chunk_size: int = 800
@@ -116,7 +116,7 @@ class Recursive:
     separators: Sequence[str] = SEPARATORS
     length_function: Literal["characters", "tokens"] = "characters"
     max_tokens: int = 460
-    embedder: str = ""  # whose tokenizer counts; the strategy's own where none is named
+    embedder: str = ""  # whose tokenizer counts; empty for the strategy's own
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "recursive"
@@ -139,16 +139,16 @@ class Recursive:
         return self.spans_within(text, 0, len(text)) if text.strip() else []
 
     def spans_within(self, text: str, start: int, end: int) -> list[Span]:
-        """The spans of text[start:end]; fences and tables that begin before count."""
+        """The spans of text[start:end], aware of fences and tables that begin before it."""
         in_tokens = self.length_function == "tokens"
         counts = token_counter(self.embedder, self.embedder_options) if in_tokens else None
         ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=in_tokens, counts=counts)
         cuts = boundaries(text, self.separators, ruler.fits, ruler.keeps)
         found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
-        # a tokenizer may count a run of characters higher than its parts
+        # a tokenizer may count more tokens for a run of characters than for its parts
         for _ in range(EXACT_ROUNDS):
-            loose = [span for span in found if ruler.fits(*span)]
-            if not (most := ruler.count_excess(loose)):
+            fitting = [span for span in found if ruler.fits(*span)]
+            if not (most := ruler.count_excess(fitting)):
                 break
             ruler.budget = ruler.budget * ruler.token_size // (most + 1)
             found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
@@ -184,7 +184,7 @@ def _end(
         return stop, True
     middle = start + max(1, (high - start) // 2)
     rest = stop - start
-    # Two chunks are left: cut near the middle, rather than leave a crumb.
+    # two chunks are left: cut near the middle, so that the last one is not tiny
     aim = (start + rest // 2 + overlap // 2) if rest <= 2 * (high - start) - overlap else high
     high_half, low_half = (max(middle, floor + 1), high), (max(start, floor) + 1, middle)
     if aim < high:
@@ -193,12 +193,12 @@ def _end(
         if places:
             return min(places, key=lambda place: abs(place - aim)), before_heading
     if start < floor:
-        return floor, False  # no good cut behind the overlap: more fits without it
+        return floor, False  # no good cut after the overlap: more fits without it
     return min(stop, find_forced_end(cuts, start, high)), False
 
 
 def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tuple[list[int], bool]]:
-    """(places to cut at, whether they stand before headings), the best first."""
+    """(offsets to cut at, whether they are before headings), best first."""
     yield cuts.cuts(0, *high_half), True
     for rank in cuts.sentence_ranks:
         places = cuts.cuts(rank, *high_half)
@@ -208,7 +208,7 @@ def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tupl
     for rank, ends in enumerate(cuts.separators):
         if ends is not blank_ends:
             yield cuts.cuts(rank, *low_half), rank == 0
-    yield cuts.words(*high_half), False  # a blank far before them is an accident in Chinese
+    yield cuts.words(*high_half), False  # before spaces in the low half, which are rare in Chinese
     for rank, ends in enumerate(cuts.separators):
         if ends is blank_ends:
             yield cuts.cuts(rank, *low_half), False
@@ -218,18 +218,17 @@ def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tupl
 
 
 def find_forced_end(cuts: Boundaries, start: int, high: int) -> int:
-    """Where nothing separates: the end of a long fence or row, before a link, or anywhere.
-
-    A fence or a row stays with the heading before it.
+    """Where to cut without a separator: at the end of a long fence or row, before a link, or
+    anywhere. A fence or row stays with the heading before it.
     """
     run = cuts.inside(high)
     if run is not None:
         alone = run.start <= start or only_headings(cuts.text, start, run.start)
-        # where the overlap ends, the caller starts again without it
+        # if the run starts where the overlap ends, the caller retries without overlap
         return run.end if alone else run.start
     last = cuts.text.rfind("\n#", start, high) + 1
     if last > start and HEADING.match(cuts.text, last) and only_headings(cuts.text, start, last):
-        # of headings that do not fit together with what they head, the last one stays with it
+        # headings that do not fit together with their text: the last one stays with the text
         return last
     unit = cuts.inside_unit(high)
     if unit is not None and unit[0] > start:
@@ -240,20 +239,20 @@ def find_forced_end(cuts: Boundaries, start: int, high: int) -> int:
     end = high
     while end > start and not is_grapheme_boundary(cuts.text, end):
         end -= 1
-    # a cluster longer than a chunk is no writing; the size is kept
+    # a grapheme longer than a chunk is not text; keep to the size
     return end if end > start else high
 
 
 def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int) -> int:
-    """Where the next chunk starts: at most `overlap` before `end`, outside code and tables; at a
-    sentence, unless `end` lies within one that begins too far before it.
+    """Where the next chunk starts: at most `overlap` before `end`, outside code and tables, at the
+    start of a sentence, or of a word if `end` is inside a sentence that starts too early.
     """
     low = max(ruler.back(end, overlap), start + 1)
     if overlap == 0 or low >= end:
         return end
     sentences = list(cuts.sentence_ranks)
     words = [rank for rank, ends in enumerate(cuts.separators) if ends is blank_ends]
-    # patterns see no more than their window
+    # patterns only see this window
     near = max(start, end - BESIDE), min(len(cuts.text), end + BESIDE)
     within = not any(end in cuts.cuts(rank, *near) for rank in sentences)
     for rank in [*sentences, *(words if within else ())]:
@@ -265,7 +264,7 @@ def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int)
 
 @dataclass(frozen=True)
 class WholeSection:
-    """One chunk per section; one above the limits is cut as Recursive does."""
+    """One chunk per section; a longer section is cut as by Recursive."""
 
     max_chars: int = 2000
     chunk_overlap: int = 120
@@ -275,7 +274,7 @@ class WholeSection:
     VERSION: ClassVar[str] = "8"
 
     def spans(self, text: str) -> list[Span]:
-        """One span, or several where the section is too long."""
+        """One span, or several if the section is too long."""
         overlap = min(self.chunk_overlap, self.max_chars // 2)
         return Recursive(
             chunk_size=self.max_chars, chunk_overlap=overlap, max_tokens=self.max_tokens

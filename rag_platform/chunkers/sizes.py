@@ -1,4 +1,4 @@
-"""How long a span is: in characters, and in tokens by an embedder's tokenizer or by an estimate."""
+"""Measures spans of text in characters, and in tokens by an embedder's tokenizer or an estimate."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TokenCounts = Callable[[Sequence[str]], list[int]]
 
 INK = re.compile(r"\S")
 WORD = re.compile(r"\S+\s*|\s+")
-WHOLE_CHARS = 6400  # a fence or a table row is kept whole up to so many characters
+WHOLE_CHARS = 6400  # length up to which a fence or table row is kept whole
 EXACT_ROUNDS = 4
 
 
 def require_sizes(chunk_size: int, chunk_overlap: int, max_tokens: int) -> None:
-    """Nothing for sizes that can be used. Raises ConfigError naming the values."""
+    """Raise ConfigError for sizes that cannot be used."""
     if chunk_size < 20 or max_tokens < 20 or not 0 <= chunk_overlap <= chunk_size // 2:
         raise ConfigError(
             f"chunk_size {chunk_size} and max_tokens {max_tokens} must be 20 or more, chunk_overlap"
@@ -33,21 +33,18 @@ def require_sizes(chunk_size: int, chunk_overlap: int, max_tokens: int) -> None:
 
 
 def token_counter(embedder: str, options: Mapping[str, Any]) -> TokenCounts | None:
-    """The embedder's own count of tokens without prefix and end marks; None without one."""
+    """The embedder's `count_tokens`, without prefix and end tokens; None if it has none."""
     if not embedder:
         return None
-    found: TokenCounts | None = getattr(
-        registry.build("embedder", embedder, options), "count_tokens", None
-    )
-    return found
+    return getattr(registry.build("embedder", embedder, options), "count_tokens", None)
 
 
 class Ruler:
     """Measures spans of one text.
 
-    `size` counts characters, or tokens where `in_tokens` is set; no span that fits costs more than
-    `max_tokens`. Tokens are those of `counts` where it is given: words are counted whole, and a
-    word's tokens are spread over its characters.
+    `size` is in characters, or in tokens with `in_tokens`; a span that fits never has more than
+    `max_tokens`. Tokens are counted by `counts` if given, word by word and spread over the word's
+    characters, else estimated.
     """
 
     def __init__(
@@ -69,30 +66,30 @@ class Ruler:
         self.budget = 100 * self.token_size
 
     def fits(self, start: int, end: int) -> bool:
-        """True when the span is within the size."""
+        """True when the span is within the size and the token limit."""
         return (
             end - start <= self.characters and int(self.sums[end] - self.sums[start]) <= self.budget
         )
 
     def keeps(self, start: int, end: int) -> bool:
-        """True when a fence or a table row of that span is kept whole although it may not fit."""
+        """True when a fence or table row of that span is kept whole, even if it does not fit."""
         return end - start <= WHOLE_CHARS
 
     def furthest_end(self, start: int) -> int:
-        """The furthest end of a span from `start` that fits; at least one character."""
+        """The furthest end of a span from `start` that fits, at least `start + 1`."""
         by_tokens = (
             int(np.searchsorted(self.sums, self.sums[start] + self.budget, side="right")) - 1
         )
         return max(start + 1, min(start + self.characters, by_tokens))
 
     def back(self, end: int, overlap: int) -> int:
-        """The first start of a span up to `end` that is no longer than the overlap."""
+        """The earliest start of a span up to `end` that is at most `overlap` long."""
         if not self.in_tokens:
             return max(0, end - overlap)
         return int(np.searchsorted(self.sums, self.sums[end] - 100 * overlap, side="left"))
 
     def count_excess(self, spans: Iterable[Span]) -> int:
-        """The most tokens of a span beyond the limit by the tokenizer, else 0."""
+        """The tokenizer's count for the longest span if it exceeds the limit, else 0."""
         texts = [self.text[start:end] for start, end in spans]
         if self.counts is None or not texts:
             return 0
@@ -101,7 +98,7 @@ class Ruler:
 
 
 def count_words(text: str, counts: TokenCounts) -> NDArray[np.int64]:
-    """Running cost in hundredths of a token: exact per word, spread as the estimate is."""
+    """Cumulative cost in hundredths of a token: exact for words, spread inside them by estimate."""
     sums = token_sums(text)
     words = [(match.start(), match.end()) for match in WORD.finditer(text)]
     distinct = sorted({text[start:end].strip() for start, end in words} - {""})
@@ -120,7 +117,7 @@ def count_words(text: str, counts: TokenCounts) -> NDArray[np.int64]:
 
 
 def skip_space(text: str, start: int) -> int:
-    """The first place from `start` that is not white space, clusters kept whole."""
+    """The first offset from `start` that is not white space, without splitting a grapheme."""
     found = INK.search(text, start)
     if found is None:
         return start
@@ -132,7 +129,7 @@ def skip_space(text: str, start: int) -> int:
 
 
 def trim(text: str, start: int, end: int) -> Span | None:
-    """The span without white space around it, clusters kept whole; None when nothing is left."""
+    """The span without surrounding white space, graphemes kept whole; None if nothing is left."""
     while start < end and text[start].isspace() and is_grapheme_boundary(text, start + 1):
         start += 1
     while end > start and text[end - 1].isspace():

@@ -1,5 +1,5 @@
-"""Where chunks lie in their source: pages, lines, bytes or native locators by the loader's blocks,
-and the images that belong to them.
+"""Locates chunks in their source (pages, lines, bytes or native locators, from the loader's
+blocks), and assigns images to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rag_platform.sectioners.sections import section_id
 
 
 class Places:
-    """Locations of facts spans of one document, given with its normalised text."""
+    """Maps spans of one document's facts to locations in its source."""
 
     def __init__(self, facts: Facts, normalised: Normalised) -> None:
         self.normalised = normalised
@@ -29,7 +29,7 @@ class Places:
         self.bytes_of = byte_map_of_blocks(
             facts.text, facts.summary.encoding or "utf-8", facts.blocks
         )
-        # the facts are the file, line by line
+        # text formats: the lines of the facts are the lines of the file
         self.lines = line_starts(facts.text) if self.bytes_of is not None else []
 
     def of(self, start: int, end: int) -> dict[str, Any]:
@@ -60,7 +60,9 @@ class Places:
         }
 
     def _pages_in(self, touched: Sequence[Block], start: int) -> str:
-        """Where in the text of a chunk its pages but the first begin, as `page=8;char=1240`."""
+        """The character of the chunk at which each page after the first begins, as
+        `page=8;char=1240`.
+        """
         begins: dict[int, int] = {}
         for block in touched:
             if block.page is not None:
@@ -74,7 +76,7 @@ class Places:
 
 
 def _lines(blocks: Sequence[Block]) -> tuple[int | None, int | None]:
-    """The first and last line of the blocks; None for formats without lines."""
+    """The first and last line of the blocks; both None for formats without lines."""
     first = [block.line_start for block in blocks if block.line_start is not None]
     last = [block.line_end for block in blocks if block.line_end is not None]
     return min(first, default=None), max(last, default=None)
@@ -90,13 +92,13 @@ _MAX_SHEETS = 4
 def merge_locators(locators: Sequence[str]) -> str:
     """One native locator for the blocks of a chunk, in order.
 
-    Rows of one sheet and neighbours in one element become a range, `sheet=Q1;rows=3-20` and
-    `body/tbl[2]/tr[3-9]`; a few sheets are named side by side. Other places are named by the first
-    and the last: `body/p[3] to body/tbl[1]/tr[2]`.
+    Rows of a sheet and siblings in an element become a range, such as `sheet=Q1;rows=3-20` or
+    `body/tbl[2]/tr[3-9]`; up to four sheets are listed. Other locators are merged to the first and
+    the last: `body/p[3] to body/tbl[1]/tr[2]`.
     """
     found = list(dict.fromkeys(locator for locator in locators if locator))
-    named = {locator.partition(";")[0] for locator in found if ";rows=" in locator}
-    found = [locator for locator in found if locator not in named]  # the rows of a sheet name it
+    with_rows = {locator.partition(";")[0] for locator in found if ";rows=" in locator}
+    found = [locator for locator in found if locator not in with_rows]
     for pattern, separator in _RANGES:
         matches = [match for locator in found if (match := pattern.fullmatch(locator))]
         ranges: dict[tuple[str, str], list[int]] = {}
@@ -123,7 +125,9 @@ def _range(first: int, last: int) -> str:
 def block_range(
     blocks: Sequence[Block], starts: Sequence[int], start: int, end: int
 ) -> tuple[int, int]:
-    """The half-open range of blocks that overlap [start, end); `starts` are their starts."""
+    """The half-open index range of the blocks that overlap [start, end); `starts` are the starts of
+    all blocks.
+    """
     first = max(0, bisect_right(starts, start) - 1)
     if first < len(blocks) and blocks[first].end <= start:
         first += 1
@@ -133,12 +137,12 @@ def block_range(
 def attach_images(
     chunks: Sequence[Chunk], links: Sequence[MediaLink], blocks: Sequence[Block]
 ) -> list[Chunk]:
-    """The chunks with the images that stand in them.
+    """The chunks with their images.
 
-    An image without a place in the text goes to the chunk of its page that is nearest to its box,
-    else to the first of its page, else to the last chunk of an earlier page.
+    An image without a position in the text goes to the chunk of its page nearest to its box, else
+    to the first chunk of its page, else to the last chunk of an earlier page.
     """
-    owned: dict[int, list[str]] = {}
+    images_of: dict[int, list[str]] = {}
     starts = [block.start for block in blocks]
     for link in sorted(links, key=lambda link: link.order):
         if not link.asset_id:
@@ -152,9 +156,9 @@ def attach_images(
         else:
             owners = _nearest(chunks, link, blocks, starts)
         for index in owners:
-            owned.setdefault(index, []).append(link.asset_id)
+            images_of.setdefault(index, []).append(link.asset_id)
     return [
-        replace(chunk, asset_ids=tuple(dict.fromkeys(owned[i]))) if i in owned else chunk
+        replace(chunk, asset_ids=tuple(dict.fromkeys(images_of[i]))) if i in images_of else chunk
         for i, chunk in enumerate(chunks)
     ]
 
@@ -183,7 +187,7 @@ def _nearest(
 def _distance(
     chunk: Chunk, link: MediaLink, blocks: Sequence[Block], starts: Sequence[int]
 ) -> float:
-    """Points between the image and the nearest block of the chunk on its page, up or down."""
+    """The vertical distance in points from an image to the chunk's nearest block on its page."""
     first, last = block_range(blocks, starts, chunk.fact_start, chunk.fact_end)
     boxes = [
         block.bbox
@@ -203,14 +207,16 @@ def media_chunks(
     sections: Sequence[Section],
     links: Sequence[MediaLink],
 ) -> list[Chunk]:
-    """One chunk for each page without text that has an image; it has text once it is read."""
+    """One chunk without text for each page that has an image but no text; its view gets the text
+    read in the image.
+    """
     found: list[Chunk] = []
     seen: dict[tuple[str, str], int] = {}
     for page in facts.summary.pages_without_text:
         if any(link.page == page and link.reason == BLANK for link in links):
             continue
         here = [link for link in links if link.page == page and link.asset_id]
-        # it shows all the others, which may be no more than its strips
+        # the page image shows all others, which may be mere strips of it
         whole = [link for link in here if is_page_image(link)]
         images = whole or sorted(here, key=lambda link: (-link.width * link.height, link.order))
         if not images:
@@ -246,7 +252,7 @@ def media_chunk(
     place: int = 0,
     nth: int = 0,
 ) -> Chunk:
-    """A chunk without text for images, named after the first: id = h(section, asset_id)."""
+    """A chunk without text for images; its id is a hash of the section and the first asset_id."""
     name = "\x1f".join((section.section_id, images[0].asset_id, *([str(nth)] if nth else [])))
     return Chunk(
         chunk_id="chk_" + hashlib.sha256(name.encode()).hexdigest()[:20],
@@ -276,7 +282,7 @@ def media_chunk(
 def _section_before(
     doc_id: str, page: int, chunks: Sequence[Chunk], sections: Sequence[Section]
 ) -> Section:
-    """The section of the last text before the page, else the first, else a preamble."""
+    """The section of the last text before the page, else the first section, else a preamble."""
     before = [
         chunk.section_id for chunk in chunks if chunk.page_end is not None and chunk.page_end < page
     ]

@@ -22,11 +22,11 @@ from rag_platform.text.cut_points import Boundaries, boundaries, clause_ends
 
 @dataclass(frozen=True)
 class Token:
-    """Windows of `chunk_size` tokens that share `chunk_overlap`, cut at the last word that fits.
+    """Windows of `chunk_size` tokens that overlap by `chunk_overlap`, cut after the last word that
+    fits.
 
-    Tokens are those of the embedder's tokenizer (the strategy's where none is named), else
-    estimated. Only fences and table rows stay whole, up to 6,400 characters; a longer fence is cut
-    at a line's end.
+    Tokens are counted by the tokenizer of the embedder (by default the strategy's), else estimated.
+    Fences and table rows stay whole up to 6,400 characters; a longer fence is cut at a line end.
     """
 
     chunk_size: int = 256
@@ -75,7 +75,7 @@ def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
         start = skip_space(text, start)
         end = _last_cut(cuts, max(start, previous) + 1, ruler.furthest_end(start))
         if end is None and start < previous:
-            start = previous  # no good cut behind the overlap: more fits without it
+            start = previous  # no good cut after the overlap: more fits without it
             continue
         if end is None:
             end = find_forced_end(cuts, start, min(ruler.furthest_end(start), len(text)))
@@ -96,7 +96,7 @@ def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
 
 
 def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:
-    """The last word's end in [low, high]; the text's own end where it is reached."""
+    """The last word end in [low, high]; the end of the text if `high` reaches it."""
     if high >= len(cuts.text):
         return len(cuts.text)
     places = _word_cuts(cuts, low, high)
@@ -106,7 +106,7 @@ def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:
 
 
 def _word_cuts(cuts: Boundaries, low: int, high: int) -> list[int]:
-    """Legal cuts behind white space, and behind the sentences of scripts that write none."""
+    """Legal cuts after white space, and after sentences in scripts without spaces."""
     ranks = [rank for rank, ends in enumerate(cuts.separators) if ends is not clause_ends]
     return (
         sorted({place for rank in ranks for place in cuts.cuts(rank, low, high)})

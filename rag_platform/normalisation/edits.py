@@ -1,8 +1,8 @@
-"""Normalisation before cutting, kept as edits so that every later offset maps back; and the
-canonical form behind fingerprints.
+"""Normalises the facts before they are cut, as a list of edits so that offsets can be mapped back;
+and the canonical form of text for fingerprints.
 
-What is kept on purpose: joiners inside emoji and words of joining scripts, visible format
-characters, all of code but CR and NUL.
+Kept on purpose: joiners inside emoji and words of joining scripts, visible format characters, and
+everything in code except CR and NUL.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rag_platform.loaders.restructured import markdown_edits
 from rag_platform.normalisation.noise import Spans, noise_edits
 from rag_platform.text.scripts import HAN
 
-# Unicode categories Cc and Cf but LF and TAB, written out so that the profile does not change with
-# Python's Unicode tables.
+# Unicode categories Cc and Cf without LF and TAB, written out so that profiles do not depend on
+# Python's Unicode version.
 INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064"
     "\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -36,23 +36,22 @@ INVISIBLE = re.compile(
 
 
 def canonical(text: str, cleaning: CleaningConfig) -> str:
-    """The text without differences of presentation; unchanged when applied again.
+    """The text without differences of presentation; idempotent.
 
-    In order: Unicode form, LF, no BOM, no Cc/Cf but LF and TAB, right-stripped lines, at most
-    `max_blank_lines` blank lines in a row, trimmed. Where an invisible character stood between two
-    that compose, the Unicode form is applied once more.
+    In order: Unicode form, LF line ends, no BOM, no Cc/Cf characters except LF and TAB,
+    right-stripped lines, at most `max_blank_lines` blank lines in a row, trimmed. The Unicode form
+    is applied again after invisible characters were removed, which may make characters compose.
     """
     return _canonical(text, cleaning.unicode_form, cleaning.max_blank_lines)
 
 
 @functools.lru_cache(maxsize=1024)
 def _canonical(text: str, form: Literal["NFC", "NFKC"], max_blank_lines: int) -> str:
-    # Remembered, for a chunk's text is asked for its fingerprint, as its dense text, and when that
-    # is embedded.
+    # cached, because the same text is needed for a chunk's fingerprint, dense text and embedding
     if not text.isascii():
         text = unicodedata.normalize(form, text)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    # told sooner than that no character is invisible
+    # a faster check than searching for invisible characters
     printable = text.replace("\n", "").isprintable()
     visible = text if printable else INVISIBLE.sub("", text)
     if visible != text and not visible.isascii():
@@ -72,7 +71,7 @@ def fingerprint_text(text: str, cleaning: CleaningConfig) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Normalised:
-    """The facts after their edits, and the way back; each look-up is a bisection over the edits."""
+    """The facts after their edits, with maps between the offsets; each lookup bisects the edits."""
 
     text: str
     edits: tuple[Edit, ...]
@@ -82,7 +81,7 @@ class Normalised:
     norm_ends: tuple[int, ...]
 
     def to_facts(self, offset: int) -> int:
-        """The facts offset of a normalised one; the start of a replaced text."""
+        """The facts offset of a normalised offset; inside a replacement, the edit's start."""
         index = bisect_right(self.norm_starts, offset) - 1
         if index < 0:
             return offset
@@ -91,7 +90,7 @@ class Normalised:
         return self.fact_ends[index] + offset - self.norm_ends[index]
 
     def to_norm(self, offset: int) -> int:
-        """The normalised offset of a facts one; inside an edit, its start."""
+        """The normalised offset of a facts offset; inside an edit, the edit's start."""
         index = bisect_right(self.fact_starts, offset) - 1
         if index < 0:
             return offset
@@ -100,7 +99,7 @@ class Normalised:
         return self.norm_ends[index] + offset - self.fact_ends[index]
 
     def span_to_facts(self, start: int, end: int) -> tuple[int, int]:
-        """The facts span that text[start:end] came from, whole replacements included."""
+        """The facts span behind text[start:end]; replacements that it touches count whole."""
         if end <= start:
             place = self.to_facts(start)
             return place, place
@@ -109,7 +108,7 @@ class Normalised:
         return self.to_facts(start), self.fact_ends[index] if inside else self.to_facts(end - 1) + 1
 
     def span_to_norm(self, start: int, end: int) -> tuple[int, int]:
-        """The normalised span of facts text[start:end], empty where it was removed."""
+        """The normalised span of facts text[start:end]; empty if it was removed."""
         index = bisect_left(self.fact_ends, end)
         if index < len(self.edits) and self.fact_starts[index] < end <= self.fact_ends[index]:
             stop = self.norm_ends[index]
@@ -120,7 +119,7 @@ class Normalised:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> Normalised:
-    """The text after sorted edits that do not overlap, with the maps."""
+    """The text after sorted edits that do not overlap, with the offset maps."""
     parts: list[str] = []
     norm_starts: list[int] = []
     norm_ends: list[int] = []
@@ -143,8 +142,8 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> Normalised:
 
 CR = re.compile(r"\r(\n?)")
 ANSI = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
-# Joiners shape the words of Arabic, Indic and other scripts and glue emoji; tag characters spell
-# flags.
+# Joiners between characters are kept: they shape words in Arabic, Indic and other scripts, and join
+# emoji. Tag characters are kept in flags.
 REMOVED = re.compile(
     rf"{ANSI}|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     r"\ufff9-\ufffb\U000e0001]+|(?<![^\x00-\x7f\s])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\s])|"
@@ -152,22 +151,22 @@ REMOVED = re.compile(
 )
 _MAY_BE_REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
-    # with what every match of REMOVED begins; most texts hold none of them
+    # the first characters of all matches of REMOVED; most texts have none of them
     "\U000e0001\U000e0020-\U000e007f]"
 )
 _LINE_END = re.compile("[\r\n]")
 SPACED = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")  # controls that separate words
 TRAILING = re.compile(r"(?<![^\S\r\n])[^\S\r\n]++(?=[\r\n]|\Z)")
-# with radicals and wide punctuation
+# including radicals and full-width punctuation
 JOINED = rf"{HAN}\u2e80-\u2fdf\u3001-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 CJK_JOIN = re.compile(rf"(?<=[{JOINED}])(?: ?\r?\n ?| )(?=[{JOINED}])")
 PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
 _MARKDOWN = ("markdown", "ipynb")
-LAST_WHOLE = 3  # ranks up to it are edits that are made whole or not at all
+LAST_WHOLE = 3  # edits up to this rank are applied as a whole or not at all
 
 
 class _Candidate(NamedTuple):
-    """An edit not yet freed from overlaps; a lower rank wins."""
+    """An edit that may overlap others; the lower rank wins."""
 
     start: int
     end: int
@@ -177,7 +176,7 @@ class _Candidate(NamedTuple):
 
 
 def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig) -> Normalised:
-    """The facts cleaned for cutting; `edits` says what was changed and by which rule."""
+    """The facts cleaned for cutting; `edits` lists the changes and their rules."""
     text = facts.text
     code = Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
     found = [
@@ -208,8 +207,8 @@ def _block_edits(
 
 
 def _markup_edits(facts: Facts) -> Iterator[_Candidate]:
-    """What HTML hides in a text whose Markdown the loader took as it was, and what makes Markdown
-    of another markup.
+    """Edits that remove text hidden by HTML in Markdown sources, or that convert other markup to
+    Markdown.
     """
     if facts.summary.loader_name in _MARKDOWN:
         start = next((b.end for b in facts.blocks[:1] if b.kind == "front_matter"), 0)
@@ -239,7 +238,7 @@ def _character_edits(text: str, code: Spans) -> Iterator[_Candidate]:
     for match in REMOVED.finditer(text) if _MAY_BE_REMOVED.search(text) else ():
         if not code.holds(match.start()) or "\x00" in match.group():
             yield _Candidate(match.start(), match.end(), 5, "", "control")
-    # most texts have none, and looking at every space costs more
+    # most texts have none, and the pattern is slower because it tries every space
     trailing = any(line[-1:].isspace() for line in _LINE_END.split(text))
     for match in TRAILING.finditer(text) if trailing else ():
         if not code.holds(match.start()):
@@ -250,7 +249,7 @@ def _character_edits(text: str, code: Spans) -> Iterator[_Candidate]:
 
 
 def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
-    """Line joins inside Chinese paragraphs of paged documents, not in headings and tables."""
+    """Line joins inside Chinese paragraphs of paged documents, except headings and tables."""
     for block in blocks:
         if block.page is not None and block.kind in ("paragraph", "list", "caption"):
             for match in CJK_JOIN.finditer(text, block.start, block.end):
@@ -258,53 +257,58 @@ def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
 
 
 def _disjoint(found: list[_Candidate]) -> list[Edit]:
-    """The edits without overlaps: lower ranks win, others keep what is left of them."""
+    """The edits without overlaps: lower ranks win, others are cut back to what remains."""
     whole = sorted(
         (item for item in found if item.rank <= LAST_WHOLE),
         key=lambda item: (item.rank, item.start),
     )
-    taken: list[_Candidate] = []
+    accepted: list[_Candidate] = []
     for item in whole:
-        if all(item.end <= other.start or other.end <= item.start for other in _near(taken, item)):
-            taken.insert(bisect_left(taken, item), item)
+        if all(
+            item.end <= other.start or other.end <= item.start
+            for other in _neighbours(accepted, item)
+        ):
+            accepted.insert(bisect_left(accepted, item), item)
     kept: list[Edit] = []
-    walls = [(item.start, item.end) for item in taken]
+    occupied = [(item.start, item.end) for item in accepted]
     edge = 0
     for item in sorted(
         (item for item in found if item.rank > LAST_WHOLE), key=lambda item: (item.start, item.rank)
     ):
         start = max(item.start, edge)
-        for begin, end in _free(start, item.end, walls):
+        for begin, end in _free_spans(start, item.end, occupied):
             kept.append(Edit(begin, end, item.replacement, item.rule))
             edge = end
     return sorted(
-        [*kept, *(Edit(item.start, item.end, item.replacement, item.rule) for item in taken)],
+        [*kept, *(Edit(item.start, item.end, item.replacement, item.rule) for item in accepted)],
         key=lambda edit: edit.start,
     )
 
 
-def _near(taken: Sequence[_Candidate], item: _Candidate) -> Sequence[_Candidate]:
-    """The taken edits beside the item; the sorted rest cannot touch it."""
-    index = bisect_left(taken, item)
-    return taken[max(0, index - 1) : bisect_left(taken, _Candidate(item.end, 0, 0, "", ""))]
+def _neighbours(accepted: Sequence[_Candidate], item: _Candidate) -> Sequence[_Candidate]:
+    """The accepted edits that may overlap the item; `accepted` is sorted."""
+    index = bisect_left(accepted, item)
+    return accepted[max(0, index - 1) : bisect_left(accepted, _Candidate(item.end, 0, 0, "", ""))]
 
 
-def _free(start: int, end: int, walls: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What is left of [start, end) outside the walls."""
-    index = max(0, bisect_right(walls, (start, 1 << 60)) - 1)
+def _free_spans(
+    start: int, end: int, occupied: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) outside the occupied spans."""
+    index = max(0, bisect_right(occupied, (start, 1 << 60)) - 1)
     while start < end:
-        while index < len(walls) and walls[index][1] <= start:
+        while index < len(occupied) and occupied[index][1] <= start:
             index += 1
-        if index == len(walls) or walls[index][0] >= end:
+        if index == len(occupied) or occupied[index][0] >= end:
             yield start, end
             return
-        if walls[index][0] > start:
-            yield start, walls[index][0]
-        start = walls[index][1]
+        if occupied[index][0] > start:
+            yield start, occupied[index][0]
+        start = occupied[index][1]
 
 
 def _blank_line_edits(first: Normalised, code: Spans, most: int) -> Iterator[Edit]:
-    """Deletions, in facts offsets, of the line ends beyond `most` blank lines in a row."""
+    """Deletions, in facts offsets, of line ends beyond `most` consecutive blank lines."""
     for match in re.finditer(f"\n{{{most + 2},}}", first.text):
         start, end = first.span_to_facts(match.start() + most + 1, match.end())
         if not code.holds(start) and not code.holds(end - 1):
@@ -312,25 +316,26 @@ def _blank_line_edits(first: Normalised, code: Spans, most: int) -> Iterator[Edi
 
 
 def _absorb(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
-    """Both in order; replacements inside removed blank lines become part of the removal."""
+    """Merge the edits with the deletions of blank lines, which swallow replacements inside them."""
     inside = Spans([(edit.start, edit.end) for edit in extra])
     removing = deque(edit for edit in edits if inside.holds(edit.start) and not edit.replacement)
     found = [edit for edit in edits if not inside.holds(edit.start)]
-    for wall in extra:
-        at = wall.start
-        while removing and removing[0].start < wall.end:
+    for deletion in extra:
+        at = deletion.start
+        while removing and removing[0].start < deletion.end:
             edit = removing.popleft()
-            found += [Edit(at, edit.start, "", wall.rule), edit] if edit.start > at else [edit]
+            found += [Edit(at, edit.start, "", deletion.rule), edit] if edit.start > at else [edit]
             at = edit.end
-        if at < wall.end:
-            found.append(Edit(at, wall.end, "", wall.rule))
+        if at < deletion.end:
+            found.append(Edit(at, deletion.end, "", deletion.rule))
     return sorted(found, key=lambda edit: edit.start)
 
 
 def target_edit(text: str, start: int, end: int, target: str) -> tuple[int, int, str] | None:
-    """(start, end, replacement) that points the image text[start:end] at `target`, or None.
+    """The edit (start, end, replacement) that makes the image text[start:end] refer to `target`, or
+    None.
 
-    `![alt](old "title")` and `<img src="old">` have their target replaced; `![alt][label]` and
+    The target of `![alt](old "title")` and `<img src="old">` is replaced; `![alt][label]` and
     `![label]` become inline images.
     """
     construct = text[start:end]

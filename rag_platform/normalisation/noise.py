@@ -1,5 +1,5 @@
-"""Edits that take noise out of the normalised text: web and e-mail addresses, and what a strategy's
-own rules name.
+"""Edits that remove noise from the normalised text: URLs, e-mail addresses, and the matches of a
+strategy's own rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ LINE_END = re.compile(r"\r\n?|\n")
 
 
 def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[Edit]:
-    """Edits in the order of the rules, which may overlap; images and code are kept whole.
+    """Edits in the order of the rules; they may overlap. Code is left alone unless a rule's scope
+    is `everywhere`, and images are never cut in two.
 
     Raises DocumentError `pattern_timeout` for a rule that takes too long on this text.
     """
@@ -43,14 +44,13 @@ def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[E
         )
     )
     for edit, in_code in _find_noise(text, cleaning):
-        if (in_code or not code.touches(edit.start, edit.end)) and not images.tears(
-            edit.start, edit.end
-        ):
+        span = edit.start, edit.end
+        if (in_code or not code.touches(*span)) and not images.are_split_by(*span):
             yield edit
 
 
 def _find_noise(text: str, cleaning: CleaningConfig) -> Iterator[tuple[Edit, bool]]:
-    """(edit, whether it may lie in code)."""
+    """(edit, whether it may be in code)."""
     for index, rule in enumerate(cleaning.noise):
         for start, end, replacement in _apply_rule(text, rule):
             yield Edit(start, end, replacement, f"noise:{index}"), rule.scope == "everywhere"
@@ -85,7 +85,7 @@ def _apply_rule(text: str, rule: NoiseRule) -> Iterator[tuple[int, int, str]]:
 
 
 class Spans:
-    """Sorted spans that do not overlap."""
+    """A lookup over sorted spans that do not overlap."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self.starts = [start for start, _ in spans]
@@ -99,7 +99,7 @@ class Spans:
         """True when a span and [start, end) share a character."""
         return bisect_right(self.ends, start) < bisect_left(self.starts, end)
 
-    def tears(self, start: int, end: int) -> bool:
-        """True when [start, end) holds a part of a span, but not all of it."""
+    def are_split_by(self, start: int, end: int) -> bool:
+        """True when [start, end) contains a part of a span, but not all of it."""
         first, last = bisect_right(self.ends, start), bisect_left(self.starts, end)
         return first < last and (self.starts[first] < start or self.ends[last - 1] > end)

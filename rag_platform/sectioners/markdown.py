@@ -1,4 +1,4 @@
-"""The sectioner `ast_markdown`: sections of whole Markdown nodes."""
+"""The sectioner `ast_markdown`: sections that consist of whole Markdown nodes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ BLANK = re.compile(r"\n[ \t]*\n\s*")
 
 @dataclass(frozen=True)
 class AstMarkdown:
-    """Sections put together from whole nodes of the Markdown tree, each up to `max_section_chars`.
+    """Sections made of whole nodes of the Markdown tree, each up to `max_section_chars`.
 
-    A paragraph, list, table, fence or quote never lies in two sections, however long it is; a
-    paragraph that ends with a colon stays with the node it introduces, and a heading with what
-    follows it. Headings up to `max_section_level` begin sections; what is longer than the limit
-    below one of them is several sections of one path, told apart by their ordinal.
+    A paragraph, list, table, fence or quote is never split, however long it is. A paragraph that
+    ends with a colon stays with the node it introduces, and a heading with the node after it.
+    Headings up to `max_section_level` begin sections; a longer section becomes several with the
+    same path and different ordinals.
     """
 
     max_section_chars: int = 2000
@@ -48,7 +48,7 @@ class AstMarkdown:
         )
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
-        """Sections covering the text in order; blank ones are left out."""
+        """Sections that cover the text in order; blank ones are left out."""
         starts = node_starts(text, {offset for offset, _, _ in headings})
         counts: dict[str, int] = {}
         found: list[Section] = []
@@ -65,7 +65,7 @@ class AstMarkdown:
         return found
 
     def _groups(self, text: str, section: Section, starts: Sequence[int]) -> list[tuple[int, int]]:
-        """The section's nodes in groups that fit; a node that does not is a group of its own."""
+        """Spans of consecutive nodes that fit; a node that does not fit is a group of its own."""
         edges = [
             section.norm_start,
             *(start for start in starts if section.norm_start < start < section.norm_end),
@@ -85,7 +85,7 @@ class AstMarkdown:
 
 
 def node_starts(text: str, headings: set[int]) -> list[int]:
-    """Where nodes of the outermost level begin, but for those that stay with the one before."""
+    """The starts of top-level nodes, except nodes that stay with the previous one."""
     starts = _top_level(text)
     kept: list[int] = []
     for index, start in enumerate(starts):
@@ -97,7 +97,7 @@ def node_starts(text: str, headings: set[int]) -> list[int]:
 
 
 def _top_level(text: str) -> list[int]:
-    if TOO_DEEP.search(text):  # the parser would take more than linear time; paragraphs do
+    if TOO_DEEP.search(text):  # parsing would not be linear; split into paragraphs instead
         return [0, *(match.end() for match in BLANK.finditer(text) if match.end() < len(text))]
     lines = [0]
     for line in text.split("\n"):

@@ -1,6 +1,4 @@
-"""The sectioner `rule_based`: sections of contracts, logs, forms and other texts made from a
-template.
-"""
+"""The sectioner `rule_based`: sections of contracts, logs, forms and other templated texts."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ MAX_TITLE = 60
 _HAN_NUMBER = r"[一二三四五六七八九十百千零〇两\d]{1,8}"
 _LEAD = r"^[ \t　]*(?:#{1,6}[ \t]+)?[*_]{0,2}"
 
-# (pattern, level); the first that matches a line decides.
+# (pattern, level); the first pattern that matches a line applies
 TEMPLATES: dict[str, tuple[tuple[str, int], ...]] = {
     "contract": (
         (rf"{_LEAD}第{_HAN_NUMBER}[编篇](?=[ \t　*_:：]|$)", 1),
@@ -64,13 +62,13 @@ TEMPLATES: dict[str, tuple[tuple[str, int], ...]] = {
 
 @dataclass(frozen=True)
 class RuleBased:
-    """A section at each line that a rule names.
+    """Starts a section at each line that matches a rule.
 
-    Rules are a `template` (contract, log, form), `patterns` of one's own, each `{pattern, level}`,
-    which go first, and `separators`: lines that are equal to one of them part the text, and the
-    line after them names the part. A title is the pattern's group `title`, else the line where it
-    is short, else what was matched. Lines of one title that follow each other, as those of a log's
-    day do, are one section. Rules are blind inside fences.
+    Rules are `patterns` (each `{pattern, level}`), then those of a `template` (contract, log,
+    form), then `separators`: lines equal to one of them divide the text, and the line after one is
+    the title. A title is the pattern's group `title`, else the line if it is short, else the match.
+    Consecutive lines with the same title, as in one day of a log, make one section. Rules do not
+    apply inside fences.
     """
 
     template: Literal["", "contract", "log", "form"] = "contract"
@@ -105,7 +103,7 @@ class RuleBased:
         return MarkdownHeadings(6, True, self.doc_preamble_mode, max(1, self.min_section_chars))
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
-        """Sections in order, none blank; a part named without text joins its child."""
+        """Sections in order, none blank; a section without text joins its child."""
         return self._structure().sections(text, self._find_headings(text), doc_id)
 
     def _find_headings(self, text: str) -> list[Heading]:
@@ -130,14 +128,14 @@ class RuleBased:
         return found
 
     def _find_parts(self, text: str) -> Iterator[tuple[int, str]]:
-        """(where a separating line begins, the line after it)."""
-        start, waiting = 0, -1
+        """(start of a separator line, title from the line after it)."""
+        start, separator = 0, -1
         for line in text.split("\n"):
             if line.strip() in self.separators and line.strip():
-                waiting = start
-            elif waiting >= 0 and line.strip():
-                yield waiting, line.strip(" \t#*_")[:MAX_TITLE]
-                waiting = -1
+                separator = start
+            elif separator >= 0 and line.strip():
+                yield separator, line.strip(" \t#*_")[:MAX_TITLE]
+                separator = -1
             start += len(line) + 1
 
 

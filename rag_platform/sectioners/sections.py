@@ -1,4 +1,4 @@
-"""Structural boundaries of the normalised text: sections with stable ids."""
+"""Divides the normalised text into sections with stable ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rag_platform.errors import ConfigError
 from rag_platform.ir import PREAMBLE, Facts, Section
 from rag_platform.normalisation.edits import Normalised
 
-# a heading that only numbers a part whose title is the next one
+# a heading that only numbers a part, whose title is in the next heading
 _LABEL = re.compile(
     r"(?:chapter|part|appendix|annex|book|unit)\s+(?:\d{1,3}|[IVXLC]{1,6}|[A-Z])[.:]?"
     r"|第\s*[一二三四五六七八九十百〇\d]{1,4}\s*[章编篇部]",
@@ -24,7 +24,7 @@ Heading = tuple[int, int, str]  # offset, level, title
 
 
 def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
-    """(offset in the normalised text, level, title) of every heading left by cleaning."""
+    """(offset in the normalised text, level, title) of each heading that cleaning kept."""
     found: list[Heading] = []
     for block in facts.blocks:
         if block.kind != "heading":
@@ -43,13 +43,15 @@ def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
 
 
 def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
-    """`sec_` and 20 hex over document, path and ordinal: edits elsewhere do not change it."""
+    """`sec_` and 20 hex digits of a hash of document, path and ordinal, which edits elsewhere do
+    not change.
+    """
     name = "\x1f".join((doc_id, section_path, str(ordinal)))
     return "sec_" + hashlib.sha256(name.encode()).hexdigest()[:20]
 
 
 def join_sections(sections: Sequence[Section]) -> list[Section]:
-    """The sections as they are cut into chunks: each with the text of those that joined it."""
+    """The sections as they are cut into chunks: each extended by those that were joined to it."""
     joined: list[Section] = []
     for section in sections:
         if section.joined_to:
@@ -60,7 +62,7 @@ def join_sections(sections: Sequence[Section]) -> list[Section]:
 
 
 def section_hash(sections: Sequence[Section], text: str) -> str:
-    """sha256 over paths and texts: another one means that the structure drifted."""
+    """sha256 over paths and texts. With equal facts, a different hash means structure drift."""
     digest = hashlib.sha256()
     for section in sections:
         body = hashlib.sha256(text[section.norm_start : section.norm_end].encode()).hexdigest()
@@ -76,7 +78,7 @@ class WholeDoc:
     VERSION: ClassVar[str] = "1"
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
-        """One section, none for blank text."""
+        """One section; none for a blank text."""
         if not text.strip():
             return []
         h1 = next((title for _, level, title in headings if level == 1 and title), "")
@@ -89,21 +91,21 @@ class WholeDoc:
 class MarkdownHeadings:
     """A section per heading up to `max_section_level`; deeper headings stay inside.
 
-    A heading without words opens none. Text before the first heading is `__preamble__`: its own
-    section, part of the first one, or dropped (`doc_preamble_mode`). Short sections, under
-    `min_section_chars`:
+    A heading without words starts no section. Text before the first heading is `__preamble__`: its
+    own section, part of the first one, or dropped (`doc_preamble_mode`). Sections shorter than
+    `min_section_chars` are treated as follows:
 
-    1. a heading with nothing below it but a rule and its first child's heading joins that child,
-       whose path already names it, and one that only numbers its part (`Chapter 2`) the next;
-    2. a deeper section joins the one before it when that is a sibling or the parent's own text,
-       until what was joined reaches `min_section_chars`: a list of short siblings becomes several
-       sections of chunks, and none is filed under a distant heading. It keeps its own path and
-       place, and `joined_to` names the other;
-    3. everything else stays, however short: the text under an H1 is never filed under one of its
-       H2, nor the reverse for a preamble.
+    1. A heading without text before its first subheading joins that subsection, whose path already
+       contains it; one that only numbers a part (`Chapter 2`) joins the next heading.
+    2. A section below level 1 joins the previous section if that is a sibling or its parent's own
+       text, until `min_section_chars` have been joined. So a list of short siblings becomes several
+       groups for chunking, and none is filed under a distant heading. It keeps its own path and
+       position; `joined_to` names the other section.
+    3. All others stay as they are: the text of an H1 never joins one of its H2 sections, and
+       nothing joins a preamble.
 
-    A section that is long enough always begins a section, so an edit moves boundaries only up to
-    the next long one. Ordinals count headings before merging, so merging changes no other id.
+    A section that is long enough is never joined, so an edit moves boundaries only up to the next
+    long one. Ordinals count headings before merging, so merging changes no other id.
     """
 
     max_section_level: int = 2
@@ -127,7 +129,7 @@ class MarkdownHeadings:
             )
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
-        """Sections covering the text in order; blank ones are left out."""
+        """Sections that cover the text in order; blank ones are left out."""
         opened = self._open_sections(text, headings, doc_id)
         first = opened[0].norm_start if opened else len(text)
         if text[:first].strip():
@@ -150,15 +152,15 @@ class MarkdownHeadings:
                 )
                 for section in merged
             ]
-        holders = {section.joined_to for section in merged}
+        targets = {section.joined_to for section in merged}
         return [
             section
             for section in merged
-            if section.section_id in holders or text[section.norm_start : section.norm_end].strip()
+            if section.section_id in targets or text[section.norm_start : section.norm_end].strip()
         ]
 
     def _open_sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
-        """One section per heading, nothing merged."""
+        """One section per heading, before merging."""
         opening = [
             heading
             for heading in headings
@@ -193,18 +195,14 @@ class MarkdownHeadings:
         if self.min_section_chars == 0:
             return list(opened)
         merged: list[Section] = []
-        last: Section | None = None  # that others may join
+        last: Section | None = None  # the section that others may join
         joined = 0  # characters joined to it
-        waiting: int | None = None  # where a heading without text of its own starts
+        pending: int | None = None  # start of the headings without own text before this section
         for index, section in enumerate(opened):
             size = len(text[section.norm_start : section.norm_end].strip())
             following = opened[index + 1] if index + 1 < len(opened) else None
-            empty = size == 0 or (
-                section.heading_level > 0
-                and not _says_anything(
-                    text[heading_end(text, section.norm_start) : section.norm_end]
-                )
-            )
+            body = text[heading_end(text, section.norm_start) : section.norm_end]
+            empty = size == 0 or (section.heading_level > 0 and not any(map(str.isalnum, body)))
             if (
                 empty
                 and following is not None
@@ -216,25 +214,21 @@ class MarkdownHeadings:
                     )
                 )
             ):
-                waiting = section.norm_start if waiting is None else waiting
+                pending = section.norm_start if pending is None else pending
                 continue
             short = size < self.min_section_chars and joined + size <= self.min_section_chars
-            if waiting is None and last is not None and short and _are_related(last, section):
+            if pending is None and last is not None and short and _are_related(last, section):
                 merged.append(replace(section, joined_to=last.section_id))
                 joined += size
                 continue
-            last = section if waiting is None else replace(section, norm_start=waiting)
+            last = section if pending is None else replace(section, norm_start=pending)
             merged.append(last)
-            joined, waiting = 0, None
+            joined, pending = 0, None
         return merged
 
 
-def _says_anything(text: str) -> bool:
-    return any(map(str.isalnum, text))
-
-
 def _are_related(last: Section, section: Section) -> bool:
-    """True when `last` is the sibling before the section, or its parent's own text."""
+    """True when `last` is a sibling of the section, or its parent's own text."""
     if section.heading_level <= 1 or last.heading_level == 0:
         return False
     parent = section.section_path[: -len(section.title)]
@@ -248,14 +242,14 @@ def _are_related(last: Section, section: Section) -> bool:
 
 
 def heading_end(text: str, start: int) -> int:
-    """The offset behind the heading at `start`, its underline included."""
+    """The offset after the heading at `start`, including a Setext underline."""
     line_end = text.find("\n", start)
     if line_end < 0:
         return len(text)
     if text[start:line_end].lstrip().startswith("#"):
         return line_end + 1
     end = line_end + 1
-    for _ in range(20):  # lines of a heading with an underline
+    for _ in range(20):  # lines of a Setext heading
         stop = text.find("\n", end)
         line = text[end : stop if stop >= 0 else len(text)]
         if not line.strip() or stop < 0:
