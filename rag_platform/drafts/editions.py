@@ -1,8 +1,8 @@
-"""Editions: the chunks and views of a version as a published draft makes them, stored beside the
+"""Editions: the chunks and views of a version after the operations of a draft, stored next to the
 version's own.
 
-When a version is built anew or a newer one comes, the operations of the published draft are applied
-to its chunks. Those whose chunks are gone are kept as conflicts of the draft.
+When a version is rebuilt or replaced by a newer one, the operations of the published draft are
+applied to its chunks. Operations whose chunks are gone become conflicts of the draft.
 """
 
 from __future__ import annotations
@@ -26,20 +26,18 @@ from rag_platform.workspace import DataRoot
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """A version with operations applied: what it is called, what was given, and what the document's
-    readers had before.
-    """
+    """A version with operations applied."""
 
     version: Version
     name: str  # empty for the version as it was cut
-    given: tuple[Json, ...]
+    given: tuple[Json, ...]  # all operations, including those that do not apply
     edited: Edited
-    before: tuple[Json, ...]
+    before: tuple[Json, ...]  # the operations published before
     warnings: tuple[str, ...] = ()
 
 
 def base_of(work: VersionBuild) -> Base:
-    """What a draft of this version is made over; its stages up to chunks must be there."""
+    """The base for drafts of this version, whose stages up to the chunks must be complete."""
     return Base(
         work.version.doc_id,
         work.chunks,
@@ -53,11 +51,10 @@ def base_of(work: VersionBuild) -> Base:
 def build_edition(
     work: VersionBuild, given: Sequence[Json], before: Sequence[Json] = ()
 ) -> Edition:
-    """The edition that the operations make of a version, its chunks and views stored; from now on
-    the build has these.
+    """Apply the operations to a version, store the resulting chunks and views, and set them in
+    `work`. Operations that do not apply become problems.
 
-    With `work.deferred` the files become visible when the caller commits `work.writes`. Operations
-    that do not apply are its problems.
+    With `work.deferred` the files become visible when the caller commits `work.writes`.
     """
     edited = apply(base_of(work), given)
     name = edition_name(edited.operations, work.profiles["chunks"])
@@ -95,13 +92,13 @@ def build_edition(
 
 
 def draft_of(ledger: Ledger, namespace: str, doc_id: str) -> Draft | None:
-    """The draft of a document, None without one."""
+    """The stored draft of a document, or None."""
     return next(iter(ledger.drafts(namespace, doc_id)), None)
 
 
 def published_operations(ledger: Ledger, document: Document) -> tuple[Json, ...]:
-    """The operations in which a document is read now or, where nothing of it is live, was when it
-    was edited last.
+    """The operations of a document's live version or, without one, of the version that its draft
+    was made for.
     """
     draft = draft_of(ledger, document.namespace, document.doc_id)
     version_id = document.live_version or (draft.version_id if draft else None)
@@ -110,7 +107,7 @@ def published_operations(ledger: Ledger, document: Document) -> tuple[Json, ...]
 
 
 def operations_to_carry(ledger: Ledger, document: Document) -> tuple[Json, ...]:
-    """The operations that another build of the document gets: the published ones, and those that
+    """The operations to apply to a new build of the document: the published ones, and those that
     conflicted with an earlier build.
     """
     published = published_operations(ledger, document)
@@ -121,7 +118,7 @@ def operations_to_carry(ledger: Ledger, document: Document) -> tuple[Json, ...]:
 
 
 def all_operations(draft: Draft) -> tuple[Json, ...]:
-    """All operations of a draft in the order they were made, its conflicts among them."""
+    """All operations of a draft, including its conflicts, in the order they were made."""
     found = list(draft.operations)
     for conflict in sorted(draft.conflicts, key=lambda conflict: int(conflict["index"])):
         found.insert(int(conflict["index"]), conflict["operation"])
@@ -129,7 +126,7 @@ def all_operations(draft: Draft) -> tuple[Json, ...]:
 
 
 def conflicts_of(problems: Sequence[Problem]) -> tuple[Json, ...]:
-    """Problems as a draft keeps them."""
+    """Problems in the form stored with a draft."""
     return tuple(
         {"index": p.index, "operation": p.operation, "code": p.code, "reason": p.reason}
         for p in problems
@@ -137,11 +134,11 @@ def conflicts_of(problems: Sequence[Problem]) -> tuple[Json, ...]:
 
 
 def record(edition: Edition, root: DataRoot) -> None:
-    """Record a version's edition and, where the version is or goes live, that its draft is
-    published, with what could not be carried over.
+    """Record a version's edition. If the version is or becomes live, also record its draft as
+    published, with the operations that did not apply as conflicts.
 
-    A draft with edits beyond the published ones is left as it is. To be called before the version
-    is completed: a crash between repeats it.
+    A draft with unpublished edits is left as it is. Call this before the version is completed, so
+    that it is repeated after a crash.
     """
     ledger, version, edited = root.ledger, edition.version, edition.edited
     with root.store.drafting(version.namespace):
@@ -160,12 +157,11 @@ def record(edition: Edition, root: DataRoot) -> None:
         if not edition.given:
             ledger.drop_draft(version.namespace, version.doc_id)
             return
-        settled = draft or Draft(version.namespace, version.doc_id, version.version_id)
         conflicts = conflicts_of(edited.problems)
         state = "open" if conflicts else "published"
         ledger.put_draft(
             replace(
-                settled,
+                draft or Draft(version.namespace, version.doc_id, version.version_id),
                 version_id=version.version_id,
                 operations=edited.operations,
                 conflicts=conflicts,

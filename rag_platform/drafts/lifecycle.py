@@ -1,9 +1,9 @@
-"""Drafts of a namespace: opened over the live version of a document, changed one operation at a
-time, published by a job.
+"""Drafts of a namespace: based on the live version of a document, changed one operation at a time,
+published by a job.
 
 A document has one draft. Publishing makes an edition of the live version and releases it; the draft
-stays, and further edits continue it. In a draft made over an older version, the edits that do not
-apply to the newer one are conflicts.
+stays, and further edits continue it. Edits made for an older version that do not apply to the live
+one are conflicts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from rag_platform.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A draft over the live version of its document; `edited.problems` are its conflicts,
-    `published` the operations in which it is read now, `work` reads the version's stage outputs.
+    """A draft applied to the live version of its document. `edited.problems` are its conflicts,
+    `published` the operations published now, `work` gives access to the version's outputs.
     """
 
     document: Document
@@ -51,18 +51,18 @@ class Opened:
 
     @property
     def outdated(self) -> bool:
-        """True when the draft was made over another version than the live one."""
+        """True when the draft was made for another version than the live one."""
         return self.draft.version_id != self.version.version_id
 
     @property
     def changes(self) -> bool:
-        """True when publishing would change what readers have."""
+        """True when publishing would change the published operations."""
         return self.edited.operations != self.published
 
 
 @dataclass(frozen=True)
 class Drafts:
-    """The drafts of one namespace, and its workspace with the strategy that it is bound to."""
+    """The drafts of one namespace; `workspace` has the strategy that the namespace is bound to."""
 
     namespace: str
     workspace: Workspace
@@ -78,8 +78,8 @@ class Drafts:
         return self.workspace.store
 
     def open(self, doc_id: str) -> Opened:
-        """The draft of a document, or a new one that is not stored; what names one document may
-        stand for its id.
+        """The draft of a document, or a new one that is not stored; `doc_id` may be abbreviated as
+        in `find_document`.
 
         Raises NotFoundError, InputError `ambiguous`, ReleaseError `stale_versions`.
         """
@@ -117,16 +117,16 @@ class Drafts:
         )
 
     def add(self, doc_id: str, operation: Json) -> Opened:
-        """The draft with one more operation. Raises InputError when it cannot be applied, or when
-        the draft is of an older version.
+        """Add an operation to the draft. Raises InputError if it cannot be applied, or if the draft
+        was made for an older version.
         """
         with self.store.drafting(self.namespace):
             opened = self._open_current(doc_id)
             return self._keep(replace(opened, edited=extend(opened.base, opened.edited, operation)))
 
     def undo(self, doc_id: str) -> tuple[Opened, Json]:
-        """The draft without its last operation, and that operation. Raises InputError when there is
-        none.
+        """Remove the last operation: (the draft, that operation). Raises NotFoundError if there is
+        none, InputError `outdated_draft`.
         """
         with self.store.drafting(self.namespace):
             opened = self._open_current(doc_id)
@@ -141,16 +141,16 @@ class Drafts:
             )
 
     def discard(self, doc_id: str) -> Opened:
-        """The draft as it was published, its later edits and its conflicts forgotten. Raises
-        InputError without a draft.
+        """Reset the draft to the published operations, without conflicts. Raises InputError without
+        a draft.
         """
         with self.store.drafting(self.namespace):
             opened = self._open_stored(doc_id)
             return self._keep(replace(opened, edited=apply(opened.base, opened.published)))
 
     def rebase(self, doc_id: str, *, drop_conflicts: bool = False) -> Opened:
-        """The draft over the live version, what cannot be applied kept as conflicts or dropped.
-        Raises InputError without a draft.
+        """Base the draft on the live version; operations that do not apply become conflicts or are
+        dropped. Raises InputError without a draft.
         """
         with self.store.drafting(self.namespace):
             opened = self._open_stored(doc_id)
@@ -160,10 +160,10 @@ class Drafts:
     def start_publish(
         self, doc_id: str, *, drop_conflicts: bool = False
     ) -> tuple[Job, subprocess.Popen[bytes]]:
-        """The launched job that makes the draft an edition of the live version and releases it.
+        """Launch the job that makes the draft an edition of the live version and releases it.
 
-        Raises InputError: `conflicts` with them in the details unless `drop_conflicts`,
-        `nothing_to_publish`.
+        Raises InputError `conflicts`, listing them in the details, unless `drop_conflicts` is set;
+        NotFoundError `nothing_to_publish`.
         """
         opened = self._open_stored(doc_id)
         if opened.edited.problems and not drop_conflicts:
@@ -190,8 +190,8 @@ class Drafts:
         return self._launch(opened, operations)
 
     def start_revert(self, doc_id: str) -> tuple[Job, subprocess.Popen[bytes]]:
-        """The launched job that publishes the document as it was cut. Raises InputError when no
-        edit of it is published.
+        """Launch the job that publishes the document's chunks as they were cut. Raises
+        NotFoundError `nothing_to_revert` if no edit is published.
         """
         opened = self.open(doc_id)
         if not opened.published and not self._edition_in_release(opened.version):
@@ -222,8 +222,8 @@ class Drafts:
         return opened
 
     def _keep(self, opened: Opened) -> Opened:
-        """Store the draft, as published where it equals what is published; an empty one is
-        dropped.
+        """Store the draft, in state `published` if it equals the published operations; an empty one
+        is deleted.
         """
         edited = opened.edited
         if not edited.operations and not edited.problems and not opened.published:
@@ -241,7 +241,7 @@ class Drafts:
         return replace(opened, draft=draft, stored=True)
 
     def _edition_in_release(self, version: Version) -> str | None:
-        """The edition in which the published release holds a version, None when it does not."""
+        """The version's edition in the published release, None if the release lacks the version."""
         published = releases.current(self.store, self.namespace)
         return (
             read_manifest(self.store.release_dir(self.namespace, published)).contents.get(
@@ -270,7 +270,7 @@ class Drafts:
 
 
 def no_longer_live(job: Job, ledger: Ledger) -> str:
-    """Why the draft of a queued job cannot be published any more, empty when it can."""
+    """Why the draft of a queued job cannot be published any more, or an empty string."""
     for version_id in job.args["version_ids"]:
         version = ledger.version(version_id)
         live = ledger.document(version.namespace, version.doc_id).live_version

@@ -1,22 +1,20 @@
-"""Edits of a document's chunks by hand: operations applied one after the other to the chunks a
-version was cut into.
+"""Manual edits of a document's chunks: operations applied in sequence to the chunks of a version.
 
-An operation is a JSON object with `op`, `chunk_id` and, by kind:
+An operation is a JSON object with `op`, `chunk_id` and further arguments:
 
-    edit_text        text                the chunk says this instead
-    split_at         offset two chunks, the second beginning at this character of chunk_text
-    merge_with_next  (next) one chunk of this and the next of its type; `next`, its id, is written
-                     down when it is made
-    move_before      target the order changes, inside one document; a parent takes its children
-                     along
-    move_after       target
-    reparent         parent_id           a child goes to another parent
-    disable, enable                      the chunk stays in the draft and is left out of the release
+    edit_text        text       replaces the chunk's text
+    split_at         offset     makes two chunks, the second from this character of chunk_text on
+    merge_with_next  (next)     merges the chunk with the next one of its type, whose id is recorded
+                                as `next` when the operation is made
+    move_before      target     moves the chunk inside its document; a parent takes its children
+    move_after       target     along
+    reparent         parent_id  moves a child to another parent
+    disable, enable             a disabled chunk stays in the draft but is left out of the release
 
-Ids are those after the operations before. What an operation leaves alone keeps its id. A chunk made
-by cutting or joining unedited text is again a slice of the normalised text with its own lines,
-pages and bytes, so it is proved like any other. Any other text is edited: it has `edited_from`, the
-ids of the version's own chunks it came from, and stands where they stand.
+Ids refer to the state after the previous operations; chunks that an operation does not change keep
+their ids. Splitting or merging unedited chunks makes slices of the normalised text, with lines,
+pages and bytes of their own, which are proved like other chunks. Any other text counts as edited:
+its `edited_from` holds the ids of the version's chunks it came from, and it keeps their location.
 """
 
 from __future__ import annotations
@@ -32,14 +30,14 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Chunk, Json, MediaLink
 from rag_platform.normalisation.edits import Normalised, fingerprint_text
 
-MAX_CHARS = 100_000  # of an edited text: a chunk is read whole by people and models
+MAX_CHARS = 100_000  # of an edited text, because people and models read chunks as a whole
 _SHOWN = 10
-BETWEEN = "\n\n"  # joined texts that do not stand side by side in the document
+BETWEEN = "\n\n"  # separates merged texts that are not adjacent in the document
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The chunks a draft is made over, and what it takes to cut their text elsewhere."""
+    """The chunks that a draft is based on, and what is needed to cut the text differently."""
 
     doc_id: str
     chunks: Sequence[Chunk]
@@ -49,7 +47,7 @@ class Base:
     cleaning: CleaningConfig
 
     def chunk(self, chunk_id: str) -> Chunk | None:
-        """The version's own chunk of that id."""
+        """The version's own chunk with that id."""
         return next((chunk for chunk in self.chunks if chunk.chunk_id == chunk_id), None)
 
 
@@ -64,7 +62,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An operation that could not be applied; `index` is its place among all that were given."""
+    """An operation that could not be applied; `index` is its position among all operations."""
 
     index: int
     operation: Json
@@ -74,16 +72,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """What operations made of a version's chunks."""
+    """The result of applying operations to a version's chunks."""
 
-    pieces: tuple[Piece, ...]  # disabled ones too, in order
+    pieces: tuple[Piece, ...]  # in order, including disabled ones
     operations: tuple[Json, ...]  # those that were applied
     problems: tuple[Problem, ...]
 
     @property
     def chunks(self) -> list[Chunk]:
-        """What a release holds: the enabled chunks, numbered in their order; the child of a
-        disabled parent stands alone.
+        """The chunks for a release: enabled ones, numbered in order; children of a disabled parent
+        have no parent.
         """
         enabled = [piece.chunk for piece in self.pieces if piece.enabled]
         parents = {chunk.chunk_id for chunk in enabled if chunk.chunk_type == "parent"}
@@ -98,9 +96,7 @@ class Edited:
 
 
 def apply(base: Base, operations: Sequence[Json]) -> Edited:
-    """The chunks after the operations that can be applied, in their order, and the others with the
-    reason why not.
-    """
+    """Apply the operations in order; those that cannot be applied become problems."""
     pieces = [Piece(chunk, (chunk.chunk_id,)) for chunk in base.chunks]
     applied: list[Json] = []
     problems: list[Problem] = []
@@ -114,9 +110,7 @@ def apply(base: Base, operations: Sequence[Json]) -> Edited:
 
 
 def extend(base: Base, edited: Edited, operation: Json) -> Edited:
-    """The chunks after one more operation. Raises InputError with the value and the remedy when it
-    cannot be applied.
-    """
+    """Apply one more operation. Raises InputError if it cannot be applied."""
     pieces, made = _apply_one(base, list(edited.pieces), operation)
     return Edited(tuple(pieces), (*edited.operations, made), edited.problems)
 
@@ -136,11 +130,11 @@ class _Step:
         return self.pieces[self.at]
 
     def replace(self, piece: Piece) -> list[Piece]:
-        """The pieces with another one, of the same id, in this place."""
+        """The pieces with this one replaced by a piece of the same id."""
         return [*self.pieces[: self.at], piece, *self.pieces[self.at + 1 :]]
 
 
-_Result = tuple[list[Piece], Json]  # the pieces afterwards, and the operation with what it settled
+_Result = tuple[list[Piece], Json]  # the pieces afterwards, and the operation as recorded
 
 
 def _apply_one(base: Base, pieces: list[Piece], operation: Json) -> _Result:
@@ -151,14 +145,14 @@ def _apply_one(base: Base, pieces: list[Piece], operation: Json) -> _Result:
         )
     arguments, function = OPERATIONS[name]
     wanted = {"chunk_id": str, **arguments}
-    settled = {"next"} if name == "merge_with_next" else set()
+    optional = {"next"} if name == "merge_with_next" else set()
     for key, kind in wanted.items():
         if not isinstance(operation.get(key), kind) or isinstance(operation.get(key), bool):
             raise InputError(
                 f"{name} needs {key} ({kind.__name__}), not {operation.get(key)!r}",
                 code="bad_operation",
             )
-    if extra := operation.keys() - {"op", *wanted, *settled}:
+    if extra := operation.keys() - {"op", *wanted, *optional}:
         raise InputError(
             f"{name} takes {', '.join(wanted)}, not {', '.join(sorted(extra))}",
             code="bad_operation",
@@ -316,7 +310,7 @@ def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
 
 
 def _slice(base: Base, piece: Piece, start: int, end: int) -> Piece:
-    """The piece as normalised text[start:end], which nobody edited."""
+    """The piece as the unedited normalised text[start:end]."""
     return replace(
         piece,
         chunk=replace(
@@ -326,20 +320,18 @@ def _slice(base: Base, piece: Piece, start: int, end: int) -> Piece:
 
 
 def _part(base: Base, piece: Piece, start: int, end: int) -> Piece:
-    """A slice of the piece, which comes only from those of its origins that reach into it."""
+    """A slice of the piece, with those of its origins that overlap the slice."""
     own = [base.chunk(origin) for origin in piece.origins]
-    reaching = tuple(
+    overlapping = tuple(
         chunk.chunk_id
         for chunk in own
         if chunk is not None and chunk.norm_start < end and start < chunk.norm_end
     )
-    return replace(_slice(base, piece, start, end), origins=reaching)
+    return replace(_slice(base, piece, start, end), origins=overlapping)
 
 
 def _with_text(base: Base, piece: Piece, text: str) -> Piece:
-    """The piece with this text: its slice of the document where that is what the text says, edited
-    otherwise.
-    """
+    """The piece with this text: a slice of the document if the text equals it, else edited."""
     chunk = piece.chunk
     if text == base.normalised.text[chunk.norm_start : chunk.norm_end]:
         return _slice(base, piece, chunk.norm_start, chunk.norm_end)
@@ -347,13 +339,13 @@ def _with_text(base: Base, piece: Piece, text: str) -> Piece:
 
 
 def _join(base: Base, first: Piece, second: Piece) -> Piece:
-    """Both as one: a slice where they overlap or one follows the other in the document, else their
-    texts with a blank line between.
+    """Both pieces merged: a slice if they overlap or are adjacent in the document, else an edited
+    text of both with a blank line between.
     """
     left, right = first.chunk, second.chunk
     images = tuple(dict.fromkeys((*left.asset_ids, *right.asset_ids)))
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
-    if right.chunk_text and not left.chunk_text:  # a picture, which has no text of its own
+    if right.chunk_text and not left.chunk_text:  # the first is an image chunk
         chunk = replace(right, parent_id=left.parent_id, asset_ids=images)
         return replace(second, chunk=chunk, origins=origins)
     piece = replace(first, chunk=replace(left, asset_ids=images), origins=origins)
@@ -361,19 +353,19 @@ def _join(base: Base, first: Piece, second: Piece) -> Piece:
         return piece
     start, end = min(left.norm_start, right.norm_start), max(left.norm_end, right.norm_end)
     overlapping = max(left.norm_start, right.norm_start) < min(left.norm_end, right.norm_end)
-    beside = (
+    adjacent = (
         left.norm_end <= right.norm_start
         and not base.normalised.text[left.norm_end : right.norm_start].strip()
     )
     spanning = _slice(base, piece, start, end)
-    if (beside or overlapping) and not left.edited_from and not right.edited_from:
+    if (adjacent or overlapping) and not left.edited_from and not right.edited_from:
         return spanning
     text = text_fields(left.chunk_text + BETWEEN + right.chunk_text)
     return replace(spanning, chunk=replace(spanning.chunk, edited_from=origins, **text))
 
 
 def _with_own_images(base: Base, piece: Piece, halves: Sequence[Piece]) -> list[Piece]:
-    """The halves with those images of the whole that stand in each; one without a place goes to the
+    """The halves with the piece's images, each in its half; images without a position go to the
     first.
     """
     own = piece.chunk.asset_ids
@@ -381,49 +373,49 @@ def _with_own_images(base: Base, piece: Piece, halves: Sequence[Piece]) -> list[
     placed = attach_images(
         bare, [link for link in base.links if link.asset_id in own], base.places.blocks
     )
-    homeless = tuple(
+    unplaced = tuple(
         image for image in own if not any(image in chunk.asset_ids for chunk in placed)
     )
-    placed[0] = replace(placed[0], asset_ids=(*placed[0].asset_ids, *homeless))
+    placed[0] = replace(placed[0], asset_ids=(*placed[0].asset_ids, *unplaced))
     return [replace(half, chunk=chunk) for half, chunk in zip(halves, placed, strict=True)]
 
 
 def _replace(step: _Step, changes: Mapping[int, Sequence[Piece]]) -> list[Piece]:
-    """The pieces with others at some positions: those get their ids, and the children of a parent
-    follow it.
+    """The pieces with those at the given positions replaced. New pieces get their ids, and children
+    of a replaced parent a new parent.
     """
     pieces = step.pieces
-    taken = {piece.chunk.chunk_id for i, piece in enumerate(pieces) if i not in changes}
-    found: list[Piece] = []
-    made: list[Piece] = []
+    taken_ids = {piece.chunk.chunk_id for i, piece in enumerate(pieces) if i not in changes}
+    result: list[Piece] = []
+    created: list[Piece] = []
     for i, piece in enumerate(pieces):
         for new in changes.get(i, (piece,)):
             if i in changes:
-                new = _with_id(step.base, new, taken)
-                taken.add(new.chunk.chunk_id)
-                made.append(new)
-            found.append(new)
+                new = _with_id(step.base, new, taken_ids)
+                taken_ids.add(new.chunk.chunk_id)
+                created.append(new)
+            result.append(new)
     gone = {pieces[i].chunk.chunk_id for i in changes if pieces[i].chunk.chunk_type == "parent"}
-    return [_adopt(piece, made) if piece.chunk.parent_id in gone else piece for piece in found]
+    return [_adopt(piece, created) if piece.chunk.parent_id in gone else piece for piece in result]
 
 
 def _adopt(child: Piece, parents: Sequence[Piece]) -> Piece:
-    """The child under the parent in which it stands, of those that took the place of its own."""
+    """The child under the one of the new parents that contains its start, else the first."""
     inside = [p for p in parents if p.chunk.norm_start <= child.chunk.norm_start < p.chunk.norm_end]
     return replace(
         child, chunk=replace(child.chunk, parent_id=(inside or list(parents))[0].chunk.chunk_id)
     )
 
 
-def _with_id(base: Base, piece: Piece, taken: Collection[str]) -> Piece:
-    """The piece with the first free id of its section and text; the version's own chunk where it is
-    that again.
+def _with_id(base: Base, piece: Piece, taken_ids: Collection[str]) -> Piece:
+    """The piece with the first free id for its section and text; the version's own chunk if it
+    equals that again.
     """
     chunk = piece.chunk
     if not chunk.chunk_text:
-        return piece  # a picture keeps the name of its image
+        return piece  # an image chunk's id comes from its image
     mark, nth = fingerprint_text(chunk.chunk_text, base.cleaning), 0
-    while (chunk_id := chunk_name(chunk.section_id, mark, nth, chunk.chunk_type)) in taken:
+    while (chunk_id := chunk_name(chunk.section_id, mark, nth, chunk.chunk_type)) in taken_ids:
         nth += 1
     own = base.chunk(chunk_id)
     same = own is not None and not chunk.edited_from and {*own.asset_ids} == {*chunk.asset_ids}

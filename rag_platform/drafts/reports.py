@@ -1,4 +1,4 @@
-"""Drafts as the command line shows them: lists, one draft with its chunks, the preview of a
+"""Reports about drafts for the command line: the list, one draft with its chunks, the preview of a
 publication, and its outcome.
 """
 
@@ -27,7 +27,7 @@ _SNIPPET = 70
 
 
 def list_data(drafts: Drafts) -> Json:
-    """The drafts of a namespace, each with what stands between it and its publication."""
+    """The drafts of a namespace with their state and conflicts."""
     found = drafts.ledger.drafts(drafts.namespace)
     live = {
         draft.doc_id: drafts.ledger.document(drafts.namespace, draft.doc_id).live_version
@@ -58,8 +58,8 @@ def list_data(drafts: Drafts) -> Json:
 
 
 def show_data(opened: Opened, *, with_chunks: bool = True) -> Json:
-    """One draft: its operations, its conflicts with the live version, and the chunks it has now,
-    the disabled ones too.
+    """One draft: its operations, its conflicts with the live version, and its chunks, including
+    disabled ones.
     """
     edited, name = opened.edited, opened.document.doc_id
     chunks = [_piece(piece) for piece in edited.pieces] if with_chunks else []
@@ -87,8 +87,8 @@ def show_data(opened: Opened, *, with_chunks: bool = True) -> Json:
 
 
 def preview_data(opened: Opened) -> Json:
-    """What publishing a draft would change, against the chunks as they were cut and against what
-    readers have; nothing is stored.
+    """What publishing a draft would change, compared with the chunks as they were cut and with the
+    published ones; nothing is stored.
     """
     base, edited = opened.base, opened.edited
     own = [chunk.chunk_id for chunk in base.chunks]
@@ -122,7 +122,7 @@ def preview_data(opened: Opened) -> Json:
 
 
 def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
-    """The outcome of the job of a publication, once it has ended."""
+    """The outcome of a publishing job; only its state while it is running."""
     version = root.ledger.version(job.args["version_ids"][0])
     release_id = releases.current(root.store, job.namespace)
     delta: Json = {}
@@ -159,7 +159,7 @@ def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
 
 
 def operation_line(operation: Json) -> str:
-    """An operation in one line."""
+    """An operation on one line."""
     rest = [
         f"{key} {_short(str(value))}"
         for key, value in operation.items()
@@ -169,7 +169,7 @@ def operation_line(operation: Json) -> str:
 
 
 def chunk_line(row: Json, *, whole: bool = False) -> str:
-    """A chunk of a draft in one line, with the beginning of its text, or the whole of it."""
+    """A chunk of a draft on one line, with the beginning of its text, or with all of it."""
     marks = [name for name in ("edited", "disabled", "parent") if row[name]]
     place = f" [{', '.join(marks)}]" if marks else ""
     text = " ".join(row["text"].split())
@@ -212,8 +212,8 @@ def _short(text: str) -> str:
 
 
 def _diff(own: Sequence[Chunk], edited: Edited) -> list[str]:
-    """The chunks of a draft against those that were cut: `-` gone, `+` new, what stays in its place
-    counted.
+    """A diff from the chunks as they were cut to those of a draft: `-` removed, `+` added, and the
+    number of unchanged chunks.
     """
     left = [chunk_line(_piece(Piece(chunk, (chunk.chunk_id,))), whole=True) for chunk in own]
     right = [chunk_line(_piece(piece), whole=True) for piece in edited.pieces]
@@ -227,15 +227,15 @@ def _diff(own: Sequence[Chunk], edited: Edited) -> list[str]:
 
 
 def _find_moved(own: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Ids of the chunks that stand elsewhere among those that stayed."""
-    stayed = set(own) & set(after)
-    before, then = [i for i in own if i in stayed], [i for i in after if i in stayed]
-    kept = {
+    """The ids of remaining chunks whose order among each other changed."""
+    common = set(own) & set(after)
+    old, new = [i for i in own if i in common], [i for i in after if i in common]
+    in_order = {
         i
-        for a, _, size in SequenceMatcher(None, before, then, autojunk=False).get_matching_blocks()
-        for i in before[a : a + size]
+        for a, _, size in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+        for i in old[a : a + size]
     }
-    return [i for i in then if i not in kept]
+    return [i for i in new if i not in in_order]
 
 
 def _difference(chunks: Sequence[Chunk], others: Sequence[Chunk]) -> list[str]:
@@ -244,8 +244,8 @@ def _difference(chunks: Sequence[Chunk], others: Sequence[Chunk]) -> list[str]:
 
 
 def _embeddings(opened: Opened, chunks: Sequence[Chunk]) -> int:
-    """How many texts of the chunks have no vector yet, without what a model would write about new
-    ones.
+    """The number of chunk texts without a vector, not counting descriptions that a model would add
+    to new chunks.
     """
     strategy = opened.work.strategy
     info = embedder_info(strategy)
