@@ -1,4 +1,4 @@
-"""What models answered, in one SQLite file, by the fingerprint of what they were asked."""
+"""A cache of model answers in an SQLite file, by the fingerprint of the question."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SCHEMA_VERSION = 1
 
 
 class AnswerCache:
-    """Rows of one table by key; safe between threads and processes.
+    """Rows of one table by key; safe for threads and processes.
 
-    `columns` maps the name of each column behind the key to its SQL type. With `most` the oldest
-    rows go as soon as there are more.
+    `columns` maps the columns after the key to their SQL types. With `most`, the oldest rows beyond
+    that number are deleted.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AnswerCache:
         )
 
     def get(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Key to the first column; absent where there is no row."""
+        """Key to the value of the first column, for the keys that have a row."""
         sql = (
             f"SELECT key, {self._first} FROM {self._table}"
             " WHERE key IN (SELECT value FROM json_each(?))"
@@ -46,7 +46,7 @@ class AnswerCache:
             return dict(self._db.execute(sql, (json.dumps(list(keys)),)).fetchall())
 
     def put(self, key: str, *values: Any) -> None:
-        """Write one row, in a commit of its own."""
+        """Write one row and commit it."""
         with self._lock:
             sys.audit("rag_platform.commit", str(self._path))
             self._db.execute(
@@ -60,13 +60,13 @@ class AnswerCache:
                 )
 
     def sizes(self) -> dict[str, int]:
-        """Key to the length of the first column, of every row."""
+        """Key to the length of the first column, for all rows."""
         sql = f"SELECT key, length({self._first}) FROM {self._table}"
         with self._lock:
             return dict(self._db.execute(sql).fetchall())
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Delete rows; their bytes are overwritten on disk."""
+        """Delete rows and overwrite them on disk."""
         with self._lock:
             self._db.execute("PRAGMA secure_delete=ON")
             sys.audit("rag_platform.commit", str(self._path))
@@ -78,5 +78,5 @@ class AnswerCache:
 
     def close(self) -> None:
         """Close the file; later calls raise sqlite3.ProgrammingError."""
-        with self._lock:  # a connection closed under another thread ends the process
+        with self._lock:  # closing a connection that another thread uses crashes the process
             self._db.close()

@@ -1,6 +1,4 @@
-"""The object store that machines share: opened by the settings, and tested before the first
-write.
-"""
+"""Opens the object store that machines share, and checks it before the first write."""
 
 from __future__ import annotations
 
@@ -20,13 +18,11 @@ if typing.TYPE_CHECKING:  # loads numpy
     from rag_platform.config.services import BlobSettings
     from rag_platform.protocols import Blobs
 
-_AT_ONCE = 8  # transfers; most files of a library are small
+_MAX_TRANSFERS = 8  # concurrent ones; most files of a library are small
 
 
 def open_blobs(store: Store) -> Blobs:
-    """The object store of a data root that has one. Raises ConfigError where its package is
-    missing.
-    """
+    """The object store of a data root. Raises ConfigError if its package is missing."""
     assert store.remote is not None
     return _open(store.remote)
 
@@ -38,8 +34,8 @@ def _open(settings: BlobSettings) -> Blobs:
 
 
 def open_for_writing(store: Store) -> Blobs:
-    """`open_blobs`, after a test that the store respects conditional writes. Raises ProviderError
-    `unconditional_writes` when it does not.
+    """`open_blobs`, after checking that the store supports conditional writes. Raises ProviderError
+    `unconditional_writes` if it does not.
     """
     assert store.remote is not None
     _probe(store.remote)
@@ -48,12 +44,12 @@ def open_for_writing(store: Store) -> Blobs:
 
 @functools.cache
 def _probe(settings: BlobSettings) -> None:
-    """Try to create one object twice, and to replace an outdated state of it: the store must refuse
+    """Try to create an object twice, and to replace an outdated state of it; the store must refuse
     both.
     """
     blobs, key = _open(settings), f"probe/{secrets.token_hex(8)}"
     try:
-        kept = (
+        is_conditional = (
             blobs.swap_pointer(key, b"1", "")
             and not blobs.swap_pointer(key, b"2", "")
             and (first := blobs.read_pointer(key)) is not None
@@ -62,7 +58,7 @@ def _probe(settings: BlobSettings) -> None:
         )
     finally:
         blobs.delete([key])
-    if not kept:
+    if not is_conditional:
         raise ProviderError(
             f"the object store of bucket {settings.bucket!r} ignores the conditions of a write"
             " (If-None-Match, If-Match): two machines would publish over each other without"
@@ -98,12 +94,12 @@ def forged_error(key: str) -> IntegrityError:
 
 
 def raw_key(file_sha256: str) -> str:
-    """Where the bytes of a file lie."""
+    """The key of a file's bytes."""
     return f"raw/{file_sha256[:2]}/{file_sha256}"
 
 
 def push_raw(store: Store, file_sha256s: Iterable[str]) -> None:
-    """Upload the bytes of files that the object store lacks; does nothing without a store."""
+    """Upload the bytes of files that the object store lacks, if there is one."""
     if store.remote is None:
         return
     blobs = open_for_writing(store)
@@ -111,14 +107,14 @@ def push_raw(store: Store, file_sha256s: Iterable[str]) -> None:
 
 
 def put_raw(blobs: Blobs, store: Store, file_sha256: str) -> None:
-    """Store the bytes of a file, unless they are there."""
+    """Upload the bytes of a file unless the object store has them."""
     if not blobs.has(key := raw_key(file_sha256)):
         blobs.put_new(key, store.raw_path(file_sha256))
 
 
 def transfer_each(work: Callable[[Any], None], items: Iterable[Any]) -> None:
-    """Do it for all, several at once; the first error ends it."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="transfer") as pool:
+    """Call `work` for each item, several at once; the first error cancels the rest."""
+    with ThreadPoolExecutor(_MAX_TRANSFERS, thread_name_prefix="transfer") as pool:
         try:
             for _ in pool.map(work, list(items)):
                 pass

@@ -1,4 +1,4 @@
-"""The files of evaluations under a data root, and how a deleted document is removed from them."""
+"""Locates the files of evaluations in a data root, and erases deleted documents from them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Protocol
 from rag_platform.storage.sqlite_files import connect, transaction
 
 DATABASE = "evaluations.sqlite"  # runs and case results
-RUN_PREFIX = "eval_"  # of the ids of runs, and so of the folders with their files
+RUN_PREFIX = "eval_"  # prefix of run ids, and so of the folders with their files
 
 
 class Names(Protocol):
-    """The names of a document."""
+    """Recognises the names of a document."""
 
     def stand_in(self, line: bytes) -> bool:
-        """True when the line names the document."""
+        """True when the line contains a name of the document."""
         ...
 
 
 def run_folder(home: Path, run_id: str) -> Path:
-    """Where the files of a run lie."""
+    """The folder with the files of a run."""
     return home / "evaluations" / run_id
 
 
 def count_results(home: Path, names: Names) -> int:
-    """How many case results name the document."""
+    """The number of case results that mention the document."""
     path = home / DATABASE
     if not path.is_file():
         return 0
@@ -38,8 +38,8 @@ def count_results(home: Path, names: Names) -> int:
 
 
 def erase_results(home: Path, names: Names) -> int:
-    """Empty the case results that name the document, except their metrics, and remove the files of
-    their runs. Returns how many case results there were.
+    """Clear all but the metrics of case results that mention the document, and remove the files of
+    their runs. Returns the number of these case results.
     """
     path = home / DATABASE
     if not path.is_file():
@@ -62,7 +62,7 @@ def erase_results(home: Path, names: Names) -> int:
 
 
 def _naming(db: sqlite3.Connection, names: Names) -> Iterator[tuple[int, str]]:
-    """(rowid, run_id) of the case results that name the document."""
+    """(rowid, run_id) of the case results that mention the document."""
     for row, run_id, *texts in db.execute(
         "SELECT rowid, run_id, query, error, artifacts, stale FROM eval_case_results"
     ):

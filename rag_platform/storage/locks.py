@@ -1,5 +1,5 @@
-"""Locks between processes that say who holds them and since when: files held by `flock`, or
-advisory locks of the PostgreSQL database that holds the ledger.
+"""Locks between processes that record their holder: files locked with `flock`, or advisory locks of
+the ledger's PostgreSQL database.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from rag_platform.storage.sqlite_files import REFUSED
 
 @dataclass(frozen=True)
 class SharedLock:
-    """The name of a lock of a database, for all machines that use it."""
+    """The name of a database lock, shared by all machines that use the database."""
 
     url: str = field(repr=False)
     name: str
 
 
-# (lock, thread): how often it is held; the other threads and processes see the lock itself
+# (lock, thread id) to the nesting depth of locks held by this process
 _held: dict[tuple[Path | SharedLock, int], int] = {}
-# those that are held beside others, with the owner's name
+# (lock, thread id) to the owner, for those held in shared mode
 _shared: dict[tuple[Path | SharedLock, int], str] = {}
 
 
@@ -37,12 +37,12 @@ _shared: dict[tuple[Path | SharedLock, int], str] = {}
 def hold_lock(
     place: Path | SharedLock, owner: str, what: str, *, shared: bool = False, wait: float
 ) -> Iterator[None]:
-    """Hold a lock for the length of the block, alone or `shared`. The thread that holds it may take
-    it again. It ends with its process; a lock of a database also ends with its connection.
+    """Hold a lock during the block, exclusively or `shared`. It is reentrant for a thread, and
+    released when its process ends; a database lock also when its connection ends.
 
-    Raises BusyError after `wait` seconds: `what`, then who holds it and for how long. A thread that
-    shares a lock cannot also hold it alone, because two such threads would wait for each other:
-    that raises BusyError at once.
+    Raises BusyError after `wait` seconds; the message starts with `what`, followed by the holder.
+    A thread with a shared lock cannot also take it exclusively, because two such threads would wait
+    for each other: this raises BusyError at once.
     """
     key = (place, threading.get_ident())
     if key in _held:
@@ -111,7 +111,7 @@ def _take_shared(
 
 
 def require_posix() -> None:
-    """Raise StorageError where processes cannot lock files as this program does: on Windows."""
+    """Raise StorageError on Windows, which has no flock."""
     if os.name != "posix":
         raise StorageError(
             "this program runs on Linux and macOS: Windows has no flock, no process groups and no"
@@ -131,7 +131,7 @@ def _open(path: Path) -> typing.TextIO:
 
 
 def _write_holder(descriptor: int, held: str) -> None:
-    """Say who holds the lock; it is held without a word where the disk is full."""
+    """Record the holder in the lock file; on a full disk the lock is held without a record."""
     try:
         os.write(descriptor, held.encode())
     except OSError as error:
@@ -140,7 +140,7 @@ def _write_holder(descriptor: int, held: str) -> None:
 
 
 def _read_holder(handle: typing.TextIO) -> dict[str, typing.Any]:
-    """What the file says; nothing between taking the lock and saying so, or by many."""
+    """The recorded holder; empty right after the lock was taken, or for a shared lock."""
     handle.seek(0)
     try:
         held = json.loads(handle.read())

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL, for what machines share: statements as SQLite writes them, whole
-results, one connection that threads take turns with, and locks that die with their holder.
+"""Connections to a shared PostgreSQL database: statements in SQLite's syntax, complete results, one
+connection for all threads, and locks that are released when their holder ends.
 
-The driver is the extra `postgres`; nothing here is imported before a URL names the database.
+The driver comes with the extra `postgres`, and is only imported if a PostgreSQL URL is configured.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rag_platform.errors import BusyError, ConfigError, LedgerError
 from rag_platform.storage.sqlite_files import Rows
 
 SCHEMES = ("postgresql", "postgres")
-# What libpq would leave to the system, for hours. A URL that names one of them decides itself.
-_PATIENCE = {
+# Timeouts that may be hours by default; options in the URL take precedence.
+_TIMEOUTS = {
     "connect_timeout": 5,  # seconds
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # milliseconds
 }
-_LOCK_SECONDS = 30  # a write waits so long for the one before it, as with SQLite
-_POLL_SECONDS = 0.1  # a lock that somebody else holds is asked for so often
+_LOCK_SECONDS = 30  # how long a write waits for another one, as with SQLite
+_POLL_SECONDS = 0.1  # between attempts to take a lock
 _UNCERTAIN = "..."
 _NAME = re.compile(r"(?<![:\w]):([a-z_]+)")
 
@@ -43,12 +43,12 @@ def is_postgres(url: str) -> bool:
 
 
 def mask_url(url: str) -> str:
-    """A database's URL without password and options, for people and logs. Where it is not clear
-    which part is the password, more is left out.
+    """A database URL without password and options, for messages. More is left out if it is unclear
+    which part is the password.
     """
     scheme, _, rest = url.partition("://")
     place, *tail = re.split("([/?#])", rest, maxsplit=1)
-    if "@" in "".join(tail):  # in a password, a slash and the like end the place too early
+    if "@" in "".join(tail):  # an unescaped slash or the like in the password
         return f"{scheme}://{_UNCERTAIN}"
     user, at, hosts = place.rpartition("@")
     path = re.split("[?#]", "".join(tail))[0]
@@ -57,12 +57,12 @@ def mask_url(url: str) -> str:
 
 @functools.lru_cache(maxsize=512)
 def translate(sql: str) -> str:
-    """A statement with the parameters of SQLite, `?` or `:name`, as the driver takes them."""
+    """A statement with SQLite's parameters (`?` or `:name`) in the driver's form."""
     return _NAME.sub(r"%(\1)s", sql.replace("%", "%%").replace("?", "%s"))
 
 
 def _adapt(value: Any) -> Any:
-    """A value as a column takes it: flags are numbers, and a text holds no NUL."""
+    """A value in the form of a column: booleans as integers, texts without NUL."""
     if isinstance(value, bool):
         return int(value)
     return value.replace("\0", "\ufffd") if isinstance(value, str) else value
@@ -75,7 +75,7 @@ def _adapted(parameters: Parameters) -> Any:
 
 
 class Result(Rows):
-    """The rows of a statement; `rowcount` rows were found or changed."""
+    """The rows of a statement; `rowcount` is the number of rows found or changed."""
 
     def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
         super().__init__(rows)
@@ -83,7 +83,7 @@ class Result(Rows):
 
 
 class PostgresConnection:
-    """A connection that threads take turns with; one that broke is opened again."""
+    """A connection that threads share under a lock; a broken one is reopened."""
 
     def __init__(self, url: str, application: str = "rag") -> None:
         """Connect. Raises LedgerError `ledger_unreachable`, ConfigError without the driver."""
@@ -95,13 +95,13 @@ class PostgresConnection:
         self._connect()
 
     def __del__(self) -> None:
-        """Close what its last user left open; the driver warns of it otherwise."""
+        """Close an abandoned connection, about which the driver would warn."""
         if (db := getattr(self, "_db", None)) is not None:
             db.close()
 
     def execute(self, sql: str, parameters: Parameters = ()) -> Result:
-        """The rows of a statement, which is a transaction of its own outside `transaction`. One
-        that found the connection broken is run again on a new one, unless others came before it.
+        """Execute a statement, outside `transaction` as its own transaction. If the connection
+        turns out to be broken, it is repeated on a new one, except inside `transaction`.
         """
         with self._lock:
             if self._db is None:
@@ -115,17 +115,17 @@ class PostgresConnection:
                 return self._run(sql, parameters)
 
     def executemany(self, sql: str, rows: Sequence[Parameters]) -> None:
-        """Run a statement once for each row of parameters."""
+        """Execute a statement once for each row of parameters."""
         with self._lock, self._errors(), self._db.cursor() as cursor:  # within a transaction
             cursor.executemany(translate(sql), [_adapted(row) for row in rows])
 
     @contextmanager
     def transaction(self, first: str) -> Iterator[PostgresConnection]:
-        """Commit what the block writes, or nothing when it raises. Other threads wait. A commit
-        whose answer was lost raises like one that failed.
+        """Commit what the block writes, or nothing if it raises; other threads wait. A commit whose
+        confirmation was lost raises like a failed one.
         """
         with self._lock:
-            self.execute("SELECT 1")  # opens a connection that broke
+            self.execute("SELECT 1")  # reopens a broken connection
             with self._errors(), self._db.transaction():
                 self._writing = True
                 try:
@@ -154,8 +154,8 @@ class PostgresConnection:
             raise bad_url(self.url)
         with self._errors():
             try:
-                options = _PATIENCE | driver.conninfo.conninfo_to_dict(self.url)
-            except driver.ProgrammingError:  # its text would show the password
+                options = _TIMEOUTS | driver.conninfo.conninfo_to_dict(self.url)
+            except driver.ProgrammingError:  # its message would contain the password
                 raise bad_url(self.url) from None
             options |= {"application_name": self._application[:63]}
             self._db = driver.connect(**options, autocommit=True)
@@ -163,7 +163,7 @@ class PostgresConnection:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Translates what the driver raises into errors with a remedy and without the password."""
+        """Turn the driver's errors into ours, with a remedy and without the password."""
         driver = _driver()
         try:
             yield
@@ -185,7 +185,7 @@ class PostgresConnection:
             ) from None
 
     def _reason(self, error: Exception) -> str:
-        """The first line of what the driver says, without the password."""
+        """The first line of the driver's message, without the password."""
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         for secret in _secrets(self.url):
             line = line.replace(secret, "***")
@@ -193,7 +193,7 @@ class PostgresConnection:
 
 
 def bad_url(url: str) -> ConfigError:
-    """The error of a URL that names no ledger."""
+    """The error for an invalid ledger URL."""
     return ConfigError(
         f"`ledger` = {mask_url(url)} names no database; give"
         " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with what is special in the password"
@@ -227,9 +227,9 @@ def _driver() -> Any:
 
 
 class AdvisoryLock:
-    """A lock of the database, held by a connection of its own and released when that ends."""
+    """An advisory lock of the database, held by its own connection and released when that ends."""
 
-    # of one schema of the database: another ledger there has other locks
+    # includes the schema, so that another ledger in the database has other locks
     _KEY = "hashtextextended('rag ' || current_schema() || ' ' || ?, 0)"
 
     def __init__(self, url: str, name: str, owner: str) -> None:
@@ -237,7 +237,7 @@ class AdvisoryLock:
         self._db = PostgresConnection(url, f"{owner} {os.getpid()} {platform.node()}")
 
     def take(self, *, shared: bool, wait: float) -> bool:
-        """True once the lock is held; False when another holder kept it for `wait` seconds."""
+        """Take the lock; False if others hold it for `wait` seconds."""
         kind = "_shared" if shared else ""
         until = time.monotonic() + wait
         while not self._take(kind):
@@ -251,7 +251,7 @@ class AdvisoryLock:
         return bool(self._db.execute(sql, (self._name,)).fetchone()[0])
 
     def holder(self) -> dict[str, Any]:
-        """`owner`, `pid`, `host` and `since` of one that holds it; nothing when it was let go."""
+        """The `owner`, `pid`, `host` and `since` of a holder; empty if there is none now."""
         row = self._db.execute(
             f"SELECT a.application_name, extract(epoch FROM a.backend_start)::bigint"
             " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype ="
@@ -266,8 +266,8 @@ class AdvisoryLock:
         return {"owner": owner, "pid": int(pid), "host": host, "since": int(row[1])}
 
     def close(self) -> None:
-        """Release the lock; the database would do so itself, but only some time after the
-        connection has ended.
+        """Release the lock explicitly, because the database releases the locks of a closed
+        connection only some time later.
         """
         with suppress(LedgerError):
             self._db.execute("SELECT pg_advisory_unlock_all()")

@@ -1,4 +1,6 @@
-"""Records as plain JSON data and as Parquet bytes, both derived from their annotations."""
+"""Converts records (dataclasses) to and from JSON values, Parquet bytes and SQLite rows, by their
+annotations.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ from rag_platform.errors import SchemaVersionError, damaged_file
 
 SCHEMA_VERSION = 1
 RecordT = TypeVar("RecordT")
-# what mends damaged outputs: a rebuild runs the stages of what the config made stale alone
+# the remedy for damaged outputs; a rebuild would only run the stages that the config made stale
 ANEW = "`rag ingest FILE --policy new_version` makes it anew"
 CACHED = "remove it: it is made again where it is needed"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def to_json(value: Any) -> Any:
-    """Plain JSON data of records, tuples, paths and mappings."""
-    if type(value) in _PLAIN:  # most of it
+    """JSON values of records, tuples, paths and mappings."""
+    if type(value) in _PLAIN:  # the common case
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -39,9 +41,8 @@ def to_json(value: Any) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. A library has tens of thousands, and orjson reads them five times
-    as fast as `json`, which reads what is no JSON by the letter: NaN, Infinity, numbers beyond 64
-    bits.
+    """The value of a JSON text. orjson is five times as fast as `json`, which matters for the tens
+    of thousands of texts in a library; `json` also reads NaN, Infinity and numbers beyond 64 bits.
     """
     try:
         return orjson.loads(text)
@@ -50,19 +51,19 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
-    """The record whose fields stand in `data`; lists become tuples where the record says so."""
+    """The record with the fields in `data`; lists become tuples where the annotations say so."""
     fields = _field_types(cast(Any, record))
     return record(**{key: _restore(fields[key], item) for key, item in data.items()})
 
 
 def parquet_bytes(record: type[Any], rows: Sequence[Any]) -> bytes:
-    """Records of one type as a Parquet file that holds its record and schema version."""
-    return _encode(record, rows) if rows else _without_rows(cast(Any, record))
+    """Records of one type as the bytes of a Parquet file that names the type and schema version."""
+    return _encode(record, rows) if rows else _encode_empty(cast(Any, record))
 
 
 @functools.cache
-def _without_rows(record: Any) -> bytes:
-    return _encode(record, ())  # most documents have no images and no edits
+def _encode_empty(record: Any) -> bytes:
+    return _encode(record, ())  # cached, because most documents have no images and no edits
 
 
 def _encode(record: Any, rows: Sequence[Any]) -> bytes:
@@ -74,13 +75,12 @@ def _encode(record: Any, rows: Sequence[Any]) -> bytes:
         tuple(map(_to_cell, row)) if _has_objects(record) else row
         for row in map(_getter(record), rows)
     ]
-    # All columns at once: one call for each costs three times as much for the few rows of a
-    # document.
+    # All columns at once: a call per column costs three times as much for a document's few rows.
     batch = pa.RecordBatch.from_struct_array(pa.array(values, type=_arrow_struct(record)))
     target = pa.BufferOutputStream()
-    # A file holds the rows of one document and is read whole: dictionaries and statistics would
-    # cost a third of the writing, and zstd twice as much of reading and writing as snappy for files
-    # that are a tenth smaller.
+    # A file holds the rows of one document and is read as a whole. Dictionaries and statistics
+    # would take a third of the writing time; zstd takes twice as long as snappy for reading and
+    # writing, and its files are only a tenth smaller.
     schema = arrow_schema(record).with_metadata(marks)
     with pq.ParquetWriter(
         target, schema, compression="snappy", use_dictionary=False, write_statistics=False
@@ -93,13 +93,13 @@ def _encode(record: Any, rows: Sequence[Any]) -> bytes:
 def parquet_records(
     data: bytes, record: type[RecordT], path: Path, remedy: str = ANEW
 ) -> list[RecordT]:
-    """The records in the bytes of a Parquet file. Raises SchemaVersionError for others, and
-    IntegrityError `damaged_file` for what is no whole Parquet; `remedy` ends its text.
+    """The records in the bytes of a Parquet file. Raises SchemaVersionError for another type or
+    schema version, IntegrityError `damaged_file` with the `remedy` for an invalid file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Stage outputs are small: starting threads and read-ahead for one costs more than reading it.
+    # Stage outputs are small: starting threads and read-ahead takes longer than reading one.
     with _naming_damage(path, remedy):
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
     marks = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
@@ -130,8 +130,8 @@ def parquet_records(
 
 
 def parquet_columns(data: bytes, names: Sequence[str], path: Path) -> list[tuple[Any, ...]]:
-    """The values of some columns that the bytes of a Parquet file hold, row by row. Raises
-    IntegrityError `damaged_file`.
+    """Rows with the values of some columns in the bytes of a Parquet file. Raises IntegrityError
+    `damaged_file`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -145,7 +145,7 @@ def parquet_columns(data: bytes, names: Sequence[str], path: Path) -> list[tuple
 
 @contextmanager
 def _naming_damage(path: Path, remedy: str) -> Iterator[None]:
-    """Raises IntegrityError `damaged_file` where Arrow cannot read the bytes of a file."""
+    """Turn Arrow's errors about a file into IntegrityError `damaged_file`."""
     import pyarrow as pa
 
     try:
@@ -158,7 +158,7 @@ def _naming_damage(path: Path, remedy: str) -> Iterator[None]:
 
 
 def from_row(record: type[RecordT], row: Sequence[Any]) -> RecordT:
-    """The record whose columns lead the row; tuples and mappings are JSON text there."""
+    """The record in the first columns of a row, where tuples and mappings are JSON text."""
     decoders, width = row_decoders(cast(Any, record))
     values = list(row[:width])
     for position, decode in decoders:
@@ -169,7 +169,7 @@ def from_row(record: type[RecordT], row: Sequence[Any]) -> RecordT:
 
 @functools.cache
 def row_decoders(record: Hashable) -> tuple[list[tuple[int, Callable[[Any], Any]]], int]:
-    """(position and decoder of the fields that are stored in another form, number of fields)."""
+    """((position, decoder) of the fields that need decoding, number of fields)."""
     hints = [_plain(hint) for hint in _field_types(record).values()]
     decoders: dict[Any, Callable[[Any], Any]] = {tuple: read_tuple, dict: _read_dict, bool: bool}
     kinds = [decoders.get(typing.get_origin(hint) or hint) for hint in hints]
@@ -177,7 +177,7 @@ def row_decoders(record: Hashable) -> tuple[list[tuple[int, Callable[[Any], Any]
 
 
 def read_tuple(text: str) -> tuple[Any, ...]:
-    """The tuple that a column holds as JSON text."""
+    """The tuple in a JSON text."""
     return () if text == "[]" else tuple(parse_json(text))  # most are empty
 
 
@@ -225,7 +225,7 @@ def _arrow_type(pa: Any, hint: Any) -> Any:
 
 @functools.cache
 def _getter(record: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """What gives the values of a record in field order; records have several."""
+    """A function from a record to the tuple of its values; records have more than one field."""
     return operator.attrgetter(*_field_types(record))
 
 
@@ -248,7 +248,7 @@ def _restore(hint: Any, value: Any) -> Any:
 
 @functools.cache
 def _restorer(hint: Any) -> Callable[[Any], Any] | None:
-    """What turns a stored value into that of a field, None where it is the value itself."""
+    """A function from a stored value to the field's value; None if they are the same."""
     origin = typing.get_origin(_plain(hint))
     if origin is tuple:
         item = typing.get_args(_plain(hint))[0]

@@ -1,7 +1,8 @@
-"""Reading files where they cannot be written, and SQLite files from any number of threads.
+"""Opens SQLite files that may be read-only, on a full disk, or used by many threads.
 
-Engines that write beside what they read get a temporary folder instead. A release is removed while
-questions to it are still answered: what is open stays readable, so one connection is always kept.
+Engines that write next to the files they read get a temporary folder instead. A release may be
+removed while questions to it are still being answered; open files stay readable, so one connection
+is always kept.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from typing import Any
 
 from rag_platform.errors import SchemaVersionError, damaged_file, is_full, says_disk_full
 
-REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # what writing comes to where it is not allowed
-_BUSY_SECONDS = 30.0  # a database that others write is waited for so long
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # errors of writing where it is not allowed
+_BUSY_SECONDS = 30.0  # how long to wait for other writers of a database
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-_COPIES = 5  # a database that is written just now is copied so often before that is given up
+_COPIES = 5  # attempts to copy a database that is being written
 Stamp = tuple[tuple[int, int, int], ...]
 
 
 def writable(path: Path) -> bool:
-    """True where a file, or a folder, can be changed by this process; so can files beside it."""
+    """True when this process can change a file and its folder, or a folder."""
     folder = path if path.is_dir() else path.parent
     return os.access(folder, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
 
 
 def has_room(path: Path) -> bool:
-    """True where this process can change a database: it may, and the disk is not full."""
+    """True when this process can write to a database: it is writable, and the disk is not full."""
     return writable(path) and not is_full(path if path.is_dir() else path.parent)
 
 
 def stand_in(directory: Path, owner: object, copies: Callable[[Path], bool]) -> Path:
-    """A temporary folder that goes when `owner` goes: copies of those files of `directory` that
-    `copies` names, links to the others.
+    """A temporary mirror of `directory`, removed together with `owner`: copies of the files for
+    which `copies` is true, symlinks to the others.
     """
     folder = Path(tempfile.mkdtemp(prefix="rag-read-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
@@ -58,11 +59,11 @@ def stand_in(directory: Path, owner: object, copies: Callable[[Path], bool]) -> 
 
 
 def connect(path: Path, *, timeout: float, remedy: str = "") -> sqlite3.Connection:
-    """A connection to a database of a cache that threads take turns with: in WAL mode where it can
-    be written, else, and on a full disk, for reading only.
+    """A connection to a cache database, to be shared by threads under a lock: in WAL mode if it can
+    be written, else read-only.
 
-    One that is not there and cannot be made is empty and goes with the process. Raises
-    IntegrityError `damaged_file` for what is no database; `remedy` ends its text.
+    If the database does not exist and cannot be created, it is an empty one in memory. Raises
+    IntegrityError `damaged_file` with the `remedy` for a file that is not a database.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,12 +86,12 @@ def connect_shared(
     check_same_thread: bool = False,
     remedy: str = "",
 ) -> sqlite3.Connection:
-    """A connection in WAL mode to a database that other processes write too. Raises sqlite3.Error,
-    OperationalError when others hold it for longer than `timeout`, and IntegrityError
-    `damaged_file` for what is no database; `remedy` ends its text.
+    """A connection in WAL mode to a database that other processes write, too. Raises sqlite3.Error,
+    including OperationalError if others lock it for longer than `timeout`, and IntegrityError
+    `damaged_file` with the `remedy` for a file that is not a database.
 
-    SQLite itself keeps to the timeout in transactions alone: where several processes begin with a
-    new file together, it refuses WAL mode at once.
+    SQLite applies the timeout only to transactions: if several processes create a file at the same
+    time, it refuses WAL mode at once, so this is retried.
     """
     db = sqlite3.connect(
         path, timeout=timeout, isolation_level=None, check_same_thread=check_same_thread
@@ -113,7 +114,7 @@ def connect_shared(
 
 @contextmanager
 def _naming_damage(path: Path, remedy: str = "") -> Iterator[None]:
-    """Raises IntegrityError `damaged_file` where SQLite says that the file is no whole database."""
+    """Turn SQLite's errors about a damaged file into IntegrityError `damaged_file`."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -124,7 +125,7 @@ def _naming_damage(path: Path, remedy: str = "") -> Iterator[None]:
 
 @contextmanager
 def transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Commits what the block writes to the database at `path`, or nothing of it when it raises."""
+    """Commit what the block writes to the database at `path`, or nothing if it raises."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -139,8 +140,8 @@ def transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
 def connect_versioned(
     path: Path, version: int, schema: str, *, remedy: str = ""
 ) -> tuple[sqlite3.Connection, bool]:
-    """A connection as of `connect`, its tables made by `schema` where they are missing, and whether
-    it only reads. Raises SchemaVersionError for a file of another version; `remedy` ends its text.
+    """(a connection as of `connect`, whether it is read-only); `schema` creates missing tables.
+    Raises SchemaVersionError with the `remedy` for a file of another version.
     """
     db = connect(path, timeout=60, remedy=remedy)
     (found,) = db.execute("PRAGMA user_version").fetchone()
@@ -157,12 +158,12 @@ def connect_versioned(
 
 
 class ReadOnlyFile:
-    """A connection to an SQLite database in WAL mode that this process cannot write, opened again
-    when the file changed.
+    """A connection to a WAL database that this process cannot write, reopened when the file
+    changes.
 
-    Somebody else may write it meanwhile, where it can be written: with the shared memory of that
-    writer at hand SQLite's own locks hold; without, a log that is not yet in the file is read in a
-    copy of both, and a file without a log is read as it is.
+    Other processes may write it meanwhile. If their shared-memory file is accessible, SQLite's own
+    locking works. Otherwise a database with a non-empty WAL is copied together with it and the copy
+    is read; a database without one is opened as immutable.
     """
 
     def __init__(self, path: Path) -> None:
@@ -171,8 +172,8 @@ class ReadOnlyFile:
         self._stamp: Stamp = ()
 
     def db(self) -> sqlite3.Connection:
-        """The connection. Raises sqlite3.OperationalError when the file cannot be read, and
-        IntegrityError `damaged_file` for what is no database.
+        """The connection. Raises sqlite3.OperationalError if the file cannot be read,
+        IntegrityError `damaged_file` if it is not a database.
         """
         stamp = self._read_stamp()
         if self._db is None or stamp != self._stamp:
@@ -187,18 +188,16 @@ class ReadOnlyFile:
             self._db.close()
             self._db = None
 
-    def _beside(self, end: str) -> Path:
-        return self._path.with_name(self._path.name + end)
+    def _with_suffix(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
 
     def _read_stamp(self) -> Stamp:
-        """What tells that the database was written: inode, size and time of the file and of its
-        log.
-        """
+        """Inode, size and time of the database and its WAL, which change when it is written."""
         found = []
-        for path in (self._path, self._beside("-wal"), self._beside("-shm")):
+        for path in (self._path, self._with_suffix("-wal"), self._with_suffix("-shm")):
             try:
                 stat = path.stat()
-                # the shared memory changes with every reader; only whether it is there matters
+                # readers change the shared memory, too, so only its existence matters
                 found.append(
                     (stat.st_ino, stat.st_size, stat.st_mtime_ns)
                     if path.name[-4:] != "-shm"
@@ -210,8 +209,8 @@ class ReadOnlyFile:
 
     def _reopen(self) -> sqlite3.Connection:
         uri = self._path.resolve().as_uri()
-        log = self._beside("-wal")
-        if self._beside("-shm").exists():
+        wal = self._with_suffix("-wal")
+        if self._with_suffix("-shm").exists():
             try:
                 return _require_readable(
                     sqlite3.connect(
@@ -222,10 +221,10 @@ class ReadOnlyFile:
                         check_same_thread=False,
                     )
                 )
-            # left by a writer of another machine, or of another user
+            # the shared memory was left by a writer on another machine, or of another user
             except sqlite3.OperationalError:
                 pass
-        if not log.exists() or not log.stat().st_size:
+        if not wal.exists() or not wal.stat().st_size:
             return _require_readable(
                 sqlite3.connect(
                     f"{uri}?immutable=1", uri=True, isolation_level=None, check_same_thread=False
@@ -238,11 +237,10 @@ class ReadOnlyFile:
             folder = Path(tempfile.mkdtemp(prefix="rag-read-"))
             try:
                 before = self._read_stamp()
-                for end in ("", "-wal"):
-                    shutil.copyfile(self._beside(end), folder / f"copy{end}")
+                for suffix in ("", "-wal"):
+                    shutil.copyfile(self._with_suffix(suffix), folder / f"copy{suffix}")
                 if before == self._read_stamp() or not left:
-                    # an open file stays readable when its name goes, and nothing is left of it when
-                    # this process ends
+                    # the open file stays readable after it is deleted below
                     return _require_readable(
                         sqlite3.connect(
                             folder / "copy", isolation_level=None, check_same_thread=False
@@ -262,44 +260,44 @@ def _require_readable(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
-_MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps; what lies behind it is read as usual
-_MOST_CONNECTIONS = 8  # to a file; statements take a millisecond
+_MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps; the rest is read without mapping
+_MOST_CONNECTIONS = 8  # per file; statements take a millisecond
 
 
 class Rows(list[Any]):
-    """The rows of a statement, taken as from a cursor."""
+    """The rows of a statement, with the methods of a cursor."""
 
     def fetchall(self) -> list[Any]:
         """Every row."""
         return self
 
     def fetchone(self) -> Any:
-        """The first row, None without any."""
+        """The first row, or None."""
         return self[0] if self else None
 
 
 class LastingFile:
-    """A file that never changes, read through as many connections as statements run at a time;
-    `prepare` may refuse each.
+    """A database file that never changes, read through a pool of connections; `prepare` is called
+    for each new connection and may raise.
 
-    SQLite crashes the process when one thread closes what another one reads, so whole results are
-    read, and a connection that is read by is closed afterwards.
+    SQLite crashes the process if one thread closes a connection that another one reads from.
+    Therefore complete results are read, and busy connections are closed only afterwards.
     """
 
     def __init__(self, path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self._path = path
-        # no locks are needed, nor a place to write them
+        # immutable: no locks are needed, nor a writable folder for them
         self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         self._prepare = prepare
         self._changed = threading.Condition()
-        # the last one is taken first: what it has mapped need not be mapped again by another
+        # last in, first out, because a recently used connection has its pages mapped
         self._free = [self._connect()]
         self._opened = 1
         self._most = _MOST_CONNECTIONS
         self._closed = False
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """The rows of a statement. Raises SQLite's errors, ProgrammingError once it is closed."""
+        """The rows of a statement. Raises SQLite's errors, ProgrammingError after `close`."""
         db = self._take()
         try:
             return Rows(db.execute(sql, parameters))
@@ -312,7 +310,7 @@ class LastingFile:
                     self._changed.notify()
 
     def close(self) -> None:
-        """Close every connection, those that are read by as soon as that ends."""
+        """Close all connections, busy ones as soon as their statement ends."""
         with self._changed:
             self._closed = True
             while self._free:
@@ -320,7 +318,7 @@ class LastingFile:
             self._changed.notify_all()
 
     def _take(self) -> sqlite3.Connection:
-        """A connection that nobody reads by; waits where there may be no more of them."""
+        """A free or new connection; waits for one when the maximum is reached."""
         with self._changed:
             while not self._closed:
                 if self._free:
@@ -331,7 +329,7 @@ class LastingFile:
                     except sqlite3.OperationalError:
                         if self._path.exists():
                             raise
-                        self._most = self._opened  # the file is gone; those that are open read it
+                        self._most = self._opened  # the file was removed; use the open connections
                     else:
                         self._opened += 1
                         return made
@@ -340,12 +338,12 @@ class LastingFile:
         raise sqlite3.ProgrammingError(f"{self._path.name} was closed")
 
     def _connect(self) -> sqlite3.Connection:
-        # Autocommit and shared closing: close() may run in another thread than the queries did.
+        # check_same_thread: close() may run in another thread than the queries
         db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
         try:
             self._prepare(db)
-            # pages are read where they lie, not copied into a cache of each connection; also of
-            # files that were attached
+            # after `prepare`, so that it applies to attached files as well; mapped pages need not
+            # be copied into each connection's cache
             db.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")
         except BaseException:
             db.close()

@@ -49,7 +49,7 @@ class Readable(typing.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Store:
-    """Where everything lies; a value object over the data root, safe to build anywhere."""
+    """The paths and locks of a data root; a value object without open resources."""
 
     home: Path
     database: str = dataclasses.field(default="", repr=False)  # a URL that may hold a password
@@ -57,7 +57,7 @@ class Store:
 
     @classmethod
     def of(cls, settings: Settings) -> Store:
-        """The store of the settings' data root, its ledger in the database that they name."""
+        """The store of the settings' data root, with its ledger database and object store."""
         blobs = settings.blobs if settings.blobs.provider != "local" else None
         return cls(settings.home, settings.ledger.get_secret_value(), blobs)
 
@@ -65,41 +65,43 @@ class Store:
 
     @property
     def ledger_url(self) -> str:
-        """Where the ledger lies: the database that is named, else the file."""
+        """The URL of the ledger: the configured database, else the file."""
         return self.database or f"sqlite:///{self.ledger_path}"
 
     @property
     def ledger_name(self) -> str:
-        """Where the ledger lies, as people may see it."""
+        """The location of the ledger for messages, without its password."""
         return mask_url(self.database) if self.database else str(self.ledger_path)
 
     def has_ledger(self) -> bool:
-        """True when there is a ledger to open: a file, or any database that is named."""
+        """True when there is a ledger to open: the file, or a configured database."""
         return bool(self.database) or self.ledger_path.is_file()
 
     def ledger_file(self) -> tuple[int, int]:
-        """What tells the ledger's file from one put in its place; nothing of a database."""
+        """(device, inode) of the ledger's file, which change if it is replaced; zeros for a
+        database.
+        """
         if self.database:
             return (0, 0)
         found = self.ledger_path.stat()
         return found.st_dev, found.st_ino
 
     def has_releases(self) -> bool:
-        """True when some namespace has a published release here."""
+        """True when some namespace has a published release."""
         return any(self.home.glob("releases/*/CURRENT"))
 
     @property
     def ledger_path(self) -> Path:
-        """The ledger as a file."""
+        """The ledger's file."""
         return self.home / LEDGER
 
     @property
     def traffic_path(self) -> Path:
-        """Who calls model endpoints, where the ledger is a file."""
+        """The leases of calls to model endpoints, if the ledger is a file."""
         return self.home / "cache" / "traffic.sqlite"
 
     def ledger_backups(self) -> list[Path]:
-        """Copies of the ledger that were put beside it, by a migration or by hand."""
+        """Copies of the ledger next to it, made by a migration or by hand."""
         own = {
             self.ledger_path.name,
             *(self.ledger_path.name + end for end in ("-wal", "-shm", "-journal")),
@@ -109,7 +111,7 @@ class Store:
         )
 
     def config_path(self, strategy_config_id: str) -> Path:
-        """The canonical JSON of a strategy, whatever its file says now."""
+        """The canonical JSON of a strategy as it was, even if its file has changed since."""
         return self.home / "configs" / f"{strategy_config_id}.json"
 
     @property
@@ -119,12 +121,12 @@ class Store:
 
     @property
     def descriptions_path(self) -> Path:
-        """What language models wrote about chunks, by what they were asked."""
+        """The cache of chunk descriptions by language models."""
         return self.home / "cache" / "descriptions.sqlite"
 
     @property
     def judgements_path(self) -> Path:
-        """The scores that a language model gave answers; no words."""
+        """The cache of scores that a language model gave answers; it contains no texts."""
         return self.home / "cache" / "judgements.sqlite"
 
     @property
@@ -134,21 +136,21 @@ class Store:
 
     @property
     def tokens_path(self) -> Path:
-        """The tokens of the server over HTTP: hashes, never the tokens themselves."""
+        """The hashes of the HTTP server's access tokens."""
         return self.home / "tokens.json"
 
     @property
     def spool_dir(self) -> Path:
-        """Unfinished downloads and copies; anything here may be deleted when no job runs."""
+        """Unfinished downloads and copies; may be emptied when no job runs."""
         return self.home / "spool"
 
     def pages_path(self, version: Version, profile: str) -> Path:
-        """Where the pages of a file are kept until it is read to its end."""
+        """Where the pages of a file are kept until all are read."""
         return self.spool_dir / f"pages-{version.file_sha256[:16]}-{profile}.jsonl"
 
     @property
     def inbox_dir(self) -> Path:
-        """Watched by the sensor: one folder per namespace."""
+        """The folder watched by the sensor, with a subfolder per namespace."""
         return self.home / "inbox"
 
     @property
@@ -158,7 +160,7 @@ class Store:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A temporary folder below the data root, where leftovers of killed processes are found."""
+        """A temporary folder in `spool_dir`, where leftovers of killed processes are cleaned up."""
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.spool_dir) as folder:
             yield Path(folder)
@@ -168,8 +170,8 @@ class Store:
         return self.home / "raw" / file_sha256[:2] / file_sha256
 
     def facts_dir(self, version: Version, profile: str) -> Path:
-        """facts.md, blocks.parquet, media.parquet, summary.json of one parse; equal bytes read by
-        another loader, or in an encoding that their server declared, are another parse.
+        """The folder with facts.md, blocks.parquet, media.parquet and summary.json. Equal bytes
+        have another folder for another loader or server-declared encoding.
         """
         loader = re.sub(r"\W+", "_", f"{version.loader} {version.charset}".strip())
         return self.home.joinpath(
@@ -189,19 +191,19 @@ class Store:
         )
 
     def page_picture(self, version: Version, page: int) -> Path:
-        """A page of a version as it was drawn for a reader; goes with the version's outputs."""
+        """A page of a version as an image; it is deleted with the version's outputs."""
         return self.version_dir(version) / "pages" / f"{page}.image"
 
     def media_dir(self, asset_id: str) -> Path:
-        """original.<ext>, thumb.webp and meta.json of one image."""
+        """The folder with original.<ext>, thumb.webp and meta.json of one image."""
         return self.home / "media" / asset_id
 
     def media_text_path(self, asset_id: str, profile: str) -> Path:
-        """What a model read in one image, under the profile that made it."""
+        """The OCR text or caption of one image under a profile."""
         return self.media_dir(asset_id) / "texts" / f"{profile}.json"
 
     def download_path(self, url: str) -> Path:
-        """What a server said of a URL when it was fetched last."""
+        """The record of a URL's last download."""
         return self.downloads_dir / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
 
     def area(self, name: str) -> Path:
@@ -210,11 +212,11 @@ class Store:
 
     @property
     def downloads_dir(self) -> Path:
-        """What servers said of URLs, a file each."""
+        """The records of the last download of each URL."""
         return self.home / "cache" / "downloads"
 
     def deletion_path(self, namespace: str, sequence: int) -> Path:
-        """What a deletion took, by hashes and ids; written before anything is purged."""
+        """The hashes and ids of everything that a deletion removes; written before it is purged."""
         return self.home / "deletions" / namespace / f"{sequence}.json"
 
     def releases_dir(self, namespace: str) -> Path:
@@ -235,10 +237,10 @@ class Store:
     def writer(
         self, namespace: str, owner: str, *, shared: bool = False, wait: float = 0.0
     ) -> Iterator[None]:
-        """Hold the namespace's write lock, alone or `shared` with those who only add outputs of
-        stages; the thread that holds it may take it again. The lock dies with its process.
+        """Hold the namespace's write lock, exclusively or `shared` with others that only add stage
+        outputs. It is reentrant for a thread, and released when its process ends.
 
-        Raises BusyError naming the holder and since when, after `wait` seconds.
+        Raises BusyError with the holder after `wait` seconds.
         """
         what = f"library {namespace!r} is being written"
         with hold_lock(
@@ -252,7 +254,7 @@ class Store:
 
     @contextmanager
     def drafting(self, namespace: str, *, wait: float = 10.0) -> Iterator[None]:
-        """Change drafts of the namespace with nobody else changing them. Raises BusyError."""
+        """Hold the lock for changing the namespace's drafts. Raises BusyError."""
         with hold_lock(
             self._lock(self.releases_dir(namespace) / ".drafts"),
             "a draft",
@@ -263,7 +265,7 @@ class Store:
 
     @contextmanager
     def pointing(self, namespace: str) -> Iterator[None]:
-        """Move CURRENT with no other process of this machine moving it. Raises BusyError."""
+        """Hold this machine's lock for changing CURRENT. Raises BusyError."""
         path = self.releases_dir(namespace) / ".pointer"
         what = f"the published release of library {namespace!r} is being changed"
         with hold_lock(path, "a publication", what, wait=10.0):
@@ -271,7 +273,9 @@ class Store:
 
     @contextmanager
     def receiving(self, *, wait: float = 60.0) -> Iterator[None]:
-        """Keep the garbage collector out while bytes without a ledger row are stored; shared."""
+        """Keep the garbage collector away while bytes without a ledger row are stored; a shared
+        lock. Raises BusyError.
+        """
         with hold_lock(
             self._lock(self.home / ".collector"),
             "receiving",
@@ -283,7 +287,7 @@ class Store:
 
     @contextmanager
     def collecting(self, owner: str, *, wait: float = 0.0) -> Iterator[None]:
-        """Be the one collector of garbage, with nobody receiving. Raises BusyError."""
+        """Hold the garbage collector's lock, which excludes receiving. Raises BusyError."""
         with hold_lock(
             self._lock(self.home / ".collector"),
             owner,
@@ -293,7 +297,7 @@ class Store:
             yield
 
     def _lock(self, path: Path) -> Path | SharedLock:
-        """The lock of a file, or where the ledger is a database that of the same name there."""
+        """The lock file, or the database lock of the same name if the ledger is a database."""
         if not self.database:
             return path
         return SharedLock(self.database, path.relative_to(self.home).as_posix())
@@ -301,7 +305,7 @@ class Store:
     # --- receiving -------------------------------------------------------------------------------
 
     def spool(self, source: Readable, chunk_size: int, max_bytes: int) -> tuple[str, int]:
-        """(file_sha256, size) of a stream stored under raw/. Raises IntegrityError `too_large`."""
+        """Store a stream under raw/: (file_sha256, size). Raises IntegrityError `too_large`."""
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
         handle, temporary = tempfile.mkstemp(dir=self.spool_dir)
@@ -333,7 +337,7 @@ class Store:
 
 @contextmanager
 def atomic_path(path: Path, mode: int = 0o644) -> Iterator[Path]:
-    """A temporary path beside `path`, renamed over it unless the block raises."""
+    """A temporary path next to `path`, renamed to it unless the block raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
@@ -348,8 +352,8 @@ def atomic_path(path: Path, mode: int = 0o644) -> Iterator[Path]:
 
 
 def keep_config(store: Store, strategy_config_id: str, config: Any) -> None:
-    """Keep the configuration behind an id that traces and releases name: its file may be changed or
-    renamed. Without a word where the data root cannot be written, for a question needs none of it.
+    """Keep the configuration behind an id used in traces and releases, because its file may be
+    changed. A data root that cannot be written is ignored, because questions do not need the copy.
     """
     path = store.config_path(strategy_config_id)
     if not path.is_file():
@@ -358,18 +362,17 @@ def keep_config(store: Store, strategy_config_id: str, config: Any) -> None:
 
 
 class Writes:
-    """Files written now and made visible together, in their order, by `commit`; before it none of
-    them exists under its name.
+    """Files that are written under temporary names and renamed together, in order, by `commit`.
 
-    Flushing them side by side costs less than half of flushing one after the other, and may run
-    beside the reading of the next document.
+    Flushing them in parallel takes less than half of the time of flushing them one by one, and can
+    overlap with reading the next document.
     """
 
     def __init__(self) -> None:
         self._pending: list[tuple[str, str]] = []  # (temporary, final)
 
     def add(self, path: Path, data: bytes) -> str:
-        """Write the bytes beside `path`; returns their sha256."""
+        """Write bytes for `path`; returns their sha256."""
         final = os.fspath(path)
         folder, name = os.path.split(final)
         temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}")
@@ -388,7 +391,7 @@ class Writes:
         return hashlib.sha256(data).hexdigest()
 
     def text(self, path: Path, text: str) -> str:
-        """Write UTF-8, newlines as they are."""
+        """Write UTF-8 text without translating newlines."""
         return self.add(path, text.encode("utf-8"))
 
     def json(self, path: Path, value: Any) -> str:
@@ -400,7 +403,7 @@ class Writes:
         return self.add(path, parquet_bytes(record, rows))
 
     def commit(self) -> None:
-        """Flush every file to disk, then give each its name in the order they were added."""
+        """Flush all files to disk, then rename them in the order they were added."""
         pending, self._pending = self._pending, []
         list(_flushers().map(flush_file, [temporary for temporary, _ in pending]))
         for temporary, path in pending:
@@ -410,7 +413,7 @@ class Writes:
         return len(self._pending)
 
     def discard(self, keep: int = 0) -> None:
-        """Remove what was not committed, but for the `keep` oldest files."""
+        """Remove uncommitted files, except the `keep` oldest ones."""
         self._pending, dropped = self._pending[:keep], self._pending[keep:]
         for temporary, _ in dropped:
             Path(temporary).unlink(missing_ok=True)
@@ -424,13 +427,13 @@ def _flushers() -> Any:
 
 
 def flush_file(path: Path | str) -> None:
-    """Flush what was written into a file to disk."""
+    """Flush a file's content to disk."""
     with open(path, "rb") as written:
         os.fsync(written.fileno())
 
 
 def flush_directory(path: Path) -> None:
-    """Flush the names in a folder to disk."""
+    """Flush a folder's entries to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -439,7 +442,7 @@ def flush_directory(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 atomically, newlines as they are."""
+    """Write UTF-8 text atomically, without translating newlines."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(text.encode("utf-8"))
 
@@ -457,8 +460,8 @@ def _json_bytes(value: Any) -> bytes:
 
 
 def read_json(path: Path, *remedy: str) -> Any:
-    """The value of a JSON file. Raises IntegrityError `damaged_file` for what is none; a `remedy`
-    ends its text.
+    """The value of a JSON file. Raises IntegrityError `damaged_file` for invalid JSON; a `remedy`
+    is appended to its message.
     """
     try:
         return parse_json(path.read_bytes())
@@ -467,7 +470,7 @@ def read_json(path: Path, *remedy: str) -> Any:
 
 
 def read_record(path: Path, record: type[RecordT], remedy: str = ANEW) -> RecordT:
-    """The record in a JSON file. Raises IntegrityError `damaged_file`; `remedy` ends its text."""
+    """The record in a JSON file. Raises IntegrityError `damaged_file` with the `remedy`."""
     data = read_json(path, remedy)
     try:
         return from_json(record, data)
@@ -496,21 +499,19 @@ def write_records(path: Path, record: type[Any], rows: Sequence[Any]) -> str:
 
 
 def read_records(path: Path, record: type[RecordT], remedy: str = ANEW) -> list[RecordT]:
-    """The records of a Parquet file. Raises SchemaVersionError for others, and IntegrityError
-    `damaged_file`; `remedy` ends its text.
+    """The records of a Parquet file. Raises SchemaVersionError for another type or schema version,
+    IntegrityError `damaged_file` with the `remedy`.
     """
     return parquet_records(path.read_bytes(), record, path, remedy)
 
 
 def read_columns(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The values of some columns of a Parquet file, row by row. Raises IntegrityError
-    `damaged_file`.
-    """
+    """Rows of some columns of a Parquet file. Raises IntegrityError `damaged_file`."""
     return parquet_columns(path.read_bytes(), names, path)
 
 
 def files_below(directory: Path) -> list[str]:
-    """The files in a folder and its folders, as sorted relative names with `/`."""
+    """The sorted relative paths of all files below a folder, with `/`."""
     found = (
         f"{os.path.relpath(folder, directory)}/{name}"
         for folder, _, names in os.walk(directory)
@@ -520,7 +521,7 @@ def files_below(directory: Path) -> list[str]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make `target` another name of the file, or a copy where the file system has no hard links."""
+    """Make `target` a hard link to the file, or a copy if the file system has no hard links."""
     with suppress(OSError):
         return os.link(source, target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -531,7 +532,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy the bytes inside the kernel; the file system may share them until they change."""
+    """Copy a file inside the kernel, which may share blocks until they change."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(source, "rb") as reading, open(target, "wb") as writing:
         try:
@@ -546,7 +547,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def own_copies(directory: Path) -> None:
-    """Replace every file below that has other names by a copy of its own."""
+    """Replace every hard-linked file below the folder by a copy."""
     for path in [
         path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1
     ]:
@@ -555,8 +556,8 @@ def own_copies(directory: Path) -> None:
 
 
 def directory_bytes(paths: Iterable[Path]) -> int:
-    """The total size of the files below the given folders, of links that of the link; what goes
-    meanwhile counts nothing.
+    """The total size of the files below the given folders. Symlinks count by their own size, and
+    files that disappear meanwhile not at all.
     """
     total, waiting = 0, [os.fspath(path) for path in paths]
     while waiting:
