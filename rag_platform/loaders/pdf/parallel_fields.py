@@ -29,7 +29,7 @@ def find_parallel_fields(runs: Sequence[Run]) -> list[list[list[Run]]]:
         for line in visual_lines([run for run in runs if run.horizontal])
     ]
     found: list[list[list[Run]]] = []
-    start = 0
+    start = end = 0  # end: of the group before
     while start < len(rows):
         lefts = _repeated_lefts(rows[start])
         repeats = _find_repeats(rows, start, lefts)
@@ -37,7 +37,7 @@ def find_parallel_fields(runs: Sequence[Run]) -> list[list[list[Run]]]:
         if len(repeats) < 2 or not any(field_label(rows[at][0].text) for at in repeats):
             continue
         first, last = repeats[0], repeats[-1]
-        while first and _fills_columns(rows[first - 1], lefts):
+        while first > end and _fills_columns(rows[first - 1], lefts):
             first -= 1
         while last + 1 < len(rows) and _fills_columns(rows[last + 1], lefts):
             last += 1
@@ -45,7 +45,7 @@ def find_parallel_fields(runs: Sequence[Run]) -> list[list[list[Run]]]:
         for run in chain(*rows[first : last + 1]):
             columns[_column_of(run, lefts)].append(run)
         found.append(columns)
-        start = last + 1
+        start = end = last + 1
     return found
 
 
