@@ -121,7 +121,7 @@ def test_children_build_what_one_process_builds(
     tiny: Strategy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(version_workers, "_WORTH", DOCUMENTS)
+    monkeypatch.setattr(version_workers, "_MIN_VERSIONS", DOCUMENTS)
     folder = library(tmp_path / "docs")
     here, there = (
         ingest(folder, tmp_path / "here", settings, tiny),
