@@ -14,7 +14,7 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, ClassVar
@@ -447,37 +447,40 @@ def _find_unread(package: Package) -> Iterator[str]:
 
 
 def _find_notes(package: Package, part: str, rows: Sequence[Row]) -> Iterator[Group]:
-    """The comments of a sheet, behind the cell that each is on, and its text boxes."""
+    """The comments of a sheet, each after the cell that it is on, and its text boxes, by place."""
     roots: dict[str, list[Any]] = {"comments": [], "threadedComment": [], "drawing": []}
     for relation in package.relations(part).values():
         if relation.kind in roots and (root := package.root(relation.target)) is not None:
             roots[relation.kind].append(root)
+    found = [*_read_comments(roots, rows), *_read_text_boxes(roots["drawing"])]
+    for (number, column), words in sorted(found, key=lambda item: item[0]):
+        yield Group("paragraph", words, (number, number), column=column)
+
+
+def _read_comments(
+    roots: Mapping[str, Sequence[Any]], rows: Sequence[Row]
+) -> Iterator[tuple[Place, str]]:
     cells = {row.number: row.cells for row in rows}
     threads = [item for root in roots["threadedComment"] for item in root]
-    threaded = {
-        item.get("ref") for item in threads
-    }  # each stands in a comment for older Excel, too
+    threaded = {item.get("ref") for item in threads}  # repeated as comments for older Excel
     plain = [item for root in roots["comments"] for item in root.iter("{*}comment")]
-    found: list[tuple[Place, str]] = []
     for item in [item for item in plain if item.get("ref") not in threaded] + threads:
         ref = item.get("ref", "")
         words = " ".join("".join(item.itertext()).split())
         if words and (place := _place(ref)):
             row = cells.get(place[0], ())
             label = next(filter(None, row), "")
-            said = ", ".join(dict.fromkeys(filter(None, (label, *row[place[1] - 1 : place[1]]))))
-            found.append(
-                (place, f"{ref} ({one_line(said)}): {words}" if said else f"{ref}: {words}")
-            )
-    for anchor in (item for root in roots["drawing"] for item in root.iterfind("{*}*[{*}from]")):
+            cell = ", ".join(dict.fromkeys(filter(None, (label, *row[place[1] - 1 : place[1]]))))
+            yield place, f"{ref} ({one_line(cell)}): {words}" if cell else f"{ref}: {words}"
+
+
+def _read_text_boxes(drawings: Sequence[Any]) -> Iterator[tuple[Place, str]]:
+    for anchor in (item for root in drawings for item in root.iterfind("{*}*[{*}from]")):
         lines = ("".join(line.itertext(f"{A}t")) for line in anchor.iter(f"{A}p"))
         if words := " ".join(" ".join(lines).split()):
-            row_, column = (
-                int(anchor.findtext(f"{{*}}from/{{*}}{name}")) for name in ("row", "col")
-            )
-            found.append(((row_ + 1, column + 1), words))
-    for (number, column), words in sorted(found, key=lambda item: item[0]):
-        yield Group("paragraph", words, (number, number), column=column)
+            start = (anchor.findtext(f"{{*}}from/{{*}}{name}") for name in ("row", "col"))
+            row, column = map(int, start)
+            yield (row + 1, column + 1), words
 
 
 def _read_extras(sheet: Any, package: Package) -> _Extras:
