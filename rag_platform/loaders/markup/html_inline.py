@@ -159,8 +159,9 @@ def show_what_opens(root: _Element) -> None:
         element.attrib.pop("hidden", None)
         if style := element.get("style"):
             element.set("style", without_property(style, "display"))
-    half = _count_letters(root) / 2
-    left = [root] if root.find(".//script") is not None else []
+    if root.find(".//script") is None:
+        return
+    half, left = _count_letters(root) / 2, [root]
     while left:
         element = left.pop()
         style = element.get("style")
