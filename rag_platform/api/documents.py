@@ -20,6 +20,7 @@ from rag_platform.api.document_views import (
     cut_notice,
     dropped_data,
 )
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.contract.markdown_views import document_line, documents_markdown
 from rag_platform.contract.schema import (
     BriefDocument,
@@ -33,7 +34,7 @@ from rag_platform.contract.schema import (
 )
 from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.ir import Document
-from rag_platform.ledger.document_list import DocumentRow, GroupBy, Place, Wanted
+from rag_platform.ledger.document_list import GroupBy, Place, Wanted
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Lease, Library
@@ -93,7 +94,17 @@ def list_documents(
             after=after,
             limit=limit + 1,  # one more tells whether a page follows
         )
-    rows = [(place, _list_document(place.document, published)) for place in found.places[:limit]]
+    rows = [
+        (
+            place,
+            fill_shape(
+                ListedDocument,
+                place.document,
+                chunks=published.get(place.document.version_id, 0),
+            ),
+        )
+        for place in found.places[:limit]
+    ]
     shown = rows if max_tokens is None else _fit_rows(rows, group_by, max_tokens)
     groups: list[DocumentGroup] = []
     for place, listed in shown:
@@ -203,22 +214,6 @@ def _fit_rows(
         if left < 0 and n:
             return rows[:n]
     return rows
-
-
-def _list_document(row: DocumentRow, published: Mapping[str, int]) -> ListedDocument:
-    return {
-        "doc_id": row.doc_id,
-        "filename": row.filename,
-        "title": row.title,
-        "tags": row.tags,
-        "source": row.source,
-        "source_uri": row.source_uri,
-        "version_id": row.version_id,
-        "chunks": published.get(row.version_id, 0),
-        "status": row.status,
-        "problem": row.problem,
-        "updated_at": row.updated_at,
-    }
 
 
 @contextmanager

@@ -1,17 +1,19 @@
-"""The result envelope, exit codes and the removal of paths, as pure functions that server, pages
-and command line share.
+"""The result envelope, exit codes, the removal of paths, and data in a shape of the contract, as
+pure functions that server, pages and command line share.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
+ShapeT = TypeVar("ShapeT")
 DONE, NOTHING_DONE, USAGE, PARTLY_DONE = 0, 1, 2, 3
 
 # An absolute path, outside of a URL or a relative path.
@@ -90,6 +92,15 @@ def _kind(error: BaseException) -> str:
     if isinstance(error, NotFoundError):
         return "not_found"
     return "usage" if isinstance(error, InputError) else "failed"
+
+
+def fill_shape(shape: type[ShapeT], record: object, **own: Any) -> ShapeT:
+    """The data of a TypedDict: every field from `own`, else as JSON from the attribute of `record`
+    (or the item of a mapping) that has its name.
+    """
+    read = record.__getitem__ if isinstance(record, Mapping) else partial(getattr, record)
+    names = shape.__annotations__
+    return cast(ShapeT, {key: own[key] if key in own else to_json(read(key)) for key in names})
 
 
 def without_paths(value: Any) -> Any:

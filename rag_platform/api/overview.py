@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rag_platform import access
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.api.status import status
 from rag_platform.api.traces import TraceFilter, trace_stats
 from rag_platform.config.profiles import Provider, providers_snapshot, strategy_config_id
@@ -22,7 +23,6 @@ from rag_platform.contract.upkeep_shapes import (
     TotalPart,
 )
 from rag_platform.errors import RagError
-from rag_platform.ir import Json
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.store import directory_bytes
@@ -108,19 +108,14 @@ def _components(
         return []
     config = strategy.model_dump(mode="json")
     return [
-        {
-            "module": module,
-            "provider_id": provider["provider_id"],
-            "version": provider["version"],
-            "profile_id": provider["profile_id"],
-            "options": _options(config.get(_PARTS.get(module, ""))),
-        }
+        fill_shape(
+            ComponentPart,
+            provider,
+            module=module,
+            options=part if isinstance(part := config.get(_PARTS.get(module, "")), dict) else {},
+        )
         for module, provider in snapshot.items()
     ]
-
-
-def _options(part: object) -> Json:
-    return part if isinstance(part, dict) else {}
 
 
 def _totals(library: Library, namespace: str) -> list[TotalPart]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import unquote
 
 from rag_platform.api.document_views import chunk_part
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.caching import Cache
 from rag_platform.contract.source_shapes import (
     PlaceData,
@@ -141,12 +142,11 @@ def _history(library: Library, namespace: str, doc_id: str) -> list[VersionPart]
         document = ledger.document(namespace, doc_id)
         versions = ledger.versions(namespace, doc_id)
     return [
-        {
-            "version_id": version.version_id,
-            "received_at": version.received_at,
-            "state": "live" if version.version_id == document.live_version else version.status,
-            "file_sha256": version.file_sha256,
-        }
+        fill_shape(
+            VersionPart,
+            version,
+            state="live" if version.version_id == document.live_version else version.status,
+        )
         for version in reversed(versions)
     ]
 

@@ -10,7 +10,7 @@ from typing import cast
 
 from rag_platform import access
 from rag_platform.api.documents import document_states
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.caching import sum_figures
 from rag_platform.config.gates import find_unknown_gates
 from rag_platform.config.settings import Settings, strategy_names
@@ -188,15 +188,9 @@ def _collection(library: Library, namespace: str) -> CollectionPart:
         with library.lease(namespace) as lease:
             shares = lease.languages()
         languages = {name: round(share, 2) for name, share in shares.items() if name}
-    return {
-        "namespace": namespace,
-        "release_id": found["release_id"] or "",
-        "published_at": found["published_at"],
-        "documents": found["documents"],
-        "chunks": found["chunks"],
-        "languages": languages,
-        "problem": found["problem"],
-    }
+    return fill_shape(
+        CollectionPart, found, release_id=found["release_id"] or "", languages=languages
+    )
 
 
 def _jobs(library: Library, names: Sequence[str]) -> list[JobStatus]:
@@ -213,15 +207,7 @@ def _jobs(library: Library, names: Sequence[str]) -> list[JobStatus]:
             )
         }
     return [
-        {
-            "job_id": job.job_id,
-            "kind": job.kind,
-            "namespace": job.namespace,
-            "state": job.state,
-            "reason": str(without_paths(_verdict(job.reason))),
-            "created_at": job.created_at,
-            "ended_at": job.ended_at,
-        }
+        fill_shape(JobStatus, job, reason=str(without_paths(_verdict(job.reason))))
         for job in found.values()
     ]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.traces import find_trace
 from rag_platform.contract.markdown_views import snippet
 from rag_platform.contract.traces import (
@@ -199,22 +199,16 @@ def _split_ext(attrs: Json) -> tuple[Json, Json]:
 def _row(trace: TraceEnvelope, attrs: Json) -> TraceRow:
     """The row that lists of traces have for it."""
     aggregates = trace["aggregates"]
-    row = {
-        **trace_facts({**trace, "attrs": attrs}),
-        "trace_type": trace["trace_type"],
-        "started_at": trace["started_at"],
-        "ended_at": trace["ended_at"],
-        "status": trace["status"],
-        "latency_ms": aggregates.get("latency_ms"),
-        "namespace": trace["namespace"],
-        "namespaces": list((attrs.get("request") or {}).get("namespaces") or ()),
-        "strategy_config_id": trace["strategy_config_id"],
-        "error": trace.get("error"),
-        "error_count": aggregates.get("error_count"),
-        "stages": aggregates.get("stage_latency_ms") or {},
-        "counters": aggregates.get("counters") or {},
-    }
-    return cast(TraceRow, row)
+    return fill_shape(
+        TraceRow,
+        {**trace, **trace_facts({**trace, "attrs": attrs})},
+        latency_ms=aggregates.get("latency_ms"),
+        namespaces=list((attrs.get("request") or {}).get("namespaces") or ()),
+        error=trace.get("error"),
+        error_count=aggregates.get("error_count"),
+        stages=aggregates.get("stage_latency_ms") or {},
+        counters=aggregates.get("counters") or {},
+    )
 
 
 def _is_replayable(trace: TraceEnvelope) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rag_platform.api.envelopes import without_paths
 from rag_platform.config.settings import Settings, fingerprint
@@ -290,16 +290,32 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
     """A job as clients see it, without absolute paths and process ids."""
     job = root.ledger.job(job_id)
     items = jobs.items_as_told(root.ledger.job_items(job_id), job)
-    summary = jobs.summary(job)
     failed = [item for item in items if item.state in _BAD_STATES]
     changed = [item for item in items if item.decision != "skip"]
-    data: JobData = {
-        "markdown": "",
-        "job_id": job.job_id,
-        "kind": job.kind,
-        "namespace": job.namespace,
-        "state": job.state,
-        "code": summary["code"],
+    data = cast(
+        JobData,
+        {
+            "markdown": "",
+            **job_progress(job),
+            "documents": [_item(item) for item in (changed or items)[:_MAX_LISTED]],
+            "count": len(items),
+            "skipped": len(items) - len(changed),
+            "failed": len(failed),
+            "failures": [
+                {"source_uri": item.source_uri, "code": item.code, "reason": item.reason}
+                for item in failed[:_MAX_LISTED]
+            ],
+        },
+    )
+    data["markdown"] = _markdown(data)
+    return data
+
+
+def job_progress(job: Job) -> Any:
+    """The fields of a job that lists and details share, without absolute paths."""
+    summary = jobs.summary(job)
+    return {
+        **{name: summary[name] for name in ("job_id", "kind", "namespace", "state", "code")},
         "reason": str(without_paths(job.reason)),
         "stage": str(job.progress.get("stage", "")),
         "done": int(job.progress.get("done", 0)),
@@ -307,17 +323,7 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
         "seconds": round(summary["seconds"], 1),
         "seconds_left": summary["seconds_left"],
         "created_at": job.created_at,
-        "documents": [_item(item) for item in (changed or items)[:_MAX_LISTED]],
-        "count": len(items),
-        "skipped": len(items) - len(changed),
-        "failed": len(failed),
-        "failures": [
-            {"source_uri": item.source_uri, "code": item.code, "reason": item.reason}
-            for item in failed[:_MAX_LISTED]
-        ],
     }
-    data["markdown"] = _markdown(data)
-    return data
 
 
 def _item(item: JobItem) -> dict[str, str]:

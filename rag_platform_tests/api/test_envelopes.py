@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from rag_platform.api.envelopes import envelope, exit_code, failure
+from rag_platform.api.envelopes import envelope, exit_code, failure, fill_shape
 from rag_platform.api.query_data import fit_query, snippet
+from rag_platform.contract.upkeep_shapes import JobItemRow
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Citation, Hit, QueryResult
+from rag_platform.ledger.schema import JobItem
 from rag_platform.text.tokens import estimate_tokens
 
 TRACE = "trc_0123456789abcdef0123456789abcdef"
@@ -68,6 +70,14 @@ def result(
         "trace_id": TRACE,
     }
     return QueryResult(**(values | changes))
+
+
+def test_a_shape_is_filled_in_its_own_order_from_a_record_or_a_mapping() -> None:
+    item = JobItem("a.md", "a-1", "v1", "new", attempts=2)
+    row = fill_shape(JobItemRow, item, state="unprocessed")
+    assert list(row) == list(JobItemRow.__annotations__)
+    assert (row["source_uri"], row["state"], row["attempts"]) == ("a.md", "unprocessed", 2)
+    assert fill_shape(JobItemRow, dict(reversed(row.items())), code="x") == {**row, "code": "x"}
 
 
 def test_the_data_of_a_query_holds_the_fields_of_the_contract() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import chunk_part, section_part
 from rag_platform.api.documents import open_with_published
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import SectionPart
@@ -17,14 +17,12 @@ from rag_platform.contract.upkeep_shapes import (
     DocumentDetail,
     ImageText,
     VersionDiff,
-    VersionRow,
 )
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Document, Version, View
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store, read_records
 
 MAX_CHUNKS = 200
@@ -40,30 +38,17 @@ def describe_document(library: Library, namespace: str, doc_id: str) -> Document
         recorded = history(document, store=library.store, ledger=ledger)
         live = ledger.version(document.live_version) if document.live_version else None
     shown = with_file_metadata(document, live) if live else document
-    rows = cast(list[VersionRow], without_paths(recorded["versions"]))
-    data: DocumentDetail = {
-        "namespace": namespace,
-        "doc_id": document.doc_id,
-        "source": document.source,
-        "source_uri": document.source_uri,
-        "filename": document.filename,
-        "title": document.title,
-        "tags": list(shown.tags),
-        "categories": list(shown.categories),
-        "metadata": cast(dict[str, Any], to_json(shown.metadata)),
-        "status": row.status if row else "",
-        "problem": str(without_paths(row.problem)) if row else "",
-        "pinned": document.pinned,
-        "live_version": document.live_version,
-        "wanted_version": document.wanted_version,
-        "created_at": document.created_at,
-        "updated_at": document.updated_at,
-        "versions": rows,
-        "release_id": "",
-        "sections": [],
-        "chunks": 0,
-        "unread": "",
-    }
+    data = fill_shape(
+        DocumentDetail,
+        shown,
+        status=row.status if row else "",
+        problem=without_paths(row.problem) if row else "",
+        versions=without_paths(recorded["versions"]),
+        release_id="",
+        sections=[],
+        chunks=0,
+        unread="",
+    )
     try:
         with library.lease(namespace) as lease:
             _, version = _require_published(library, lease, doc_id)
@@ -172,32 +157,27 @@ def describe_chunk(library: Library, namespace: str, chunk_id: str) -> ChunkDeta
         view = _view(lease, library.store, version, chunk_id) if version else None
         around = [it.chunk_id for it in catalog.neighbours(chunk_id, 1, 1)]
         place = around.index(chunk_id)
-        return {
-            "namespace": namespace,
-            "release_id": lease.release_id,
-            "doc_id": chunk.doc_id,
-            "doc_title": row.doc_title,
-            "version_id": chunk.version_id,
-            "source_uri": row.source_uri,
-            "content_type": row.content_type,
-            "status": row.status,
-            "chunk": chunk_part(chunk, chunk.chunk_text),
-            "token_count": chunk.token_count,
-            "text_len": chunk.text_len,
-            "lang": chunk.lang,
-            "chunk_type": chunk.chunk_type,
-            "parent_id": chunk.parent_id,
-            "before": around[place - 1] if place else "",
-            "after": around[place + 1] if place + 1 < len(around) else "",
-            "dense_text": view.dense_text if view else "",
-            "sparse_text": view.sparse_text if view else "",
-            "keyphrases": list(view.keyphrases) if view else [],
-            "quality_score": view.quality_score if view else None,
-            "view_title": view.title if view else "",
-            "view_summary": view.summary if view else "",
-            "view_tags": list(view.tags) if view else [],
-            "images": _images(lease, row),
-        }
+        return fill_shape(
+            ChunkDetail,
+            chunk,
+            namespace=namespace,
+            release_id=lease.release_id,
+            doc_title=row.doc_title,
+            source_uri=row.source_uri,
+            content_type=row.content_type,
+            status=row.status,
+            chunk=chunk_part(chunk, chunk.chunk_text),
+            before=around[place - 1] if place else "",
+            after=around[place + 1] if place + 1 < len(around) else "",
+            dense_text=view.dense_text if view else "",
+            sparse_text=view.sparse_text if view else "",
+            keyphrases=list(view.keyphrases) if view else [],
+            quality_score=view.quality_score if view else None,
+            view_title=view.title if view else "",
+            view_summary=view.summary if view else "",
+            view_tags=list(view.tags) if view else [],
+            images=_images(lease, row),
+        )
 
 
 def _view(lease: Lease, store: Store, version: Version, chunk_id: str) -> View | None:

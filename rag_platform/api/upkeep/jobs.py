@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor
-from rag_platform.api.envelopes import without_paths
-from rag_platform.api.writing import job_data, open_root, watch
+from rag_platform.api.envelopes import fill_shape, without_paths
+from rag_platform.api.writing import job_data, job_progress, open_root, watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import JobDetail, JobItemRow, JobPage, JobRow
@@ -16,12 +16,10 @@ from rag_platform.errors import InputError, unknown_job
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
-from rag_platform.storage.records import to_json
 from rag_platform.workspace import DataRoot
 
 MAX_JOBS = 100
 MAX_ITEMS = 200
-_ITEM_FIELDS = tuple(JobItemRow.__annotations__)
 
 
 def list_jobs(
@@ -72,10 +70,7 @@ def show_job(
             ],
             "result": cast(dict[str, object], without_paths(job.result)),
             "items": [
-                cast(
-                    JobItemRow,
-                    {key: without_paths(to_json(item)[key]) for key in _ITEM_FIELDS},
-                )
+                cast(JobItemRow, without_paths(fill_shape(JobItemRow, item)))
                 for item in jobs.items_as_told(items, job)
             ],
             "next_cursor": make_cursor(end) if end < sum(row["counts"].values()) else None,
@@ -116,31 +111,16 @@ def retry_job(settings: Settings, job_id: str, source_uri: str | None = None) ->
 
 def _row(job: Job, ledger: Ledger, settings: Settings) -> JobRow:
     summary = jobs.summary(job)
-    progress = job.progress
-    return {
-        "job_id": job.job_id,
-        "kind": job.kind,
-        "namespace": job.namespace,
-        "state": job.state,
-        "code": summary["code"],
-        "reason": str(without_paths(job.reason)),
-        "stage": str(progress.get("stage", "")),
-        "message": str(without_paths(progress.get("message", ""))),
-        "done": int(progress.get("done", 0)),
-        "total": int(progress.get("total", 0)),
-        "seconds": round(summary["seconds"], 1),
-        "seconds_left": summary["seconds_left"],
-        "created_at": job.created_at,
-        "started_at": job.started_at,
-        "ended_at": job.ended_at,
-        "trace_id": job.trace_id,
-        "retry_of": summary["retry_of"],
-        "run_url": _run_url(job, summary["run_id"], settings.server.dagster_url),
-        "counts": {
+    return fill_shape(
+        JobRow,
+        {**summary, **job_progress(job)},
+        message=str(without_paths(job.progress.get("message", ""))),
+        run_url=_run_url(job, summary["run_id"], settings.server.dagster_url),
+        counts={
             jobs.state_of_item(state, job): count
             for state, count in ledger.job_item_counts(job.job_id).items()
         },
-    }
+    )
 
 
 def _run_url(job: Job, run_id: str, dagster_url: str) -> str:

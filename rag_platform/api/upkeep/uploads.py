@@ -9,11 +9,12 @@ import secrets
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
 from rag_platform import access
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.writing import allowed_path, file_name, ingest, owned_path, parse_input
 from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import JobData
@@ -133,36 +134,18 @@ def _preview(
         if cancelled is not None and cancelled.is_set():
             raise CancelledError(f"the preview ended after {done} of {total} pages")
 
-    bound = _bound_strategy(settings, namespace)
+    with closing(open_ledger(Store.of(settings))) as ledger:
+        bound = ledger.namespaces().get(namespace)
     chosen = load_strategy(settings, strategy or bound, ingestion=True)
     found = preview(path, chosen, settings, go_on)
     data = preview_data(found, MAX_PREVIEW_CHUNKS)
-    return {
-        "markdown": data["markdown"],
-        "filename": data["filename"],
-        "mime": data["mime"],
-        "loader": data["loader"],
-        "strategy": data["strategy"],
-        "title": data["title"],
-        "pages": data["pages"],
-        "text_chars": data["text_chars"],
-        "sections": [section["section_path"] for section in data["sections"]],
-        "chunks": data["chunks"],
-        "chunks_total": data["chunks_total"],
-        "images": len(data["media"]),
-        "edits": data["edits"],
-        "quality": data["quality"],
-        "warnings": [str(without_paths(warning)) for warning in found.warnings],
-        "seconds": data["seconds"],
-    }
-
-
-def _bound_strategy(settings: Settings, namespace: str) -> str | None:
-    ledger = open_ledger(Store.of(settings))
-    try:
-        return ledger.namespaces().get(namespace)
-    finally:
-        ledger.close()
+    return fill_shape(
+        PreviewData,
+        data,
+        sections=[section["section_path"] for section in data["sections"]],
+        images=len(data["media"]),
+        warnings=without_paths(found.warnings),
+    )
 
 
 def ingest_upload(

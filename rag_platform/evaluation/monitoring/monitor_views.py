@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.config.prompt_registry import list_versions
 from rag_platform.config.settings import Settings
-from rag_platform.contract.evaluation_shapes import CanariesData, DriftData, GapsData, PromptPart
+from rag_platform.contract.evaluation_shapes import (
+    CanariesData,
+    DriftData,
+    GapsData,
+    PromptPart,
+    SignalPart,
+)
 from rag_platform.evaluation.monitoring.canaries import ask_canaries
 from rag_platform.evaluation.monitoring.drift import measure_drift
 from rag_platform.evaluation.monitoring.gaps import find_gaps
@@ -27,18 +34,7 @@ def get_drift(settings: Settings, namespace: str) -> DriftData:
         "questions": report.current.questions,
         "stable_questions": report.stable.questions if report.stable is not None else 0,
         "reason": report.reason,
-        "signals": [
-            {
-                "name": signal.name,
-                "measure": signal.measure,
-                "before": signal.before,
-                "now": signal.now,
-                "distance": float(signal.distance),
-                "limit": float(signal.limit),
-                "drifted": bool(signal.drifted),
-            }
-            for signal in report.signals
-        ],
+        "signals": [fill_shape(SignalPart, signal) for signal in report.signals],
     }
 
 
@@ -78,13 +74,6 @@ def get_canaries(library: Library, namespace: str) -> CanariesData:
 def list_prompts() -> list[PromptPart]:
     """Every version of every prompt, and the running experiments."""
     return [
-        {
-            "name": item.name,
-            "version": item.version,
-            "status": item.status,
-            "by": item.by,
-            "at": item.at.isoformat(timespec="seconds") if item.at else "",
-            "share": item.share,
-        }
+        fill_shape(PromptPart, item, at=item.at.isoformat(timespec="seconds") if item.at else "")
         for item in list_versions()
     ]

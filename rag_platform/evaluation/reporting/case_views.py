@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.contract.evaluation_shapes import (
     EvalCaseData,
     EvalCasePart,
@@ -54,18 +55,13 @@ def list_eval_cases(
 def case_part(result: CaseResult) -> EvalCasePart:
     """The result of a case without its hits."""
     artifacts = result.artifacts
-    return {
-        "case_id": result.case_id,
-        "query": result.query,
-        "tags": list(result.tags),
-        "metrics": dict(result.metrics),
-        "stale": list(result.stale),
-        "error": result.error,
-        "trace_id": result.trace_id,
-        "latency_ms": artifacts.get("latency_ms", {}).get("total"),
-        "answered": artifacts.get("answered"),
-        "confidence": artifacts.get("confidence"),
-    }
+    return fill_shape(
+        EvalCasePart,
+        result,
+        latency_ms=artifacts.get("latency_ms", {}).get("total"),
+        answered=artifacts.get("answered"),
+        confidence=artifacts.get("confidence"),
+    )
 
 
 def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> EvalCaseData:

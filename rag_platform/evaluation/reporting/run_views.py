@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.config.gates import read_gates
 from rag_platform.contract.evaluation_shapes import (
     DifferencePart,
@@ -19,6 +20,7 @@ from rag_platform.contract.evaluation_shapes import (
     EvalTrendsData,
     FloorPart,
     GatePart,
+    MetricPart,
     PromotionPart,
     SlicePart,
     StrategiesData,
@@ -83,28 +85,8 @@ def list_eval_runs(
 
 def run_part(run: EvalRun) -> EvalRunPart:
     """The summary of a run."""
-    return {
-        "run_id": run.run_id,
-        "started_at": run.started_at,
-        "ended_at": run.ended_at,
-        "status": run.status,
-        "dataset_id": run.dataset_id,
-        "dataset_version": run.dataset_version,
-        "dataset_fingerprint": run.dataset_fingerprint,
-        "namespace": run.namespace,
-        "release_id": run.release_id,
-        "strategy": run.strategy,
-        "strategy_config_id": run.strategy_config_id,
-        "mode": run.mode,
-        "metric_set_ids": list(run.metric_set_ids),
-        "judge_profile_id": run.judge_profile_id,
-        "cases": run.cases,
-        "reused": run.reused,
-        "failed": run.failed,
-        "leading": {
-            name: run.aggregates[name]["value"] for name in LEADING if name in run.aggregates
-        },
-    }
+    leading = {name: run.aggregates[name]["value"] for name in LEADING if name in run.aggregates}
+    return fill_shape(EvalRunPart, run, leading=leading)
 
 
 def get_eval_run(home: Path, run_id: str) -> EvalRunData:
@@ -116,13 +98,7 @@ def get_eval_run(home: Path, run_id: str) -> EvalRunData:
     return {
         "run": run_part(run),
         "metrics": [
-            {
-                "name": name,
-                "value": item["value"],
-                "low": item["low"],
-                "high": item["high"],
-                "cases": int(item["cases"]),
-            }
+            fill_shape(MetricPart, item, name=name, cases=int(item["cases"]))
             for name, item in run.aggregates.items()
         ],
         "slices": _slices(run),
