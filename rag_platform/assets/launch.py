@@ -35,7 +35,7 @@ from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
 from rag_platform.errors import FULL_DISK, BusyError, RagError, StorageError, disk_full
 from rag_platform.evaluation import run_requests
-from rag_platform.evaluation.promotion import restore_strategy
+from rag_platform.evaluation.strategies import restore_strategy
 from rag_platform.ir import Json
 from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import faults, otlp

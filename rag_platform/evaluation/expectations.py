@@ -16,8 +16,7 @@ from rag_platform.config.settings import fingerprint
 from rag_platform.documents.lookup import unknown_document
 from rag_platform.errors import InputError, NotFoundError, read_only
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, read_case
-from rag_platform.evaluation.labels import LabelReader
-from rag_platform.evaluation.quotes import is_of_file
+from rag_platform.evaluation.labels import LabelReader, is_of_file
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.releases.release_store import current

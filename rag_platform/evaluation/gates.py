@@ -16,9 +16,9 @@ from typing import Any
 
 from rag_platform.config.gates import GateConfig
 from rag_platform.evaluation.cases import Dataset, EvalCase
-from rag_platform.evaluation.evaluators import CHEAP_METRIC_SETS
 from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.labels import LabelReader
+from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
 from rag_platform.evaluation.metrics import mean, paired_bootstrap
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate

@@ -1,10 +1,11 @@
 """Resolves a case's expectations in a release: labels, and the chunks or documents that satisfy
-each.
+each. Compares expected texts with those of chunks and answers.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,12 +13,13 @@ from itertools import pairwise
 
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.quotes import contains_quote, fold, is_of_file
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Chunk, Hit
 
 _INDEXED = re.compile(r"(.+):(\d+)")  # chunk `idx` of a document that comes with the dataset
 _PAGE = re.compile(r"(.+)#p(\d+)")  # a page of a document
+_MARKS = re.compile(r"[*_`\\]")
+_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,3 +235,25 @@ def _join(chunks: Sequence[tuple[Chunk, str]]) -> str:
 
 def _stem(source_uri: str) -> str:
     return source_uri.rsplit("/", 1)[-1].rpartition(".")[0]
+
+
+# --- comparing expected texts with those of chunks and answers ------------------------------------
+
+
+def fold(text: str) -> str:
+    """The text in NFKC without Markdown emphasis and code marks, white space collapsed."""
+    return _SPACE.sub(" ", _MARKS.sub("", unicodedata.normalize("NFKC", text))).strip()
+
+
+def contains_quote(folded: str, quote: str) -> bool:
+    """True if a folded text contains the quote, or if that is a table row, every cell of it."""
+    if fold(quote) in folded:
+        return True
+    cells = [cell for part in quote.split("|") if (cell := fold(part))]
+    return "|" in quote and bool(cells) and all(cell in folded for cell in cells)
+
+
+def is_of_file(source_uri: str, file: str) -> bool:
+    """True if `file` is the end of a document's source_uri, compared by path segments."""
+    wanted = file.strip("/").split("/")
+    return source_uri.split("/")[-len(wanted) :] == wanted

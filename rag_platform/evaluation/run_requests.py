@@ -19,8 +19,8 @@ from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError
 from rag_platform.evaluation import libraries
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
-from rag_platform.evaluation.evaluators import MODES
 from rag_platform.evaluation.expectations import read_expectations
+from rag_platform.evaluation.measuring import MODES
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate, open_library

@@ -14,16 +14,23 @@ from functools import partial
 from rag_platform.answering.engine import answer
 from rag_platform.config.profiles import Provider
 from rag_platform.config.settings import Settings, fingerprint
-from rag_platform.errors import InputError, RagError
+from rag_platform.errors import ConfigError, InputError, RagError
 from rag_platform.evaluation.artifacts import CitationProof, artifacts_data, case_groups
 from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
-from rag_platform.evaluation.evaluators import MODES, Evaluator, Mode
-from rag_platform.evaluation.judges.opening import judge_profile_id, open_judge
 from rag_platform.evaluation.labels import LabelReader, Labels
-from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge, MetricSet, compute
+from rag_platform.evaluation.measuring import (
+    MODES,
+    AskedCase,
+    CaseMetrics,
+    Evaluator,
+    Judge,
+    MetricSet,
+    Mode,
+    compute,
+)
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore, summarise
 from rag_platform.indexes.catalog import FILTERABLE
-from rag_platform.ir import QueryRequest, QueryResult
+from rag_platform.ir import Json, QueryRequest, QueryResult
 from rag_platform.ledger.hiding import LedgerView
 from rag_platform.observability import tracing
 from rag_platform.processes.processors import usable_processors
@@ -342,6 +349,28 @@ def _given_context(case: EvalCase, labels: Labels) -> tuple[str, ...]:
             code="no_context",
         )
     return found
+
+
+def open_judge(name: str, settings: Settings, store: Store) -> Judge:
+    """The judge of that name. Raises ConfigError: for an unknown name, and `no_judge` for `llm`
+    without a configured model.
+    """
+    options: Json = {}
+    if name == "llm":
+        if settings.judge.provider == "none":
+            raise ConfigError(
+                "the judge 'llm' has no language model; name one under `judge` in settings.yaml, as"
+                " {provider: openai, options: {model: ...}}, or take --judge rules",
+                code="no_judge",
+            )
+        options = {"llm": settings.judge.model_dump(), "cache": str(store.judgements_path)}
+    judge: Judge = build("judge", name, options)
+    return judge
+
+
+def judge_profile_id(judge: Judge) -> str:
+    """The hash of the judge's profile; scores are comparable only if it is equal."""
+    return f"jdg_{fingerprint(judge.profile())}"
 
 
 def evaluation_snapshot(settings: Settings) -> dict[str, Provider]:

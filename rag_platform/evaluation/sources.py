@@ -1,8 +1,12 @@
-"""Finds a dataset by its name or path and reads it with the provider of its kind."""
+"""Finds a dataset by its name or path and reads it with the provider of its kind; imports datasets
+into the config folder.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,6 +16,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
 from rag_platform.registry import build, takes
+from rag_platform.storage.store import atomic_path
 
 _BY_SUFFIX = {
     ".jsonl": "jsonl",
@@ -92,3 +97,56 @@ def _load(provider: str, path: Path, **options: Any) -> Dataset:
             f"{path.name} is not UTF-8 ({error}); save it in this encoding", code="invalid_dataset"
         ) from error
     return dataset
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedDataset:
+    """A dataset of the config folder; `state` is `new`, `replaced` or `unchanged`."""
+
+    path: Path
+    dataset: Dataset
+    state: str
+
+
+def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> ImportedDataset:
+    """Check a dataset file and copy it into `datasets/` of the config folder, under its own name or
+    another.
+
+    Raises NotFoundError `unknown_dataset` if there is no such file. Raises InputError
+    `invalid_dataset`, naming the line or the case, for an unreadable file, and `dataset_exists` if
+    another dataset of the config folder has the name and `replace` is false.
+    """
+    suffix = source.suffix.lower()
+    if not source.is_file():
+        raise NotFoundError(
+            f"{source} is no file; a folder in BEIR's layout is not imported: name it with `rag"
+            " eval run --dataset`",
+            code="unknown_dataset",
+        )
+    dataset = open_dataset(str(source))
+    name = name or source.stem
+    if name != Path(name).name or name.startswith("."):
+        raise InputError(
+            f"{name!r} names no dataset: it is a file's name without folder and ending",
+            code="invalid_dataset",
+        )
+    target = config_dir() / "datasets" / f"{name}{suffix}"
+    known = dataset_names().get(name)
+    if known is not None and known.parent != target.parent:
+        known = None  # a shipped one is not replaced, only hidden
+    if known is not None and known.suffix.lower() == suffix:
+        if known.read_bytes() == source.read_bytes():
+            return ImportedDataset(known, dataset, "unchanged")
+        target = known
+    if known is not None and not replace:
+        raise InputError(
+            f"{known} is another dataset of the name {name!r}; import this one with --name NAME, or"
+            " over it with --replace",
+            code="dataset_exists",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)
+    if known is not None and known != target:
+        known.unlink()  # it had another suffix
+    return ImportedDataset(target, dataset, "new" if known is None else "replaced")

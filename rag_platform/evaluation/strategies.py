@@ -1,4 +1,5 @@
-"""Runs one dataset under several strategies and compares the others with the first.
+"""Runs one dataset under several strategies and compares the others with the first; promotes a
+strategy to be a namespace's own.
 
 Besides the strategy files there are four ways to ask any release: `dense_only`, `sparse_only`,
 `hybrid` and `hybrid+rerank`. They take the release's own strategy and change which retrievers run
@@ -14,21 +15,31 @@ from typing import Literal
 
 from rag_platform.config.folders import DEMO, SHIPPED
 from rag_platform.config.gates import read_gates
+from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.prompt_registry import use_prompt
 from rag_platform.config.query import RerankConfig
-from rag_platform.config.settings import Settings, Strategy, has_strategy, strategy_names
+from rag_platform.config.settings import (
+    Settings,
+    Strategy,
+    has_strategy,
+    load_strategy,
+    strategy_names,
+)
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
-from rag_platform.evaluation.evaluators import Mode
 from rag_platform.evaluation.libraries import publish_documents
+from rag_platform.evaluation.measuring import Mode
 from rag_platform.evaluation.metrics import sort_metrics
 from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
 from rag_platform.evaluation.sources import dataset_names
+from rag_platform.ir import Json
 from rag_platform.ledger.ledger import bound_namespaces
-from rag_platform.releases.manifest import Manifest
+from rag_platform.ledger.schema import Job
+from rag_platform.releases.manifest import QUALITY_GATE, Manifest
+from rag_platform.releases.release_store import current, manifest_of
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
 from rag_platform.storage.store import Store
@@ -217,3 +228,62 @@ def comparison_markdown(found: StrategyComparison) -> str:
 def parse_names(text: str) -> Sequence[str]:
     """The names of a comma-separated list, without duplicates."""
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+# --- promotion to be a namespace's own strategy ---------------------------------------------------
+
+
+def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
+    """The name of the strategy that a promotion would replace. Raises InputError for a way to ask
+    and for the namespace's current strategy, NotFoundError for an unknown one.
+    """
+    bound = root.bound_strategy(namespace)
+    if not has_strategy(root.settings, name):
+        if name in WAYS:
+            mode, reranks = WAYS[name]
+            reranker = "" if reranks else ", `reranker: {provider: none}`"
+            raise InputError(
+                f"{name} is a way to ask, not a strategy; write a strategy file with `retrieval:"
+                f" {{mode: {mode}}}`{reranker} and promote that",
+                code="no_strategy",
+            )
+        known = ", ".join(strategy_names(root.settings))
+        raise NotFoundError(f"unknown strategy {name!r}; known: {known}", code="unknown_strategy")
+    if bound == name:
+        raise InputError(
+            f"library {namespace!r} has strategy {name!r} already; after a change of its file"
+            " `rag rebuild` makes the release of it",
+            code="bound_already",
+        )
+    return bound
+
+
+def restore_strategy(root: DataRoot, job: Job) -> None:
+    """Bind a namespace to its former strategy again if the job of a promotion ended without
+    publishing (the process that started the job may no longer exist).
+    """
+    promotion = job.args.get("promotion")
+    if promotion is None or root.bound_strategy(job.namespace) != promotion["to"]:
+        return
+    published = current(root.store, job.namespace)
+    if published and manifest_of(root.store, job.namespace, published).strategy == promotion["to"]:
+        return
+    before = load_strategy(root.settings, promotion["from"])
+    root.ledger.rebind_strategy(job.namespace, before.name, strategy_config_id(before))
+
+
+def describe_promotion(
+    root: DataRoot, namespace: str, candidate_id: str, store: ResultStore
+) -> Json:
+    """What the ledger records about a promotion's release: its verdict, and the gate's runs."""
+    manifest = manifest_of(root.store, namespace, candidate_id)
+    verdicts = {check.name: check.passed for check in manifest.checks}
+    runs = store.runs(namespace=namespace, limit=1000)
+    return {
+        "release_id": candidate_id,
+        "verdict": "failed" if manifest.failures else "passed",
+        "gate": verdicts.get(QUALITY_GATE),
+        "run_ids": [
+            run.run_id for run in runs if run.release_id in (candidate_id, manifest.parent)
+        ],
+    }

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.reporting.exchange import export_run, import_dataset
+from rag_platform.evaluation.reporting.run_files import export_run
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
-from rag_platform.evaluation.sources import open_dataset
+from rag_platform.evaluation.sources import import_dataset, open_dataset
 
 CASE = '{"case_id": "port", "query": "Which port?", "expected_files": ["ports.md"]}'
 OTHER = '{"case_id": "leave", "query": "几天年假？", "expected_text": "十五天"}'

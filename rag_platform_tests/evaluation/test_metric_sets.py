@@ -11,13 +11,11 @@ import pytest
 from rag_platform.answering.citations import make_citation
 from rag_platform.evaluation.artifacts import CitationProof
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.judges.fake import FakeJudge
+from rag_platform.evaluation.judges.rules import FakeJudge
 from rag_platform.evaluation.labels import Labels, StaleLabel
 from rag_platform.evaluation.measuring import AskedCase
-from rag_platform.evaluation.metric_sets.answers import Answers
-from rag_platform.evaluation.metric_sets.citations import Citations
 from rag_platform.evaluation.metric_sets.judged import JudgedAnswers
-from rag_platform.evaluation.metric_sets.retrieval import Retrieval
+from rag_platform.evaluation.metric_sets.unjudged import Answers, Citations, Retrieval
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.ir import Hit, QueryResult

@@ -15,9 +15,8 @@ import pytest
 from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.comparing import compare_runs
-from rag_platform.evaluation.labels import find_quote, is_in_pieces
+from rag_platform.evaluation.labels import find_quote, fold, is_in_pieces
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
-from rag_platform.evaluation.quotes import fold
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.ir import Chunk, Json

@@ -9,7 +9,6 @@ import pytest
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.promotion import require_promotable
 from rag_platform.evaluation.reporting.charts import draw_metrics, embed_picture
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
@@ -19,6 +18,7 @@ from rag_platform.evaluation.strategies import (
     comparison_table,
     evaluation_targets,
     parse_names,
+    require_promotable,
     run_strategy,
 )
 from rag_platform.workspace import DataRoot

@@ -227,7 +227,7 @@ def datasets(context: Context) -> Json:
 @answers()
 def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
     """Check a file of cases and copy it into config/datasets."""
-    from rag_platform.evaluation.reporting.exchange import import_dataset
+    from rag_platform.evaluation.sources import import_dataset
 
     found = import_dataset(path, name=name, replace=replace)
     cases, fingerprint = len(found.dataset.cases), found.dataset.fingerprint
@@ -249,7 +249,7 @@ def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
 @answers()
 def export(context: Context, run_id: str, path: Path) -> Json:
     """Write a run and its cases to a new file, .jsonl or .csv."""
-    from rag_platform.evaluation.reporting.exchange import export_run
+    from rag_platform.evaluation.reporting.run_files import export_run
 
     with _store(context) as store:
         found = store.run(run_id)
@@ -426,8 +426,8 @@ def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json
 @answers(own_trace=True)
 def expect_run(context: Context, namespace: str | None, release_id: str | None) -> Json:
     """Ask every expectation; exit code 1 where one is not met."""
-    from rag_platform.evaluation.evaluators import CHEAP_METRIC_SETS
     from rag_platform.evaluation.expectations import judge, read_expectations
+    from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
     from rag_platform.evaluation.runs import RunOptions
 
     space = context.known_namespace(namespace)

@@ -84,8 +84,8 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
     everything as it was.
     """
     from rag_platform.evaluation.gating import is_gated
-    from rag_platform.evaluation.promotion import describe_promotion, require_promotable
     from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.strategies import describe_promotion, require_promotable
     from rag_platform.ingestion.job_start import start_rebuild
     from rag_platform.ingestion.rebuild_plan import plan
     from rag_platform.releases.release_store import current

@@ -14,8 +14,7 @@ from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.judges.llm import PER_ANSWER_ERRORS
-from rag_platform.evaluation.labels import find_quote
-from rag_platform.evaluation.quotes import fold
+from rag_platform.evaluation.labels import find_quote, fold
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Chunk, Json

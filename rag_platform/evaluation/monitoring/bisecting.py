@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase
-from rag_platform.evaluation.evaluators import CHEAP_METRIC_SETS
 from rag_platform.evaluation.expectations import TOP, judge
 from rag_platform.evaluation.gates import describe_changes
 from rag_platform.evaluation.labels import LabelReader
+from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
 from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.retrieval.library import Lease, Library

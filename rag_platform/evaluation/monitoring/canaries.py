@@ -22,8 +22,7 @@ from typing import ClassVar
 from rag_platform.config.settings import CanarySettings
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.labels import find_quote
-from rag_platform.evaluation.quotes import fold
+from rag_platform.evaluation.labels import find_quote, fold
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.indexes.catalog import CatalogReader

@@ -1,24 +1,27 @@
-"""Writes a run as files for other programs to `evaluations/<run_id>/` under the data root.
+"""Writes a run as files for other programs: to `evaluations/<run_id>/` under the data root, or as
+one file that the user names.
 
-`run.parquet` has one row, `cases.parquet` one per case, with `metrics` as a map of name to value;
-`report.json` and `report.md` have the same content as the command line's output.
+In the folder, `run.parquet` has one row, `cases.parquet` one per case, with `metrics` as a map of
+name to value; `report.json` and `report.md` have the same content as the command line's output.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rag_platform.errors import InputError
 from rag_platform.evaluation.comparing import Comparison
 from rag_platform.evaluation.reporting.reports import MOST_CASES, compare_markdown, run_markdown
 from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun, ResultStore
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import run_folder
 from rag_platform.storage.records import to_json
-from rag_platform.storage.store import write_json, write_text
+from rag_platform.storage.store import atomic_path, write_json, write_text
 
 _ROWS = 1000  # cases in memory at a time
 
@@ -111,3 +114,65 @@ def _case_schema() -> Any:
 
 def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+# --- a single file, for export --------------------------------------------------------------------
+
+_COLUMNS = ("case_id", "query", "tags", "error", "stale", "trace_id")
+
+
+def export_run(run: EvalRun, store: ResultStore, path: Path) -> int:
+    """Write a run and its case results, and return the number of cases. A `.jsonl` file has the run
+    on the first line and then one case per line, a `.csv` file one case per row with a column per
+    metric. Raises InputError `invalid_path` for another suffix and for an existing file.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in _WRITERS:
+        raise InputError(
+            f"{path.name}: a run is written as {', '.join(_WRITERS)}", code="invalid_path"
+        )
+    if path.exists():
+        raise InputError(f"{path} exists; name a new file", code="invalid_path")
+    count = 0
+
+    def counted() -> Iterator[CaseResult]:
+        nonlocal count
+        for result in store.cases(run.run_id):
+            count += 1
+            yield result
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary:
+        _WRITERS[suffix](run, counted(), temporary)
+    return count
+
+
+def _write_jsonl(run: EvalRun, results: Iterable[CaseResult], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(_line({"eval_run": to_json(run)}))
+        file.writelines(_line({"eval_case_result": to_json(result)}) for result in results)
+
+
+def _line(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _write_csv(run: EvalRun, results: Iterable[CaseResult], path: Path) -> None:
+    metrics = sorted(run.aggregates)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*_COLUMNS, *metrics])
+        for result in results:
+            stale = [f"{label['label']}: {label['reason']}" for label in result.stale]
+            facts = (
+                result.case_id,
+                result.query,
+                "; ".join(result.tags),
+                result.error,
+                "; ".join(stale),
+                result.trace_id,
+            )
+            writer.writerow([*facts, *(result.metrics.get(name, "") for name in metrics)])
+
+
+_WRITERS = {".jsonl": _write_jsonl, ".csv": _write_csv}
