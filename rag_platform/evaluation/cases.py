@@ -110,9 +110,8 @@ class Dataset:
         seen: set[str] = set()
         for case in self.cases:
             if case.case_id in seen:
-                raise InputError(
-                    f"dataset {self.dataset_id}: two cases are called {case.case_id!r}",
-                    code="invalid_dataset",
+                raise invalid_dataset(
+                    f"dataset {self.dataset_id}", f"two cases are called {case.case_id!r}"
                 )
             seen.add(case.case_id)
 
@@ -158,9 +157,9 @@ def parse_case(data: object, where: str) -> EvalCase:
     with `where`, for an unknown or missing field, a wrong type and a case that expects nothing.
     """
     if not isinstance(data, Mapping):
-        raise _invalid_error(where, f"a case is an object, not {type(data).__name__}")
+        raise invalid_dataset(where, f"a case is an object, not {type(data).__name__}")
     if unknown := sorted(set(data) - _FIELDS):
-        raise _invalid_error(
+        raise invalid_dataset(
             where, f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}"
         )
     found = {
@@ -169,10 +168,10 @@ def parse_case(data: object, where: str) -> EvalCase:
         if name in data
     }
     if missing := [name for name in ("case_id", "query") if name not in found]:
-        raise _invalid_error(where, f"`{missing[0]}` is missing")
+        raise invalid_dataset(where, f"`{missing[0]}` is missing")
     case = EvalCase(**found)
     if not case.expects_something:
-        raise _invalid_error(
+        raise invalid_dataset(
             where,
             f"case {case.case_id!r} expects nothing; give expected_text, expected_files,"
             " expected_chunk_ids, expected_answer or should_refuse",
@@ -180,7 +179,8 @@ def parse_case(data: object, where: str) -> EvalCase:
     return case
 
 
-def _invalid_error(where: str, message: str) -> InputError:
+def invalid_dataset(where: str, message: str) -> InputError:
+    """The error for a dataset that cannot be read, as `where: message`."""
     return InputError(f"{where}: {message}", code="invalid_dataset")
 
 
@@ -191,7 +191,7 @@ def _items(value: object) -> tuple[Any, ...]:
 def _texts(value: object, where: str) -> tuple[str, ...]:
     found = _items(value)
     if not all(isinstance(item, str) for item in found):
-        raise _invalid_error(where, f"a list of texts is wanted, not {value!r}")
+        raise invalid_dataset(where, f"a list of texts is wanted, not {value!r}")
     return found
 
 
@@ -199,11 +199,11 @@ def _read_expected(value: object, where: str) -> ExpectedText:
     if isinstance(value, str):
         value = {"text": value}
     if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
-        raise _invalid_error(where, f"a text, or an object with `text`, is wanted, not {value!r}")
+        raise invalid_dataset(where, f"a text, or an object with `text`, is wanted, not {value!r}")
     if not value["text"].strip():
-        raise _invalid_error(where, "an empty text stands everywhere")
+        raise invalid_dataset(where, "an empty text stands everywhere")
     if unknown := sorted(set(value) - {"text", "file", "section"}):
-        raise _invalid_error(where, f"unknown field {unknown[0]!r}; known: text, file, section")
+        raise invalid_dataset(where, f"unknown field {unknown[0]!r}; known: text, file, section")
     return ExpectedText(**{key: str(item) for key, item in value.items()})
 
 
@@ -212,13 +212,13 @@ def _grades(value: object, where: str) -> dict[str, int]:
         isinstance(grade, int) and not isinstance(grade, bool) and grade >= 0
         for grade in value.values()
     ):
-        raise _invalid_error(where, f"grades are whole numbers from 0 on, by name, not {value!r}")
+        raise invalid_dataset(where, f"grades are whole numbers from 0 on, by name, not {value!r}")
     return {str(name): grade for name, grade in value.items()}
 
 
 def _require_filled(value: object, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise _invalid_error(where, f"a text that is not empty is wanted, not {value!r}")
+        raise invalid_dataset(where, f"a text that is not empty is wanted, not {value!r}")
     return value
 
 
@@ -228,7 +228,7 @@ def _expected_texts(value: object, where: str) -> tuple[ExpectedText, ...]:
 
 def _scope(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise _invalid_error(where, f"a filter is wanted, such as {{tags: api}}, not {value!r}")
+        raise invalid_dataset(where, f"a filter is wanted, such as {{tags: api}}, not {value!r}")
     # imported late: releases without gates need no filters
     from rag_platform.indexes.catalog import FILTERABLE
     from rag_platform.query import filters
@@ -236,19 +236,19 @@ def _scope(value: object, where: str) -> dict[str, Any]:
     try:
         filters.plan(value, FILTERABLE)
     except InputError as error:
-        raise _invalid_error(where, error.message) from error
+        raise invalid_dataset(where, error.message) from error
     return dict(value)
 
 
 def _match(value: object, where: str) -> str:
     if value not in ("any", "all"):
-        raise _invalid_error(where, f"any or all is wanted, not {value!r}")
+        raise invalid_dataset(where, f"any or all is wanted, not {value!r}")
     return str(value)
 
 
 def _flag(value: object, where: str) -> bool:
     if not isinstance(value, bool):
-        raise _invalid_error(where, f"true or false is wanted, not {value!r}")
+        raise invalid_dataset(where, f"true or false is wanted, not {value!r}")
     return value
 
 

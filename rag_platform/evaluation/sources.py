@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from rag_platform.config.folders import config_dir, config_files
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.cases import Dataset
+from rag_platform.evaluation.cases import Dataset, invalid_dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
 from rag_platform.registry import build, takes
 from rag_platform.storage.store import atomic_path
@@ -63,9 +63,7 @@ def open_dataset(name: str, home: Path | None = None) -> Dataset:
             )
         return _load("beir", path)
     if path.suffix.lower() not in _BY_SUFFIX:
-        raise InputError(
-            f"{path.name}: a dataset is a file of {', '.join(_BY_SUFFIX)}", code="invalid_dataset"
-        )
+        raise invalid_dataset(path.name, f"a dataset is a file of {', '.join(_BY_SUFFIX)}")
     return _load(_BY_SUFFIX[path.suffix.lower()], path)
 
 
@@ -74,10 +72,9 @@ def _open_stored(home: Path, provider: str, namespace: str, options: str) -> Dat
     given: dict[str, Any] = {"namespace": namespace} if namespace else {}
     for name, value in parse_qsl(options, keep_blank_values=True):
         if not takes("dataset", provider, name) or not value.isdigit():
-            raise InputError(
-                f"{provider}:{namespace}?{options}: {name}={value} is no option; write for example"
-                " traces:NAMESPACE?size=50&seed=7",
-                code="invalid_dataset",
+            raise invalid_dataset(
+                f"{provider}:{namespace}?{options}",
+                f"{name}={value} is no option; write for example traces:NAMESPACE?size=50&seed=7",
             )
         given[name] = int(value)
     return _load(provider, home, **given)

@@ -11,8 +11,14 @@ import yaml
 
 from rag_platform.config.validation import YAML_LOADER
 from rag_platform.errors import InputError
-from rag_platform.evaluation.cases import K_VALUES, Dataset, EvalCase, parse_case, read_case
-from rag_platform.traits import Traits
+from rag_platform.evaluation.cases import (
+    K_VALUES,
+    Dataset,
+    EvalCase,
+    invalid_dataset,
+    parse_case,
+    read_case,
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,6 @@ class JsonLines:
     """One case per line; the file's stem is the dataset_id."""
 
     VERSION: ClassVar[str] = "1"
-    traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
         """Raises InputError `invalid_dataset` with the line."""
@@ -42,7 +47,6 @@ class Yaml:
     """
 
     VERSION: ClassVar[str] = "1"
-    traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
         """Raises InputError `invalid_dataset` with the line."""
@@ -57,15 +61,12 @@ class Yaml:
         head: Mapping[str, Any] = data if isinstance(data, Mapping) else {"cases": data}
         known = {"dataset_id", "version", "k_values", "cases", "description"}
         if unknown := sorted(set(head) - known):
-            raise InputError(
-                f"{source.name}: unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}",
-                code="invalid_dataset",
+            raise invalid_dataset(
+                source.name, f"unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}"
             )
         listed = head.get("cases")
         if not isinstance(listed, list):
-            raise InputError(
-                f"{source.name}: `cases` must be a list of cases", code="invalid_dataset"
-            )
+            raise invalid_dataset(source.name, "`cases` must be a list of cases")
         cases = [
             parse_case(_expand_short_form(item, f"{source.stem}-{number}", where), where)
             for number, (item, line) in enumerate(
@@ -93,14 +94,12 @@ def _expand_short_form(item: object, case_id: str, where: str) -> object:
     found = {"case_id": case_id, **item}
     short = found.pop("expected", {})
     if not isinstance(short, Mapping) or set(short) - set(_SHORT):
-        raise InputError(
-            f"{where}: `expected` is an object with {', '.join(_SHORT)}, not {short!r}",
-            code="invalid_dataset",
+        raise invalid_dataset(
+            where, f"`expected` is an object with {', '.join(_SHORT)}, not {short!r}"
         )
     if twice := sorted(_SHORT[name] for name in short if _SHORT[name] in found):
-        raise InputError(
-            f"{where}: `expected` and `{twice[0]}` say the same thing; keep one of them",
-            code="invalid_dataset",
+        raise invalid_dataset(
+            where, f"`expected` and `{twice[0]}` say the same thing; keep one of them"
         )
     return found | {_SHORT[name]: value for name, value in short.items()}
 
@@ -121,9 +120,8 @@ def parse_k_values(value: object, where: str) -> tuple[int, ...]:
         or not value
         or not all(isinstance(k, int) and k > 0 for k in value)
     ):
-        raise InputError(
-            f"{where}: `k_values` must be a list of numbers from 1 on, not {value!r}",
-            code="invalid_dataset",
+        raise invalid_dataset(
+            where, f"`k_values` must be a list of numbers from 1 on, not {value!r}"
         )
     return tuple(sorted(set(value)))
 

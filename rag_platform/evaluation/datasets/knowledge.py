@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rag_platform.errors import InputError
-from rag_platform.evaluation.cases import Dataset, SuppliedDocument, parse_case
+from rag_platform.evaluation.cases import (
+    K_VALUES,
+    Dataset,
+    SuppliedDocument,
+    invalid_dataset,
+    parse_case,
+)
 from rag_platform.evaluation.datasets.files import parse_k_values
-from rag_platform.traits import Traits
 
 _SAFE = re.compile(r"[\w-][\w.-]{0,120}")
 
@@ -26,7 +31,6 @@ class KnowledgeJson:
     """
 
     VERSION: ClassVar[str] = "1"
-    traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
         """Raises InputError `invalid_dataset`, also if a query expects a document that is not in
@@ -51,13 +55,11 @@ class KnowledgeJson:
             dataset_id=str(data.get("evalset_id") or source.stem),
             version=self.VERSION,
             cases=tuple(
-                parse_case(
-                    _case(query, set(documents), f"{source.name}, query {number}"),
-                    f"{source.name}, query {number}",
-                )
+                parse_case(_case(query, set(documents), where), where)
                 for number, query in enumerate(data["queries"], 1)
+                for where in [f"{source.name}, query {number}"]
             ),
-            k_values=parse_k_values(data.get("k_values", [1, 3, 5, 10]), source.name),
+            k_values=parse_k_values(data.get("k_values", K_VALUES), source.name),
             load_documents=lambda: iter(documents.values()),
             chunk_profile=str(data.get("chunk_profile") or ""),
         )
@@ -68,15 +70,14 @@ def _documents(listed: list[Any], where: str) -> dict[str, SuppliedDocument]:
     for number, item in enumerate(listed, 1):
         doc_id = item.get("doc_id") if isinstance(item, Mapping) else None
         if not isinstance(doc_id, str) or not isinstance(item.get("text"), str):
-            raise InputError(
-                f"{where}, document {number}: `doc_id` and `text` must be texts",
-                code="invalid_dataset",
+            raise invalid_dataset(
+                f"{where}, document {number}", "`doc_id` and `text` must be texts"
             )
         if not _SAFE.fullmatch(doc_id) or doc_id in found:
-            raise InputError(
-                f"{where}, document {number}: doc_id {doc_id!r} must be unique and hold letters,"
-                " digits, `_`, `-` and `.` alone",
-                code="invalid_dataset",
+            raise invalid_dataset(
+                f"{where}, document {number}",
+                f"doc_id {doc_id!r} must be unique and hold letters, digits, `_`, `-` and `.`"
+                " alone",
             )
         title = str(item.get("title") or "")
         heading = f"# {title}\n\n" if title else ""
@@ -86,19 +87,12 @@ def _documents(listed: list[Any], where: str) -> dict[str, SuppliedDocument]:
 
 def _case(query: object, documents: set[str], where: str) -> dict[str, Any]:
     if not isinstance(query, Mapping):
-        raise InputError(f"{where}: a query is an object, not {query!r}", code="invalid_dataset")
-    known = {
-        "query_id",
-        "query",
-        "expected_doc_ids",
-        "expected_chunk_ids",
-        "relevance_doc",
-        "relevance_chunk",
-    }
+        raise invalid_dataset(where, f"a query is an object, not {query!r}")
+    same = ("expected_chunk_ids", "relevance_doc", "relevance_chunk")
+    known = {"query_id", "query", "expected_doc_ids", *same}
     if unknown := sorted(set(query) - known):
-        raise InputError(
-            f"{where}: unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}",
-            code="invalid_dataset",
+        raise invalid_dataset(
+            where, f"unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}"
         )
     named = [*query.get("expected_doc_ids", ()), *query.get("relevance_doc", {})]
     if stray := sorted({name for name in named if name not in documents}):
@@ -110,9 +104,5 @@ def _case(query: object, documents: set[str], where: str) -> dict[str, Any]:
         "case_id": query.get("query_id"),
         "query": query.get("query"),
         "expected_files": list(query.get("expected_doc_ids", ())),
-        **{
-            name: query[name]
-            for name in ("expected_chunk_ids", "relevance_doc", "relevance_chunk")
-            if query.get(name)
-        },
+        **{name: query[name] for name in same if query.get(name)},
     }

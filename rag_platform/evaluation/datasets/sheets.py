@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rag_platform.errors import DocumentError, InputError
-from rag_platform.evaluation.cases import LISTS, MAPPINGS, Dataset, parse_case
+from rag_platform.errors import DocumentError
+from rag_platform.evaluation.cases import LISTS, MAPPINGS, Dataset, invalid_dataset, parse_case
 from rag_platform.evaluation.datasets.files import require_cases
 from rag_platform.loaders.decoding import decode
 from rag_platform.loaders.office.sheet_tables import Row
 from rag_platform.loaders.office.sheets import MAX_CELLS, XlsxLoader, read_csv, read_workbook
-from rag_platform.traits import Traits
 
 _FIELDS = {  # aliases in headers
     "id": "case_id",
@@ -41,7 +40,6 @@ class Spreadsheet:
     """
 
     VERSION: ClassVar[str] = "1"
-    traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
         """The dataset of a file, of a workbook its first visible sheet. Raises InputError
@@ -50,13 +48,15 @@ class Spreadsheet:
         try:
             rows = _read_xlsx(source) if source.suffix.lower() == ".xlsx" else _read_csv(source)
         except DocumentError as error:
-            raise _error(source.name, error.message) from error
+            raise invalid_dataset(source.name, error.message) from error
         filled = ((where, row) for where, row in rows if not row.blank)
         where, head = next(filled, ("", Row(0, ())))
         names = [_FIELDS.get(key, key) for key in (cell.strip().lower() for cell in head.cells)]
         if "query" not in names:
             shown = ", ".join(head.cells)
-            raise _error(where or source.name, f"no column is called `query`: {shown or 'nothing'}")
+            raise invalid_dataset(
+                where or source.name, f"no column is called `query`: {shown or 'nothing'}"
+            )
         cases = [
             parse_case(
                 {"case_id": f"{source.stem}-{number}", **_read_row(names, row, where)}, where
@@ -71,10 +71,10 @@ class Spreadsheet:
 def _read_csv(source: Path) -> Iterator[tuple[str, Row]]:
     decoded = decode(source.read_bytes())
     if decoded.lossy:
-        raise _error(source.name, f"{decoded.warnings[0]}; save it as UTF-8")
+        raise invalid_dataset(source.name, f"{decoded.warnings[0]}; save it as UTF-8")
     _, rows, problems = read_csv(decoded.text, MAX_CELLS)
     if problems:
-        raise _error(source.name, problems[0].partition(";")[0])
+        raise invalid_dataset(source.name, problems[0].partition(";")[0])
     return ((f"{source.name}, line {row.first_line}", row) for row in rows)
 
 
@@ -92,13 +92,15 @@ def _read_row(names: list[str], row: Row, where: str) -> dict[str, Any]:
         if not cell:
             continue
         if number >= len(names) or not names[number]:
-            raise _error(where, f"{cell[:80]!r} in column {number + 1} has no header above it")
+            raise invalid_dataset(
+                where, f"{cell[:80]!r} in column {number + 1} has no header above it"
+            )
         name = names[number]
         value = _read_cell(name, cell, f"{where}, column {number + 1} ({name})")
         if isinstance(value, list):
             value = found.get(name, []) + value
         elif name in found:
-            raise _error(where, f"{name} is given twice")
+            raise invalid_dataset(where, f"{name} is given twice")
         found[name] = value
     return found
 
@@ -106,19 +108,15 @@ def _read_row(names: list[str], row: Row, where: str) -> dict[str, Any]:
 def _read_cell(name: str, cell: str, where: str) -> Any:
     if name == "should_refuse":
         if cell.lower() not in _FLAGS:
-            raise _error(where, f"true or false is wanted, not {cell!r}")
+            raise invalid_dataset(where, f"true or false is wanted, not {cell!r}")
         return _FLAGS[cell.lower()]
     if name in MAPPINGS:
         try:
             return json.loads(cell)
         except ValueError as error:
-            raise _error(where, f"{cell[:80]!r} is not JSON: {error}") from error
+            raise invalid_dataset(where, f"{cell[:80]!r} is not JSON: {error}") from error
     if name == "expected_text":
         return [cell]
     if name in LISTS:
         return [part.strip() for part in cell.replace("；", ";").split(";") if part.strip()]
     return cell
-
-
-def _error(where: str, message: str) -> InputError:
-    return InputError(f"{where}: {message}", code="invalid_dataset")

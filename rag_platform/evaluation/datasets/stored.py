@@ -17,7 +17,6 @@ from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import list_outcomes
 from rag_platform.storage.store import Store
 from rag_platform.text.language import language
-from rag_platform.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class SampledTraces:
     seed: int = 7
 
     VERSION: ClassVar[str] = "1"
-    traits: ClassVar[Traits] = Traits()
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -87,7 +85,6 @@ class Expectations:
     namespace: str = "default"
 
     VERSION: ClassVar[str] = "1"
-    traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
         """Raises InputError `no_expectations`."""
