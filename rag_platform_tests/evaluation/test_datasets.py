@@ -6,14 +6,8 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.datasets.beir import (
-    as_markdown,
-    is_page_set,
-    is_retrieval_set,
-    name_documents,
-    read_page_set,
-    read_retrieval_set,
-)
+from rag_platform.evaluation.cases import Dataset
+from rag_platform.evaluation.datasets.beir import Beir, is_page_set, is_retrieval_set
 from rag_platform.evaluation.sources import open_dataset
 
 
@@ -49,18 +43,29 @@ def folder(tmp_path: Path) -> Path:
     return target
 
 
+def documents(data: Dataset) -> dict[str, str]:
+    assert data.load_documents is not None
+    return {item.name: item.text for item in data.load_documents()}
+
+
 def test_a_set_holds_the_questions_that_something_answers(folder: Path) -> None:
-    data = read_retrieval_set(folder)
-    assert is_retrieval_set(folder) and data.name == "small"
-    assert data.queries == {"q1": "Which port?", "q2": "几天年假？"}
-    assert data.qrels == {"q1": {"d1": 2, "d2": 0}, "q2": {"d2": 1}}
-    assert [passage.passage_id for passage in data.passages] == ["d1", "d2", "d3"]
+    data = Beir().load(folder)
+    assert is_retrieval_set(folder) and data.dataset_id == "small"
+    assert [(case.case_id, case.query, case.relevance_doc) for case in data.cases] == [
+        ("q1", "Which port?", {"0": 2, "1": 0}),
+        ("q2", "几天年假？", {"1": 1}),
+    ]
+    # a title is not repeated, and the empty text is left out
+    assert documents(data) == {
+        "0.md": "# Gateway\n\nlistens on port 8080.\n",
+        "1.md": "年假十五天。\n",
+    }
 
 
 def test_grades_may_lie_where_archives_have_them(folder: Path) -> None:
     (folder / "qrels").mkdir()
     (folder / "qrels.tsv").rename(folder / "qrels" / "test.tsv")
-    assert is_retrieval_set(folder) and set(read_retrieval_set(folder).queries) == {"q1", "q2"}
+    assert is_retrieval_set(folder) and len(Beir().load(folder).cases) == 2
 
 
 def test_questions_may_be_asked_of_another_folders_texts(folder: Path, tmp_path: Path) -> None:
@@ -70,19 +75,9 @@ def test_questions_may_be_asked_of_another_folders_texts(folder: Path, tmp_path:
         other / "corpus.jsonl",
         [{"_id": "d1", "text": "网关"}, {"_id": "d2", "text": "fifteen days"}],
     )
-    data = read_retrieval_set(folder, corpus=other)
-    assert data.name == "small>other" and [passage.text for passage in data.passages] == [
-        "网关",
-        "fifteen days",
-    ]
-
-
-def test_documents_come_without_repeating_their_title(folder: Path) -> None:
-    named = name_documents(read_retrieval_set(folder))
-    # the empty one is left out
-    assert {name: passage.passage_id for name, passage in named.items()} == {"0": "d1", "1": "d2"}
-    assert as_markdown(named["0"]) == "# Gateway\n\nlistens on port 8080.\n"
-    assert as_markdown(named["1"]) == "年假十五天。\n"
+    data = Beir(str(other)).load(folder)
+    assert data.dataset_id == "small>other"
+    assert documents(data) == {"0.md": "网关\n", "1.md": "fifteen days\n"}
 
 
 @pytest.mark.parametrize(
@@ -98,13 +93,13 @@ def test_documents_come_without_repeating_their_title(folder: Path) -> None:
 def test_what_cannot_be_read_is_named(folder: Path, name: str, text: str, said: str) -> None:
     (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=said):
-        read_retrieval_set(folder)
+        Beir().load(folder)
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "queries.jsonl").unlink()
     with pytest.raises(NotFoundError, match=r"queries\.jsonl"):
-        read_retrieval_set(folder)
+        Beir().load(folder)
 
 
 @pytest.mark.parametrize(
@@ -143,13 +138,10 @@ def test_questions_about_pages(tmp_path: Path) -> None:
     (tmp_path / "qrels_pages.tsv").write_text(
         "query-id\tcorpus-id\tscore\n1\tA_2022#p3\t1\n", encoding="utf-8"
     )
-    pages = read_page_set(tmp_path)
-    assert (
-        is_page_set(tmp_path)
-        and pages.queries == {"1": "How much?"}
-        and pages.qrels == {"1": {"A_2022#p3": 1}}
-    )
-    assert [path.name for path in pages.files] == ["A_2022.pdf"]
+    data = Beir().load(tmp_path)
+    assert is_page_set(tmp_path)
+    assert [(case.case_id, case.relevance_doc) for case in data.cases] == [("1", {"A_2022#p3": 1})]
+    assert documents(data) == {"A_2022.pdf": ""}
     (tmp_path / "A_2022.pdf").unlink()
     with pytest.raises(InputError, match="A_2022#p3"):
-        read_page_set(tmp_path)
+        Beir().load(tmp_path)
