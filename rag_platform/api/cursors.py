@@ -22,9 +22,14 @@ def read_cursor(cursor: str, kinds: tuple[type, ...]) -> list[Any]:
         values = None
     matching = isinstance(values, list) and len(values) == len(kinds)
     if not matching or not all(map(isinstance, values, kinds)):
-        raise InputError(
-            f"cursor {cursor[:40]!r} was not given out here; pass next_cursor of the page before"
-            " unchanged",
-            code="bad_cursor",
-        )
+        raise bad_cursor(cursor)
     return list(values)
+
+
+def bad_cursor(cursor: str) -> InputError:
+    """The error for a text that is no cursor of the list."""
+    return InputError(
+        f"cursor {cursor[:40]!r} was not given out here; pass next_cursor of the page before"
+        " unchanged",
+        code="bad_cursor",
+    )

@@ -395,18 +395,8 @@ def _find(
     reader = lease.release.catalog
     document = reader.document(doc_id)
     if document is None or document.doc_id in hidden or document.live_version in hidden:
-        if deleted := _deletion_date(library.store, lease.namespace, doc_id):
-            raise NotFoundError(
-                f"document {doc_id!r} was deleted on {deleted}",
-                code="document_deleted",
-                deleted_at=deleted,
-            )
-        if reason := _failure_reason(library.store, lease.namespace, doc_id):
-            raise NotFoundError(
-                f"document {doc_id!r} is in no release, because its file failed: {reason}",
-                code="not_published",
-            )
-        raise unknown_document(library, doc_id, [lease.namespace])
+        known = _unpublished_document(library.store, lease.namespace, doc_id)
+        raise known or unknown_document(library, doc_id, [lease.namespace])
     version = reader.version(document.live_version or "")
     if version is None:
         raise NotFoundError(
@@ -425,23 +415,28 @@ def _find(
     return PublishedDocument(document, version, list(assets))
 
 
-def _deletion_date(store: Store, namespace: str, doc_id: str) -> str:
-    """When a document or its live version was last deleted; empty if never."""
+def _unpublished_document(store: Store, namespace: str, doc_id: str) -> NotFoundError | None:
+    """The error for a document that was deleted, with the date, or whose newest version failed;
+    None for any other.
+    """
     if not store.has_ledger():
-        return ""
+        return None
     with closing(open_ledger(store)) as ledger:
         dates = [it.created_at for it in ledger.tombstones(namespace) if it.doc_id == doc_id]
-    return dates[-1] if dates else ""
-
-
-def _failure_reason(store: Store, namespace: str, doc_id: str) -> str:
-    """`[code] reason` if a document's newest version failed; else empty."""
-    if not store.has_ledger():
-        return ""
-    with closing(open_ledger(store)) as ledger:
         newest = next(reversed(ledger.versions(namespace, doc_id)), None)
-    failed = newest is not None and newest.status in ("failed", "dead")
-    return f"[{newest.code}] {newest.reason}" if newest is not None and failed else ""
+    if dates:
+        return NotFoundError(
+            f"document {doc_id!r} was deleted on {dates[-1]}",
+            code="document_deleted",
+            deleted_at=dates[-1],
+        )
+    if newest is not None and newest.status in ("failed", "dead"):
+        reason = f"[{newest.code}] {newest.reason}"
+        return NotFoundError(
+            f"document {doc_id!r} is in no release, because its file failed: {reason}",
+            code="not_published",
+        )
+    return None
 
 
 def unknown_document(library: Library, doc_id: str, namespaces: Sequence[str]) -> NotFoundError:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from rag_platform.api.envelopes import fill_shape, without_paths
+from rag_platform.api.orders import read_rows
 from rag_platform.api.traces import find_trace
 from rag_platform.contract.markdown_views import snippet
 from rag_platform.contract.traces import (
@@ -20,7 +21,6 @@ from rag_platform.contract.traces import (
     TraceEnvelope,
     TraceRow,
 )
-from rag_platform.errors import RagError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store.rows import trace_facts
@@ -58,56 +58,56 @@ def get_trace_detail(
     spans = trace["spans"]
     events = order_events(trace["events"], trace["spans"], kind)
     attrs, ext = _split_ext(trace["attrs"])
-    shown = cast(
-        TraceDetail,
-        cut(
-            {
-                "trace": _row(trace, attrs),
-                "build": trace["build"],
-                "runtime": trace["runtime"],
-                "links": trace["links"],
-                "client": trace.get("client") or {},
-                "providers": trace.get("providers") or {},
-                "attrs": attrs,
-                "ext": ext,
-                "aggregates": trace["aggregates"],
-                "eval": trace.get("eval") or {},
-                "errors": trace["aggregates"].get("errors") or [],
-                "model_calls": [
-                    {"ts_ms": event["ts_ms"], **event["payload"]}
-                    for event in trace["events"]
-                    if event["kind"] == "model.call"
-                ][:_MODEL_CALLS],
-                "logs": trace["logs"][:_LOGS],
-            },
-            LIST_ITEMS,
-        ),
+    model_calls = [
+        {"ts_ms": event["ts_ms"], **event["payload"]}
+        for event in trace["events"]
+        if event["kind"] == "model.call"
+    ]
+    short = cut(
+        {
+            "trace": _row(trace, attrs),
+            "build": trace["build"],
+            "runtime": trace["runtime"],
+            "links": trace["links"],
+            "client": trace.get("client") or {},
+            "providers": trace.get("providers") or {},
+            "attrs": attrs,
+            "ext": ext,
+            "aggregates": trace["aggregates"],
+            "eval": trace.get("eval") or {},
+            "errors": trace["aggregates"].get("errors") or [],
+            "model_calls": model_calls[:_MODEL_CALLS],
+            "logs": trace["logs"][:_LOGS],
+        },
+        LIST_ITEMS,
     )
-    shown["stages"], shown["answering"] = (
-        [cast(StagePart, cut(_stage(span, total_ms, in_span[span["span_id"]]))) for span in chosen]
+    stages, answering = (
+        [cut(_stage(span, total_ms, in_span[span["span_id"]])) for span in chosen]
         for chosen in (
             spans[skip_stages : skip_stages + STAGES_PER_PAGE],
             [span for span in spans if span["name"] in _ANSWERING],
         )
     )
-    shown["stages_total"] = len(spans)
-    shown["kinds"] = [
-        {"kind": name, "count": count}
-        for name, count in sorted(Counter(event["kind"] for event in trace["events"]).items())
-    ]
-    shown["events"] = [cut_event(event) for event in events[skip : skip + EVENTS_PER_PAGE]]
-    shown["events_total"] = len(events)
-    shown["logs_total"] = len(trace["logs"])
-    shown["rankings"] = _rankings(library, trace)
-    shown["parent"], shown["children"], shown["job"] = (
-        found["parent"],
-        found["children"],
-        found["job"],
-    )
-    shown["replayable"] = _is_replayable(trace)
+    kinds = sorted(Counter(event["kind"] for event in trace["events"]).items())
+    shown: Any = {
+        **short,
+        "stages": stages,
+        "answering": answering,
+        "stages_total": len(spans),
+        "kinds": [{"kind": name, "count": count} for name, count in kinds],
+        "events": [cut_event(event) for event in events[skip : skip + EVENTS_PER_PAGE]],
+        "events_total": len(events),
+        "logs_total": len(trace["logs"]),
+        "rankings": _rankings(library, trace),
+        "parent": found["parent"],
+        "children": found["children"],
+        "job": found["job"],
+        "replayable": _is_replayable(trace),
+    }
     if "error" in trace:
         shown["error"] = without_paths(trace["error"])
-    return shown
+    detail: TraceDetail = shown
+    return detail
 
 
 # --- parts of what is long ----------------------------------------------------------------------
@@ -228,7 +228,10 @@ def _rankings(library: Library, trace: TraceEnvelope) -> list[RankingPart]:
     """Every ranked list of chunks in the payload of any event."""
     lists = list(_ranked_lists(trace["events"]))[:_RANKINGS]
     ids = {str(item["chunk_id"]) for *_, items in lists for item in items[:_RANKED_ROWS]}
-    rows = _read_rows(library, trace, ids)
+    release_id, namespace = trace["attrs"].get("release_id"), trace["namespace"]
+    releases = {namespace: str(release_id)} if ids and release_id and namespace else {}
+    placed, _ = read_rows(library, releases, sorted(ids))
+    rows = {chunk_id: row for chunk_id, (_, row) in placed.items()}
     found: list[RankingPart] = []
     before: dict[str, int] = {}
     for event, name, items in lists:
@@ -278,16 +281,3 @@ def _candidate(
         "text": snippet(row.chunk.chunk_text, _SNIPPET_CHARS) if row else "",
         "moved": before[chunk_id] - rank if chunk_id in before else None,
     }
-
-
-def _read_rows(library: Library, trace: TraceEnvelope, ids: set[str]) -> dict[str, ChunkRow]:
-    """The chunks as in the release that was searched, without those deleted since."""
-    release_id, namespace = trace["attrs"].get("release_id"), trace["namespace"]
-    if not (ids and release_id and namespace):
-        return {}
-    try:
-        with library.lease(namespace, str(release_id)) as lease:
-            shown = ids - library.hidden_chunks(lease)
-            return lease.release.catalog.rows(sorted(shown))
-    except RagError:  # the release was dropped, or cannot be opened
-        return {}

@@ -12,10 +12,9 @@ from datetime import datetime
 from typing import Any, cast
 
 from rag_platform import access
-from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.cursors import bad_cursor, make_cursor, read_cursor
 from rag_platform.contract.markdown_views import stats_markdown, traces_markdown
 from rag_platform.contract.traces import TraceData, TraceParts, TraceRow, TracesData, TraceStats
-from rag_platform.errors import InputError
 from rag_platform.observability import trace_reader
 from rag_platform.observability.trace_store import figures, queries
 from rag_platform.observability.trace_store.queries import TraceFilter
@@ -31,7 +30,10 @@ def list_traces(
     after = None
     if cursor is not None:
         started_at, trace_id = read_cursor(cursor, (str, str))
-        after = (_read_time(started_at, cursor), trace_id)
+        try:
+            after = (datetime.fromisoformat(started_at), trace_id)
+        except ValueError:
+            raise bad_cursor(cursor) from None
     rows, warnings = queries.list_traces(
         store.logs_dir, _visible(where), limit=limit + 1, after=after
     )
@@ -93,17 +95,6 @@ def trace_stats(store: Store, where: TraceFilter = _EVERY) -> TraceStats:
 def _visible(where: TraceFilter) -> TraceFilter:
     """The filter, limited to what the caller may see."""
     return replace(where, visible=access.current().namespaces)
-
-
-def _read_time(text: str, cursor: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(
-            f"cursor {cursor[:40]!r} was not given out here; pass next_cursor of the page before"
-            " unchanged",
-            code="bad_cursor",
-        ) from None
 
 
 __all__ = ["TraceFilter", "find_trace", "get_trace", "list_traces", "trace_stats"]

@@ -77,12 +77,7 @@ def preview_draft(settings: Settings, namespace: str, doc_id: str) -> DraftPrevi
         return cast(DraftPreview, preview_data(drafts.open(doc_id)))
 
 
-def change_draft(
-    settings: Settings,
-    namespace: str,
-    doc_id: str,
-    change: Callable[[Drafts], Opened],
-) -> DraftData:
+def _change(settings: Settings, namespace: str, change: Callable[[Drafts], Opened]) -> DraftData:
     """The draft after a change, without its chunks."""
     from rag_platform.drafts.reports import show_data
 
@@ -94,24 +89,24 @@ def add_operation(
     settings: Settings, namespace: str, doc_id: str, operation: dict[str, Any]
 ) -> DraftData:
     """The draft with one more operation, see `drafts.operations`. Raises InputError."""
-    return change_draft(settings, namespace, doc_id, lambda drafts: drafts.add(doc_id, operation))
+    return _change(settings, namespace, lambda drafts: drafts.add(doc_id, operation))
 
 
 def undo(settings: Settings, namespace: str, doc_id: str) -> DraftData:
     """The draft without its last operation. Raises InputError."""
-    return change_draft(settings, namespace, doc_id, lambda drafts: drafts.undo(doc_id)[0])
+    return _change(settings, namespace, lambda drafts: drafts.undo(doc_id)[0])
 
 
 def discard(settings: Settings, namespace: str, doc_id: str) -> DraftData:
     """The draft reset to the published chunks. Raises InputError."""
-    return change_draft(settings, namespace, doc_id, lambda drafts: drafts.discard(doc_id))
+    return _change(settings, namespace, lambda drafts: drafts.discard(doc_id))
 
 
 def rebase(settings: Settings, namespace: str, doc_id: str) -> DraftData:
     """The draft rebased on the live version; operations that do not apply become conflicts. Raises
     InputError.
     """
-    return change_draft(settings, namespace, doc_id, lambda drafts: drafts.rebase(doc_id))
+    return _change(settings, namespace, lambda drafts: drafts.rebase(doc_id))
 
 
 def publish(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.release_diff import compare
 from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings
@@ -16,9 +15,10 @@ from rag_platform.contract.upkeep_shapes import (
     ReleasesData,
 )
 from rag_platform.errors import InputError
+from rag_platform.ir import Json
+from rag_platform.releases.manifest import Manifest
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
-from rag_platform.workspace import DataRoot
 
 _UNCHECKED_PARTITIONS = "Dagster's partitions and events: `rag gc --prove` looks into them"
 
@@ -37,23 +37,7 @@ def _read_releases(settings: Settings, namespace: str) -> ReleasesData:
         store = root.store
         heads = {head.release_id: head for head in list_heads(store, namespace)}
         rows = [
-            cast(
-                ReleaseRow,
-                {
-                    **{
-                        key: without_paths(value)
-                        for key, value in row.items()
-                        if key in ReleaseRow.__annotations__
-                    },
-                    "kept": row["release_id"] in heads,
-                    "checks": [
-                        {"name": it.name, "passed": it.passed, "details": without_paths(it.details)}
-                        for it in (
-                            heads[row["release_id"]].checks if row["release_id"] in heads else ()
-                        )
-                    ],
-                },
-            )
+            _release_row(row, heads.get(row["release_id"]))
             for row in history(namespace, store=store, ledger=root.ledger)
         ]
         published = current(store, namespace)
@@ -67,6 +51,19 @@ def _read_releases(settings: Settings, namespace: str) -> ReleasesData:
         }
 
 
+def _release_row(row: Json, head: Manifest | None) -> ReleaseRow:
+    checks = head.checks if head else ()
+    return fill_shape(
+        ReleaseRow,
+        without_paths(row),
+        kept=head is not None,
+        checks=[
+            {"name": it.name, "passed": it.passed, "details": without_paths(it.details)}
+            for it in checks
+        ],
+    )
+
+
 def diff_releases(
     library: Library, namespace: str, before: str | None, after: str | None, queries: int
 ) -> ReleaseDiffData:
@@ -78,20 +75,18 @@ def roll_back(settings: Settings, namespace: str, release_id: str | None = None)
     """Publish an earlier release again and list the releases. Raises RagError."""
     from rag_platform.releases import publishing
 
-    def change(root: DataRoot) -> object:
-        return publishing.roll_back(namespace, release_id, store=root.store, ledger=root.ledger)
-
-    return _apply(settings, namespace, change)
+    with open_root(settings) as root:
+        publishing.roll_back(namespace, release_id, store=root.store, ledger=root.ledger)
+    return _read_releases(settings, namespace)
 
 
 def go_forward(settings: Settings, namespace: str) -> ReleasesData:
     """Publish the newest release again and list the releases. Raises ReleaseError."""
     from rag_platform.releases import publishing
 
-    def change(root: DataRoot) -> object:
-        return publishing.go_forward(namespace, store=root.store, ledger=root.ledger)
-
-    return _apply(settings, namespace, change)
+    with open_root(settings) as root:
+        publishing.go_forward(namespace, store=root.store, ledger=root.ledger)
+    return _read_releases(settings, namespace)
 
 
 def publish_rejected(
@@ -104,30 +99,17 @@ def publish_rejected(
 
     if not reason.strip():
         raise InputError("say why it is published all the same", code="no_reason")
-
-    def change(root: DataRoot) -> object:
-        return publishing.publish_candidate(namespace, release_id, root, override=reason.strip())
-
-    return _apply(settings, namespace, change)
+    with open_root(settings) as root:
+        publishing.publish_candidate(namespace, release_id, root, override=reason.strip())
+    return _read_releases(settings, namespace)
 
 
 def pin(settings: Settings, namespace: str, release_id: str, pinned: bool) -> ReleasesData:
     """Pin a release, or unpin it, and list the releases. Raises NotFoundError."""
     from rag_platform.releases import publishing
 
-    def change(root: DataRoot) -> object:
-        return publishing.pin_release(
-            namespace, release_id, pinned, store=root.store, ledger=root.ledger
-        )
-
-    return _apply(settings, namespace, change)
-
-
-def _apply(
-    settings: Settings, namespace: str, change: Callable[[DataRoot], object]
-) -> ReleasesData:
     with open_root(settings) as root:
-        change(root)
+        publishing.pin_release(namespace, release_id, pinned, store=root.store, ledger=root.ledger)
     return _read_releases(settings, namespace)
 
 
