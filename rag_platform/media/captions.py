@@ -101,33 +101,23 @@ def captions(
     ConfigError for a bad prompt file or an unknown provider.
     """
     choices = models(config)
-    if not choices:
-        with tracing.span(
-            "stage.caption",
-            provider_type="llm",
-            provider_id="none",
-            provider_version=provider_version("llm", "none"),
-        ):
-            return {}
-    large = [link for link in images if link.width * link.height >= config.min_pixels]
-    found = {
-        link.asset_id: Captioned(
-            warnings=("not captioned: above media_texts.captions.max_images_per_doc",)
-        )
-        for link in large[config.max_images_per_doc :]
-    }
-    requests = [
-        item
-        for link in large[: config.max_images_per_doc]
-        if (item := _prepare(link, facts, store, config))
-    ]
-    provider = choices[0][0]
+    provider = choices[0][0] if choices else "none"
     with tracing.span(
         "stage.caption",
         provider_type="llm",
         provider_id=provider,
         provider_version=provider_version("llm", provider),
     ) as span:
+        if not choices:
+            return {}
+        large = [link for link in images if link.width * link.height >= config.min_pixels]
+        most = config.max_images_per_doc
+        above = Captioned(
+            warnings=("not captioned: above media_texts.captions.max_images_per_doc",)
+        )
+        found = {link.asset_id: above for link in large[most:]}
+        prepared = (_prepare(link, facts, store, config) for link in large[:most])
+        requests = [item for item in prepared if item is not None]
         built = [(name, options, build("llm", name, options)) for name, options in choices]
         work = _Captioning(store, config, built)
         with ThreadPoolExecutor(config.parallel, thread_name_prefix="caption") as threads:
@@ -160,21 +150,13 @@ def _prepare(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig)
     image = display_path(store, link.asset_id)
     if image is None:
         return None
-    ref = next(
-        (
-            ref
-            for ref in facts.media
-            if ref.ref_id == link.ref_id and ref.origin_ref == link.origin_ref
-        ),
-        None,
-    )
-    alt_text = ref.context_hint if ref else ""
-    context = (
-        local_context(facts, link, config.context_chars) if config.context_scope == "local" else ""
-    )
-    name = (
-        "" if link.origin_ref.startswith(("pdf:", "data:")) else PurePosixPath(link.origin_ref).stem
-    )
+    own = (link.ref_id, link.origin_ref)
+    hints = (it.context_hint for it in facts.media if (it.ref_id, it.origin_ref) == own)
+    alt_text = next(hints, "")
+    is_local = config.context_scope == "local"
+    context = local_context(facts, link, config.context_chars) if is_local else ""
+    is_file = not link.origin_ref.startswith(("pdf:", "data:"))
+    name = PurePosixPath(link.origin_ref).stem if is_file else ""
     kind = classify_by_words(alt_text, name, context)
     if kind == "unknown":
         kind = classify_by_look(image)

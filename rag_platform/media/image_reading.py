@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rag_platform.config.ingestion import MediaTextConfig
 from rag_platform.config.query import ProviderConfig
@@ -52,25 +53,17 @@ def read_images(
     captioned = captions(facts, images, store, config.captions, on_image) if images else {}
     rows = []
     for link in images:
-        text, confidence, ocr_warnings = read.get(link.asset_id, ("", None, ()))
-        caption = captioned.get(link.asset_id, Captioned())
         if link.asset_id in read or link.asset_id in captioned:
-            lines = (
-                text.split("\n")[: config.ocr_max_lines]
-                if config.ocr_max_lines
-                else text.split("\n")
-            )
+            row = read.get(link.asset_id, MediaText(link.asset_id))
+            caption = captioned.get(link.asset_id, Captioned())
             rows.append(
-                MediaText(
-                    asset_id=link.asset_id,
-                    ocr_text="\n".join(lines),
-                    ocr_confidence=confidence,
+                replace(
+                    row,
                     caption=caption.text,
                     caption_json=caption.json,
-                    ocr_profile_id=ocr_profile(config.ocr) if link.asset_id in read else "",
                     caption_profile_id=caption.profile_id,
                     context_hash=caption.context_hash,
-                    warnings=(*ocr_warnings, *caption.warnings),
+                    warnings=(*row.warnings, *caption.warnings),
                 )
             )
     return rows
@@ -130,8 +123,8 @@ def ocr_profile(config: ProviderConfig) -> str:
 
 def _read(
     images: Sequence[MediaLink], store: Store, config: MediaTextConfig, on_image: OnImage | None
-) -> dict[str, tuple[str, float | None, tuple[str, ...]]]:
-    """asset_id to (text, confidence, warnings) of the images that are large enough."""
+) -> dict[str, MediaText]:
+    """The texts of the images that are large enough, by asset_id."""
     name = config.ocr.provider
     if not images:
         return {}
@@ -147,58 +140,59 @@ def _read(
         build("ocr", name, config.ocr.options)
         profile = ocr_profile(config.ocr)
         large = [link for link in images if link.width * link.height >= config.ocr_min_pixels]
-        found: dict[str, tuple[str, float | None, tuple[str, ...]]] = {}
+        found: dict[str, MediaText] = {}
         reused = 0
         for number, link in enumerate(large):
             if number >= config.ocr_max_images_per_doc:
-                found[link.asset_id] = (
-                    "",
-                    None,
-                    ("not read: above media_texts.ocr_max_images_per_doc",),
+                why = "not read: above media_texts.ocr_max_images_per_doc"
+                found[link.asset_id] = MediaText(
+                    link.asset_id, ocr_profile_id=profile, warnings=(why,)
                 )
                 continue
             if on_image:
                 on_image("reading", number + 1, len(large))
-            path = store.media_text_path(link.asset_id, profile)
-            if path.is_file():
-                kept = read_json(path, CACHED)
-                found[link.asset_id] = (kept["text"], kept["confidence"], ())
-                reused += 1
-                continue
+            reused += store.media_text_path(link.asset_id, profile).is_file()
             found[link.asset_id] = _read_one(link, store, config, profile)
         failed = [
-            (asset_id, warnings[0]) for asset_id, (_, _, warnings) in found.items() if warnings
+            {"asset_id": asset_id, "error": row.warnings[0][:200]}
+            for asset_id, row in found.items()
+            if row.warnings
         ]
         span.set(profile_id=profile, images=len(large), reused=reused, failed=len(failed))
         tracing.event(
             "ocr.generated",
             {
                 "profile_id": profile,
-                "ocr_success": sum(bool(text) for text, _, _ in found.values()),
-                "failed": [{"asset_id": a, "error": why[:200]} for a, why in failed[:50]],
+                "ocr_success": sum(bool(row.ocr_text) for row in found.values()),
+                "failed": failed[:50],
             },
         )
     return found
 
 
-def _read_one(
-    link: MediaLink, store: Store, config: MediaTextConfig, profile: str
-) -> tuple[str, float | None, tuple[str, ...]]:
-    image = display_path(store, link.asset_id)
-    if image is None:
-        return "", None, ("not read: it cannot be drawn",)
-    try:
-        text, confidence = ocr_in_child(
-            image, config.ocr.provider, config.ocr.options, config.ocr_seconds
-        )
-    except ProviderError as error:
-        return "", None, (f"OCR failed ({error.code}): {error.message[:200]}",)
-    kept = {
-        "schema_version": SCHEMA_VERSION,
-        "profile_id": profile,
-        "asset_id": link.asset_id,
-        "text": text,
-        "confidence": confidence,
-    }
-    write_json(store.media_text_path(link.asset_id, profile), kept)
-    return text, confidence, ()
+def _read_one(link: MediaLink, store: Store, config: MediaTextConfig, profile: str) -> MediaText:
+    """The text of an image: the cached one, else that of the OCR provider."""
+    row = MediaText(link.asset_id, ocr_profile_id=profile)
+    path = store.media_text_path(link.asset_id, profile)
+    if path.is_file():
+        kept = read_json(path, CACHED)
+    elif (image := display_path(store, link.asset_id)) is None:
+        return replace(row, warnings=("not read: it cannot be drawn",))
+    else:
+        try:
+            text, confidence = ocr_in_child(
+                image, config.ocr.provider, config.ocr.options, config.ocr_seconds
+            )
+        except ProviderError as error:
+            why = f"OCR failed ({error.code}): {error.message[:200]}"
+            return replace(row, warnings=(why,))
+        kept = {
+            "schema_version": SCHEMA_VERSION,
+            "profile_id": profile,
+            "asset_id": link.asset_id,
+            "text": text,
+            "confidence": confidence,
+        }
+        write_json(path, kept)
+    lines = kept["text"].split("\n")[: config.ocr_max_lines or None]
+    return replace(row, ocr_text="\n".join(lines), ocr_confidence=kept["confidence"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,8 @@ def decode_in_child(
         "redraw": redraw,
     }
     try:
-        messages = list(
-            _ask(
-                task,
-                "pymupdf" if looks_like_svg(data) else "other",
-                limits.page_seconds,
-                limits.parse_memory_mb,
-            )
-        )
+        engine = "pymupdf" if looks_like_svg(data) else "other"
+        found = _ask(task, engine, limits.page_seconds, limits.parse_memory_mb)["picture"]
     except ChildLost as error:
         raise Missing(
             "broken_image: its decoder took too long"
@@ -52,7 +46,6 @@ def decode_in_child(
         ) from None
     except DocumentError as error:
         raise Missing(f"broken_image: {error.code}") from None
-    found = next(message["picture"] for message in messages if "picture" in message)
     if "reason" in found:
         raise Missing(str(found["reason"]))
     variants = {name: (folder / name).read_bytes() for name in found["variants"]}
@@ -74,7 +67,7 @@ def ocr_in_child(
     }
     try:
         with _reading:
-            messages = list(_ask(task, "ocr", seconds, OCR_MEMORY_MB))
+            found = _ask(task, "ocr", seconds, OCR_MEMORY_MB)["read"]
     except ChildLost as error:
         if error.hung:
             raise ProviderError(
@@ -85,14 +78,13 @@ def ocr_in_child(
         raise ProviderError(f"{provider} failed: {error}", code="ocr_failed") from None
     except DocumentError as error:
         raise ProviderError(error.message, code=error.code) from None
-    found = next(message["read"] for message in messages if "read" in message)
     return str(found["text"]), found["confidence"]
 
 
-def _ask(
-    task: dict[str, Any], engine: str, seconds: float, memory_mb: int
-) -> Generator[dict[str, Any], None, None]:
+def _ask(task: dict[str, Any], engine: str, seconds: float, memory_mb: int) -> dict[str, Any]:
+    """The fields of all messages of a child. Raises ChildLost, DocumentError."""
     task = {**task, "seconds": seconds, "memory_mb": memory_mb}
+    found: dict[str, Any] = {}
     with pool().child(engine) as child:
         deadline = time.monotonic() + seconds + (0.0 if child.ready else START_SECONDS)
         for message in child.ask(task, lambda: max(0.01, deadline - time.monotonic())):
@@ -101,4 +93,5 @@ def _ask(
                     str(error["message"]) or "it needs more memory than it may have",
                     code=str(error["code"]),
                 )
-            yield message
+            found |= message
+    return found

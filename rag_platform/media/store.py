@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, unquote_to_bytes, urljoin
 
@@ -150,27 +150,12 @@ def _extract(
 
 
 def _link(ref: MediaRef, found: Stored | str) -> MediaLink:
-    link = MediaLink(
-        ref_id=ref.ref_id,
-        asset_id="",
-        origin_ref=ref.origin_ref,
-        start=ref.start,
-        end=ref.end,
-        page=ref.page,
-        bbox=ref.bbox,
-        order=ref.order,
-        heading_path=ref.heading_path,
-    )
+    names = ("ref_id", "origin_ref", "start", "end", "page", "bbox", "order", "heading_path")
+    place = {name: getattr(ref, name) for name in names}
     if isinstance(found, str):
-        return replace(link, reason=found)
-    return replace(
-        link,
-        asset_id=found.asset_id,
-        mime=found.mime,
-        width=found.width,
-        height=found.height,
-        size=found.size,
-    )
+        return MediaLink(asset_id="", reason=found, **place)
+    stored = ("asset_id", "mime", "width", "height", "size")
+    return MediaLink(**{name: getattr(found, name) for name in stored}, **place)
 
 
 def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None = None) -> Stored:
