@@ -55,7 +55,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "jsonl": "rag_platform.evaluation.datasets.files:JsonLines",
         "yaml": "rag_platform.evaluation.datasets.files:Yaml",
         "spreadsheet": "rag_platform.evaluation.datasets.sheets:Spreadsheet",
-        "knowledge_json": "rag_platform.evaluation.datasets.knowledge:KnowledgeJson",
+        "knowledge_json": "rag_platform.evaluation.datasets.files:KnowledgeJson",
         "beir": "rag_platform.evaluation.datasets.beir:Beir",
         "canaries": "rag_platform.evaluation.monitoring.canaries:Canaries",
         "synthetic": "rag_platform.evaluation.datasets.synthetic:Synthetic",

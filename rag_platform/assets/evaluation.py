@@ -16,8 +16,12 @@ from rag_platform.assets.signals import drift_evaluation
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
-from rag_platform.evaluation.reporting.charts import draw_metrics, embed_picture
-from rag_platform.evaluation.reporting.reports import LEADING, run_markdown
+from rag_platform.evaluation.reporting.reports import (
+    LEADING,
+    draw_metrics,
+    embed_picture,
+    run_markdown,
+)
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import open_library

@@ -10,7 +10,7 @@ import dagster as dg
 
 from rag_platform.assets.partitions import stage_tags
 from rag_platform.errors import DocumentError, RagError
-from rag_platform.evaluation.reporting.charts import embed_picture
+from rag_platform.evaluation.reporting.reports import embed_picture
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.processes.jobs import describe_remedy
 from rag_platform.releases.checks import PROCESSED, is_severe

@@ -94,13 +94,13 @@ def preview_data(opened: Opened) -> Json:
     own = [chunk.chunk_id for chunk in base.chunks]
     after = [piece.chunk.chunk_id for piece in edited.pieces]
     chunks, now = edited.chunks, apply(base, opened.published).chunks
-    added, removed = _difference(chunks, now), _difference(now, chunks)
+    ids, published = ({chunk.chunk_id for chunk in listed} for listed in (chunks, now))
+    added, removed = len(ids - published), len(published - ids)
     embeddings = _embeddings(opened, chunks)
-    warnings = [*beyond_window(chunks, opened.work.strategy).warnings]
     lines = [f"{opened.document.doc_id}: {_state(opened)}", "", *_diff(base.chunks, edited), ""]
     lines.append(
-        f"publishing adds {pluralise(len(added), 'chunk')}, removes {len(removed)}, keeps"
-        f" {len(chunks) - len(added)}; {pluralise(embeddings, 'embedding')} to compute"
+        f"publishing adds {pluralise(added, 'chunk')}, removes {removed}, keeps"
+        f" {len(chunks) - added}; {pluralise(embeddings, 'embedding')} to compute"
     )
     lines += [f"conflict: {operation_line(p.operation)}: {p.reason}" for p in edited.problems]
     return {
@@ -114,10 +114,10 @@ def preview_data(opened: Opened) -> Json:
         "moved": _find_moved(own, after),
         "disabled": [piece.chunk.chunk_id for piece in edited.pieces if not piece.enabled],
         "chunks": len(chunks),
-        "chunks_added": len(added),
-        "chunks_removed": len(removed),
+        "chunks_added": added,
+        "chunks_removed": removed,
         "embeddings_to_compute": embeddings,
-        "warnings": warnings,
+        "warnings": list(beyond_window(chunks, opened.work.strategy).warnings),
     }
 
 
@@ -236,11 +236,6 @@ def _find_moved(own: Sequence[str], after: Sequence[str]) -> list[str]:
         for i in old[a : a + size]
     }
     return [i for i in new if i not in in_order]
-
-
-def _difference(chunks: Sequence[Chunk], others: Sequence[Chunk]) -> list[str]:
-    known = {chunk.chunk_id for chunk in others}
-    return [chunk.chunk_id for chunk in chunks if chunk.chunk_id not in known]
 
 
 def _embeddings(opened: Opened, chunks: Sequence[Chunk]) -> int:

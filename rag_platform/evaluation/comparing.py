@@ -5,7 +5,7 @@ many runs.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +13,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.metrics import Interval, bootstrap, sort_metrics
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 
+_FLIPPING = ("retrieval.hit_rate@3", "refusal.right", "answer.evidence")
 _FLIP_AT = 0.5  # a case flips when its metric crosses this value
 _MAX_RUNS = 10_000
 
@@ -45,16 +46,8 @@ class Comparison:
     better: tuple[Flip, ...]
 
 
-def compare_runs(
-    before: EvalRun,
-    after: EvalRun,
-    store: ResultStore,
-    *,
-    flips: Iterable[str] = ("retrieval.hit_rate@3", "refusal.right", "answer.evidence"),
-) -> Comparison:
-    """Compare two runs; `flips` are the metrics by which cases flip. Raises InputError
-    `other_dataset` for runs of different datasets.
-    """
+def compare_runs(before: EvalRun, after: EvalRun, store: ResultStore) -> Comparison:
+    """Compare two runs. Raises InputError `other_dataset` for runs of different datasets."""
     if before.dataset_fingerprint != after.dataset_fingerprint:
         raise InputError(
             f"{before.run_id} asked {before.dataset_id} {before.dataset_fingerprint},"
@@ -70,7 +63,7 @@ def compare_runs(
             difference = other.metrics[metric] - one.metrics[metric]
             values.setdefault(metric, array("d")).append(difference)
             totals[metric] = totals.get(metric, 0.0) + one.metrics[metric]
-        changed += _flips(one, other, flips)
+        changed += _flips(one, other)
     changed.sort(key=lambda flip: (flip.metric, flip.case_id))
     differences = {name: bootstrap(values[name]) for name in sort_metrics(values)}
     earlier = {name: totals[name] / len(values[name]) for name in differences}
@@ -157,9 +150,9 @@ def eval_trends(
     return found
 
 
-def _flips(one: CaseResult, other: CaseResult, metrics: Iterable[str]) -> list[Flip]:
+def _flips(one: CaseResult, other: CaseResult) -> list[Flip]:
     found = []
-    for metric in metrics:
+    for metric in _FLIPPING:
         if metric in one.metrics and metric in other.metrics:
             before, after = one.metrics[metric], other.metrics[metric]
             if (before >= _FLIP_AT) != (after >= _FLIP_AT):

@@ -235,10 +235,8 @@ class _GateJudge:
     ) -> list[Lost]:
         if self._published is None:
             return []
-        old, new = (
-            LabelReader(r.catalog, dataset, r.manifest.profiles.get("chunks", ""))
-            for r in (self._published.release, self._candidate.release)
-        )
+        old = LabelReader.of(self._published.release, dataset)
+        new = LabelReader.of(self._candidate.release, dataset)
         found = []
         for case in dataset.cases:
             one, other = before[case.case_id], after[case.case_id]

@@ -15,6 +15,7 @@ from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Chunk, Hit
+from rag_platform.releases.release_store import OpenRelease
 
 _INDEXED = re.compile(r"(.+):(\d+)")  # chunk `idx` of a document that comes with the dataset
 _PAGE = re.compile(r"(.+)#p(\d+)")  # a page of a document
@@ -82,6 +83,11 @@ class LabelReader:
             for name in {doc_id, uri.rsplit("/", 1)[-1], _stem(uri)}:
                 self._by_name[name].append(doc_id)
         self._chunks: dict[str, list[tuple[Chunk, str]]] = {}
+
+    @classmethod
+    def of(cls, release: OpenRelease, dataset: Dataset) -> LabelReader:
+        """The reader for a release."""
+        return cls(release.catalog, dataset, release.manifest.profiles.get("chunks", ""))
 
     def read(self, case: EvalCase) -> Labels:
         """The labels of a case, with stale ones in `stale`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles
@@ -16,8 +15,6 @@ from rag_platform.releases.release_store import current
 from rag_platform.storage.records import CACHED
 from rag_platform.storage.store import read_json, write_json
 from rag_platform.workspace import Workspace
-
-OnProgress = Callable[[str, int, int], None]
 
 
 def namespace_of(dataset: Dataset, strategy: Strategy) -> str:

@@ -19,6 +19,8 @@ Run = Mapping[str, Sequence[str]]  # question to the ids of its results, best fi
 Values = dict[str, float]  # question to the value of one measure
 Grades = Sequence[int]  # of results, best first
 
+_RESAMPLES = 2_000
+_SEED = 7
 _MAX_DRAWS = 1 << 17  # held at a time: one megabyte
 
 
@@ -110,11 +112,11 @@ class Interval:
     high: float
 
 
-def bootstrap(values: Iterable[float], *, resamples: int = 2_000, seed: int = 7) -> Interval:
+def bootstrap(values: Iterable[float]) -> Interval:
     """The mean with its 95 % percentile bootstrap interval over the questions (Efron & Tibshirani
     1993).
     """
-    return _interval(np.fromiter(values, dtype=float), resamples, seed)
+    return _interval(np.fromiter(values, dtype=float))
 
 
 def mean_interval(values: Iterable[float]) -> Interval:
@@ -131,13 +133,7 @@ def mean_interval(values: Iterable[float]) -> Interval:
     return Interval(share, max(low, 0.0), min(high, 1.0))
 
 
-def paired_bootstrap(
-    values: Mapping[str, float],
-    baseline: Mapping[str, float],
-    *,
-    resamples: int = 2_000,
-    seed: int = 7,
-) -> Interval:
+def paired_bootstrap(values: Mapping[str, float], baseline: Mapping[str, float]) -> Interval:
     """The mean difference to the baseline over the same questions, with its 95 % interval (Sakai,
     SIGIR 2006).
 
@@ -148,34 +144,26 @@ def paired_bootstrap(
             f"a paired comparison needs the same questions; {len(values.keys() ^ baseline.keys())}"
             " stand on one side alone"
         )
-    return _interval(
-        np.array([values[query] - baseline[query] for query in values], dtype=float),
-        resamples,
-        seed,
-    )
+    return _interval(np.array([values[query] - baseline[query] for query in values], dtype=float))
 
 
-def bootstrap_difference(
-    control: Sequence[float], treatment: Sequence[float], *, resamples: int = 2_000, seed: int = 7
-) -> Interval:
+def bootstrap_difference(control: Sequence[float], treatment: Sequence[float]) -> Interval:
     """The difference of the means of two independent samples, treatment minus control, with its
     95 % percentile bootstrap interval. Raises InputError for an empty sample.
     """
     samples = [np.asarray(values, dtype=float) for values in (control, treatment)]
     if not all(len(sample) for sample in samples):
         raise InputError("a difference of means needs questions on both sides")
-    generator = np.random.default_rng(seed)
-    means = [_resampled_means(sample, resamples, generator) for sample in samples]
+    generator = np.random.default_rng(_SEED)
+    means = [_resampled_means(sample, generator) for sample in samples]
     low, high = np.percentile(means[1] - means[0], [2.5, 97.5])
     return Interval(float(samples[1].mean() - samples[0].mean()), float(low), float(high))
 
 
-def _resampled_means(
-    sample: np.ndarray, resamples: int, generator: np.random.Generator
-) -> np.ndarray:
-    """The means of `resamples` bootstrap samples, drawn at most _MAX_DRAWS values at a time."""
+def _resampled_means(sample: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """The means of the bootstrap samples, drawn at most _MAX_DRAWS values at a time."""
     rows = max(1, _MAX_DRAWS // len(sample))
-    counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
+    counts = [min(rows, _RESAMPLES - done) for done in range(0, _RESAMPLES, rows)]
     return np.concatenate(
         [
             sample[generator.integers(0, len(sample), (count, len(sample)))].mean(axis=1)
@@ -184,15 +172,15 @@ def _resampled_means(
     )
 
 
-def _interval(sample: np.ndarray, resamples: int, seed: int) -> Interval:
+def _interval(sample: np.ndarray) -> Interval:
     if not len(sample):
         return Interval(0.0, 0.0, 0.0)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(_SEED)
     distinct, counts = np.unique(sample, return_counts=True)
     if 2 * len(distinct) < len(sample):  # equivalent, and far cheaper: draw counts per value
-        drawn = generator.multinomial(len(sample), counts / len(sample), size=resamples)
+        drawn = generator.multinomial(len(sample), counts / len(sample), size=_RESAMPLES)
         means = drawn @ distinct / len(sample)
     else:
-        means = _resampled_means(sample, resamples, generator)
+        means = _resampled_means(sample, generator)
     low, high = np.percentile(means, [2.5, 97.5])
     return Interval(float(sample.mean()), float(low), float(high))

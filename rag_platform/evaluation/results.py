@@ -10,8 +10,8 @@ import json
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.metrics import mean_interval, percentiles, sort_metrics
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import DATABASE
-from rag_platform.storage.records import parse_json
+from rag_platform.storage.records import row_decoders
 from rag_platform.storage.sqlite_files import connect_versioned, transaction
 
 SCHEMA_VERSION = 1
@@ -52,7 +52,7 @@ class CaseResult:
     key: str  # fingerprint of everything that the result depends on
     query: str
     tags: tuple[str, ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     stale: tuple[Json, ...] = ()  # labels that nothing satisfies any more, with the reason
     error: str = ""  # code and message if the question failed
     trace_id: str = ""
@@ -82,7 +82,7 @@ class EvalRun:
     reused: int = 0  # case results taken from earlier runs
     failed: int = 0  # cases whose question failed
     # name: {value, low, high, cases} over the cases that have the metric
-    aggregates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    aggregates: dict[str, dict[str, float]] = field(default_factory=dict)
     figures: Json = field(default_factory=dict)  # seconds, latency percentiles, counts of labels
     providers: Json = field(default_factory=dict)  # kind: {id, version}
 
@@ -115,8 +115,6 @@ def _escape(words: str) -> str:
     return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-_JSON = {"metric_set_ids", "aggregates", "figures", "providers"}
-_JSON |= {"tags", "metrics", "stale", "artifacts"}
 _RUN_COLUMNS = tuple(EvalRun.__dataclass_fields__)
 _CASE_COLUMNS = tuple(CaseResult.__dataclass_fields__)
 
@@ -234,7 +232,7 @@ class ResultStore:
     ) -> None:
         names = [*more, *columns]
         rows = [
-            [*more.values(), *(_to_stored(name, getattr(record, name)) for name in columns)]
+            [*more.values(), *(_to_stored(getattr(record, name)) for name in columns)]
             for record in records
         ]
         with self._lock, transaction(self._db, self._path):
@@ -258,19 +256,14 @@ class ResultStore:
             return self._db.execute(sql, tuple(values)).fetchall()
 
 
-def _to_stored(name: str, value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if name in _JSON else value
+def _to_stored(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (tuple, dict)) else value
 
 
-def _restore(record: type[Any], columns: tuple[str, ...], row: tuple[Any, ...]) -> Any:
-    values = {
-        name: parse_json(value) if name in _JSON else value
-        for name, value in zip(columns, row, strict=True)
-    }
-    for name in ("metric_set_ids", "tags", "stale"):
-        if name in values:
-            values[name] = tuple(values[name])
-    return record(**values)
+def _restore(record: Any, columns: tuple[str, ...], row: tuple[Any, ...]) -> Any:
+    decoders = dict(row_decoders(record)[0])
+    values = [decoders[n](item) if n in decoders else item for n, item in enumerate(row)]
+    return record(**dict(zip(columns, values, strict=True)))
 
 
 # --- figures of a run ---------------------------------------------------------------------------
@@ -303,13 +296,8 @@ def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]
                     total[1] += 1
     aggregates = {}
     for name in sort_metrics(values):
-        interval = mean_interval(values[name])
-        aggregates[name] = {
-            "value": interval.value,
-            "low": interval.low,
-            "high": interval.high,
-            "cases": float(len(values[name])),
-        }
+        interval = asdict(mean_interval(values[name]))
+        aggregates[name] = {**interval, "cases": float(len(values[name]))}
     means_by_group = {
         kind: {
             member: {

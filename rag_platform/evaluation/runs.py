@@ -134,10 +134,7 @@ class _Run:
         judge_id = "" if self._judge is None else judge_profile_id(self._judge)
         strategy = library.query_strategy(lease, options.strategy)
         config_id = library.config_id(strategy)
-        manifest = lease.release.manifest
-        self._labels = LabelReader(
-            lease.release.catalog, dataset, manifest.profiles.get("chunks", "")
-        )
+        self._labels = LabelReader.of(lease.release, dataset)
         self._proof: CitationProof | None = None
         if any(getattr(item, "needs_proof", False) for item in self._metric_sets.values()):
             self._proof = CitationProof(library, lease)

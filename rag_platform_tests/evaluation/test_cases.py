@@ -9,8 +9,7 @@ import pytest
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import ExpectedText, case_data, parse_case
-from rag_platform.evaluation.datasets.files import JsonLines, Yaml
-from rag_platform.evaluation.datasets.knowledge import KnowledgeJson
+from rag_platform.evaluation.datasets.files import JsonLines, KnowledgeJson, Yaml
 from rag_platform.evaluation.sources import open_dataset
 
 

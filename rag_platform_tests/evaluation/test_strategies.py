@@ -9,7 +9,7 @@ import pytest
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.reporting.charts import draw_metrics, embed_picture
+from rag_platform.evaluation.reporting.reports import draw_metrics, embed_picture
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.evaluation.strategies import (

@@ -85,8 +85,7 @@ def _expected_changes(dataset: Dataset, old: Lease, new: Lease) -> Iterator[str]
     versions: dict[str, list[str]] = {}
     for lease in (old, new):
         release = lease.release
-        profile = release.manifest.profiles.get("chunks", "")
-        labels = LabelReader(release.catalog, dataset, profile).read(dataset.cases[0])
+        labels = LabelReader.of(release, dataset).read(dataset.cases[0])
         for chunk in release.catalog.chunks(labels.chunks).values():
             versions.setdefault(chunk.doc_id, [])
         for doc_id in labels.documents:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rag_platform.api.cursors import make_cursor, read_cursor
@@ -25,13 +25,6 @@ from rag_platform.ir import Json
 from rag_platform.retrieval.library import Library
 
 _SNIPPET_CHARS = 400
-# retrieval stage to the path of its candidates in a case's artifacts
-_STAGES: Mapping[str, tuple[str, ...]] = {
-    "dense": ("before_fusion", "dense"),
-    "sparse": ("before_fusion", "sparse"),
-    "fusion": ("after_fusion",),
-    "rerank": ("after_rerank",),
-}
 
 
 def list_eval_cases(
@@ -72,18 +65,22 @@ def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> Ev
         run = find_run(store, run_id)
         result = store.case(run.run_id, case_id)
     artifacts = result.artifacts
-    ranked = {name: _candidates(artifacts, path) for name, path in _STAGES.items()} | {
-        "": artifacts.get("retrieved", [])
+    separate = artifacts.get("before_fusion", {})
+    found = artifacts.get("retrieved", [])
+    stages = {
+        "dense": separate.get("dense", []),
+        "sparse": separate.get("sparse", []),
+        "fusion": artifacts.get("after_fusion", []),
+        "rerank": artifacts.get("after_rerank", []),
     }
-    rows = _read_rows(
-        library, run, {item["chunk_id"] for found in ranked.values() for item in found}
-    )
+    listed = (item["chunk_id"] for items in (found, *stages.values()) for item in items)
+    rows = _read_rows(library, run, set(listed))
     cited, context = artifacts.get("citations", []), set(artifacts.get("context_chunks", ()))
 
-    def parts(found: Sequence[Json]) -> list[RankedPart]:
+    def parts(items: Sequence[Json]) -> list[RankedPart]:
         return [
             _ranked_part(rank, item, rows.get(item["chunk_id"]), cited, context)
-            for rank, item in enumerate(found, 1)
+            for rank, item in enumerate(items, 1)
         ]
 
     expected, note = _describe_expected(home, run, result)
@@ -92,8 +89,8 @@ def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> Ev
         "case": case_part(result),
         "expected": expected,
         "expected_note": note,
-        "found": parts(ranked.pop("")),
-        "stages": {name: parts(found) for name, found in ranked.items() if found},
+        "found": parts(found),
+        "stages": {name: parts(items) for name, items in stages.items() if items},
         "latency_ms": {
             name: value
             for name, value in artifacts.get("latency_ms", {}).items()
@@ -103,13 +100,6 @@ def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> Ev
         "flags": list(artifacts.get("flags", ())),
         "citations": list(cited),
     }
-
-
-def _candidates(artifacts: Json, path: Sequence[str]) -> Sequence[Json]:
-    found: Json = artifacts
-    for name in path:
-        found = found.get(name) or {}
-    return found or ()  # type: ignore[return-value]
 
 
 def _read_rows(library: Library, run: EvalRun, chunk_ids: set[str]) -> dict[str, ChunkRow]:
