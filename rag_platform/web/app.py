@@ -26,7 +26,7 @@ from rag_platform.observability import tracing
 from rag_platform.storage.store import Store
 from rag_platform.web.access_tokens import Verifier
 from rag_platform.web.failures import error_response
-from rag_platform.web.first_page import Form, show_form
+from rag_platform.web.first_page import QuestionForm, show_form
 from rag_platform.web.guards import (
     HEALTH_PATH,
     STATIC_PATH,
@@ -103,7 +103,7 @@ class _Pages:
         is_bare = scope["path"] == "/" and not scope["query_string"]
         if is_bare and scope["method"] == "GET" and self._routed is None:
             request = Request(scope, receive)
-            await show_form(request, Form())(scope, receive, send)
+            await show_form(request, QuestionForm())(scope, receive, send)
         else:
             await self.load()(scope, receive, send)
 

@@ -19,7 +19,7 @@ from rag_platform.errors import (
     ReleaseError,
 )
 from rag_platform.observability import faults
-from rag_platform.web.rendering import is_fragment, render
+from rag_platform.web.rendering import render_part
 
 _STATUSES = {
     "insufficient_scope": 403,
@@ -36,9 +36,9 @@ def error_response(request: Request, error: Exception) -> Response:
     status, part = describe(request, error)
     if request.url.path.startswith("/api/"):
         return JSONResponse(part, status)
-    template = "error_part.html" if is_fragment(request) else "error.html"
-    parameters = {**request.query_params, **request.path_params}
-    return render(request, template, status, error=part, namespace=parameters.get("namespace", ""))
+    namespace = {**request.query_params, **request.path_params}.get("namespace", "")
+    parts = ("error_part.html", "error.html")
+    return render_part(request, *parts, status, error=part, namespace=namespace)
 
 
 def describe(request: Request, error: Exception) -> tuple[int, ErrorPart]:

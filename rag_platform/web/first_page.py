@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,35 +16,35 @@ from rag_platform.web.rendering import render
 from rag_platform.web.site import get_site
 
 
-class Form(QuestionAddress):
-    """A question as the form sends it: empty fields are ignored, tags are separated by commas and
-    phrasings by lines.
+class FormFields(BaseModel):
+    """Fields as a form sends them: empty ones are ignored, lists are separated by commas, phrasings
+    by lines.
     """
-
-    q: str = Field(default="", max_length=4000)
 
     @model_validator(mode="before")
     @classmethod
     def _tidy(cls, given: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in given.items():
-            values = value if isinstance(value, list) else [value]
-            parts = [part for item in values for part in _parts(name, item) if part != ""]
-            if parts:
-                found[name] = parts if isinstance(value, list) else parts[-1]
+            if isinstance(value, list):
+                split = str.splitlines if name == "searches" else split_list
+                parts = [part.strip() for item in value for part in split(str(item))]
+                value = [part for part in parts if part]
+            elif isinstance(value, str):
+                value = value.strip()
+            if value not in ("", []):
+                found[name] = value
         return found
+
+
+class QuestionForm(FormFields, QuestionAddress):
+    """A question as the form sends it."""
+
+    q: str = Field(default="", max_length=4000)
 
     def address(self) -> dict[str, Any]:
         """The query parameters of this question's URL."""
         return self.model_dump(mode="json", exclude_defaults=True)
-
-
-def _parts(name: str, value: Any) -> list[Any]:
-    if not isinstance(value, str):
-        return [value]
-    if name == "tags":
-        return split_list(value)
-    return [part.strip() for part in value.splitlines()] if name == "searches" else [value.strip()]
 
 
 def split_list(text: str) -> list[str]:
@@ -53,7 +53,10 @@ def split_list(text: str) -> list[str]:
 
 
 def show_form(
-    request: Request, asked: Form, answer: Mapping[str, Any] | None = None, status: int = 200
+    request: Request,
+    asked: QuestionForm,
+    answer: Mapping[str, Any] | None = None,
+    status: int = 200,
 ) -> Response:
     """The page with the form, filled with the question, and below it the answer or the error."""
     site = get_site(request)

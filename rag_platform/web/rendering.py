@@ -71,6 +71,14 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     return _templates().TemplateResponse(request, template, values, status_code=status)
 
 
+def render_part(
+    request: Request, part: str, page: str, status: int = 200, **values: Any
+) -> Response:
+    """The fragment for htmx, else the page that contains it."""
+    template = part if is_fragment(request) else page
+    return render(request, template, status, part=part, **values)
+
+
 def render_text(request: Request, template: str, **values: Any) -> str:
     """The rendered fragment as text, for server-sent events."""
     shown = _templates().env.get_template(template)

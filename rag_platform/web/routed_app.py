@@ -11,49 +11,31 @@ from rag_platform.contract.schema import ErrorPart
 from rag_platform.errors import InputError, RagError
 from rag_platform.observability.build import build_info
 from rag_platform.web.failures import error_response
-from rag_platform.web.pages import (
-    ask,
-    browsing,
-    drafting,
+from rag_platform.web.routes import (
+    asking,
+    documents,
+    drafts,
     evaluation,
-    explaining,
-    ingesting,
+    jobs,
     overview,
     preferences,
-    releasing,
+    releases,
     sources,
     traces,
 )
-from rag_platform.web.routes import asking, documents, drafts, jobs, releases, system
-from rag_platform.web.routes import evaluation as evaluation_routes
-from rag_platform.web.routes import sources as source_routes
-from rag_platform.web.routes import traces as trace_routes
 from rag_platform.web.site import Site
 
 # order matters: a request builds the routers up to the matching one, and those of /api are slow
-_PAGES = (
-    ask,
-    preferences,
-    sources,
-    browsing,
-    drafting,
-    ingesting,
-    releasing,
-    explaining,
-    traces,
-    evaluation,
-    overview,
-)
-_ROUTES = (
-    system,
+_SUBJECTS = (
     asking,
-    source_routes,
+    sources,
     documents,
     drafts,
     jobs,
     releases,
-    trace_routes,
-    evaluation_routes,
+    traces,
+    evaluation,
+    overview,
 )
 
 
@@ -69,10 +51,10 @@ def build_app(site: Site) -> FastAPI:
         responses={"4XX": {"model": ErrorPart}, "5XX": {"model": ErrorPart}},
     )
     app.state.site = site
-    for page in _PAGES:
-        app.include_router(page.router, include_in_schema=False)
-    for routes in _ROUTES:
-        app.include_router(routes.router, prefix="/api")
+    for module in (preferences, *_SUBJECTS):
+        app.include_router(module.pages, include_in_schema=False)
+    for module in _SUBJECTS:
+        app.include_router(module.api, prefix="/api")
     for kind in (RagError, HTTPException, Exception):
         app.add_exception_handler(kind, error_response)
     app.add_exception_handler(RequestValidationError, _validation_error_response)

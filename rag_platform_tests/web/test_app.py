@@ -22,8 +22,8 @@ from rag_platform.registry import PROVIDERS
 from rag_platform.storage.store import Store
 from rag_platform.web.app import create_app
 from rag_platform.web.guards import PlainBody
-from rag_platform.web.pages.ask import STAGE_MESSAGES
 from rag_platform.web.rendering import PAGES, STATIC, markdown
+from rag_platform.web.routes.asking import STAGE_MESSAGES
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 from rag_platform_tests.conftest import Shelf

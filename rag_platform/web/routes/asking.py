@@ -1,19 +1,24 @@
-"""`/api`: questions and their answers."""
+"""Questions and their answers, their explanations, and pinning them as expectations."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from difflib import SequenceMatcher
+from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Form, Path, Query, Request
+from markupsafe import escape
 from pydantic import BaseModel, Field
-from starlette.responses import StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from rag_platform import access
 from rag_platform.api.asking import Question, QuestionAddress, ask, compare
 from rag_platform.api.envelopes import failure
 from rag_platform.api.orders import explain_order
 from rag_platform.api.places import lease_chunk
+from rag_platform.config.settings import strategy_names
+from rag_platform.contract.schema import CitationPart
 from rag_platform.contract.source_shapes import (
     AskedData,
     ComparedData,
@@ -21,22 +26,37 @@ from rag_platform.contract.source_shapes import (
     PinnedData,
     ReplayData,
 )
-from rag_platform.web.dependencies import MayWrite, SiteOf
+from rag_platform.errors import RagError
+from rag_platform.messages import translate
+from rag_platform.releases.release_store import list_heads
+from rag_platform.retrieval.namespaces import choose_namespaces
+from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
+from rag_platform.web.failures import describe
+from rag_platform.web.first_page import QuestionForm, show_form
+from rag_platform.web.rendering import (
+    is_fragment,
+    language_of,
+    link,
+    render,
+    render_part,
+    render_text,
+)
 from rag_platform.web.routes.sources import read_spans
 from rag_platform.web.site import Site
 from rag_platform.web.waiting import event_stream, follow, sse, work_for
 
-router = APIRouter(tags=["asking"])
+api = APIRouter(tags=["asking"])
+pages = APIRouter()
 Address = Annotated[QuestionAddress, Query()]
 
 
-@router.get("/ask")
+@api.get("/ask")
 async def get_answer(request: Request, site: SiteOf, asked: Address) -> AskedData:
     """The answer to a question, with its citations and everything that was found."""
     return await _answer(request, site, asked.question())
 
 
-@router.post("/ask")
+@api.post("/ask")
 async def post_question(request: Request, site: SiteOf, asked: Question) -> AskedData:
     """The same for a question in the body."""
     return await _answer(request, site, asked)
@@ -54,11 +74,13 @@ _EVENT = {
     },
 }
 Way = Annotated[str, Query(max_length=100, description="strategy:NAME or release:ID.")]
-Asked = Annotated[Literal["recorded", "published"], Query(description="Of which release.")]
+ReplayedRelease = Annotated[
+    Literal["recorded", "published"], Query(description="Of which release.")
+]
 TraceId = Annotated[str, Path(max_length=40, description="trc_ and 32 hex digits.")]
 
 
-@router.get("/ask/compare")
+@api.get("/ask/compare")
 async def get_comparison(
     request: Request, site: SiteOf, asked: Address, left: Way = "", right: Way = ""
 ) -> ComparedData:
@@ -69,14 +91,16 @@ async def get_comparison(
     )
 
 
-@router.get("/ask/{trace_id}/order")
+@api.get("/ask/{trace_id}/order")
 def get_order(site: SiteOf, trace_id: TraceId) -> OrderData:
     """The ranking of a traced question's hits, by stage."""
     return explain_order(site.library, trace_id)
 
 
-@router.get("/ask/{trace_id}/replay")
-def get_replay(site: SiteOf, trace_id: TraceId, release: Asked = "recorded") -> ReplayData:
+@api.get("/ask/{trace_id}/replay")
+def get_replay(
+    site: SiteOf, trace_id: TraceId, release: ReplayedRelease = "recorded"
+) -> ReplayData:
     """Repeat a traced question with the same options on the recorded or the published release."""
     from rag_platform.evaluation.monitoring.replay import replay_question
 
@@ -92,7 +116,7 @@ class Expected(BaseModel):
     span: str = Field(default="", max_length=30, description="START-END in the chunk's text.")
 
 
-@router.post("/expectations", dependencies=[MayWrite])
+@api.post("/expectations", dependencies=[MayWrite])
 def post_expectation(site: SiteOf, expected: Expected) -> PinnedData:
     """Pin what a question found, or that it finds nothing, as an expectation."""
     return pin(site, expected)
@@ -116,7 +140,7 @@ def pin(site: Site, expected: Expected) -> PinnedData:
     return {"case_id": case.case_id, "query": case.query, "new": new}
 
 
-@router.get(
+@api.get(
     "/ask/stream",
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
@@ -151,3 +175,203 @@ async def _events(site: Site, question: Question) -> AsyncIterator[str]:
 
 def _json(value: object) -> str:
     return orjson.dumps(value).decode()
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+_THUMBNAILS = 3  # images shown with a passage
+# stage of a question to the message while it runs
+STAGE_MESSAGES = {
+    "model.load": "Loading the models …",
+    "stage.query_norm": "Searching the documents …",
+    "stage.rerank": "Weighing what was found …",
+    "stage.context_build": "Reading the passages …",
+    "stage.generate": "Answering …",
+}
+
+
+Asked = Annotated[QuestionForm, Query()]
+
+
+@pages.get("/")
+async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: Asked) -> Response:
+    """The form with the answer to a question, or with the error."""
+    values: dict[str, Any] = {"namespace": namespace}
+    status = 200
+    if asked.q:
+        try:
+            question = asked.question()
+            data = await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
+            values = answer_values(site, asked, data) | values
+        except RagError as error:
+            status, values["error"] = describe(request, error)
+    return show_form(request, asked, values, status)
+
+
+@pages.get("/ask")
+def begin(request: Request, asked: Asked) -> Response:
+    """The fragment into which the answer is streamed; sets the page's URL to the question's."""
+    address = link("/", **asked.address())
+    if not is_fragment(request) or not asked.q:
+        return RedirectResponse(address, 303)
+    answer = render(request, "asking/live.html", stream=link("/ask/stream", **asked.address()))
+    answer.headers["HX-Push-Url"] = address
+    return answer
+
+
+@pages.get("/ask/stream")
+async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
+    """The answer as server-sent fragments: `text` while it is written, `answer` once checked."""
+
+    async def events() -> AsyncIterator[str]:
+        waited = 0.0
+        language = language_of(request)
+        message = ""
+        async for kind, value in follow(
+            # parsed inside, so that errors are streamed: browsers retry a refused stream forever
+            lambda on_text, gone: ask(
+                site.library, asked.question(), on_text=on_text, cancelled=gone
+            )
+        ):
+            if kind == "stage":
+                if (new := STAGE_MESSAGES.get(value, message)) != message:
+                    message = new
+                    yield sse("note", str(escape(translate(message, language))))
+            elif kind == "text":
+                yield sse("text", str(escape(value)))
+            elif kind == "done":
+                values = answer_values(site, asked, value)
+                yield sse("answer", render_text(request, "asking/answer.html", **values))
+            elif kind == "failed":
+                error = failure(value)["error"]
+                yield sse("answer", render_text(request, "error_part.html", error=error))
+            else:
+                waited += value
+                still = translate("Still at work after {n} s.", language, n=round(waited))
+                yield sse("note", str(escape(f"{translate(message, language)} {still}".strip())))
+        yield sse("end", "")
+
+    return event_stream(events())
+
+
+def answer_values(site: Site, asked: QuestionForm, data: AskedData) -> dict[str, Any]:
+    """The variables of the template of an answer."""
+    namespace = choose_namespaces(site.library, asked.namespace)[0]
+    release_id = data["release_id"] if asked.release else None
+    shown = [*(row["citation"] for row in data["results"]), *data["citations"]]
+    places = {
+        citation["chunk_id"]: source_link(citation, namespace, release_id) for citation in shown
+    }
+    cited = {citation["chunk_id"] for citation in data["citations"]}
+    marks = {
+        citation["id"]: {
+            "href": places[citation["chunk_id"]],
+            "class": "mark",
+            "hx-get": places[citation["chunk_id"]],
+            "hx-target": "#panel",
+            "hx-swap": "innerHTML show:#panel:top",
+        }
+        for citation in data["citations"]
+    }
+    return {
+        "asked": asked,
+        "data": data,
+        "marks": marks,
+        "places": places,
+        "others": [row for row in data["results"] if row["chunk_id"] not in cited],
+        "images": {row["chunk_id"]: row["asset_ids"][:_THUMBNAILS] for row in data["results"]},
+        "may_write": access.current().may("write"),
+        "namespace": namespace,
+    }
+
+
+def source_link(citation: CitationPart, namespace: str, release_id: str | None = None) -> str:
+    """The URL of the page that shows a cited passage in its document."""
+    spans = [f"{start}-{end}" for start, end in citation.get("spans", [])]
+    space = citation.get("namespace", namespace)
+    return link(f"/source/{space}/{citation['chunk_id']}", release=release_id, span=spans)
+
+
+@pages.get("/why/{trace_id}")
+def show_order(request: Request, site: SiteOf, trace_id: TraceId) -> Response:
+    """The rank of each hit by stage."""
+    order = explain_order(site.library, trace_id)
+    parts = ("asking/order.html", "asking/order_page.html")
+    return render_part(request, *parts, namespace=order["namespace"], order=order)
+
+
+@pages.get("/replay/{trace_id}")
+def show_replay(
+    request: Request, site: SiteOf, trace_id: TraceId, release: ReplayedRelease = "recorded"
+) -> Response:
+    """The replay of a question."""
+    found = get_replay(site, trace_id, release)
+    parts = ("asking/replay.html", "asking/replay_page.html")
+    return render_part(request, *parts, namespace=found["namespace"], replay=found)
+
+
+@pages.post("/expect", dependencies=[MayWrite])
+def expect(request: Request, site: SiteOf, expected: Annotated[Expected, Form()]) -> Response:
+    """Pin what was found as an expectation."""
+    parts = ("asking/expected.html", "asking/expected_page.html")
+    pinned = pin(site, expected)
+    return render_part(request, *parts, namespace=expected.namespace, pinned=pinned)
+
+
+@pages.get("/compare-answers")
+async def show_comparison(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    asked: Asked,
+    left: Way = "",
+    right: Way = "",
+) -> Response:
+    """Two answers to a question side by side, or the error."""
+    values: dict[str, Any] = {}
+    status = 200
+    if asked.q and (left or right):
+        try:
+            question = asked.question()
+            found = await work_for(
+                request, lambda gone: compare(site.library, question, left, right, cancelled=gone)
+            )
+            sides = [found["left"], found["right"]]
+            values = {
+                "compared": found,
+                "sides": [answer_values(site, asked, data) for data in sides],
+                "lines": _mark_lines(*(data["answer_markdown"] for data in sides)),
+            }
+        except RagError as error:
+            status, values["error"] = describe(request, error)
+    return render(
+        request,
+        "asking/compare.html",
+        status,
+        namespace=namespace,
+        asked=asked,
+        left=left,
+        right=right,
+        ways=_ways(site, namespace),
+        **values,
+    )
+
+
+def _ways(site: Site, namespace: str) -> dict[str, list[str]]:
+    """The strategies and kept releases to choose from."""
+    kept = [m.release_id for m in list_heads(site.store, namespace) if not m.failures]
+    return {"strategy": strategy_names(site.settings), "release": kept}
+
+
+def _mark_lines(left: str, right: str) -> list[list[tuple[str, bool]]]:
+    """(line, whether the other text has it too) for the lines of both texts."""
+    texts = [[line for line in text.split("\n") if line.strip()] for text in (left, right)]
+    shared: list[set[int]] = [set(), set()]
+    for match in SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_matching_blocks():
+        shared[0] |= set(range(match.a, match.a + match.size))
+        shared[1] |= set(range(match.b, match.b + match.size))
+    return [
+        [(line, at in both) for at, line in enumerate(lines)]
+        for lines, both in zip(texts, shared, strict=True)
+    ]

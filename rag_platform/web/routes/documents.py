@@ -1,11 +1,13 @@
-"""`/api`: documents, their versions and chunks, and the retrieval texts of a chunk."""
+"""Documents, their versions and chunks, and deletion."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Form, Path, Query, Request
 from pydantic import BaseModel, Field
+from starlette.responses import RedirectResponse, Response
 
 from rag_platform.api import documents as listing
 from rag_platform.api import writing
@@ -21,10 +23,19 @@ from rag_platform.contract.upkeep_shapes import (
 from rag_platform.errors import InputError
 from rag_platform.evaluation.expectations import drop_for_document
 from rag_platform.ir import Document
-from rag_platform.web.dependencies import MayAdminister, NamespaceOf, SiteOf
+from rag_platform.web.dependencies import (
+    MayAdminister,
+    NamespaceOf,
+    PageNamespace,
+    PathNamespace,
+    SiteOf,
+)
+from rag_platform.web.first_page import FormFields
+from rag_platform.web.rendering import link, render, render_part
 from rag_platform.web.site import Site
 
-router = APIRouter(tags=["documents"])
+api = APIRouter(tags=["documents"])
+pages = APIRouter()
 DocId = Annotated[str, Path(max_length=300, description="As lists of documents give it.")]
 VersionId = Annotated[str | None, Query(max_length=400, description="Default: the live one.")]
 Cursor = Annotated[
@@ -53,8 +64,8 @@ class Wanted(BaseModel):
 
     def read(self, site: Site, namespace: str) -> DocumentsData:
         """The page of documents. Raises InputError."""
-        lists = ("tags", "categories", "source", "status")
-        given = {key: getattr(self, key) for key in (*lists, "words", "since", "until")}
+        kept = {"tags", "categories", "source", "status", "words", "since", "until"}
+        given = self.model_dump(include=kept)
         return listing.list_documents(
             site.library,
             namespace,
@@ -66,7 +77,7 @@ class Wanted(BaseModel):
         )
 
 
-@router.get("/documents")
+@api.get("/documents")
 def list_documents(
     site: SiteOf, namespace: NamespaceOf, wanted: Annotated[Wanted, Query()]
 ) -> DocumentsData:
@@ -74,13 +85,13 @@ def list_documents(
     return wanted.read(site, namespace)
 
 
-@router.get("/documents/{doc_id}")
+@api.get("/documents/{doc_id}")
 def get_document(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DocumentDetail:
     """A document with its versions and the outline of the published one."""
     return documents.describe_document(site.library, namespace, doc_id)
 
 
-@router.get("/documents/{doc_id}/text")
+@api.get("/documents/{doc_id}/text")
 def get_text(
     site: SiteOf,
     namespace: NamespaceOf,
@@ -100,7 +111,7 @@ def get_text(
     )
 
 
-@router.get("/documents/{doc_id}/chunks")
+@api.get("/documents/{doc_id}/chunks")
 def list_chunks(
     site: SiteOf,
     namespace: NamespaceOf,
@@ -115,7 +126,7 @@ def list_chunks(
     )
 
 
-@router.get("/documents/{doc_id}/dropped")
+@api.get("/documents/{doc_id}/dropped")
 def list_dropped(
     site: SiteOf, namespace: NamespaceOf, doc_id: DocId, version_id: VersionId = None
 ) -> DroppedData:
@@ -123,7 +134,7 @@ def list_dropped(
     return listing.list_dropped(site.library, namespace, doc_id, version_id=version_id)
 
 
-@router.get("/documents/{doc_id}/diff")
+@api.get("/documents/{doc_id}/diff")
 def compare_versions(
     site: SiteOf,
     namespace: NamespaceOf,
@@ -135,13 +146,13 @@ def compare_versions(
     return documents.compare_versions(site.settings, namespace, doc_id, before, after)
 
 
-@router.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
+@api.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
 def get_deletion_proof(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DeletionProof:
     """What is still stored of a document, deleted or not."""
     return releases.prove_deletion(site.settings, namespace, doc_id)
 
 
-@router.get("/chunks/{chunk_id}/texts")
+@api.get("/chunks/{chunk_id}/texts")
 def get_chunk_texts(
     site: SiteOf, namespace: NamespaceOf, chunk_id: Annotated[str, Path(max_length=100)]
 ) -> ChunkDetail:
@@ -157,7 +168,7 @@ class Deletion(BaseModel):
     confirm: str | None = Field(default=None, max_length=20)
 
 
-@router.post("/documents/{doc_id}/delete", dependencies=[MayAdminister])
+@api.post("/documents/{doc_id}/delete", dependencies=[MayAdminister])
 def delete_document(
     site: SiteOf, namespace: NamespaceOf, doc_id: DocId, asked: Deletion
 ) -> DeletionData:
@@ -184,3 +195,158 @@ def delete(site: Site, namespace: str, doc_id: str, asked: Deletion) -> Deletion
         confirm=asked.confirm,
         on_done=forget,
     )
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+_PREVIEW_CHARS = 20_000
+_CHUNKS = 20
+# shown as a code block: as Markdown it would render as a heading
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
+
+
+class Filters(FormFields, Wanted):
+    """Filters as the form sends them."""
+
+    def address(self, namespace: str, **changes: Any) -> str:
+        """The URL of this list with some filters changed."""
+        given = self.model_dump(exclude_defaults=True) | {"namespace": namespace} | changes
+        return link("/browser", **{key: value for key, value in given.items() if value})
+
+
+@pages.get("/browser")
+def browse(
+    request: Request, site: SiteOf, namespace: PageNamespace, wanted: Annotated[Filters, Query()]
+) -> Response:
+    """Documents by source, tag, status and time."""
+    states = listing.document_states(site.library, namespace, 0)
+    return render(
+        request,
+        "browsing/browser.html",
+        namespace=namespace,
+        wanted=wanted,
+        data=wanted.read(site, namespace),
+        counts={status: states.counts.get(status, 0) for status in listing.STATUSES},
+        problems=states.failed,
+    )
+
+
+@pages.get("/documents/{namespace}/{doc_id}")
+def show_document(
+    request: Request,
+    site: SiteOf,
+    namespace: PathNamespace,
+    doc_id: DocId,
+    section_id: Annotated[str, Query(max_length=100)] = "",
+    cursor: Cursor = None,
+) -> Response:
+    """A document with its versions, outline and chunks."""
+    data = documents.describe_document(site.library, namespace, doc_id)
+    chunks = None
+    if not data["unread"]:
+        chunks = documents.list_chunks(
+            site.library, namespace, doc_id, section_id=section_id, limit=_CHUNKS, cursor=cursor
+        )
+    return render(
+        request,
+        "browsing/document.html",
+        namespace=namespace,
+        data=data,
+        page=chunks,
+        section_id=section_id,
+    )
+
+
+@pages.get("/documents/{namespace}/{doc_id}/text")
+def show_text(
+    request: Request,
+    site: SiteOf,
+    namespace: PathNamespace,
+    doc_id: DocId,
+    version_id: VersionId = None,
+) -> Response:
+    """The beginning of a document's text."""
+    data = listing.get_document(
+        site.library, namespace, doc_id, version_id=version_id, max_chars=_PREVIEW_CHARS
+    )
+    text = _FRONT_MATTER.sub(r"```yaml\n\1\n```\n", data["document"]["md_text"])
+    return _part(request, "text", namespace, data=data["document"], text=text)
+
+
+@pages.get("/documents/{namespace}/{doc_id}/dropped")
+def show_dropped(
+    request: Request, site: SiteOf, namespace: PathNamespace, doc_id: DocId
+) -> Response:
+    return _part(
+        request, "dropped", namespace, data=listing.list_dropped(site.library, namespace, doc_id)
+    )
+
+
+@pages.get("/documents/{namespace}/{doc_id}/diff")
+def show_difference(
+    request: Request,
+    site: SiteOf,
+    namespace: PathNamespace,
+    doc_id: DocId,
+    before: VersionId = None,
+    after: VersionId = None,
+) -> Response:
+    data = documents.compare_versions(site.settings, namespace, doc_id, before, after)
+    return _part(request, "version_diff", namespace, data=data)
+
+
+@pages.get("/documents/{namespace}/{doc_id}/proof", dependencies=[MayAdminister])
+def show_proof(request: Request, site: SiteOf, namespace: PathNamespace, doc_id: DocId) -> Response:
+    """What is still stored of a document."""
+    data = releases.prove_deletion(site.settings, namespace, doc_id)
+    return _part(request, "proof", namespace, data=data)
+
+
+def _part(request: Request, name: str, namespace: str, **values: Any) -> Response:
+    parts = (f"browsing/{name}.html", "browsing/part.html")
+    return render_part(request, *parts, namespace=namespace, **values)
+
+
+@pages.get("/chunks/{namespace}/{chunk_id}")
+def show_chunk(
+    request: Request,
+    site: SiteOf,
+    namespace: PathNamespace,
+    chunk_id: Annotated[str, Path(max_length=100)],
+) -> Response:
+    """A chunk with its place and its retrieval texts."""
+    data = documents.describe_chunk(site.library, namespace, chunk_id)
+    return render(request, "browsing/chunk.html", namespace=namespace, data=data)
+
+
+@pages.get("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
+def plan_deletion(
+    request: Request,
+    site: SiteOf,
+    namespace: PathNamespace,
+    doc_id: DocId,
+    asked: Annotated[Deletion, Query()],
+) -> Response:
+    asked.confirm = None
+    plan = delete(site, namespace, doc_id, asked)
+    return render(
+        request, "browsing/delete.html", namespace=namespace, plan=plan, asked=asked, doc_id=doc_id
+    )
+
+
+@pages.post("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
+def confirm_deletion(
+    site: SiteOf,
+    namespace: PathNamespace,
+    doc_id: DocId,
+    confirm: Annotated[str, Form(max_length=20)],
+    mode: Annotated[str, Form(max_length=10)] = "soft",
+    version_id: Annotated[str, Form(max_length=400)] = "",
+) -> Response:
+    """Start the confirmed deletion."""
+    asked = Deletion.model_validate(
+        {"confirm": confirm, "mode": mode, "version_id": version_id or None}
+    )
+    data = delete(site, namespace, doc_id, asked)
+    return RedirectResponse(f"/ingestion/jobs/{data['job']['job_id']}", 303)

@@ -1,11 +1,12 @@
-"""`/api/eval`: runs, cases, trends, comparisons, and starting a run."""
+"""Evaluations: runs, cases, trends, comparisons, monitoring, and starting a run."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Form, Query, Request
 from pydantic import BaseModel, Field
+from starlette.responses import RedirectResponse, Response
 
 from rag_platform.contract.evaluation_shapes import (
     CanariesData,
@@ -33,10 +34,12 @@ from rag_platform.evaluation.run_requests import (
     list_run_jobs,
     start_run,
 )
-from rag_platform.web.dependencies import MayWrite, NamespaceOf, SiteOf
+from rag_platform.web.dependencies import MayWrite, NamespaceOf, PageNamespace, SiteOf
+from rag_platform.web.rendering import link, render, render_part
 from rag_platform.web.site import Site
 
-router = APIRouter(prefix="/eval", tags=["evaluation"])
+api = APIRouter(prefix="/eval", tags=["evaluation"])
+pages = APIRouter()
 
 Name = Annotated[str, Query(max_length=200)]
 Cursor = Annotated[str, Query(max_length=400, description="`next_cursor` of the page before.")]
@@ -72,20 +75,12 @@ def start(site: Site, choice: RunChoice) -> EvalJobData:
     """Launch the job of a run; empty texts mean the default."""
     if choice.namespace:
         site.library.require_visible(choice.namespace)
-    request = RunRequest(
-        dataset=choice.dataset,
-        namespace=choice.namespace or None,
-        strategy=choice.strategy or None,
-        mode=choice.mode or None,
-        evaluator=choice.evaluator or None,
-        metric_sets=tuple(filter(None, choice.metric_sets)),
-        judge=choice.judge or None,
-        reuse=choice.reuse,
-    )
-    return start_run(site.settings, request)
+    given: dict[str, Any] = {name: None if value == "" else value for name, value in choice}
+    given["metric_sets"] = tuple(filter(None, choice.metric_sets))
+    return start_run(site.settings, RunRequest(**given))
 
 
-@router.get("/runs")
+@api.get("/runs")
 def get_runs(
     site: SiteOf,
     namespace: Annotated[str, Query(max_length=63)] = "",
@@ -105,31 +100,31 @@ def get_runs(
     )
 
 
-@router.post("/runs", status_code=202, dependencies=[MayWrite])
+@api.post("/runs", status_code=202, dependencies=[MayWrite])
 def post_run(site: SiteOf, choice: RunChoice) -> EvalJobData:
     """Start a run as a job."""
     return start(site, choice)
 
 
-@router.get("/runs/{run_id}")
+@api.get("/runs/{run_id}")
 def get_run(site: SiteOf, run_id: str) -> EvalRunData:
     """One run: metrics with intervals, slices, and gate results."""
     return run_views.get_eval_run(site.settings.home, run_id)
 
 
-@router.get("/runs/{run_id}/cases")
+@api.get("/runs/{run_id}/cases")
 def get_cases(site: SiteOf, run_id: str, wanted: WantedCases, cursor: Cursor = "") -> EvalCasesData:
     """Cases of a run; `sort` is a metric (the worst first) or `latency_ms` (the slowest first)."""
     return case_views.list_eval_cases(site.settings.home, run_id, wanted, cursor=cursor)
 
 
-@router.get("/runs/{run_id}/cases/{case_id:path}")
+@api.get("/runs/{run_id}/cases/{case_id:path}")
 def get_case(site: SiteOf, run_id: str, case_id: str) -> EvalCaseData:
     """One case: what it expects, and what each stage found."""
     return case_views.get_eval_case(site.library, site.settings.home, run_id, case_id)
 
 
-@router.get("/trends")
+@api.get("/trends")
 def get_trends(
     site: SiteOf,
     metric: Name = "",
@@ -143,49 +138,49 @@ def get_trends(
     )
 
 
-@router.get("/compare")
+@api.get("/compare")
 def get_comparison(site: SiteOf, before: Name, after: Name) -> EvalComparisonData:
     """Two runs of the same cases: differences with intervals, and the cases that changed."""
     return run_views.compare_eval_runs(site.settings.home, before, after)
 
 
-@router.get("/strategies")
+@api.get("/strategies")
 def get_strategies(site: SiteOf, namespace: NamespaceOf, dataset_id: Name) -> StrategiesData:
     """A comparison of the newest run of each strategy on a dataset."""
     return run_views.compare_newest(site.settings.home, dataset_id, namespace)
 
 
-@router.get("/promotions")
+@api.get("/promotions")
 def get_promotions(site: SiteOf) -> list[PromotionPart]:
     """The promotions of strategies to a namespace's own, with their verdicts."""
     return run_views.list_promotions(site.store, site.library.namespaces())
 
 
-@router.get("/choices")
+@api.get("/choices")
 def get_choices(site: SiteOf) -> EvalChoicesData:
     """The valid choices for a run."""
     return list_choices(site.settings, site.library.namespaces())
 
 
-@router.get("/jobs")
+@api.get("/jobs")
 def get_jobs(site: SiteOf) -> list[EvalJobData]:
     """The jobs of the newest runs started by people."""
     return list_run_jobs(site.store)
 
 
-@router.get("/jobs/{job_id}")
+@api.get("/jobs/{job_id}")
 def get_job(site: SiteOf, job_id: str) -> EvalJobData:
     """The progress of a run's job, with the run_id once it is done."""
     return get_run_job(site.settings, job_id)
 
 
-@router.get("/drift")
+@api.get("/drift")
 def get_drift(site: SiteOf, namespace: NamespaceOf) -> DriftData:
     """Drift of users' recent questions and answers from the last stable window."""
     return monitor_views.get_drift(site.settings, namespace)
 
 
-@router.get("/gaps")
+@api.get("/gaps")
 def get_gaps(
     site: SiteOf, namespace: NamespaceOf, days: Annotated[int, Query(ge=1, le=3650)] = 30
 ) -> GapsData:
@@ -195,13 +190,217 @@ def get_gaps(
     return monitor_views.get_gaps(site.library, namespace, days)
 
 
-@router.get("/canaries")
+@api.get("/canaries")
 def get_canaries(site: SiteOf, namespace: NamespaceOf) -> CanariesData:
     """Ask the published release questions made from the previous one."""
     return monitor_views.get_canaries(site.library, namespace)
 
 
-@router.get("/prompts")
+@api.get("/prompts")
 def get_prompts(site: SiteOf) -> list[PromptPart]:
     """The versions of prompts, and the running experiments."""
     return monitor_views.list_prompts()
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+_PAGE = 20
+
+
+@pages.get("/evaluation")
+def show_runs(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    everywhere: bool = False,
+    dataset_id: Name = "",
+    strategy: Name = "",
+    cursor: Cursor = "",
+) -> Response:
+    """Runs, the trend of the leading metric, and the form to start a run."""
+    home = site.settings.home
+    space = "" if everywhere else namespace
+    found = run_views.list_eval_runs(
+        home, namespace=space, dataset_id=dataset_id, strategy=strategy, limit=_PAGE, cursor=cursor
+    )
+    trends = run_views.get_eval_trends(home, dataset_id=dataset_id, namespace=space)
+    return render(
+        request,
+        "evaluation/runs.html",
+        namespace=namespace,
+        everywhere=everywhere,
+        dataset_id=dataset_id,
+        strategy=strategy,
+        cursor=cursor,
+        found=found,
+        trends=trends,
+        choices=list_choices(site.settings, site.library.namespaces()),
+        jobs=list_run_jobs(site.store),
+    )
+
+
+@pages.post("/eval/run", dependencies=[MayWrite])
+def start_shown_run(site: SiteOf, choice: Annotated[RunChoice, Form()]) -> Response:
+    """Start a run and show its progress."""
+    job = start(site, choice)
+    address = link(f"/evaluation/jobs/{job['job_id']}", namespace=choice.namespace)
+    return RedirectResponse(address, 303)
+
+
+@pages.get("/evaluation/jobs/{job_id}")
+def show_job(request: Request, site: SiteOf, namespace: PageNamespace, job_id: str) -> Response:
+    """The progress of a run; as a fragment only the part that changes."""
+    parts = ("evaluation/progress.html", "evaluation/job.html")
+    job = get_run_job(site.settings, job_id)
+    return render_part(request, *parts, namespace=namespace, job=job)
+
+
+@pages.get("/evaluation/runs/{run_id}")
+def show_run(
+    request: Request, site: SiteOf, run_id: str, wanted: WantedCases, cursor: Cursor = ""
+) -> Response:
+    """A run and its cases."""
+    home = site.settings.home
+    data = run_views.get_eval_run(home, run_id)
+    cases = case_views.list_eval_cases(home, run_id, wanted, cursor=cursor)
+    run = data["run"]
+    others = run_views.list_eval_runs(
+        home, namespace=run["namespace"], dataset_id=run["dataset_id"], limit=50
+    )["runs"]
+    return render(
+        request,
+        "evaluation/run.html",
+        namespace=run["namespace"],
+        data=data,
+        run=run,
+        cases=cases,
+        wanted=wanted,
+        cursor=cursor,
+        others=[
+            other
+            for other in others
+            if other["run_id"] != run["run_id"]
+            and other["dataset_fingerprint"] == run["dataset_fingerprint"]
+        ],
+    )
+
+
+@pages.get("/evaluation/runs/{run_id}/cases/{case_id:path}")
+def show_case(request: Request, site: SiteOf, run_id: str, case_id: str) -> Response:
+    """One case: its expectations and hits."""
+    data = case_views.get_eval_case(site.library, site.settings.home, run_id, case_id)
+    return render(request, "evaluation/case.html", namespace=data["run"]["namespace"], data=data)
+
+
+@pages.get("/evaluation/compare")
+def show_comparison(
+    request: Request, site: SiteOf, namespace: PageNamespace, before: Name = "", after: Name = ""
+) -> Response:
+    """A comparison of two runs."""
+    home = site.settings.home
+    found = run_views.compare_eval_runs(home, before, after) if before and after else None
+    return render(
+        request,
+        "evaluation/compare.html",
+        namespace=namespace,
+        before=before,
+        after=after,
+        found=found,
+        runs=run_views.list_eval_runs(home, limit=100)["runs"],
+    )
+
+
+@pages.get("/evaluation/trends")
+def show_trends(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    metric: Name = "",
+    days: Days = 90,
+    dataset_id: Name = "",
+    everywhere: bool = False,
+) -> Response:
+    """A metric over time, by strategy."""
+    trends = run_views.get_eval_trends(
+        site.settings.home,
+        metric,
+        days=days,
+        dataset_id=dataset_id,
+        namespace="" if everywhere else namespace,
+    )
+    return render(
+        request,
+        "evaluation/trends.html",
+        namespace=namespace,
+        trends=trends,
+        days=days,
+        dataset_id=dataset_id,
+        everywhere=everywhere,
+    )
+
+
+@pages.get("/evaluation/strategies")
+def show_strategies(
+    request: Request, site: SiteOf, namespace: PageNamespace, dataset_id: Name = ""
+) -> Response:
+    """A comparison of strategies, and the promotions."""
+    home = site.settings.home
+    runs = run_views.list_eval_runs(home, namespace=namespace, limit=100)["runs"]
+    datasets = list(dict.fromkeys(run["dataset_id"] for run in runs))
+    dataset_id = dataset_id or next(iter(datasets), "")
+    found = run_views.compare_newest(home, dataset_id, namespace) if dataset_id else None
+    return render(
+        request,
+        "evaluation/strategies.html",
+        namespace=namespace,
+        datasets=datasets,
+        dataset_id=dataset_id,
+        found=found,
+        promotions=run_views.list_promotions(site.store, site.library.namespaces()),
+    )
+
+
+@pages.get("/evaluation/monitoring")
+def show_monitoring(request: Request, namespace: PageNamespace) -> Response:
+    """The page that links to drift, gaps and canaries."""
+    return render(request, "evaluation/monitoring.html", namespace=namespace)
+
+
+@pages.get("/evaluation/drift")
+def show_drift(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
+    found = monitor_views.get_drift(site.settings, namespace)
+    return _render_monitor(request, "drift", namespace, found)
+
+
+@pages.get("/evaluation/gaps")
+def show_gaps(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    days: Annotated[int, Query(ge=1, le=3650)] = 30,
+) -> Response:
+    found = monitor_views.get_gaps(site.library, namespace, days)
+    return _render_monitor(request, "gaps", namespace, found)
+
+
+@pages.get("/evaluation/canaries")
+def show_canaries(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
+    found = monitor_views.get_canaries(site.library, namespace)
+    return _render_monitor(request, "canaries", namespace, found)
+
+
+@pages.get("/evaluation/prompts")
+def show_prompts(request: Request, namespace: PageNamespace) -> Response:
+    """The versions of prompts."""
+    return render(
+        request,
+        "evaluation/prompts.html",
+        namespace=namespace,
+        prompts=monitor_views.list_prompts(),
+    )
+
+
+def _render_monitor(request: Request, name: str, namespace: str, found: Any) -> Response:
+    parts = (f"evaluation/{name}.html", "evaluation/monitoring.html")
+    return render_part(request, *parts, namespace=namespace, found=found)

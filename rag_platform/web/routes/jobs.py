@@ -1,29 +1,33 @@
-"""`/api`: uploads, ingestion, and jobs with their progress."""
+"""Ingestion: uploads, folders and URLs, previews, and jobs with their progress."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio
 import orjson
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Form, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
-from starlette.responses import StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from rag_platform import access
 from rag_platform.api.upkeep import jobs, uploads
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import JobDetail, JobPage, JobRow, PreviewData, UploadData
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, RagError
 from rag_platform.processes.jobs import FINAL_STATES
-from rag_platform.web.dependencies import MayWrite, SiteOf
+from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
+from rag_platform.web.failures import describe
+from rag_platform.web.first_page import split_list
+from rag_platform.web.rendering import link, render, render_part, render_text
 from rag_platform.web.routes.documents import Cursor, Limit
 from rag_platform.web.site import Site
 from rag_platform.web.waiting import KEEP_ALIVE_SECONDS, event_stream, sse, work_for
 
-router = APIRouter(tags=["jobs"])
+api = APIRouter(tags=["jobs"])
+pages = APIRouter()
 JobId = Annotated[str, Path(max_length=60)]
 UploadId = Annotated[str, Path(max_length=60)]
 _POLL_SECONDS = 0.4
@@ -59,7 +63,7 @@ class Tags(BaseModel):
 # --- ingestion ----------------------------------------------------------------------------------
 
 
-@router.post("/ingest", dependencies=[MayWrite])
+@api.post("/ingest", dependencies=[MayWrite])
 def ingest(site: SiteOf, namespace: NamedNamespace, place: Place) -> JobData:
     """Start a job that ingests a file or folder of the server's machine, or a URL."""
     return uploads.ingest_place(
@@ -85,7 +89,7 @@ _FILES = {
 }
 
 
-@router.post("/uploads", dependencies=[MayWrite], openapi_extra=_FILES)
+@api.post("/uploads", dependencies=[MayWrite], openapi_extra=_FILES)
 async def upload(request: Request, site: SiteOf) -> UploadData:
     """Upload files; they wait until they are ingested."""
     return await take_files(request, site)
@@ -117,20 +121,20 @@ async def take_files(
         return await anyio.to_thread.run_sync(uploads.keep_upload, site.settings, files)
 
 
-@router.get("/uploads/{upload_id}", dependencies=[MayWrite])
+@api.get("/uploads/{upload_id}", dependencies=[MayWrite])
 def get_upload(site: SiteOf, upload_id: UploadId) -> UploadData:
     """The files that wait under an id."""
     return uploads.show_upload(site.settings, upload_id)
 
 
-@router.delete("/uploads/{upload_id}", dependencies=[MayWrite], status_code=204)
+@api.delete("/uploads/{upload_id}", dependencies=[MayWrite], status_code=204)
 def drop_upload(site: SiteOf, upload_id: UploadId) -> Response:
     """Delete the files that wait under an id."""
     uploads.drop_upload(site.settings, upload_id)
     return Response(status_code=204)
 
 
-@router.get("/uploads/{upload_id}/preview", dependencies=[MayWrite])
+@api.get("/uploads/{upload_id}/preview", dependencies=[MayWrite])
 async def preview_upload(
     request: Request,
     site: SiteOf,
@@ -147,7 +151,7 @@ async def preview_upload(
     )
 
 
-@router.post("/uploads/{upload_id}/ingest", dependencies=[MayWrite])
+@api.post("/uploads/{upload_id}/ingest", dependencies=[MayWrite])
 def ingest_upload(
     site: SiteOf, namespace: NamedNamespace, upload_id: UploadId, given: Tags
 ) -> JobData:
@@ -158,7 +162,7 @@ def ingest_upload(
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-@router.get("/jobs")
+@api.get("/jobs")
 def list_jobs(
     site: SiteOf,
     namespace: NamedNamespace,
@@ -169,13 +173,13 @@ def list_jobs(
     return jobs.list_jobs(site.settings, namespace, limit=limit, cursor=cursor)
 
 
-@router.get("/jobs/{job_id}")
+@api.get("/jobs/{job_id}")
 def get_job(site: SiteOf, job_id: JobId, limit: Limit = 50, cursor: Cursor = None) -> JobDetail:
     """A job with a page of its documents, those that failed first."""
     return jobs.show_job(site.settings, job_id, limit=limit, cursor=cursor)
 
 
-@router.post("/jobs/{job_id}/cancel", dependencies=[MayWrite])
+@api.post("/jobs/{job_id}/cancel", dependencies=[MayWrite])
 def cancel_job(site: SiteOf, job_id: JobId) -> JobData:
     """Stop a job; documents that it has finished stay ingested."""
     return jobs.cancel_job(site.settings, job_id)
@@ -187,13 +191,13 @@ class Retry(BaseModel):
     source_uri: str | None = Field(default=None, max_length=4000)
 
 
-@router.post("/jobs/{job_id}/retry", dependencies=[MayWrite])
+@api.post("/jobs/{job_id}/retry", dependencies=[MayWrite])
 def retry_job(site: SiteOf, job_id: JobId, asked: Retry) -> JobData:
     """Start a job that retries the unfinished documents of another one."""
     return jobs.retry_job(site.settings, job_id, asked.source_uri)
 
 
-@router.get(
+@api.get(
     "/jobs/{job_id}/events",
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
@@ -234,3 +238,171 @@ async def follow_job(
             job = await anyio.to_thread.run_sync(jobs.show_job, site.settings, job_id)
 
     return event_stream(events())
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+_Text = Annotated[str, Form(max_length=4000)]
+_EVERY_SECONDS = 0.7
+
+
+@pages.get("/ingestion")
+def show(
+    request: Request, site: SiteOf, namespace: PageNamespace, cursor: Cursor = None
+) -> Response:
+    """The forms for ingestion, and the jobs."""
+    return _show(request, site, namespace, cursor=cursor)
+
+
+def _show(
+    request: Request,
+    site: Site,
+    namespace: str,
+    status: int = 200,
+    cursor: str | None = None,
+    **values: Any,
+) -> Response:
+    data = jobs.list_jobs(site.settings, namespace, cursor=cursor)
+    shown = "browsing/ingestion.html"
+    return render(request, shown, status, namespace=namespace, data=data, **values)
+
+
+@pages.post("/ingestion/upload", dependencies=[MayWrite])
+async def upload_form(request: Request, site: SiteOf) -> Response:
+    """Store uploaded files, and redirect to their page."""
+    named: dict[str, str] = {}
+
+    def read(form: FormData) -> None:
+        named.update({key: str(form.get(key, "")) for key in ("namespace", "tags")})
+
+    data = await take_files(request, site, read)
+    address = link(f"/ingestion/uploads/{data['upload_id']}", **named)
+    return RedirectResponse(address, 303)
+
+
+@pages.get("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
+def show_upload(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    upload_id: UploadId,
+    tags: Annotated[str, Query(max_length=4000)] = "",
+) -> Response:
+    """The files that wait, each with its preview."""
+    data = uploads.show_upload(site.settings, upload_id)
+    return render(request, "browsing/upload.html", namespace=namespace, data=data, tags=tags)
+
+
+@pages.get("/ingestion/uploads/{upload_id}/preview", dependencies=[MayWrite])
+async def show_preview(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    upload_id: UploadId,
+    name: Annotated[str, Query(max_length=300)],
+) -> Response:
+    """What ingesting a file would give."""
+    data = await preview_upload(request, site, namespace, upload_id, name)
+    return render_part(
+        request, "browsing/preview.html", "browsing/part.html", namespace=namespace, data=data
+    )
+
+
+@pages.post("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
+def finish_upload(
+    site: SiteOf,
+    upload_id: UploadId,
+    namespace: Annotated[str, Form(max_length=63)],
+    tags: _Text = "",
+    action: _Text = "ingest",
+) -> Response:
+    """Ingest the files that wait, or delete them."""
+    site.library.require_visible(namespace)
+    if action == "drop":
+        uploads.drop_upload(site.settings, upload_id)
+        return RedirectResponse(link("/ingestion", namespace=namespace), 303)
+    job = uploads.ingest_upload(site.settings, namespace, upload_id, split_list(tags))
+    return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)
+
+
+@pages.post("/ingestion/place", dependencies=[MayWrite])
+def ingest_place(
+    request: Request,
+    site: SiteOf,
+    place: _Text,
+    namespace: Annotated[str, Form(max_length=63)],
+    tags: _Text = "",
+    action: _Text = "ingest",
+) -> Response:
+    """Ingest a path of the server's machine or a URL, or preview a file; on an error, show the page
+    with the reason and the filled form.
+    """
+    site.library.require_visible(namespace)
+    try:
+        return _take_place(request, site, place, namespace, tags, action)
+    except RagError as error:
+        status, part = describe(request, error)
+        typed = {"place": place, "tags": tags}
+        return _show(request, site, namespace, status, error=part, typed=typed)
+
+
+def _take_place(
+    request: Request, site: Site, place: str, namespace: str, tags: str, action: str
+) -> Response:
+    given = place.strip()
+    is_url = given.lower().startswith(("http://", "https://"))
+    if action == "preview":
+        if is_url:
+            raise InputError(
+                "an address is not fetched for a look; ingest it, or save the page and drop it",
+                code="no_preview",
+            )
+        data = uploads.preview_path(site.settings, namespace, given)
+        return render(
+            request,
+            "browsing/part.html",
+            namespace=namespace,
+            part="browsing/preview.html",
+            data=data,
+        )
+    job = uploads.ingest_place(
+        site.settings,
+        namespace,
+        path=None if is_url else given,
+        url=given if is_url else None,
+        tags=split_list(tags),
+    )
+    return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)
+
+
+@pages.get("/ingestion/jobs/{job_id}")
+def show_job(request: Request, site: SiteOf, job_id: JobId, cursor: Cursor = None) -> Response:
+    """A job with its progress and its documents."""
+    data = jobs.show_job(site.settings, job_id, cursor=cursor)
+    over = data["state"] in FINAL_STATES
+    return render(request, "browsing/job.html", namespace=data["namespace"], data=data, over=over)
+
+
+@pages.get("/ingestion/jobs/{job_id}/events")
+async def stream_progress(request: Request, site: SiteOf, job_id: JobId) -> Response:
+    """The progress of a job as server-sent fragments of its page."""
+
+    def shown(job: JobDetail) -> str:
+        over = job["state"] in FINAL_STATES
+        return render_text(request, "browsing/progress.html", data=job, over=over)
+
+    return await follow_job(site, job_id, shown, _EVERY_SECONDS)
+
+
+@pages.post("/ingestion/jobs/{job_id}/cancel", dependencies=[MayWrite])
+def cancel_shown_job(site: SiteOf, job_id: JobId) -> Response:
+    jobs.cancel_job(site.settings, job_id)
+    return RedirectResponse(f"/ingestion/jobs/{job_id}", 303)
+
+
+@pages.post("/ingestion/jobs/{job_id}/retry", dependencies=[MayWrite])
+def retry_shown_job(site: SiteOf, job_id: JobId, source_uri: _Text = "") -> Response:
+    """Retry the unfinished documents of a job, or one of them."""
+    job = jobs.retry_job(site.settings, job_id, source_uri or None)
+    return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)

@@ -1,17 +1,22 @@
-"""`/api`: releases, their differences, and the published one."""
+"""Releases: the list, differences, and changes of the published one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Form, Path, Query, Request
 from pydantic import BaseModel, Field
+from starlette.responses import RedirectResponse, Response
 
 from rag_platform.api.upkeep import releases
-from rag_platform.contract.upkeep_shapes import ReleaseDiffData, ReleasesData
-from rag_platform.web.dependencies import MayAdminister, NamespaceOf, SiteOf
+from rag_platform.contract.upkeep_shapes import ReleaseDiffData, ReleaseRow, ReleasesData
+from rag_platform.errors import NotFoundError
+from rag_platform.web.dependencies import MayAdminister, NamespaceOf, PageNamespace, SiteOf
+from rag_platform.web.rendering import link, render
 
-router = APIRouter(tags=["releases"], prefix="/releases")
+api = APIRouter(tags=["releases"], prefix="/releases")
+pages = APIRouter()
 RELEASE_ID = r"^\w[\w.-]{0,120}$"
 ReleaseId = Annotated[str, Path(pattern=RELEASE_ID)]
 OtherId = Annotated[str | None, Query(pattern=RELEASE_ID)]
@@ -29,13 +34,13 @@ class Override(BaseModel):
     reason: str = Field(min_length=1, max_length=1000)
 
 
-@router.get("")
+@api.get("")
 def list_releases(site: SiteOf, namespace: NamespaceOf) -> ReleasesData:
     """The releases of a library, newest first."""
     return releases.list_releases(site.library, namespace)
 
 
-@router.get("/diff")
+@api.get("/diff")
 def diff_releases(
     site: SiteOf,
     namespace: NamespaceOf,
@@ -49,19 +54,19 @@ def diff_releases(
     return releases.diff_releases(site.library, namespace, before, after, queries)
 
 
-@router.post("/rollback", dependencies=[MayAdminister])
+@api.post("/rollback", dependencies=[MayAdminister])
 def roll_back(site: SiteOf, namespace: NamespaceOf, target: Target) -> ReleasesData:
     """Publish an earlier release again."""
     return releases.roll_back(site.settings, namespace, target.release_id)
 
 
-@router.post("/forward", dependencies=[MayAdminister])
+@api.post("/forward", dependencies=[MayAdminister])
 def go_forward(site: SiteOf, namespace: NamespaceOf) -> ReleasesData:
     """Publish the newest release again after going back."""
     return releases.go_forward(site.settings, namespace)
 
 
-@router.post("/{release_id}/publish", dependencies=[MayAdminister])
+@api.post("/{release_id}/publish", dependencies=[MayAdminister])
 def publish_rejected(
     site: SiteOf, namespace: NamespaceOf, release_id: ReleaseId, given: Override
 ) -> ReleasesData:
@@ -69,13 +74,85 @@ def publish_rejected(
     return releases.publish_rejected(site.settings, namespace, release_id, given.reason)
 
 
-@router.post("/{release_id}/pin", dependencies=[MayAdminister])
+@api.post("/{release_id}/pin", dependencies=[MayAdminister])
 def pin(site: SiteOf, namespace: NamespaceOf, release_id: ReleaseId) -> ReleasesData:
     """Keep a release regardless of retention."""
     return releases.pin(site.settings, namespace, release_id, True)
 
 
-@router.post("/{release_id}/unpin", dependencies=[MayAdminister])
+@api.post("/{release_id}/unpin", dependencies=[MayAdminister])
 def unpin(site: SiteOf, namespace: NamespaceOf, release_id: ReleaseId) -> ReleasesData:
     """Let retention drop a release again."""
     return releases.pin(site.settings, namespace, release_id, False)
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+_Namespace = Annotated[str, Form(max_length=63)]
+_ReleaseId = Annotated[str | None, Form(pattern=RELEASE_ID)]
+
+
+@pages.get("/releases")
+def show(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
+    """The releases of a library."""
+    data = releases.list_releases(site.library, namespace)
+    kept = [row for row in data["releases"] if row["kept"]]
+    chosen = _choose_compared(kept)
+    return render(
+        request,
+        "browsing/releases.html",
+        namespace=namespace,
+        data=data,
+        kept=kept,
+        chosen=chosen,
+    )
+
+
+def _choose_compared(kept: Sequence[ReleaseRow]) -> list[str]:
+    """The two releases to compare by default, the later first, of `kept` ones, newest first. In
+    this order: the newest if it was never published, the published one, earlier published ones.
+    """
+    waiting = [row for row in kept[:1] if not row["published_at"]]
+    published = [row for row in kept if row["state"] == "published"]
+    earlier = [row for row in kept if row["published_at"]]
+    found = [*waiting, *published, *earlier, *kept]
+    return list(dict.fromkeys(row["release_id"] for row in found))[:2]
+
+
+@pages.get("/releases/diff")
+def show_difference(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    before: OtherId = None,
+    after: OtherId = None,
+    queries: Annotated[int, Query(ge=0, le=50)] = 5,
+) -> Response:
+    """What differs between two releases."""
+    data = releases.diff_releases(site.library, namespace, before, after, queries)
+    return render(request, "browsing/release_diff.html", namespace=namespace, data=data)
+
+
+@pages.post("/releases/{change}", dependencies=[MayAdminister])
+def change_releases(
+    site: SiteOf,
+    change: str,
+    namespace: _Namespace,
+    release_id: _ReleaseId = None,
+    reason: Annotated[str, Form(max_length=1000)] = "",
+) -> Response:
+    """Roll back, go forward, pin, unpin, or publish a release that the gate rejected."""
+    site.library.require_visible(namespace)
+    settings = site.settings
+    if change == "rollback":
+        releases.roll_back(settings, namespace, release_id)
+    elif change == "forward":
+        releases.go_forward(settings, namespace)
+    elif change in ("pin", "unpin") and release_id:
+        releases.pin(settings, namespace, release_id, change == "pin")
+    elif change == "publish" and release_id:
+        releases.publish_rejected(settings, namespace, release_id, reason)
+    else:
+        raise NotFoundError(f"nothing is done to releases by {change[:40]!r}", code="http_error")
+    return RedirectResponse(link("/releases", namespace=namespace), 303)

@@ -1,20 +1,22 @@
-"""`/api`: cited chunks, their places and proofs, and pictures of them."""
+"""Cited passages in their documents: places, proofs and pictures."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from rag_platform.api import pictures
 from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
-from rag_platform.contract.source_shapes import PlaceData, ProvedData, SourceData
+from rag_platform.contract.source_shapes import PlaceData, PlacePage, ProvedData, SourceData
 from rag_platform.errors import InputError
 from rag_platform.web.dependencies import SiteOf
+from rag_platform.web.rendering import link, render_part
 
-router = APIRouter(tags=["sources"])
+api = APIRouter(tags=["sources"])
+pages = APIRouter(prefix="/source")
 ChunkId = Annotated[str, Path(max_length=100, description="chk_ and 20 hex digits.")]
 Namespace = Annotated[
     str | None, Query(max_length=63, description="The library; default: the first that has it.")
@@ -48,7 +50,7 @@ def read_spans(texts: list[str]) -> list[Span]:
     return found
 
 
-@router.get("/chunks/{chunk_id}")
+@api.get("/chunks/{chunk_id}")
 def get_chunk(
     site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None, release: Release = None
 ) -> SourceData:
@@ -56,7 +58,7 @@ def get_chunk(
     return read_source(site.library, chunk_id, namespace, release)
 
 
-@router.get("/chunks/{chunk_id}/place")
+@api.get("/chunks/{chunk_id}/place")
 def get_place(
     site: SiteOf,
     chunk_id: ChunkId,
@@ -69,7 +71,7 @@ def get_place(
     return find_place(site.library, chunk_id, namespace, release, spans=read_spans(span), page=page)
 
 
-@router.get("/chunks/{chunk_id}/proof")
+@api.get("/chunks/{chunk_id}/proof")
 def get_proof(site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None) -> ProvedData:
     """The proof of a chunk from the bytes of its file."""
     from rag_platform.api.proofs import prove_chunk
@@ -77,9 +79,7 @@ def get_proof(site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None) -> P
     return prove_chunk(site.library, chunk_id, namespace)
 
 
-@router.get(
-    "/pages/{namespace}/{version_id}/{page}.png", response_class=Response, responses=_PICTURE
-)
+@api.get("/pages/{namespace}/{version_id}/{page}.png", response_class=Response, responses=_PICTURE)
 def get_page(
     site: SiteOf,
     namespace: Annotated[str, Path(max_length=63)],
@@ -92,10 +92,64 @@ def get_page(
     return Response(found, media_type=pictures.media_type(found))
 
 
-@router.get("/assets/{asset_id}", response_class=Response, responses=_PICTURE)
+@api.get("/assets/{asset_id}", response_class=Response, responses=_PICTURE)
 def get_image(
     site: SiteOf, asset_id: Annotated[str, Path(max_length=64, description="A sha256.")]
 ) -> Response:
     """An image of a published document, redrawn."""
     found = pictures.image_picture(site.library, asset_id)
     return Response(found, media_type=pictures.media_type(found))
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+@pages.get("/{namespace}/{chunk_id}")
+def show(
+    request: Request,
+    site: SiteOf,
+    namespace: str,
+    chunk_id: ChunkId,
+    release: Release = None,
+    span: Spans = [],  # noqa: B006 (FastAPI copies it)
+    page: Page = None,
+) -> Response:
+    """The document around a passage, with the cited words marked."""
+    source = read_source(site.library, chunk_id, namespace, release)
+    place = find_place(
+        site.library, chunk_id, namespace, release, spans=read_spans(span), page=page
+    )
+    sheet = _first_page(place)
+
+    def at(number: int | None) -> str:
+        return link(f"/source/{namespace}/{chunk_id}", release=release, span=span, page=number)
+
+    values: dict[str, Any] = {
+        "namespace": namespace,
+        "source": source,
+        "place": place,
+        "sheet": sheet,
+        "address": at(page),
+        "before": at(sheet["page"] - 1) if sheet and sheet["page"] > 1 else "",
+        "after": at(sheet["page"] + 1) if sheet and sheet["page"] < place["page_count"] else "",
+        "own_page": at(None) if page is not None else "",
+        # a passage of an older release is not in the published one
+        "release": source["release_id"] if source["state"] == "changed" else None,
+    }
+    return render_part(request, "asking/source_view.html", "asking/source.html", **values)
+
+
+def _first_page(place: PlaceData) -> PlacePage | None:
+    """The first page with a cited span, else the first one."""
+    pages = place["pages"]
+    return next((page for page in pages if page["cited"]), pages[0] if pages else None)
+
+
+@pages.get("/{namespace}/{chunk_id}/proof")
+def prove(request: Request, site: SiteOf, namespace: str, chunk_id: ChunkId) -> Response:
+    """The proof that the passage is in the stored file."""
+    from rag_platform.api.proofs import prove_chunk
+
+    proof = prove_chunk(site.library, chunk_id, namespace)
+    parts = ("asking/proof.html", "asking/proof_page.html")
+    return render_part(request, *parts, namespace=namespace, proof=proof)

@@ -1,20 +1,25 @@
-"""`/api/traces`: lists, statistics, and one trace."""
+"""Traces: lists, statistics, and one trace with all its stages."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator, Field
+from starlette.responses import Response
 
-from rag_platform.api.trace_details import get_trace_detail
+from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get_trace_detail
 from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
 from rag_platform.contract.traces import TraceDetail, TracesData, TraceStats
 from rag_platform.observability.trace_store.queries import Status, TraceType
-from rag_platform.web.dependencies import SiteOf
+from rag_platform.web.dependencies import PageNamespace, SiteOf
+from rag_platform.web.rendering import is_fragment, render
+from rag_platform.web.site import Site
 
-router = APIRouter(prefix="/traces", tags=["traces"])
+api = APIRouter(prefix="/traces", tags=["traces"])
+pages = APIRouter()
 
 Text = Annotated[str, Query(max_length=200)]
 Skip = Annotated[int, Query(ge=0, le=10_000_000)]
@@ -33,73 +38,41 @@ Share = Annotated[Annotated[float, Field(ge=0, le=1)] | None, _Optional, Query()
 Time = Annotated[datetime | None, _Optional, Query()]
 
 
-class Choices:
-    """Filters of traces by kind, time and text."""
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The fields of TraceFilter as query parameters; an empty text is no condition."""
 
-    def __init__(
-        self,
-        kind: Annotated[list[TraceType] | None, _Optional, Query()] = None,
-        status: Annotated[list[Status] | None, _Optional, Query()] = None,
-        since: Time = None,
-        until: Time = None,
-        namespace: Annotated[str, Query(max_length=63)] = "",
-        strategy_config_id: Text = "",
-        client: Text = "",
-        words: Text = "",
-    ) -> None:
-        self.kinds, self.statuses = tuple(kind or ()), tuple(status or ())
-        self.since, self.until = _aware(since), _aware(until)
-        self.namespace, self.strategy_config_id = namespace, strategy_config_id
-        self.client, self.words = client, words
-
-
-class Bounds:
-    """Filters of traces by latency, confidence and job."""
-
-    def __init__(
-        self,
-        min_latency_ms: Milliseconds = None,
-        max_latency_ms: Milliseconds = None,
-        min_confidence: Share = None,
-        max_confidence: Share = None,
-        job_id: Text = "",
-        published: bool = False,
-    ) -> None:
-        self.min_latency_ms, self.max_latency_ms = min_latency_ms, max_latency_ms
-        self.min_confidence, self.max_confidence = min_confidence, max_confidence
-        self.job_id, self.published = job_id, published
+    kind: Annotated[list[TraceType] | None, _Optional, Query()] = None
+    status: Annotated[list[Status] | None, _Optional, Query()] = None
+    since: Time = None
+    until: Time = None
+    namespace: Annotated[str, Query(max_length=63)] = ""
+    strategy_config_id: Text = ""
+    client: Text = ""
+    words: Text = ""
+    min_latency_ms: Milliseconds = None
+    max_latency_ms: Milliseconds = None
+    min_confidence: Share = None
+    max_confidence: Share = None
+    job_id: Text = ""
+    published: bool = False
 
 
-def _aware(time: datetime | None) -> datetime | None:
-    """The time, as UTC if it has no zone."""
-    return time if time is None or time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
-def _filter(
-    choices: Annotated[Choices, Depends()], bounds: Annotated[Bounds, Depends()]
-) -> TraceFilter:
-    return TraceFilter(
-        kinds=choices.kinds,
-        statuses=choices.statuses,
-        since=choices.since,
-        until=choices.until,
-        namespace=choices.namespace or None,
-        strategy_config_id=choices.strategy_config_id or None,
-        client=choices.client or None,
-        words=choices.words or None,
-        min_latency_ms=bounds.min_latency_ms,
-        max_latency_ms=bounds.max_latency_ms,
-        min_confidence=bounds.min_confidence,
-        max_confidence=bounds.max_confidence,
-        job_id=bounds.job_id or None,
-        published=bounds.published,
-    )
+def _filter(given: Annotated[_Given, Depends()]) -> TraceFilter:
+    values: dict[str, Any] = {
+        name: None if value == "" else value for name, value in asdict(given).items()
+    }
+    for name in ("since", "until"):
+        if (time := values[name]) is not None and time.tzinfo is None:
+            values[name] = time.replace(tzinfo=UTC)
+    kinds, statuses = (tuple(values.pop(name) or ()) for name in ("kind", "status"))
+    return TraceFilter(kinds=kinds, statuses=statuses, **values)
 
 
 FilterOf = Annotated[TraceFilter, Depends(_filter)]
 
 
-@router.get("")
+@api.get("")
 def get_traces(
     site: SiteOf,
     where: FilterOf,
@@ -110,15 +83,117 @@ def get_traces(
     return list_traces(site.store, where, limit=limit, cursor=cursor or None)
 
 
-@router.get("/stats")
+@api.get("/stats")
 def get_stats(site: SiteOf, where: FilterOf) -> TraceStats:
     """Counts, quantiles by stage, caches and model calls of the traces that match."""
     return trace_stats(site.store, where)
 
 
-@router.get("/{trace_id}")
+@api.get("/{trace_id}")
 def get_trace(
     site: SiteOf, trace_id: str, kind: Text = "", skip: Skip = 0, skip_stages: Skip = 0
 ) -> TraceDetail:
     """One trace; its events are paged by `skip`, and may be of one `kind`."""
     return get_trace_detail(site.library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+_PAGE = 25
+_QUERY_KINDS = ("query", "tool", "command", "evaluation")
+_HOURS = {"1h": 1, "24h": 24, "7d": 24 * 7, "30d": 24 * 30, "all": 0}
+Period = Literal["1h", "24h", "7d", "30d", "all"]
+Cursor = Annotated[str, Query(max_length=400)]
+
+
+@pages.get("/query-traces")
+def show_queries(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    where: FilterOf,
+    period: Period = "7d",
+    everywhere: bool = False,
+    own: bool = False,
+    cursor: Cursor = "",
+) -> Response:
+    """Traces of users' questions, newest first; with `own` also those of evaluations, canaries and
+    comparisons.
+    """
+    where = replace(where, kinds=where.kinds or ("query",), published=not own)
+    return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
+
+
+@pages.get("/ingestion-traces")
+def show_ingests(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    where: FilterOf,
+    period: Period = "30d",
+    everywhere: bool = False,
+    cursor: Cursor = "",
+) -> Response:
+    """Traces of ingestion and publication, newest first."""
+    where = replace(where, kinds=("ingestion",))
+    return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
+
+
+def _within(where: TraceFilter, namespace: str, period: str, everywhere: bool) -> TraceFilter:
+    hours = _HOURS[period]
+    since = where.since
+    if since is None and hours:
+        since = datetime.now(UTC) - timedelta(hours=hours)
+    return replace(where, since=since, namespace=None if everywhere else namespace)
+
+
+def _show(
+    request: Request, site: Site, namespace: str, where: TraceFilter, cursor: str
+) -> Response:
+    if is_fragment(request):
+        figures = trace_stats(site.store, where)
+        return render(request, "traces/figures.html", namespace=namespace, stats=figures)
+    given = {
+        name: value
+        for name, value in request.query_params.multi_items()
+        if value and name not in ("cursor", "namespace")
+    }
+    is_ingestion = request.url.path == "/ingestion-traces"
+    return render(
+        request,
+        "traces/list.html",
+        namespace=namespace,
+        found=list_traces(site.store, where, limit=_PAGE, cursor=cursor or None),
+        where=where,
+        given=given,
+        is_ingestion=is_ingestion,
+        period=given.get("period") or ("30d" if is_ingestion else "7d"),
+        kinds=_QUERY_KINDS,
+        cursor=cursor,
+    )
+
+
+@pages.get("/traces/{trace_id}")
+def show_trace(
+    request: Request,
+    site: SiteOf,
+    trace_id: str,
+    kind: Text = "",
+    skip: Skip = 0,
+    skip_stages: Skip = 0,
+) -> Response:
+    """One trace; as a fragment, a page of its events."""
+    data = get_trace_detail(site.library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
+    return render(
+        request,
+        "traces/events.html" if is_fragment(request) else "traces/trace.html",
+        namespace=data["trace"]["namespace"],
+        data=data,
+        trace=data["trace"],
+        kind=kind,
+        skip=skip,
+        skip_stages=skip_stages,
+        events_per_page=EVENTS_PER_PAGE,
+        stages_per_page=STAGES_PER_PAGE,
+    )

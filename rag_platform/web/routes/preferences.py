@@ -14,12 +14,12 @@ from rag_platform.web.guards import LOGIN_PATH, TOKEN_COOKIE
 from rag_platform.web.rendering import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, render
 from rag_platform.web.tokens import Tokens
 
-router = APIRouter()
+pages = APIRouter()
 _YEAR = 365 * 24 * 3600
 _Text = Annotated[str, Form(max_length=500)]
 
 
-@router.post("/preferences")
+@pages.post("/preferences")
 def prefer(next: _Text = "/", language: _Text = "", theme: _Text = "") -> Response:
     """Set the language or the theme, and show the page again."""
     answer = RedirectResponse(_local(next), 303)
@@ -32,13 +32,13 @@ def prefer(next: _Text = "/", language: _Text = "", theme: _Text = "") -> Respon
     return answer
 
 
-@router.get(LOGIN_PATH)
+@pages.get(LOGIN_PATH)
 def ask_for_token(request: Request, next: str = "/") -> Response:
     """The form that asks for a token."""
     return render(request, "login.html", next=_local(next))
 
 
-@router.post(LOGIN_PATH)
+@pages.post(LOGIN_PATH)
 def log_in(request: Request, site: SiteOf, token: _Text, next: _Text = "/") -> Response:
     """Store a valid token in a cookie."""
     if Tokens(site.store).find(token.strip()) is None:
@@ -55,7 +55,7 @@ def log_in(request: Request, site: SiteOf, token: _Text, next: _Text = "/") -> R
     return answer
 
 
-@router.post("/logout")
+@pages.post("/logout")
 def log_out(request: Request) -> Response:
     """Delete the token's cookie."""
     answer = RedirectResponse(LOGIN_PATH, 303)
