@@ -100,14 +100,9 @@ def _installation() -> Iterator[Finding]:
         "ok" if sys.version_info >= (3, 11) else "error", "python", sys.version.split()[0]
     )
     for package in _PACKAGES:
-        try:
-            yield Finding("ok", package, version(package))
-        except PackageNotFoundError:
-            yield Finding(
-                "warning",
-                package,
-                "not installed; a strategy that needs it says so when it is used",
-            )
+        missing = "not installed; a strategy that needs it says so when it is used"
+        found = _version_of(package)
+        yield Finding("ok" if found else "warning", package, found or missing)
 
 
 def _extras() -> Iterator[Finding]:
@@ -117,7 +112,7 @@ def _extras() -> Iterator[Finding]:
         name, _, marker = line.partition(";")
         if (extra := re.search(r"extra == ['\"](\w+)['\"]", marker)) is not None:
             wanted.setdefault(extra[1], []).append(re.split(r"[^\w.-]", name, maxsplit=1)[0])
-    there = {name for name, packages in wanted.items() if all(map(_is_installed, packages))}
+    there = {name for name, packages in wanted.items() if all(map(_version_of, packages))}
     for_users = wanted.keys() - FOR_DEVELOPERS
     yield Finding(
         "ok",
@@ -127,12 +122,12 @@ def _extras() -> Iterator[Finding]:
     )
 
 
-def _is_installed(package: str) -> bool:
+def _version_of(package: str) -> str:
+    """The version of an installed package, else an empty text."""
     try:
-        version(package)
+        return version(package)
     except PackageNotFoundError:
-        return False
-    return True
+        return ""
 
 
 def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:

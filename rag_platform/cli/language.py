@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import click
 
-from rag_platform.cli.commands import Commands
 from rag_platform.messages import terminal_language, translate, translate_filled
 
 CommandT = TypeVar("CommandT", bound=click.Command)
@@ -71,7 +70,8 @@ def localise(command: CommandT) -> CommandT:
 
 def _below(command: click.Command) -> Iterator[click.Command]:
     yield command
-    if isinstance(command, click.Group) and not isinstance(command.commands, Commands):
+    # another mapping imports its commands at first access
+    if isinstance(command, click.Group) and isinstance(command.commands, dict):
         for each in command.commands.values():
             yield from _below(each)
 

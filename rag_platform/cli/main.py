@@ -7,14 +7,14 @@ done, 1 nothing done, 2 wrong usage, 3 done but some documents failed.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import click
 
-from rag_platform.cli.commands import Commands
 from rag_platform.cli.language import HELP_LINE, localise, say
 from rag_platform.errors import InputError, RagError, says_disk_full
 from rag_platform.text.encoding import encodable
@@ -57,12 +57,12 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "jobs": "maintenance:jobs",
         "releases": "releases:releases",
         "namespaces": "releases:namespaces",
-        "ledger": "cluster:ledger",
-        "servers": "cluster:servers",
+        "ledger": "maintenance:ledger",
+        "servers": "maintenance:servers",
         "gc": "maintenance:gc",
     },
     "Measure": {
-        "eval": "evaluating.group:evaluation",
+        "eval": "evaluating.runs:evaluation",
         "bisect": "evaluating.runs:bisect_releases",
         "prompts": "evaluating.prompts:prompts",
     },
@@ -74,6 +74,35 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "ui": "serving:ui",
     },
 }
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """Commands by name, each imported at first access from its `module:function` in this
+    package.
+    """
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._commands: dict[str, click.Command | str] = dict(places)
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = self._commands[name]
+        if isinstance(found, str):
+            module, _, function = found.partition(":")
+            made = getattr(importlib.import_module(f"rag_platform.cli.{module}"), function)
+            found = self._commands[name] = made
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._commands[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._commands)
+
+    def __len__(self) -> int:
+        return len(self._commands)
 
 
 class Program(click.Group):

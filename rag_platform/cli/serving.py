@@ -107,8 +107,7 @@ def serve(
             return
         from rag_platform.server.http_app import serve_http
 
-        given = {"host": host, "port": port}
-        serve_http(with_http(settings, {k: v for k, v in given.items() if v is not None}))
+        serve_http(with_http(settings, {"host": host, "port": port}))
     except RagError as error:
         _fail(error)
 
@@ -124,8 +123,8 @@ def ui(host: str | None, port: int | None, open_browser: bool) -> None:
         settings = _load_settings()
         from rag_platform.web.serving import UI_PORT, serve_pages
 
-        given = {"host": host, "port": UI_PORT if port is None else port}
-        settings = with_http(settings, {k: v for k, v in given.items() if v is not None})
+        port = UI_PORT if port is None else port
+        settings = with_http(settings, {"host": host, "port": port})
         serve_pages(settings, on_ready=click.launch if open_browser else None)
     except RagError as error:
         _fail(error)

@@ -7,6 +7,7 @@ import click
 from rag_platform.access import SCOPES
 from rag_platform.cli.output import Context, answers
 from rag_platform.ir import Json
+from rag_platform.storage.records import to_json
 from rag_platform.web.tokens import Token, Tokens
 
 
@@ -71,15 +72,8 @@ def revoke(context: Context, name: str) -> Json:
 
 def _public(item: Token) -> Json:
     """A token without its hash."""
-    return {
-        "token_id": item.token_id,
-        "name": item.name,
-        "scope": item.scope,
-        "namespaces": list(item.namespaces),
-        "created_at": item.created_at,
-        "expires_at": item.expires_at,
-        "expired": item.has_expired(),
-    }
+    public = {key: value for key, value in to_json(item).items() if key != "sha256"}
+    return {**public, "expired": item.has_expired()}
 
 
 def _describe(item: Token) -> str:

@@ -287,13 +287,8 @@ class Strategy(Section):
         return self.encoding != "dense_only"
 
 
-def canonical_json(value: Any) -> str:
-    """Canonical JSON: sorted keys, no spaces, non-ASCII kept."""
-    return _canonical(value)
-
-
-# json.dumps would create an encoder for every call
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+# Canonical JSON: sorted keys, no spaces, non-ASCII kept; json.dumps creates an encoder every time.
+canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def fingerprint(*parts: Any, length: int = 16) -> str:
@@ -347,8 +342,9 @@ def _as_folder(home: Path) -> Path:
 
 
 def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """The settings with other values for the server over HTTP."""
-    http = settings.server.http.model_copy(update=dict(changes))
+    """The settings with other values for the server over HTTP; None keeps a value."""
+    given = {key: value for key, value in changes.items() if value is not None}
+    http = settings.server.http.model_copy(update=given)
     return settings.model_copy(update={"server": settings.server.model_copy(update={"http": http})})
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 import pytest
 
-from rag_platform.cli.commands import Commands
-from rag_platform.cli.main import main
+from rag_platform.cli.main import Commands, main
 
 
 def test_a_command_is_imported_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     imported: list[str] = []
     monkeypatch.setattr(
-        "rag_platform.cli.commands.importlib.import_module", lambda name: imported.append(name)
+        "rag_platform.cli.main.importlib.import_module", lambda name: imported.append(name)
     )
     commands = Commands({"query": "reading:query", "serve": "serving:serve"})
     assert (list(commands), len(commands)) == (["query", "serve"], 2)

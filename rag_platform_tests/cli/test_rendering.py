@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rag_platform.cli.rendering import render_answer
+from rag_platform.cli.reading import render_answer
 
 DATA: dict[str, Any] = {
     "markdown": "Use `vault roll`. [1]\n\n**Sources**\n\n- [1] notes/keys.md, Keys, lines 1-3\n\n"

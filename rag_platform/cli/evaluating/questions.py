@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +15,9 @@ from rag_platform.ir import Json, format_section
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
 
+if TYPE_CHECKING:
+    from rag_platform.evaluation.cases import EvalCase
+
 
 @click.command("sample")
 @namespace_option
@@ -21,19 +26,14 @@ from rag_platform.text.plurals import pluralise
 @answers(reports=False)
 def sample(context: Context, namespace: str | None, size: int, seed: int) -> Json:
     """Draw real questions from the traces, one case a line, each waiting for an expectation."""
-    from rag_platform.evaluation.cases import case_data
     from rag_platform.evaluation.datasets.stored import SampledTraces
 
-    space = context.namespace(namespace)
-    cases = [
-        case_data(case) for case in SampledTraces(space, size, seed).load(context.store.home).cases
-    ]
+    sampled = SampledTraces(context.namespace(namespace), size, seed).load(context.store.home)
     hint = (
-        f"{pluralise(len(cases), 'question')}; give each expected_text, expected_files,"
-        " expected_answer or should_refuse before `rag eval run` can ask them"
+        "give each expected_text, expected_files, expected_answer or should_refuse before"
+        " `rag eval run` can ask them"
     )
-    lines = [json.dumps(case, ensure_ascii=False) for case in cases]
-    return envelopes.envelope({"markdown": "\n".join(lines), "cases": cases}, "", [hint])
+    return _show_cases(sampled.cases, f"; {hint}")
 
 
 @click.command("synthesize")
@@ -45,19 +45,22 @@ def synthesize(context: Context, namespace: str | None, size: int, seed: int) ->
     """Make questions with their evidence, one case a line: by the language model of `judge` in
     settings.yaml, without one the known-item questions of `rag eval canaries`.
     """
-    from rag_platform.evaluation.cases import case_data
     from rag_platform.evaluation.datasets.synthetic import synthesize_cases
 
     made = synthesize_cases(
         context.settings, context.store, context.namespace(namespace), size=size, seed=seed
     )
-    cases = [case_data(case) for case in made.cases]
-    lines = [json.dumps(case, ensure_ascii=False) for case in cases]
-    hint = (
-        f"{pluralise(len(cases), 'question')}, {made.dataset_id}; read them before a gate relies on"
-        " them"
-    )
-    return envelopes.envelope({"markdown": "\n".join(lines), "cases": cases}, "", [hint])
+    return _show_cases(made.cases, f", {made.dataset_id}; read them before a gate relies on them")
+
+
+def _show_cases(cases: Sequence[EvalCase], hint: str) -> Json:
+    """One case a line, and their number with a hint as a warning."""
+    from rag_platform.evaluation.cases import case_data
+
+    rows = [case_data(case) for case in cases]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    warning = f"{pluralise(len(rows), 'question')}{hint}"
+    return envelopes.envelope({"markdown": "\n".join(lines), "cases": rows}, "", [warning])
 
 
 @click.command("gaps")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.evaluating.questions import gaps, sample, synthesize
+from rag_platform.cli.evaluating.strategies import canaries, compare_named, drift, promote
 from rag_platform.cli.output import Context, answers, fail_if, namespace_option
 from rag_platform.cli.progress import progress_bar
 from rag_platform.errors import InputError, RagError
@@ -182,8 +184,6 @@ def compare(
     cases that flipped.
     """
     if strategies and dataset and not before:
-        from rag_platform.cli.evaluating.strategies import compare_named
-
         return compare_named(context, strategies, dataset, namespace, mode)
     if strategies or dataset or not (before and after):
         raise InputError(
@@ -265,6 +265,10 @@ def _store(context: Context) -> Any:
     from rag_platform.evaluation.results import ResultStore
 
     return closing(ResultStore(context.store.home, create=False))
+
+
+for _command in (promote, canaries, drift, sample, synthesize, gaps):
+    evaluation.add_command(_command)
 
 
 @click.command("replay")
