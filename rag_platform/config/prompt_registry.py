@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rag_platform import registry
 from rag_platform.config import prompts
-from rag_platform.config.prompt_choices import (
+from rag_platform.config.prompts import (
     Choice,
     Chosen,
     Experiment,

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rag_platform.config import prompts
-from rag_platform.config.prompt_choices import Experiment
 from rag_platform.config.prompt_registry import (
     activate,
     diff_versions,
@@ -18,6 +17,7 @@ from rag_platform.config.prompt_registry import (
     start_experiment,
     use_prompt,
 )
+from rag_platform.config.prompts import Experiment
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import ConfigError, InputError
 

@@ -13,7 +13,7 @@ from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
 if TYPE_CHECKING:
-    from rag_platform.config.prompt_choices import Choice
+    from rag_platform.config.prompts import Choice
 
 
 @click.group()
