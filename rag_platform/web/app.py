@@ -24,7 +24,6 @@ from rag_platform.config.settings import Settings
 from rag_platform.errors import ConfigError, RagError
 from rag_platform.observability import tracing
 from rag_platform.storage.store import Store
-from rag_platform.web.access_tokens import Verifier
 from rag_platform.web.failures import error_response
 from rag_platform.web.first_page import QuestionForm, show_form
 from rag_platform.web.guards import (
@@ -40,7 +39,7 @@ from rag_platform.web.guards import (
 )
 from rag_platform.web.rendering import STATIC, compile_templates
 from rag_platform.web.site import Site
-from rag_platform.web.tokens import Tokens
+from rag_platform.web.tokens import Tokens, Verifier
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rag_platform.access import Caller
 from rag_platform.config.services import HttpSettings
 from rag_platform.observability import logs, tracing
+from rag_platform.web.tokens import InvalidToken
 
 HEALTH_PATH = "/health"
 MCP_PATH = "/mcp"
@@ -37,10 +38,6 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 # Raises InvalidToken; None if no token was sent and none is needed.
 Verify = Callable[[str | None], Awaitable[Caller | None]]
-
-
-class InvalidToken(Exception):
-    """A token is missing, unknown or expired; the message says which."""
 
 
 def refuse(status: int, error: str, description: str, **headers: str) -> JSONResponse:

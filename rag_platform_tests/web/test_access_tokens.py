@@ -22,9 +22,7 @@ from rag_platform.config.settings import Settings, with_http
 from rag_platform.server.app import build_server
 from rag_platform.server.http_app import build_app
 from rag_platform.storage.store import Store
-from rag_platform.web.access_tokens import Verifier
-from rag_platform.web.guards import InvalidToken
-from rag_platform.web.tokens import Tokens
+from rag_platform.web.tokens import InvalidToken, Tokens, Verifier
 from rag_platform_tests.conftest import Site
 
 ISSUER, RESOURCE = "https://issuer.example", "https://rag.example.com/mcp"
