@@ -38,7 +38,7 @@ from rag_platform.config.settings import Settings, load_settings, load_strategy,
 from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval.library import Library
-from rag_platform.server.tools import tools
+from rag_platform.server.contents import tools
 from rag_platform.server.worker_pool import QueryPool
 from rag_platform.storage.store import Store
 

@@ -5,8 +5,11 @@ This module is imported after the handshake, as that takes longer than the rest 
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio.from_thread
 from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult
 
@@ -14,15 +17,53 @@ from rag_platform.config.settings import ServerSettings
 from rag_platform.releases.following import following
 from rag_platform.retrieval.library import Library
 from rag_platform.server.callers import act_for_caller, refuse_scope
-from rag_platform.server.library_tools.progress import progress_of
+from rag_platform.server.library_tools import proving, querying, reading, showing, writing
+from rag_platform.server.library_tools.definition import Call, LibraryTool, OnProgress, ToolSpec
 from rag_platform.server.prompts import add_prompts
 from rag_platform.server.publications import Listeners, Publications
 from rag_platform.server.resources import ResourceRequests, add_resources
-from rag_platform.server.tools import tools
 from rag_platform.server.worker_pool import QueryPool
 
 if TYPE_CHECKING:
     from rag_platform.server.app import LibraryServer
+
+SPECS: tuple[ToolSpec, ...] = (
+    *querying.TOOLS,
+    *reading.TOOLS,
+    *proving.TOOLS,
+    *writing.TOOLS,
+    *showing.TOOLS,
+)
+
+
+def tools(library: Library, settings: ServerSettings, questions: QueryPool) -> list[LibraryTool]:
+    """The tools that the settings allow."""
+    service = Call(library, questions)
+    return [
+        spec.bind(service, settings)
+        for spec in SPECS
+        if not spec.allowed_by or spec.allowed_by in settings.allow
+    ]
+
+
+def progress_of(context: Context[Any, Any]) -> OnProgress:
+    """A callback that sends each new state of the work to the client of a call.
+
+    The protocol requires a growing number, but counts restart with each stage: the number sent is
+    that of states, and the message has the stage's progress.
+    """
+    states: list[tuple[float, float, str]] = []
+
+    def report(done: float, total: float, message: str) -> None:
+        state = (done, total, message)
+        if states and states[-1] == state:
+            return
+        states.append(state)
+        text = f"{message}: {done:.0f} of {total:.0f}" if total else message
+        with suppress(Exception):  # the client is gone; the work goes on
+            anyio.from_thread.run(partial(context.report_progress, float(len(states)), None, text))
+
+    return report
 
 
 class Contents:

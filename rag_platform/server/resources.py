@@ -5,7 +5,6 @@ subscriptions, and completion of ids and names.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -78,7 +77,7 @@ def add_resources(server: MCPServer[Any], library: Library) -> None:
         description="A picture of a document.",
         mime_type="image/*",
     )
-    def asset(asset_id: str) -> bytes:
+    def asset(asset_id: str) -> str | bytes:
         return read_picture(library, asset_id).content
 
 
@@ -95,18 +94,12 @@ def chunk_text(library: Library, chunk_id: str) -> str:
     return passages.get_chunk(library, chunk_id)["markdown"]
 
 
-@dataclass(frozen=True, slots=True)
-class PictureBytes:
-    content: bytes
-    mime: str
-
-
-def read_picture(library: Library, asset_id: str) -> PictureBytes:
+def read_picture(library: Library, asset_id: str) -> ReadResourceContents:
     """A picture that a published document shows. Raises ResourceNotFoundError."""
 
-    def read() -> PictureBytes:
+    def read() -> ReadResourceContents:
         found = passages.read_asset(library, asset_id)
-        return PictureBytes(found.path.read_bytes(), found.mime)
+        return ReadResourceContents(content=found.path.read_bytes(), mime_type=found.mime)
 
     return _read_traced(library, "resource.asset", read)
 
@@ -201,8 +194,7 @@ class ResourceRequests:
 
     async def picture(self, asset_id: str) -> ReadResourceContents:
         """A picture with its MIME type. Raises ResourceNotFoundError."""
-        found = await anyio.to_thread.run_sync(read_picture, self._library, asset_id)
-        return ReadResourceContents(content=found.content, mime_type=found.mime)
+        return await anyio.to_thread.run_sync(read_picture, self._library, asset_id)
 
     async def subscribe(
         self, context: ServerRequestContext[Any], params: SubscribeRequestParams

@@ -20,8 +20,8 @@ from pydantic import TypeAdapter
 from rag_platform.config.settings import Change, ServerSettings, Settings
 from rag_platform.contract import schema
 from rag_platform.server.app import build_server
+from rag_platform.server.contents import SPECS
 from rag_platform.server.library_tools.definition import tidy
-from rag_platform.server.tools import SPECS
 from rag_platform.text.tokens import counter
 
 SNAPSHOT = Path(__file__).with_name("contract.json")

@@ -28,8 +28,8 @@ from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
 from rag_platform.server import worker_pool
 from rag_platform.server.app import build_server
+from rag_platform.server.contents import SPECS
 from rag_platform.server.library_tools import querying, reading
-from rag_platform.server.tools import SPECS
 from rag_platform.text import segmentation
 from rag_platform_tests.chat_server import chat_server, said
 

@@ -22,8 +22,8 @@ from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.server.app import build_server
+from rag_platform.server.contents import SPECS
 from rag_platform.server.library_tools.definition import Call
-from rag_platform.server.tools import SPECS
 from rag_platform.server.worker_pool import QueryPool
 
 EVERYTHING = ("ingest", "delete", "expect")
