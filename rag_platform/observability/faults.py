@@ -114,11 +114,9 @@ class Attempt:
     def __init__(
         self, stage: str, *, passing: tuple[type[Exception], ...] = (), logs_dir: Path | None = None
     ) -> None:
-        self.stage, self.error = stage, None
+        self.stage = stage
+        self.error: Exception | None = None
         self._passing, self._logs_dir = passing, logs_dir
-
-    stage: str
-    error: Exception | None
 
     def __enter__(self) -> Self:
         return self

@@ -12,11 +12,12 @@ import gzip
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from rag_platform.storage.store import atomic_path
 
 ERASED = "[deleted]"
 # Keys whose values may quote a document, in any line.
@@ -215,13 +216,8 @@ _PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": 
 
 
 def _replace(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as target:
-        target.write(data)
-        os.fchmod(target.fileno(), path.stat().st_mode & 0o777)
-        target.flush()
-        os.fsync(target.fileno())
-    os.replace(name, path)
+    with atomic_path(path, path.stat().st_mode & 0o777) as temporary:
+        temporary.write_bytes(data)
 
 
 def _each_line(source: Any) -> Iterator[bytes]:
