@@ -30,7 +30,7 @@ from rag_platform.errors import RagError
 from rag_platform.messages import translate
 from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.namespaces import choose_namespaces
-from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
+from rag_platform.web.dependencies import MayWrite, Shown, SiteOf
 from rag_platform.web.failures import describe
 from rag_platform.web.first_page import QuestionForm, show_form
 from rag_platform.web.rendering import (
@@ -195,18 +195,20 @@ Asked = Annotated[QuestionForm, Query()]
 
 
 @pages.get("/")
-async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: Asked) -> Response:
+async def show(view: Shown, asked: Asked) -> Response:
     """The form with the answer to a question, or with the error."""
-    values: dict[str, Any] = {"namespace": namespace}
+    values: dict[str, Any] = {"namespace": view.namespace}
     status = 200
     if asked.q:
         try:
             question = asked.question()
-            data = await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
-            values = answer_values(site, asked, data) | values
+            data = await work_for(
+                view.request, lambda gone: ask(view.library, question, cancelled=gone)
+            )
+            values = answer_values(view.site, asked, data) | values
         except RagError as error:
-            status, values["error"] = describe(request, error)
-    return show_form(request, asked, values, status)
+            status, values["error"] = describe(view.request, error)
+    return show_form(view.request, asked, values, status)
 
 
 @pages.get("/ask")
@@ -320,14 +322,7 @@ def expect(request: Request, site: SiteOf, expected: Annotated[Expected, Form()]
 
 
 @pages.get("/compare-answers")
-async def show_comparison(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
-    asked: Asked,
-    left: Way = "",
-    right: Way = "",
-) -> Response:
+async def show_comparison(view: Shown, asked: Asked, left: Way = "", right: Way = "") -> Response:
     """Two answers to a question side by side, or the error."""
     values: dict[str, Any] = {}
     status = 200
@@ -335,25 +330,24 @@ async def show_comparison(
         try:
             question = asked.question()
             found = await work_for(
-                request, lambda gone: compare(site.library, question, left, right, cancelled=gone)
+                view.request,
+                lambda gone: compare(view.library, question, left, right, cancelled=gone),
             )
             sides = [found["left"], found["right"]]
             values = {
                 "compared": found,
-                "sides": [answer_values(site, asked, data) for data in sides],
+                "sides": [answer_values(view.site, asked, data) for data in sides],
                 "lines": _mark_lines(*(data["answer_markdown"] for data in sides)),
             }
         except RagError as error:
-            status, values["error"] = describe(request, error)
-    return render(
-        request,
+            status, values["error"] = describe(view.request, error)
+    return view.render(
         "asking/compare.html",
         status,
-        namespace=namespace,
         asked=asked,
         left=left,
         right=right,
-        ways=_ways(site, namespace),
+        ways=_ways(view.site, view.namespace),
         **values,
     )
 

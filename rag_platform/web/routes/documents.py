@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Form, Path, Query, Request
+from fastapi import APIRouter, Form, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
@@ -26,12 +26,14 @@ from rag_platform.ir import Document
 from rag_platform.web.dependencies import (
     MayAdminister,
     NamespaceOf,
-    PageNamespace,
     PathNamespace,
+    Shown,
+    ShownInPath,
     SiteOf,
+    View,
 )
 from rag_platform.web.first_page import FormFields
-from rag_platform.web.rendering import link, render, render_part
+from rag_platform.web.rendering import link
 from rag_platform.web.site import Site
 
 api = APIRouter(tags=["documents"])
@@ -216,17 +218,13 @@ class Filters(FormFields, Wanted):
 
 
 @pages.get("/browser")
-def browse(
-    request: Request, site: SiteOf, namespace: PageNamespace, wanted: Annotated[Filters, Query()]
-) -> Response:
+def browse(view: Shown, wanted: Annotated[Filters, Query()]) -> Response:
     """Documents by source, tag, status and time."""
-    states = listing.document_states(site.library, namespace, 0)
-    return render(
-        request,
+    states = listing.document_states(view.library, view.namespace, 0)
+    return view.render(
         "browsing/browser.html",
-        namespace=namespace,
         wanted=wanted,
-        data=wanted.read(site, namespace),
+        data=wanted.read(view.site, view.namespace),
         counts={status: states.counts.get(status, 0) for status in listing.STATUSES},
         problems=states.failed,
     )
@@ -234,105 +232,74 @@ def browse(
 
 @pages.get("/documents/{namespace}/{doc_id}")
 def show_document(
-    request: Request,
-    site: SiteOf,
-    namespace: PathNamespace,
+    view: ShownInPath,
     doc_id: DocId,
     section_id: Annotated[str, Query(max_length=100)] = "",
     cursor: Cursor = None,
 ) -> Response:
     """A document with its versions, outline and chunks."""
-    data = documents.describe_document(site.library, namespace, doc_id)
+    data = documents.describe_document(view.library, view.namespace, doc_id)
     chunks = None
     if not data["unread"]:
         chunks = documents.list_chunks(
-            site.library, namespace, doc_id, section_id=section_id, limit=_CHUNKS, cursor=cursor
+            view.library,
+            view.namespace,
+            doc_id,
+            section_id=section_id,
+            limit=_CHUNKS,
+            cursor=cursor,
         )
-    return render(
-        request,
-        "browsing/document.html",
-        namespace=namespace,
-        data=data,
-        page=chunks,
-        section_id=section_id,
-    )
+    return view.render("browsing/document.html", data=data, page=chunks, section_id=section_id)
 
 
 @pages.get("/documents/{namespace}/{doc_id}/text")
-def show_text(
-    request: Request,
-    site: SiteOf,
-    namespace: PathNamespace,
-    doc_id: DocId,
-    version_id: VersionId = None,
-) -> Response:
+def show_text(view: ShownInPath, doc_id: DocId, version_id: VersionId = None) -> Response:
     """The beginning of a document's text."""
     data = listing.get_document(
-        site.library, namespace, doc_id, version_id=version_id, max_chars=_PREVIEW_CHARS
+        view.library, view.namespace, doc_id, version_id=version_id, max_chars=_PREVIEW_CHARS
     )
     text = _FRONT_MATTER.sub(r"```yaml\n\1\n```\n", data["document"]["md_text"])
-    return _part(request, "text", namespace, data=data["document"], text=text)
+    return _part(view, "text", data=data["document"], text=text)
 
 
 @pages.get("/documents/{namespace}/{doc_id}/dropped")
-def show_dropped(
-    request: Request, site: SiteOf, namespace: PathNamespace, doc_id: DocId
-) -> Response:
-    return _part(
-        request, "dropped", namespace, data=listing.list_dropped(site.library, namespace, doc_id)
-    )
+def show_dropped(view: ShownInPath, doc_id: DocId) -> Response:
+    return _part(view, "dropped", data=listing.list_dropped(view.library, view.namespace, doc_id))
 
 
 @pages.get("/documents/{namespace}/{doc_id}/diff")
 def show_difference(
-    request: Request,
-    site: SiteOf,
-    namespace: PathNamespace,
-    doc_id: DocId,
-    before: VersionId = None,
-    after: VersionId = None,
+    view: ShownInPath, doc_id: DocId, before: VersionId = None, after: VersionId = None
 ) -> Response:
-    data = documents.compare_versions(site.settings, namespace, doc_id, before, after)
-    return _part(request, "version_diff", namespace, data=data)
+    data = documents.compare_versions(view.settings, view.namespace, doc_id, before, after)
+    return _part(view, "version_diff", data=data)
 
 
 @pages.get("/documents/{namespace}/{doc_id}/proof", dependencies=[MayAdminister])
-def show_proof(request: Request, site: SiteOf, namespace: PathNamespace, doc_id: DocId) -> Response:
+def show_proof(view: ShownInPath, doc_id: DocId) -> Response:
     """What is still stored of a document."""
-    data = releases.prove_deletion(site.settings, namespace, doc_id)
-    return _part(request, "proof", namespace, data=data)
+    data = releases.prove_deletion(view.settings, view.namespace, doc_id)
+    return _part(view, "proof", data=data)
 
 
-def _part(request: Request, name: str, namespace: str, **values: Any) -> Response:
-    parts = (f"browsing/{name}.html", "browsing/part.html")
-    return render_part(request, *parts, namespace=namespace, **values)
+def _part(view: View, name: str, **values: Any) -> Response:
+    return view.render_part(f"browsing/{name}.html", "browsing/part.html", **values)
 
 
 @pages.get("/chunks/{namespace}/{chunk_id}")
-def show_chunk(
-    request: Request,
-    site: SiteOf,
-    namespace: PathNamespace,
-    chunk_id: Annotated[str, Path(max_length=100)],
-) -> Response:
+def show_chunk(view: ShownInPath, chunk_id: Annotated[str, Path(max_length=100)]) -> Response:
     """A chunk with its place and its retrieval texts."""
-    data = documents.describe_chunk(site.library, namespace, chunk_id)
-    return render(request, "browsing/chunk.html", namespace=namespace, data=data)
+    data = documents.describe_chunk(view.library, view.namespace, chunk_id)
+    return view.render("browsing/chunk.html", data=data)
 
 
 @pages.get("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
 def plan_deletion(
-    request: Request,
-    site: SiteOf,
-    namespace: PathNamespace,
-    doc_id: DocId,
-    asked: Annotated[Deletion, Query()],
+    view: ShownInPath, doc_id: DocId, asked: Annotated[Deletion, Query()]
 ) -> Response:
     asked.confirm = None
-    plan = delete(site, namespace, doc_id, asked)
-    return render(
-        request, "browsing/delete.html", namespace=namespace, plan=plan, asked=asked, doc_id=doc_id
-    )
+    plan = delete(view.site, view.namespace, doc_id, asked)
+    return view.render("browsing/delete.html", plan=plan, asked=asked, doc_id=doc_id)
 
 
 @pages.post("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
@@ -16,13 +16,13 @@ from rag_platform.errors import RagError
 from rag_platform.web.dependencies import (
     MayWrite,
     NamespaceOf,
-    PageNamespace,
-    PathNamespace,
+    Shown,
+    ShownInPath,
     SiteOf,
+    View,
 )
-from rag_platform.web.rendering import link, render
+from rag_platform.web.rendering import link
 from rag_platform.web.routes.documents import Cursor, DocId
-from rag_platform.web.site import Site
 
 api = APIRouter(tags=["drafts"], prefix="/drafts")
 pages = APIRouter()
@@ -152,29 +152,25 @@ class EditForm(BaseModel):
 
 
 @pages.get("/drafts")
-def show_drafts(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
+def show_drafts(view: Shown) -> Response:
     """The drafts of a library."""
-    data = drafts.list_drafts(site.settings, namespace)
-    return render(request, "browsing/drafts.html", namespace=namespace, data=data)
+    data = drafts.list_drafts(view.settings, view.namespace)
+    return view.render("browsing/drafts.html", data=data)
 
 
 @pages.get("/drafts/{namespace}/{doc_id}")
 def show_draft(
-    request: Request,
-    site: SiteOf,
-    namespace: PathNamespace,
+    view: ShownInPath,
     doc_id: DocId,
     cursor: Cursor = None,
     chunk_id: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
     """A document's chunks with the edits that are possible for each."""
-    return _show(request, site, namespace, doc_id, cursor=cursor, chunk_id=chunk_id)
+    return _show(view, doc_id, cursor=cursor, chunk_id=chunk_id)
 
 
 def _show(
-    request: Request,
-    site: Site,
-    namespace: str,
+    view: View,
     doc_id: str,
     status: int = 200,
     *,
@@ -183,54 +179,34 @@ def _show(
     **values: Any,
 ) -> Response:
     data = drafts.show_draft(
-        site.settings, namespace, doc_id, limit=_CHUNKS, cursor=cursor, chunk_id=chunk_id
+        view.settings, view.namespace, doc_id, limit=_CHUNKS, cursor=cursor, chunk_id=chunk_id
     )
-    return render(
-        request,
-        "browsing/draft.html",
-        status,
-        namespace=namespace,
-        doc_id=doc_id,
-        data=data,
-        chunk_id=chunk_id,
-        **values,
-    )
+    values |= {"doc_id": doc_id, "data": data, "chunk_id": chunk_id}
+    return view.render("browsing/draft.html", status, **values)
 
 
 @pages.get("/drafts/{namespace}/{doc_id}/preview")
-def show_preview(
-    request: Request, site: SiteOf, namespace: PathNamespace, doc_id: DocId
-) -> Response:
+def show_preview(view: ShownInPath, doc_id: DocId) -> Response:
     """What publishing a draft would change."""
-    data = drafts.preview_draft(site.settings, namespace, doc_id)
-    return render(
-        request, "browsing/draft_preview.html", namespace=namespace, doc_id=doc_id, data=data
-    )
+    data = drafts.preview_draft(view.settings, view.namespace, doc_id)
+    return view.render("browsing/draft_preview.html", doc_id=doc_id, data=data)
 
 
 @pages.post("/drafts/{namespace}/{doc_id}/operations", dependencies=[MayWrite])
-def add_edit(
-    request: Request,
-    site: SiteOf,
-    namespace: PathNamespace,
-    doc_id: DocId,
-    edit: Annotated[EditForm, Form()],
-) -> Response:
+def add_edit(view: ShownInPath, doc_id: DocId, edit: Annotated[EditForm, Form()]) -> Response:
     """Add an edit; on an error, show the page with the reason and the typed text."""
     try:
-        drafts.add_operation(site.settings, namespace, doc_id, edit.operation())
+        drafts.add_operation(view.settings, view.namespace, doc_id, edit.operation())
     except RagError as error:
         return _show(
-            request,
-            site,
-            namespace,
+            view,
             doc_id,
             400,
             chunk_id=edit.chunk_id,
             error=failure(error)["error"],
             typed=edit.text,
         )
-    return RedirectResponse(link(f"/drafts/{namespace}/{doc_id}", cursor=edit.cursor), 303)
+    return RedirectResponse(link(f"/drafts/{view.namespace}/{doc_id}", cursor=edit.cursor), 303)
 
 
 _CHANGES = {"undo": drafts.undo, "discard": drafts.discard, "rebase": drafts.rebase}
@@ -238,22 +214,19 @@ _CHANGES = {"undo": drafts.undo, "discard": drafts.discard, "rebase": drafts.reb
 
 @pages.post("/drafts/{namespace}/{doc_id}/{change}", dependencies=[MayWrite])
 def change_draft(
-    request: Request,
-    site: SiteOf,
-    namespace: PathNamespace,
-    doc_id: DocId,
-    change: str,
-    drop_conflicts: Annotated[bool, Form()] = False,
+    view: ShownInPath, doc_id: DocId, change: str, drop_conflicts: Annotated[bool, Form()] = False
 ) -> Response:
     """Undo, discard, rebase, publish or revert; on an error, show the page with the reason."""
     try:
         if change in _CHANGES:
-            _CHANGES[change](site.settings, namespace, doc_id)
-            return RedirectResponse(f"/drafts/{namespace}/{doc_id}", 303)
+            _CHANGES[change](view.settings, view.namespace, doc_id)
+            return RedirectResponse(f"/drafts/{view.namespace}/{doc_id}", 303)
         if change == "publish":
-            job = drafts.publish(site.settings, namespace, doc_id, drop_conflicts=drop_conflicts)
+            job = drafts.publish(
+                view.settings, view.namespace, doc_id, drop_conflicts=drop_conflicts
+            )
         else:
-            job = drafts.revert(site.settings, namespace, doc_id)
+            job = drafts.revert(view.settings, view.namespace, doc_id)
     except RagError as error:
-        return _show(request, site, namespace, doc_id, 400, error=failure(error)["error"])
+        return _show(view, doc_id, 400, error=failure(error)["error"])
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)

@@ -34,8 +34,8 @@ from rag_platform.evaluation.run_requests import (
     list_run_jobs,
     start_run,
 )
-from rag_platform.web.dependencies import MayWrite, NamespaceOf, PageNamespace, SiteOf
-from rag_platform.web.rendering import link, render, render_part
+from rag_platform.web.dependencies import MayWrite, NamespaceOf, Shown, SiteOf, View
+from rag_platform.web.rendering import link, render
 from rag_platform.web.site import Site
 
 api = APIRouter(prefix="/eval", tags=["evaluation"])
@@ -210,33 +210,29 @@ _PAGE = 20
 
 @pages.get("/evaluation")
 def show_runs(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
+    view: Shown,
     everywhere: bool = False,
     dataset_id: Name = "",
     strategy: Name = "",
     cursor: Cursor = "",
 ) -> Response:
     """Runs, the trend of the leading metric, and the form to start a run."""
-    home = site.settings.home
-    space = "" if everywhere else namespace
+    home = view.settings.home
+    space = "" if everywhere else view.namespace
     found = run_views.list_eval_runs(
         home, namespace=space, dataset_id=dataset_id, strategy=strategy, limit=_PAGE, cursor=cursor
     )
     trends = run_views.get_eval_trends(home, dataset_id=dataset_id, namespace=space)
-    return render(
-        request,
+    return view.render(
         "evaluation/runs.html",
-        namespace=namespace,
         everywhere=everywhere,
         dataset_id=dataset_id,
         strategy=strategy,
         cursor=cursor,
         found=found,
         trends=trends,
-        choices=list_choices(site.settings, site.library.namespaces()),
-        jobs=list_run_jobs(site.store),
+        choices=list_choices(view.settings, view.library.namespaces()),
+        jobs=list_run_jobs(view.site.store),
     )
 
 
@@ -249,11 +245,10 @@ def start_shown_run(site: SiteOf, choice: Annotated[RunChoice, Form()]) -> Respo
 
 
 @pages.get("/evaluation/jobs/{job_id}")
-def show_job(request: Request, site: SiteOf, namespace: PageNamespace, job_id: str) -> Response:
+def show_job(view: Shown, job_id: str) -> Response:
     """The progress of a run; as a fragment only the part that changes."""
-    parts = ("evaluation/progress.html", "evaluation/job.html")
-    job = get_run_job(site.settings, job_id)
-    return render_part(request, *parts, namespace=namespace, job=job)
+    job = get_run_job(view.settings, job_id)
+    return view.render_part("evaluation/progress.html", "evaluation/job.html", job=job)
 
 
 @pages.get("/evaluation/runs/{run_id}")
@@ -294,16 +289,12 @@ def show_case(request: Request, site: SiteOf, run_id: str, case_id: str) -> Resp
 
 
 @pages.get("/evaluation/compare")
-def show_comparison(
-    request: Request, site: SiteOf, namespace: PageNamespace, before: Name = "", after: Name = ""
-) -> Response:
+def show_comparison(view: Shown, before: Name = "", after: Name = "") -> Response:
     """A comparison of two runs."""
-    home = site.settings.home
+    home = view.settings.home
     found = run_views.compare_eval_runs(home, before, after) if before and after else None
-    return render(
-        request,
+    return view.render(
         "evaluation/compare.html",
-        namespace=namespace,
         before=before,
         after=after,
         found=found,
@@ -313,26 +304,18 @@ def show_comparison(
 
 @pages.get("/evaluation/trends")
 def show_trends(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
-    metric: Name = "",
-    days: Days = 90,
-    dataset_id: Name = "",
-    everywhere: bool = False,
+    view: Shown, metric: Name = "", days: Days = 90, dataset_id: Name = "", everywhere: bool = False
 ) -> Response:
     """A metric over time, by strategy."""
     trends = run_views.get_eval_trends(
-        site.settings.home,
+        view.settings.home,
         metric,
         days=days,
         dataset_id=dataset_id,
-        namespace="" if everywhere else namespace,
+        namespace="" if everywhere else view.namespace,
     )
-    return render(
-        request,
+    return view.render(
         "evaluation/trends.html",
-        namespace=namespace,
         trends=trends,
         days=days,
         dataset_id=dataset_id,
@@ -341,66 +324,51 @@ def show_trends(
 
 
 @pages.get("/evaluation/strategies")
-def show_strategies(
-    request: Request, site: SiteOf, namespace: PageNamespace, dataset_id: Name = ""
-) -> Response:
+def show_strategies(view: Shown, dataset_id: Name = "") -> Response:
     """A comparison of strategies, and the promotions."""
-    home = site.settings.home
-    runs = run_views.list_eval_runs(home, namespace=namespace, limit=100)["runs"]
+    home = view.settings.home
+    runs = run_views.list_eval_runs(home, namespace=view.namespace, limit=100)["runs"]
     datasets = list(dict.fromkeys(run["dataset_id"] for run in runs))
     dataset_id = dataset_id or next(iter(datasets), "")
-    found = run_views.compare_newest(home, dataset_id, namespace) if dataset_id else None
-    return render(
-        request,
+    found = run_views.compare_newest(home, dataset_id, view.namespace) if dataset_id else None
+    return view.render(
         "evaluation/strategies.html",
-        namespace=namespace,
         datasets=datasets,
         dataset_id=dataset_id,
         found=found,
-        promotions=run_views.list_promotions(site.store, site.library.namespaces()),
+        promotions=run_views.list_promotions(view.site.store, view.library.namespaces()),
     )
 
 
 @pages.get("/evaluation/monitoring")
-def show_monitoring(request: Request, namespace: PageNamespace) -> Response:
+def show_monitoring(view: Shown) -> Response:
     """The page that links to drift, gaps and canaries."""
-    return render(request, "evaluation/monitoring.html", namespace=namespace)
+    return view.render("evaluation/monitoring.html")
 
 
 @pages.get("/evaluation/drift")
-def show_drift(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
-    found = monitor_views.get_drift(site.settings, namespace)
-    return _render_monitor(request, "drift", namespace, found)
+def show_drift(view: Shown) -> Response:
+    found = monitor_views.get_drift(view.settings, view.namespace)
+    return _render_monitor(view, "drift", found)
 
 
 @pages.get("/evaluation/gaps")
-def show_gaps(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
-    days: Annotated[int, Query(ge=1, le=3650)] = 30,
-) -> Response:
-    found = monitor_views.get_gaps(site.library, namespace, days)
-    return _render_monitor(request, "gaps", namespace, found)
+def show_gaps(view: Shown, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> Response:
+    found = monitor_views.get_gaps(view.library, view.namespace, days)
+    return _render_monitor(view, "gaps", found)
 
 
 @pages.get("/evaluation/canaries")
-def show_canaries(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
-    found = monitor_views.get_canaries(site.library, namespace)
-    return _render_monitor(request, "canaries", namespace, found)
+def show_canaries(view: Shown) -> Response:
+    found = monitor_views.get_canaries(view.library, view.namespace)
+    return _render_monitor(view, "canaries", found)
 
 
 @pages.get("/evaluation/prompts")
-def show_prompts(request: Request, namespace: PageNamespace) -> Response:
+def show_prompts(view: Shown) -> Response:
     """The versions of prompts."""
-    return render(
-        request,
-        "evaluation/prompts.html",
-        namespace=namespace,
-        prompts=monitor_views.list_prompts(),
-    )
+    return view.render("evaluation/prompts.html", prompts=monitor_views.list_prompts())
 
 
-def _render_monitor(request: Request, name: str, namespace: str, found: Any) -> Response:
-    parts = (f"evaluation/{name}.html", "evaluation/monitoring.html")
-    return render_part(request, *parts, namespace=namespace, found=found)
+def _render_monitor(view: View, name: str, found: Any) -> Response:
+    return view.render_part(f"evaluation/{name}.html", "evaluation/monitoring.html", found=found)

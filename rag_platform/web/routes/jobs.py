@@ -18,10 +18,10 @@ from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import JobDetail, JobPage, JobRow, PreviewData, UploadData
 from rag_platform.errors import InputError, RagError
 from rag_platform.processes.jobs import FINAL_STATES
-from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
+from rag_platform.web.dependencies import MayWrite, Shown, SiteOf, View
 from rag_platform.web.failures import describe
 from rag_platform.web.first_page import split_list
-from rag_platform.web.rendering import link, render, render_part, render_text
+from rag_platform.web.rendering import link, render, render_text
 from rag_platform.web.routes.documents import Cursor, Limit
 from rag_platform.web.site import Site
 from rag_platform.web.waiting import KEEP_ALIVE_SECONDS, event_stream, sse, work_for
@@ -248,24 +248,14 @@ _EVERY_SECONDS = 0.7
 
 
 @pages.get("/ingestion")
-def show(
-    request: Request, site: SiteOf, namespace: PageNamespace, cursor: Cursor = None
-) -> Response:
+def show(view: Shown, cursor: Cursor = None) -> Response:
     """The forms for ingestion, and the jobs."""
-    return _show(request, site, namespace, cursor=cursor)
+    return _show(view, cursor=cursor)
 
 
-def _show(
-    request: Request,
-    site: Site,
-    namespace: str,
-    status: int = 200,
-    cursor: str | None = None,
-    **values: Any,
-) -> Response:
-    data = jobs.list_jobs(site.settings, namespace, cursor=cursor)
-    shown = "browsing/ingestion.html"
-    return render(request, shown, status, namespace=namespace, data=data, **values)
+def _show(view: View, status: int = 200, cursor: str | None = None, **values: Any) -> Response:
+    data = jobs.list_jobs(view.settings, view.namespace, cursor=cursor)
+    return view.render("browsing/ingestion.html", status, data=data, **values)
 
 
 @pages.post("/ingestion/upload", dependencies=[MayWrite])
@@ -283,30 +273,20 @@ async def upload_form(request: Request, site: SiteOf) -> Response:
 
 @pages.get("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
 def show_upload(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
-    upload_id: UploadId,
-    tags: Annotated[str, Query(max_length=4000)] = "",
+    view: Shown, upload_id: UploadId, tags: Annotated[str, Query(max_length=4000)] = ""
 ) -> Response:
     """The files that wait, each with its preview."""
-    data = uploads.show_upload(site.settings, upload_id)
-    return render(request, "browsing/upload.html", namespace=namespace, data=data, tags=tags)
+    data = uploads.show_upload(view.settings, upload_id)
+    return view.render("browsing/upload.html", data=data, tags=tags)
 
 
 @pages.get("/ingestion/uploads/{upload_id}/preview", dependencies=[MayWrite])
 async def show_preview(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
-    upload_id: UploadId,
-    name: Annotated[str, Query(max_length=300)],
+    view: Shown, upload_id: UploadId, name: Annotated[str, Query(max_length=300)]
 ) -> Response:
     """What ingesting a file would give."""
-    data = await preview_upload(request, site, namespace, upload_id, name)
-    return render_part(
-        request, "browsing/preview.html", "browsing/part.html", namespace=namespace, data=data
-    )
+    data = await preview_upload(view.request, view.site, view.namespace, upload_id, name)
+    return view.render_part("browsing/preview.html", "browsing/part.html", data=data)
 
 
 @pages.post("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
@@ -344,7 +324,7 @@ def ingest_place(
     except RagError as error:
         status, part = describe(request, error)
         typed = {"place": place, "tags": tags}
-        return _show(request, site, namespace, status, error=part, typed=typed)
+        return _show(View(request, site, namespace), status, error=part, typed=typed)
 
 
 def _take_place(

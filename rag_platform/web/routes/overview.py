@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from rag_platform.api.overview import disk_use, get_overview
@@ -10,8 +10,7 @@ from rag_platform.api.status import list_collections, status
 from rag_platform.contract.schema import CollectionsData, StatusData
 from rag_platform.contract.upkeep_shapes import DiskData, OverviewData
 from rag_platform.evaluation.runs import evaluation_snapshot
-from rag_platform.web.dependencies import PageNamespace, SiteOf
-from rag_platform.web.rendering import render, render_part
+from rag_platform.web.dependencies import PageNamespace, Shown, SiteOf
 
 api = APIRouter(tags=["system"])
 pages = APIRouter()
@@ -45,14 +44,14 @@ def show_disk(site: SiteOf) -> DiskData:
 
 
 @pages.get("/overview")
-def show_overview(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
+def show_overview(view: Shown) -> Response:
     """Components, totals, health, problems, jobs."""
-    found = get_overview(site.library, namespace, evaluation_snapshot(site.settings))
-    return render(request, "overview/overview.html", namespace=namespace, found=found)
+    found = get_overview(view.library, view.namespace, evaluation_snapshot(view.settings))
+    return view.render("overview/overview.html", found=found)
 
 
 @pages.get("/overview/disk")
-def show_disk_page(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
+def show_disk_page(view: Shown) -> Response:
     """Disk use, which takes a while to add up."""
-    parts = ("overview/disk.html", "overview/disk_page.html")
-    return render_part(request, *parts, namespace=namespace, disk=disk_use(site.settings.home))
+    disk = disk_use(view.settings.home)
+    return view.render_part("overview/disk.html", "overview/disk_page.html", disk=disk)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Path, Query, Request
+from fastapi import APIRouter, Form, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
 from rag_platform.api.upkeep import releases
 from rag_platform.contract.upkeep_shapes import ReleaseDiffData, ReleaseRow, ReleasesData
 from rag_platform.errors import NotFoundError
-from rag_platform.web.dependencies import MayAdminister, NamespaceOf, PageNamespace, SiteOf
-from rag_platform.web.rendering import link, render
+from rag_platform.web.dependencies import MayAdminister, NamespaceOf, Shown, SiteOf
+from rag_platform.web.rendering import link
 
 api = APIRouter(tags=["releases"], prefix="/releases")
 pages = APIRouter()
@@ -94,19 +94,12 @@ _ReleaseId = Annotated[str | None, Form(pattern=RELEASE_ID)]
 
 
 @pages.get("/releases")
-def show(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
+def show(view: Shown) -> Response:
     """The releases of a library."""
-    data = releases.list_releases(site.library, namespace)
+    data = releases.list_releases(view.library, view.namespace)
     kept = [row for row in data["releases"] if row["kept"]]
     chosen = _choose_compared(kept)
-    return render(
-        request,
-        "browsing/releases.html",
-        namespace=namespace,
-        data=data,
-        kept=kept,
-        chosen=chosen,
-    )
+    return view.render("browsing/releases.html", data=data, kept=kept, chosen=chosen)
 
 
 def _choose_compared(kept: Sequence[ReleaseRow]) -> list[str]:
@@ -122,16 +115,14 @@ def _choose_compared(kept: Sequence[ReleaseRow]) -> list[str]:
 
 @pages.get("/releases/diff")
 def show_difference(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
+    view: Shown,
     before: OtherId = None,
     after: OtherId = None,
     queries: Annotated[int, Query(ge=0, le=50)] = 5,
 ) -> Response:
     """What differs between two releases."""
-    data = releases.diff_releases(site.library, namespace, before, after, queries)
-    return render(request, "browsing/release_diff.html", namespace=namespace, data=data)
+    data = releases.diff_releases(view.library, view.namespace, before, after, queries)
+    return view.render("browsing/release_diff.html", data=data)
 
 
 @pages.post("/releases/{change}", dependencies=[MayAdminister])

@@ -14,9 +14,8 @@ from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get
 from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
 from rag_platform.contract.traces import TraceDetail, TracesData, TraceStats
 from rag_platform.observability.trace_store.queries import Status, TraceType
-from rag_platform.web.dependencies import PageNamespace, SiteOf
+from rag_platform.web.dependencies import Shown, SiteOf, View
 from rag_platform.web.rendering import is_fragment, render
-from rag_platform.web.site import Site
 
 api = APIRouter(prefix="/traces", tags=["traces"])
 pages = APIRouter()
@@ -109,9 +108,7 @@ Cursor = Annotated[str, Query(max_length=400)]
 
 @pages.get("/query-traces")
 def show_queries(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
+    view: Shown,
     where: FilterOf,
     period: Period = "7d",
     everywhere: bool = False,
@@ -122,14 +119,12 @@ def show_queries(
     comparisons.
     """
     where = replace(where, kinds=where.kinds or ("query",), published=not own)
-    return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
+    return _show(view, _within(where, view.namespace, period, everywhere), cursor)
 
 
 @pages.get("/ingestion-traces")
 def show_ingests(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
+    view: Shown,
     where: FilterOf,
     period: Period = "30d",
     everywhere: bool = False,
@@ -137,7 +132,7 @@ def show_ingests(
 ) -> Response:
     """Traces of ingestion and publication, newest first."""
     where = replace(where, kinds=("ingestion",))
-    return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
+    return _show(view, _within(where, view.namespace, period, everywhere), cursor)
 
 
 def _within(where: TraceFilter, namespace: str, period: str, everywhere: bool) -> TraceFilter:
@@ -148,23 +143,19 @@ def _within(where: TraceFilter, namespace: str, period: str, everywhere: bool) -
     return replace(where, since=since, namespace=None if everywhere else namespace)
 
 
-def _show(
-    request: Request, site: Site, namespace: str, where: TraceFilter, cursor: str
-) -> Response:
-    if is_fragment(request):
-        figures = trace_stats(site.store, where)
-        return render(request, "traces/figures.html", namespace=namespace, stats=figures)
+def _show(view: View, where: TraceFilter, cursor: str) -> Response:
+    if is_fragment(view.request):
+        figures = trace_stats(view.site.store, where)
+        return view.render("traces/figures.html", stats=figures)
     given = {
         name: value
-        for name, value in request.query_params.multi_items()
+        for name, value in view.request.query_params.multi_items()
         if value and name not in ("cursor", "namespace")
     }
-    is_ingestion = request.url.path == "/ingestion-traces"
-    return render(
-        request,
+    is_ingestion = view.request.url.path == "/ingestion-traces"
+    return view.render(
         "traces/list.html",
-        namespace=namespace,
-        found=list_traces(site.store, where, limit=_PAGE, cursor=cursor or None),
+        found=list_traces(view.site.store, where, limit=_PAGE, cursor=cursor or None),
         where=where,
         given=given,
         is_ingestion=is_ingestion,
