@@ -155,24 +155,20 @@ def query(
     budget = WHOLE if context.json_output else context.settings.server.result_tokens
     data, warnings = fit_query(result, detail=detail, max_tokens=budget)
     if detail == "brief":
-        context.render = partial(_render, question=request.text)
+        context.render = partial(render_answer, question=request.text)
     return envelopes.envelope(data, result.trace_id, warnings)
 
 
-def _render(data: Json, question: str) -> None:
-    from rich.console import Console
-
-    render_answer(data, question, Console())
-
-
-def render_answer(data: Json, question: str, console: Console) -> None:
+def render_answer(data: Json, question: str, console: Console | None = None) -> None:
     """Print an answer: its text, each source with its passage, then the notes."""
+    from rich.console import Console
     from rich.markdown import Markdown
     from rich.padding import Padding
     from rich.text import Text
 
     from rag_platform.contract.markdown_views import quote_of
 
+    console = console or Console()
     head, tail, language = _split(str(data["markdown"]))
     console.print(Markdown(head))
     words = {word.lower() for word in _WORD.findall(question)}

@@ -178,16 +178,13 @@ class LibraryServer(MCPServer[Any]):
 
         low = self._lowlevel_server
         low.add_request_handler("tools/list", PaginatedRequestParams, self._list_tools_for)
-        low.add_request_handler("resources/list", PaginatedRequestParams, by_contents("list"))
-        low.add_request_handler(
-            "resources/subscribe", SubscribeRequestParams, by_contents("subscribe")
-        )
-        low.add_request_handler(
-            "resources/unsubscribe", UnsubscribeRequestParams, by_contents("unsubscribe")
-        )
-        low.add_request_handler(
-            "completion/complete", CompleteRequestParams, by_contents("complete")
-        )
+        for method, params in (
+            ("resources/list", PaginatedRequestParams),
+            ("resources/subscribe", SubscribeRequestParams),
+            ("resources/unsubscribe", UnsubscribeRequestParams),
+            ("completion/complete", CompleteRequestParams),
+        ):
+            low.add_request_handler(method, params, by_contents(method.partition("/")[2]))
         if (listening := low.get_request_handler("subscriptions/listen")) is not None:
             inner = listening.handler
 

@@ -61,10 +61,12 @@ def probe(launch: Launch, folder: Path) -> Probe:
         try:
             anyio.run(_query_server, launch, folder, found, log)
         except Exception as error:  # noqa: BLE001 (any failure of the server is a finding)
+            inner = innermost(error)
+            described = f"{type(inner).__name__}: {inner}".strip(": ")
             log.seek(0)
             last_lines = [line for line in log.read().splitlines() if line.strip()][-5:]
             found.problems.append(
-                f"the server did not answer ({_describe_innermost(error)}); it printed last:"
+                f"the server did not answer ({described}); it printed last:"
                 + "".join(f"\n           {line[:300]}" for line in last_lines or ["nothing"])
             )
     if bad := [name for name in found.tools if not TOOL_NAME.fullmatch(name)]:
@@ -105,9 +107,3 @@ async def _query_server(launch: Launch, folder: Path, found: Probe, log: Any) ->
                 for row in found.collections
                 if row["problem"]
             ]
-
-
-def _describe_innermost(error: BaseException) -> str:
-    """Type and message of the innermost error of a group."""
-    error = innermost(error)
-    return f"{type(error).__name__}: {error}".strip(": ")

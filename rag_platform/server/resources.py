@@ -37,6 +37,7 @@ from rag_platform.api.envelopes import failure
 from rag_platform.errors import NotFoundError, RagError
 from rag_platform.ir import Document
 from rag_platform.observability import tracing
+from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.library import Library
 from rag_platform.server.publications import Listeners
 
@@ -68,7 +69,9 @@ def add_resources(server: MCPServer[Any], library: Library) -> None:
         mime_type="text/markdown",
     )
     def chunk(chunk_id: str) -> str:
-        return _read_traced(library, "resource.chunk", lambda: chunk_text(library, chunk_id))
+        return _read_traced(
+            library, "resource.chunk", lambda: passages.get_chunk(library, chunk_id)["markdown"]
+        )
 
     @server.resource(
         "asset://{asset_id}",
@@ -87,11 +90,6 @@ def document_text(library: Library, doc_id: str) -> str:
     if namespace is None:
         raise NotFoundError(f"no published document {doc_id[:80]!r}", code="unknown_document")
     return documents.get_document(library, namespace, doc_id)["markdown"]
-
-
-def chunk_text(library: Library, chunk_id: str) -> str:
-    """A chunk's text under a line with its place. Raises NotFoundError."""
-    return passages.get_chunk(library, chunk_id)["markdown"]
 
 
 def read_picture(library: Library, asset_id: str) -> ReadResourceContents:
@@ -257,19 +255,14 @@ def complete_value(
     elif argument.name == "tag":
         found = [tag for name in names for it in _documents(library, name, "") for tag in it.tags]
     elif argument.name == "since":
-        found = [release for name in names for release in _dates(library, name)]
+        # the days on which the kept releases were made
+        kept = [release for name in names for release in list_heads(library.store, name)]
+        found = [release.created_at[:10] for release in kept]
     elif argument.name == "chunk_id" and len(prefix) >= _ID_CHARS:
         found = [chunk_id for name in names for chunk_id in _chunk_ids(library, name, prefix)]
     else:
         found = []
     return sorted({value for value in found if value.startswith(prefix)})
-
-
-def _dates(library: Library, namespace: str) -> list[str]:
-    """The days on which the kept releases were made."""
-    from rag_platform.releases.release_store import list_heads
-
-    return [manifest.created_at[:10] for manifest in list_heads(library.store, namespace)]
 
 
 def _chunk_ids(library: Library, namespace: str, prefix: str) -> list[str]:

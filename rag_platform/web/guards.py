@@ -57,10 +57,14 @@ def is_loopback(host: str) -> bool:
     """True for a name or address that only this machine can reach."""
     if host == "localhost":
         return True
+    return (address := _parse_address(host)) is not None and address.is_loopback
+
+
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host.strip("[]"))
     except ValueError:
-        return False
+        return None
 
 
 def add_log_fields(scope: Mapping[str, Any], **fields: Any) -> None:
@@ -139,7 +143,9 @@ class KnownHosts(_HeaderGuard):
     def __init__(self, app: ASGIApp, settings: HttpSettings, host: str) -> None:
         super().__init__(app)
         public = urlsplit(settings.public_url)
-        names = {*settings.allowed_hosts, public.netloc, *([host] if not _is_any(host) else [])}
+        address = _parse_address(host)
+        names = {*settings.allowed_hosts, public.netloc}
+        names |= {host} if address is None or not address.is_unspecified else set()
         self._hosts = {name.lower() for name in names if name}
         self._origins = {
             origin.lower().rstrip("/")
@@ -204,13 +210,6 @@ def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
-
-
-def _is_any(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
 
 
 class _TooSlow(Exception):

@@ -110,7 +110,8 @@ def _list_open(
     tables: Tables, where: TraceFilter, after: tuple[datetime, str] | None
 ) -> list[Json]:
     """The unfinished traces that match the filter; only their type, time and process are known."""
-    if not _only_open_facts(where):
+    others = replace(where, kinds=(), statuses=(), since=None, until=None)
+    if others != TraceFilter():
         return []
     found = []
     for row in tables.select("SELECT * FROM open_traces"):
@@ -125,11 +126,6 @@ def _list_open(
         ):
             found.append(row)
     return found
-
-
-def _only_open_facts(where: TraceFilter) -> bool:
-    """True if all conditions are on fields that unfinished traces have."""
-    return replace(where, kinds=(), statuses=(), since=None, until=None) == TraceFilter()
 
 
 def conditions(where: TraceFilter) -> tuple[str, list[Any]]:
@@ -173,7 +169,8 @@ def _summary(row: Json) -> Json:
     """A row for callers, with times as text and JSON columns parsed."""
     made = {name: row.get(name) for name in _COLUMNS}
     for name in ("started_at", "ended_at"):
-        made[name] = time_text(row[name]) if row.get(name) is not None else None
+        if (time := row.get(name)) is not None:
+            made[name] = f"{time.isoformat(timespec='milliseconds')}Z"
     made["stages"] = json.loads(made["stages"] or "{}")
     made["counters"] = json.loads(made["counters"] or "{}")
     code, message = made.pop("error_code"), made.pop("error_message")
@@ -201,11 +198,6 @@ def open_status(pid: int) -> str:
     except OSError:  # another user's process, or no such call here: it may be alive
         return "running"
     return "running"
-
-
-def time_text(time: datetime) -> str:
-    """A time of the tables in the format of traces."""
-    return f"{time.isoformat(timespec='milliseconds')}Z"
 
 
 def export(logs_dir: Path, where: TraceFilter, target: Path, form: str) -> dict[str, int]:

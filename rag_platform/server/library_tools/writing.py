@@ -123,10 +123,6 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
     return _show(call, job)
 
 
-def _without_markdown(job: JobData) -> dict[str, Any]:
-    return {key: value for key, value in job.items() if key != "markdown"}
-
-
 def _head(job: JobData) -> JobHead:
     names = JobHead.__annotations__
     return cast(JobHead, {name: value for name, value in job.items() if name in names})
@@ -165,7 +161,8 @@ def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
         hidden = data["markdown"].partition("\n")[0]
         job = _wait_for(call, data["job"], arguments.wait).data
         data["job"], data["markdown"] = job, f"{hidden}\n{job['markdown']}"
-        return Answer(data, structure={**data, "job": _without_markdown(job)})
+        shown = {key: value for key, value in job.items() if key != "markdown"}
+        return Answer(data, structure={**data, "job": shown})
     return Answer(data)
 
 
