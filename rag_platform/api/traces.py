@@ -16,7 +16,7 @@ from rag_platform.api.cursors import bad_cursor, make_cursor, read_cursor
 from rag_platform.contract.markdown_views import stats_markdown, traces_markdown
 from rag_platform.contract.traces import TraceData, TraceParts, TraceRow, TracesData, TraceStats
 from rag_platform.observability import trace_reader
-from rag_platform.observability.trace_store import figures, queries
+from rag_platform.observability.trace_store import queries
 from rag_platform.observability.trace_store.queries import TraceFilter
 from rag_platform.storage.store import Store
 
@@ -77,7 +77,7 @@ def find_trace(store: Store, trace_id: str) -> TraceParts:
 
 def trace_stats(store: Store, where: TraceFilter = _EVERY) -> TraceStats:
     """Statistics of the traces that match, and the counts of the last 24 hours."""
-    measured: Mapping[str, Any] = figures.measure(store.logs_dir, _visible(where))
+    measured: Mapping[str, Any] = queries.measure(store.logs_dir, _visible(where))
     stats = cast(
         TraceStats,
         {

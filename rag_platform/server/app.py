@@ -7,9 +7,10 @@ protocol: the SDK points file descriptor 1 at stderr while serving, logs go to s
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,25 +23,32 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.resources import FileResource
+from mcp.server.stdio import stdio_server
+from mcp.shared._context_streams import create_context_streams
+from mcp.shared.message import SessionMessage
 from mcp_types import (
+    PARSE_ERROR,
     CallToolResult,
     CompleteRequestParams,
+    ErrorData,
     InputRequiredResult,
+    JSONRPCError,
     ListToolsResult,
     PaginatedRequestParams,
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
+    jsonrpc_message_adapter,
 )
 from mcp_types import Tool as Definition
-from pydantic import AnyUrl
+from pydantic import AnyUrl, ValidationError
 
 from rag_platform import access, web
 from rag_platform.config.settings import Settings, tool_name
 from rag_platform.errors import innermost
 from rag_platform.observability.build import build_info
-from rag_platform.server.stdio import readable_stdio
 from rag_platform.server.tasks import JobTasks
+from rag_platform.text.encoding import encodable_json
 
 if TYPE_CHECKING:
     from rag_platform.retrieval.library import Library
@@ -260,3 +268,63 @@ def serve_stdio(settings: Settings) -> None:
         LibraryServer(settings, preloads=True).run("stdio")
     except BaseExceptionGroup as group:  # of the server's task group
         raise innermost(group) from None
+
+
+# --- stdio --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def readable_stdio() -> AsyncIterator[tuple[Any, Any]]:
+    """The streams of `stdio_server`; invalid lines are answered with an error.
+
+    The SDK drops a line that is not a valid message, and its client waits forever. Such lines
+    occur, for example when a model cuts an emoji in two, which strict JSON parsers refuse.
+    """
+    async with stdio_server() as (read, write), anyio.create_task_group() as tasks:
+        send, receive = create_context_streams[SessionMessage | Exception](0)
+
+        async def pass_on() -> None:
+            async with send:
+                async for item in read:
+                    message = reparse(item) if isinstance(item, Exception) else item
+                    if isinstance(message, JSONRPCError):
+                        await write.send(SessionMessage(message))
+                    else:
+                        await send.send(message)
+
+        tasks.start_soon(pass_on)
+        yield receive, write
+        tasks.cancel_scope.cancel()
+
+
+def reparse(error: Exception) -> SessionMessage | JSONRPCError:
+    """The message of a rejected line after removing lone surrogates; if it is still invalid the
+    error to answer with, under the message's id if it has one.
+    """
+    found: Any = None
+    with suppress(ValueError, RecursionError):
+        found = _parse_rejected(error)
+        message = jsonrpc_message_adapter.validate_python(encodable_json(found), by_name=False)
+        return SessionMessage(message)
+    number = found.get("id") if isinstance(found, dict) else None
+    return JSONRPCError(
+        jsonrpc="2.0",
+        id=number if isinstance(number, (int, str)) else None,
+        error=ErrorData(
+            code=PARSE_ERROR,
+            message="the line is no message of the protocol: JSON that is invalid, nested too"
+            " deeply, or without the fields of a JSON-RPC message",
+        ),
+    )
+
+
+def _parse_rejected(error: Exception) -> Any:
+    """The JSON value of a rejected line. Raises ValueError or RecursionError if it is not JSON."""
+    if not isinstance(error, ValidationError):
+        raise ValueError("not what a parser raises")
+    for part in error.errors():
+        if part["type"] == "json_invalid":
+            return json.loads(part["input"])
+        if isinstance(part["input"], dict) and "id" in part["input"]:
+            return part["input"]  # of the whole message, where a field is missing
+    raise ValueError("no object")

@@ -9,7 +9,7 @@ import pytest
 
 from rag_platform import access
 from rag_platform.access import OWNER, Caller
-from rag_platform.server.callers import client_level, drop_lone_surrogates
+from rag_platform.server.contents import client_level, drop_lone_surrogates
 
 
 @pytest.mark.parametrize(

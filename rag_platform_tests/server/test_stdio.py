@@ -13,7 +13,7 @@ import pytest
 from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from rag_platform.server.stdio import reparse
+from rag_platform.server.app import reparse
 
 
 def read(line: str) -> Any:

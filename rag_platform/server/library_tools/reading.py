@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 from mcp_types import ImageContent
 from pydantic import AfterValidator, Field
 
-from rag_platform.api import documents, passages, summaries
+from rag_platform.api import documents, passages, pictures, summaries
 from rag_platform.api.status import list_collections as collect_collections
 from rag_platform.api.status import status as collect_status
+from rag_platform.contract.source_shapes import PlacePage
 from rag_platform.errors import InputError
 from rag_platform.server.library_tools.definition import (
     Absent,
@@ -43,6 +44,8 @@ documents. Gone or too large: listed as missing."""
 
 STATUS = """Show each library's release, date, models, running and failed jobs, documents that \
 failed, and what is wrong: when a query finds nothing."""
+
+SHOW_SOURCE = "The page of a passage as a picture, with the rectangles of the words cited from it."
 
 DocId = Annotated[
     str,
@@ -258,4 +261,49 @@ TOOLS = (
     ToolSpec("list_collections", "List libraries", LIST_COLLECTIONS, NoArguments, list_collections),
     ToolSpec("query_assets", "See pictures", QUERY_ASSETS, QueryAssetsArguments, query_assets),
     ToolSpec("status", "Library status", STATUS, NoArguments, status),
+)
+
+
+# --- the answer view of clients with apps, whose tool is not offered to models -------------------
+
+
+class ShowSourceArguments(Arguments):
+    chunk_id: Annotated[str, Field(description="A chunk:// link or the id.")]
+    spans: Annotated[
+        Annotated[list[tuple[int, int]], Field(max_length=50)] | Absent,
+        Field(description="What is cited of its text; default: all of it."),
+    ] = None
+    page: Annotated[
+        Annotated[int, Field(ge=1)] | Absent, Field(description="Default: its first cited one.")
+    ] = None
+
+
+def show_source(call: Call, arguments: ShowSourceArguments) -> Answer:
+    """A page of the passage as a picture, with its rectangles. Raises what `page_picture`
+    raises.
+    """
+    from rag_platform.api.places import find_place, lease_chunk
+
+    chunk_id = arguments.chunk_id.removeprefix("chunk://")
+    place = find_place(call.library, chunk_id, spans=arguments.spans or (), page=arguments.page)
+    nowhere: PlacePage = {"page": 1, "width": 1.0, "height": 1.0, "boxes": [], "cited": []}
+    page = next((it for it in place["pages"] if it["cited"]), (place["pages"] or [nowhere])[0])
+    with lease_chunk(call.library, chunk_id) as leased:
+        namespace, release_id = leased.version.namespace, leased.lease.release_id
+    version_id, number = place["version_id"], page["page"]
+    picture = pictures.page_picture(call.library, namespace, version_id, number, release_id)
+    image = ImageContent(
+        type="image",
+        data=base64.b64encode(picture).decode(),
+        mime_type=pictures.media_type(picture),
+    )
+    data = {"markdown": f"page {number} of {place['page_count']}"}
+    fields = {**page, "chunk_id": chunk_id, "page_count": place["page_count"]}
+    return Answer(data, "", place["warnings"], fields, [image])
+
+
+VIEW_TOOLS = (
+    ToolSpec(
+        "show_source", "Show a source", SHOW_SOURCE, ShowSourceArguments, show_source, app="only"
+    ),
 )
