@@ -78,6 +78,8 @@ class DocumentError(RagError):
     default_code = "document_failed"
 
 
+# codes of sources that a sync left as they were, since too much of them is gone
+SYNC_STOPPED = ("emptied", "mostly_gone")
 # codes of failures caused by a file's bytes, name or URL: a retry would fail again
 NEEDS_ANOTHER_FILE = frozenset(
     {

@@ -84,7 +84,8 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         *filter(None, [data["ledger_problem"]]),
         *(f"{row['namespace']}: {row['problem']}" for row in data["namespaces"] if row["problem"]),
         *(
-            f"{row['namespace']}: the newest version of {it['source_uri']} failed: {it['reason']}"
+            f"{row['namespace']}: {it['source_uri']} could not be brought up to date:"
+            f" {it['reason']}"
             for row in data["namespaces"]
             for it in row["failures"]
         ),

@@ -68,7 +68,7 @@ _LONG_SECONDS = 15.0
     "--yes",
     "retire_all",
     is_flag=True,
-    help="Let the sync retire all documents of a folder that holds no file to read any more.",
+    help="Let the sync retire documents even if most or all of a source's are gone.",
 )
 @click.option(
     "--on-gone",

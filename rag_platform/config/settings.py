@@ -232,6 +232,9 @@ class Settings(Section):
     evaluation_cron: str = "0 5 * * *"
     # a file of the inbox that changed within this time may still be written
     inbox_settle_seconds: float = Field(default=5.0, ge=0)
+    # a sync that would retire more than this share of a source's documents stops and asks, as
+    # `rclone bisync --max-delete` does at the same default; 1: only where nothing is left to read
+    max_gone_share: float = Field(default=0.5, ge=0, le=1)
     # for embedding, building many small documents and proving releases; 0: one per core
     embedding_processes: int = 0
 

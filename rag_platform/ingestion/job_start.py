@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
-from rag_platform.errors import NEEDS_ANOTHER_FILE, BusyError, NotFoundError
+from rag_platform.errors import NEEDS_ANOTHER_FILE, SYNC_STOPPED, BusyError, NotFoundError
 from rag_platform.ingestion.batches import stale_versions
 from rag_platform.intake.discovery import Input
 from rag_platform.intake.downloading import is_url
@@ -389,7 +389,7 @@ def _inputs(items: Iterable[JobItem], job: Job, ledger: Ledger) -> list[Input]:
     places: Json = job.args.get("places", {})
     found: list[Input] = []
     for item in items:
-        if item.version_id or item.state not in _BAD_STATES:
+        if item.version_id or item.state not in _BAD_STATES or item.code in SYNC_STOPPED:
             continue
         source, _, relative = item.source_uri.partition("/")
         if is_url(item.source_uri):

@@ -92,6 +92,11 @@ class Finds:
         self.found[file.source_uri] = file
         self.sources[file.source.name] = file.source
 
+    def skip(self, place: str) -> None:
+        """Leave out a scanned place: none of its files is received, none counts as missing."""
+        self.found = {uri: it for uri, it in self.found.items() if not uri.startswith(place)}
+        self.unseen.append(place)
+
     def refuse(self, source_uri: str, code: str, reason: str) -> None:
         """Add an input that is not read."""
         self.refused.append(JobItem(source_uri, "", "", "refused", "failed", code, reason))

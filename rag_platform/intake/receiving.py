@@ -10,11 +10,13 @@ import hashlib
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
+from rag_platform.config.settings import Settings
 from rag_platform.errors import (
     NEEDS_ANOTHER_FILE,
     DocumentError,
@@ -39,6 +41,9 @@ _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096
 _GONE = (404, 410)  # HTTP statuses of a page that no longer exists
 _UNREAD = ("ignored", "unsupported_type")  # codes of files that are not read
+# a sync may always retire so many documents of a source, or a small one could hardly change
+_HANDFUL = 5
+_SHOWN_GONE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class ReceiveOptions(SourceOptions):
     metadata: Json = field(default_factory=dict)
     policy: str = "skip"  # skip | new_version
     sync: bool = False
-    # whether a sync may retire all documents of a folder without any readable file
+    # whether a sync may retire most or all documents of a source
     retire_all: bool = False
 
 
@@ -86,9 +91,10 @@ def receive(
     A string that is a URL is fetched under settings.fetching. With options.sync, documents whose
     file is gone from the folders, or whose page answers 404 or 410, are retired, unless their
     source keeps them or they are pinned. A folder without any readable file (an unmounted drive
-    looks like that) is `refused` unless options.retire_all. A document that a user deleted comes
-    back only when its file is named. A file that cannot be received becomes a `refused` item with
-    the reason; the others go on.
+    looks like that), and a source of which more than `settings.max_gone_share` is gone (another
+    disk in its place), are `refused` and stay as they are unless options.retire_all. A document
+    that a user deleted comes back only when its file is named. A file that cannot be received
+    becomes a `refused` item with the reason; the others go on.
 
     Raises InputError for a bad namespace, policy, source name or strategy, before anything is
     stored; BusyError while garbage is collected.
@@ -120,6 +126,10 @@ def receive(
         is_known = namespace in ledger.namespaces()
         if is_known:  # before anything is stored: this raises for another strategy
             record_namespace()
+        sources = state.sources | finds.sources
+        guards = options.sync and not options.retire_all
+        if guards:
+            _refuse_replaced_folders(finds, state, sources, workspace.settings)
         decisions, gone = _decide_all(finds.found.values(), state, workspace, options)
         records = [decision.records for decision in decisions if decision.records]
         if not is_known and records:  # without records no namespace is created
@@ -127,9 +137,9 @@ def receive(
         # first, since another machine may process what is recorded
         push_raw(workspace.store, [version.file_sha256 for _, version in records])
         ledger.receive(records)
-        sources = state.sources | finds.sources
-        if options.sync and not options.retire_all:
+        if guards:
             _refuse_emptied_folders(finds, decisions, state, sources)
+            gone = _refuse_vanished_lists(finds, gone, state, sources, workspace.settings)
         gone += finds.missing(state.documents.values())
         kept_or_retired = [
             _keep_or_retire(document, sources[document.source], options.sync)
@@ -181,6 +191,14 @@ class _NamespaceState:
             {it.version_id or it.doc_id: it.created_at[:10] for it in ledger.tombstones(namespace)},
             profile,
         )
+
+    def live(self) -> Iterator[Document]:
+        """The documents with live text."""
+        return filter(_is_live, self.documents.values())
+
+
+def _is_live(document: Document) -> bool:
+    return document.status == "active" and document.live_version is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +338,88 @@ def _keep_or_retire(document: Document, source: Source, sync: bool) -> JobItem:
     return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", reason)
 
 
+def _would_retire(documents: Iterable[Document], sources: Mapping[str, Source]) -> list[Document]:
+    """Those of the documents, whose files are gone, that have live text and that a sync retires."""
+    return [
+        document
+        for document in documents
+        if _is_live(document)
+        and _keep_or_retire(document, sources[document.source], sync=True).decision == "retired"
+    ]
+
+
+def _refuse_replaced_folders(
+    finds: Finds, state: _NamespaceState, sources: Mapping[str, Source], settings: Settings
+) -> None:
+    """Refuse folders of which so much is gone that another disk or checkout may stand in their
+    place, and read nothing of them. What was only renamed or moved inside of them is not gone.
+    """
+    gone = _would_retire(finds.missing(state.documents.values()), sources)
+    for place in finds.looked:
+        if place.startswith(tuple(finds.unseen)):
+            continue
+        lost = [document for document in gone if document.source_uri.startswith(place)]
+        live = sum(document.source_uri.startswith(place) for document in state.live())
+        if not _is_too_much(len(lost), live, settings):
+            continue
+        versions = {it.doc_id: state.versions[it.live_version or ""] for it in lost}
+        new = [
+            file.path
+            for file in finds.found.values()
+            if file.source_uri.startswith(place)
+            and not file.ignored
+            and file.source_uri not in state.documents
+        ]
+        moved = set(_hash_sized(new, {it.size for it in versions.values()}, settings))
+        lost = [it for it in lost if versions[it.doc_id].file_sha256 not in moved]
+        if _is_too_much(len(lost), live, settings):
+            finds.skip(place)
+            finds.refuse(place, "mostly_gone", _mostly_gone(lost, live))
+
+
+def _hash_sized(paths: Iterable[Path], sizes: Collection[int], settings: Settings) -> Iterator[str]:
+    """The sha256 of each file of one of the sizes."""
+    for path in paths:
+        with suppress(OSError):  # reported when it is received
+            if path.stat().st_size in sizes:
+                yield sha256_file(path, settings.limits.read_chunk_size_bytes)
+
+
+def _refuse_vanished_lists(
+    finds: Finds,
+    gone: Sequence[Document],
+    state: _NamespaceState,
+    sources: Mapping[str, Source],
+    settings: Settings,
+) -> list[Document]:
+    """The documents whose page is gone, without those of lists of URLs that are refused because so
+    many pages vanished at once: the server may have moved, or be badly set up.
+    """
+    kept: list[Document] = []
+    for name in dict.fromkeys(document.source for document in gone):
+        here = [document for document in gone if document.source == name]
+        lost = _would_retire(here, sources)
+        live = sum(document.source == name for document in state.live())
+        if _is_too_much(len(lost), live, settings):
+            finds.refuse(name, "mostly_gone", _mostly_gone(lost, live))
+        else:
+            kept += here
+    return kept
+
+
+def _is_too_much(lost: int, live: int, settings: Settings) -> bool:
+    return lost > max(_HANDFUL, settings.max_gone_share * live)
+
+
+def _mostly_gone(lost: Sequence[Document], live: int) -> str:
+    examples = ", ".join(document.source_uri for document in lost[:_SHOWN_GONE])
+    return (
+        f"{len(lost)} of {pluralise(live, 'document')} from here are gone, e.g. {examples}, so"
+        " another disk, folder or server may stand in this place; its documents stay as they are."
+        " To retire those that are gone, repeat the sync with --yes"
+    )
+
+
 def _refuse_emptied_folders(
     finds: Finds,
     decisions: Sequence[_Decision],
@@ -330,18 +430,11 @@ def _refuse_emptied_folders(
     drive may be unmounted, or a pattern may match nothing.
     """
     read_uris = [it.item.source_uri for it in decisions if it.item.code not in _UNREAD]
+    gone = _would_retire(finds.missing(state.documents.values()), sources)
     for place in finds.looked:
-        if any(uri.startswith(place) for uri in read_uris):
+        if place.startswith(tuple(finds.unseen)) or any(it.startswith(place) for it in read_uris):
             continue
-        lost = [
-            document
-            for document in finds.missing(state.documents.values())
-            if document.source_uri.startswith(place)
-            and document.status == "active"
-            and document.live_version
-            and _keep_or_retire(document, sources[document.source], sync=True).decision == "retired"
-        ]
-        if lost:
+        if lost := [document for document in gone if document.source_uri.startswith(place)]:
             finds.unseen.append(place)
             reason = (
                 "the folder holds no file to read any more; to retire what came from it"

@@ -26,6 +26,7 @@ from rag_platform.config.settings import JobPolicy, Settings
 from rag_platform.errors import (
     FULL_DISK,
     NEEDS_ANOTHER_FILE,
+    SYNC_STOPPED,
     NotFoundError,
     RagError,
     disk_full,
@@ -150,8 +151,12 @@ def describe_remedy(code: str, job_id: str) -> str:
 
 def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
     """The reason of a job with failed documents: their number and the remedies. A retry is
-    suggested only for those that it may help.
+    suggested only for those that it may help. Sources that a sync left as they were come first.
     """
+    if stopped := [item for item in failed if item.code in SYNC_STOPPED]:
+        rest = [item for item in failed if item not in stopped]
+        reasons = [f"{item.source_uri}: [{item.code}] {item.reason}" for item in stopped]
+        return "; ".join([*reasons, *([describe_failures(rest, job_id)] if rest else [])])
     lasting = sum(item.code in NEEDS_ANOTHER_FILE for item in failed)
     count, retry = (
         f"{pluralise(len(failed), 'document')} failed",

@@ -600,6 +600,28 @@ def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(
     assert night().success and len(live(desk, "default")) == 1
 
 
+def test_the_night_fails_over_a_folder_of_which_most_is_gone(
+    desk: Any, night: Callable[[], Any]
+) -> None:
+    desk.write(**{f"part{number}": f"# Part {number}" for number in range(7)})
+    desk.call("ingest", desk.docs)
+    for number in range(6):
+        (desk.docs / f"part{number}.md").unlink()
+    result = night()
+    (failure,) = [
+        event.step_failure_data.user_failure_data
+        for event in result.all_events
+        if event.is_step_failure
+    ]
+    assert "docs/: [mostly_gone] 6 of 7 documents" in failure.description
+    assert len(live(desk, "default")) == 7
+    problems = desk.call("status").data["problems"]
+    assert problems[0].startswith("default: docs/ could not be brought up to date: [mostly_gone]")
+    # a retry would read what stands there now
+    job_id = desk.call("jobs", "list").data["jobs"][0]["job_id"]
+    assert desk.call("jobs", "retry", job_id).error["code"] == "nothing_to_retry"
+
+
 def test_a_file_that_cannot_be_read_leaves_the_night_green(
     desk: Any, night: Callable[[], Any]
 ) -> None:

@@ -141,6 +141,20 @@ def test_sync_fetches_every_known_page_and_retires_those_that_are_gone(
         inputs_to_sync(library.ledger, "lib", "other")
 
 
+def test_a_sync_of_a_list_whose_pages_vanish_at_once_retires_nothing_unasked(
+    library: Library, site: Any
+) -> None:
+    urls = [site.serve(f"/{number}", PAGE + b"%d" % number) for number in range(8)]
+    library.complete(library.receive(*urls, source="manual"))
+    for number in range(6):
+        site.serve(f"/{number}", PAGE, 404)
+    reception = library.receive(*urls, sync=True)
+    [refused] = [item for item in reception.items if item.code]
+    assert (refused.source_uri, refused.code, reception.retired) == ("manual", "mostly_gone", ())
+    assert "6 of 8 documents" in refused.reason
+    assert len(library.receive(*urls, sync=True, retire_all=True).retired) == 6
+
+
 def test_the_address_after_redirects_is_where_relative_links_start(
     library: Library, site: Any
 ) -> None:

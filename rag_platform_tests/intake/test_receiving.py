@@ -263,6 +263,40 @@ def test_a_sync_of_a_folder_without_a_file_to_read_retires_only_what_is_said(
     assert decisions(library.receive(sync=True)) == {"docs/mount-here.xyz": "ignored"}
 
 
+def test_a_sync_of_another_disk_in_the_same_place_reads_and_retires_nothing_unasked(
+    library: Library,
+) -> None:
+    for number in range(10):
+        library.write(f"{number}.md", f"# Part {number}")
+    library.complete(library.receive())
+    for number in range(6):
+        (library.folder / f"{number}.md").unlink()
+    library.write("photos.md", "# Holidays")
+    reception = library.receive(sync=True)
+    [refused] = reception.items
+    assert (refused.source_uri, refused.code, reception.retired) == ("docs/", "mostly_gone", ())
+    assert "6 of 10 documents from here are gone, e.g. docs/0.md, docs/1.md" in refused.reason
+    assert len(library.ledger.documents("lib", status="active")) == 10
+    # what was only moved is not gone
+    library.write("old/0.md", "# Part 0")
+    assert len(library.receive(sync=True).retired) == 6
+
+
+def test_a_sync_may_retire_most_of_a_source_where_it_is_told_so(library: Library) -> None:
+    for number in range(10):
+        library.write(f"{number}.md", f"# Part {number}")
+    library.complete(library.receive())
+    for number in range(6):
+        (library.folder / f"{number}.md").unlink()
+    library.settings = library.settings.model_copy(update={"max_gone_share": 0.6})
+    assert len(library.receive(sync=True).retired) == 6
+    # of the four that are left, three are but a handful
+    for number in range(6, 9):
+        (library.folder / f"{number}.md").unlink()
+    library.settings = library.settings.model_copy(update={"max_gone_share": 0.0})
+    assert len(library.receive(sync=True).retired) == 3
+
+
 def test_new_tags_alone_ask_for_a_release(library: Library) -> None:
     library.write("a.md", "# A")
     library.complete(library.receive())
