@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import cast
 
 from rag_platform import access
 from rag_platform.api.documents import document_states
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.caching import sum_figures
-from rag_platform.config.gates import find_unknown_gates
+from rag_platform.config.gates import find_gate_problems
 from rag_platform.config.settings import Settings, strategy_names
 from rag_platform.contract.markdown_views import collections_markdown, status_markdown
 from rag_platform.contract.schema import (
@@ -36,7 +36,7 @@ from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES
 from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
 from rag_platform.releases.release_store import current
-from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA
 from rag_platform.storage.store import Store
@@ -58,6 +58,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     }
     problem = why_no_ledger(library.store)
     names = library.namespaces() if problem else known_namespaces(library)
+    rows = [it for it in (_namespace_status(library, name) for name in names) if _is_in_use(it[0])]
     data: StatusData = {
         "markdown": "",
         "app_version": build_info()["app_version"],
@@ -71,9 +72,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
             "logs": LOG_SCHEMA_VERSION,
         },
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
-        "namespaces": [
-            row for row in (_namespace_status(library, name) for name in names) if _is_in_use(row)
-        ],
+        "namespaces": [row for row, _ in rows],
     }
     data["jobs"] = [] if problem else _jobs(library, names)
     data["ledger_problem"] = problem
@@ -95,7 +94,8 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
             for row in data["jobs"]
             if row["state"] in ("failed", "partly")
         ),
-        *_gate_problems(library, data["namespaces"], names),
+        *(problem for _, problems in rows for problem in problems),
+        *(find_gate_problems(names) if caller.namespaces is None else ()),
     ]
     if serving:
         data["caches"], data["running_queries"] = caches, library.load.running
@@ -105,31 +105,26 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     return data
 
 
-def _gate_problems(
-    library: Library, rows: Sequence[NamespaceStatus], names: Sequence[str]
-) -> Iterator[str]:
-    """Warnings about published releases without a gate's verdict, or failing it, and about gates
-    for unknown namespaces.
+def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
+    """Warnings about a published release: questions cannot be asked by its strategy's file, or a
+    gate has not judged it, or it fails one.
     """
+    namespace, manifest = lease.namespace, lease.release.manifest
     try:
-        for row in rows:
-            if row["release_id"] and not row["problem"]:
-                with library.lease(row["namespace"], row["release_id"]) as lease:
-                    manifest = lease.release.manifest
-                if lacks_verdict(manifest):
-                    yield (
-                        f"{row['namespace']}: no gate has judged release {row['release_id']}, which"
-                        " was published before gates.yaml named one; `rag rebuild` asks it"
-                    )
-                elif any(it.passed and it.figures.get(FAILED_GATES) for it in manifest.checks):
-                    yield (
-                        f"{row['namespace']}: a deletion published release"
-                        f" {row['release_id']}, which the gate fails; `rag releases show` says why"
-                    )
-        if access.current().namespaces is None:
-            yield from find_unknown_gates(names)
-    except ConfigError as error:  # gates.yaml was edited while the server runs
-        yield error.message
+        library.query_strategy(lease)
+    except ConfigError as error:
+        yield f"{namespace}: no question can be answered: {without_paths(error.message)}"
+    with suppress(ConfigError):  # `find_gate_problems` reports it
+        if lacks_verdict(manifest):
+            yield (
+                f"{namespace}: no gate has judged release {lease.release_id}, which was"
+                " published before gates.yaml named one; `rag rebuild` asks it"
+            )
+    if any(it.passed and it.figures.get(FAILED_GATES) for it in manifest.checks):
+        yield (
+            f"{namespace}: a deletion published release {lease.release_id}, which the gate fails;"
+            " `rag releases show` says why"
+        )
 
 
 def why_no_ledger(store: Store) -> str:
@@ -183,7 +178,7 @@ def list_collections(library: Library) -> CollectionsData:
 
 
 def _collection(library: Library, namespace: str) -> CollectionPart:
-    found = _namespace_status(library, namespace)
+    found, _ = _namespace_status(library, namespace)
     languages: dict[str, float] = {}
     if not found["problem"]:
         with library.lease(namespace) as lease:
@@ -224,7 +219,9 @@ def _is_in_use(row: NamespaceStatus) -> bool:
     return bool(row["release_id"] or row["pending"] or row["failed"] or row["problem"])
 
 
-def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
+def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus, list[str]]:
+    """(the state of a namespace, the problems of its published release)."""
+    problems: list[str] = []
     found: NamespaceStatus = {
         "namespace": namespace,
         "release_id": None,
@@ -250,6 +247,7 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
         if library.store.current_path(namespace).is_file():
             with library.lease(namespace) as lease:
                 manifest = lease.release.manifest
+                problems += _release_problems(library, lease)
             found["release_id"], found["published_at"] = manifest.release_id, manifest.created_at
             found["documents"] = int(manifest.counts["documents"])
             found["chunks"] = int(manifest.counts["chunks"])
@@ -262,4 +260,4 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
     # one namespace that cannot be opened must not hide the state of the others
     except RagError as error:
         found["problem"] = error.message
-    return found
+    return found, problems

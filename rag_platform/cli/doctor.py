@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from rag_platform.config.gates import find_unknown_gates, read_gates
+from rag_platform.config.gates import find_gate_problems, read_gates
 from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.prompt_registry import list_versions
 from rag_platform.config.settings import (
     Settings,
     find_unknown_variables,
@@ -162,15 +163,17 @@ def _weights(path: Path, expected: str) -> Finding:
 
 def _config(store: Store) -> Iterator[Finding]:
     try:
-        yield from (Finding("warning", "gates", it) for it in find_unknown_gates(_bound(store)))
-        for namespace in read_gates():
+        gates = read_gates()
+        yield from (Finding("warning", "gates", it) for it in find_gate_problems(_bound(store)))
+        for namespace in gates:
             open_gates(namespace)
     except RagError as error:
         yield Finding("error", "gates", error.message)
-    try:
-        load_log_config()
-    except RagError as error:
-        yield Finding("error", "logging", error.message)
+    for subject, read in (("logging", load_log_config), ("prompts", list_versions)):
+        try:
+            read()
+        except RagError as error:
+            yield Finding("error", subject, error.message)
     for message in find_unknown_variables().values():
         yield Finding("warning", "environment", message)
 

@@ -22,7 +22,7 @@ from rag_platform.cli.completion import complete_libraries
 from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
-from rag_platform.config.gates import find_unknown_gates, read_gates
+from rag_platform.config.gates import describe_broken_gates, find_gate_problems
 from rag_platform.config.settings import Settings, load_settings
 from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
@@ -46,9 +46,8 @@ class Context:
 
     @cached_property
     def settings(self) -> Settings:
-        """The effective settings. Raises ConfigError, also for mistakes in the gates."""
+        """The effective settings. Raises ConfigError."""
         settings = load_settings()
-        read_gates()
         otlp.setup(settings.observability.otlp)
         return settings
 
@@ -166,7 +165,14 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
 
 
 def _in_envelope(found: Mapping[str, Any]) -> Json:
-    return dict(found) if "ok" in found else envelopes.envelope(found)
+    """The envelope of what a command found, with a warning about unusable gates unless it has
+    that.
+    """
+    envelope = dict(found) if "ok" in found else envelopes.envelope(found)
+    warnings = envelope.get("warnings") or []
+    if (broken := describe_broken_gates()) and broken not in warnings:
+        envelope["warnings"] = [*warnings, broken]
+    return envelope
 
 
 def fail_if(failed: bool, data: Json, *, code: str) -> Json:
@@ -351,5 +357,5 @@ def finish_job(context: Context, started: Any, started_at: float) -> Json:
             job.trace_id,
             local=True,
         )
-    unknown = find_unknown_gates(context.ledger.namespaces())
+    unknown = find_gate_problems(context.ledger.namespaces())
     return envelopes.envelope(data, job.trace_id, (*data.get("warnings", ()), *unknown))

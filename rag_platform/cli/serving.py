@@ -16,7 +16,7 @@ from typing import Any, NoReturn, get_args
 import click
 
 from rag_platform.cli.language import say, say_filled
-from rag_platform.config.gates import find_unknown_gates, read_gates
+from rag_platform.config.gates import describe_broken_gates, find_gate_problems, read_gates
 from rag_platform.config.settings import (
     Change,
     Settings,
@@ -71,12 +71,14 @@ def _load_settings() -> Settings:
     """The settings; prints warnings about unknown variables and gates of unknown libraries."""
     settings = load_settings()
     unknown = [*find_unknown_variables().values()]
-    if read_gates():
+    if broken := describe_broken_gates():
+        unknown.append(broken)
+    elif read_gates():
         # imported only if needed, as they delay the handshake
         from rag_platform.ledger.ledger import bound_namespaces
         from rag_platform.storage.store import Store
 
-        unknown += find_unknown_gates(bound_namespaces(Store.of(settings)))
+        unknown += find_gate_problems(bound_namespaces(Store.of(settings)))
     for message in unknown:
         click.echo(f"{say('warning')}: {say_filled(message)}", err=True)
     return settings

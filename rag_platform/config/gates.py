@@ -68,13 +68,28 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
                 gate = GateConfig.model_validate(item)
             except ValidationError as error:
                 keys = [namespace, number]
-                raise invalid_value(error, path, keys, code="invalid_gates") from error
+                known = GateConfig.model_fields
+                raise invalid_value(error, path, keys, known=known, code="invalid_gates") from error
             gates[str(namespace)] = (*gates.get(str(namespace), ()), gate)
     return gates
 
 
-def find_unknown_gates(libraries: Iterable[str]) -> list[str]:
-    """A warning for each library in gates.yaml that does not exist."""
+def describe_broken_gates() -> str:
+    """What is wrong with gates.yaml, so that nothing can be judged by it; empty if it can be."""
+    try:
+        read_gates()
+    except ConfigError as error:
+        return (
+            f"{error.message}; until this is mended, no release is published but by deletions and"
+            " rollbacks"
+        )
+    return ""
+
+
+def find_gate_problems(libraries: Iterable[str]) -> list[str]:
+    """What is wrong with gates.yaml, or a warning for each library in it that does not exist."""
+    if broken := describe_broken_gates():
+        return [broken]
     known, path = set(libraries), config_file(FILENAME)
     return [
         f"{place_of(path, [name])}: there is no library {name!r}, so its gates judge nothing; mend"

@@ -43,7 +43,7 @@ from rag_platform.config.services import (
     ObservabilitySettings,
     TrafficSettings,
 )
-from rag_platform.config.validation import check, place_of, read_mapping
+from rag_platform.config.validation import check, place_of, read_mapping, unknown_setting
 from rag_platform.errors import ConfigError, NotFoundError, did_you_mean
 
 log = logging.getLogger(__name__)
@@ -509,10 +509,7 @@ def _validate(
         place = f"the environment variable {variable}" if variable else place_of(path, first["loc"])
         if first["type"] == "extra_forbidden":
             known = sorted(_fields(model, first["loc"][:-1]))
-            raise ConfigError(
-                f"{place}: {where}: no such setting; known: {', '.join(known)}"
-                f"{did_you_mean(str(first['loc'][-1]), known)}"
-            ) from error
+            raise unknown_setting(place, where, known) from error
         message = first["msg"].removeprefix("Value error, ")
         if not first["loc"]:  # concerns several settings, which the message names
             raise ConfigError(f"{place}: {message}") from error

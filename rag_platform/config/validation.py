@@ -4,7 +4,7 @@ of options, required extras.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rag_platform import registry
-from rag_platform.errors import ConfigError
+from rag_platform.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -82,16 +82,34 @@ def packaged_yaml(path: Path) -> Any:
 
 
 def invalid_value(
-    error: ValidationError, path: Path, keys: Sequence[object] = (), *, code: str = "invalid_config"
+    error: ValidationError,
+    path: Path,
+    keys: Sequence[object] = (),
+    *,
+    known: Iterable[str] = (),
+    code: str = "invalid_config",
 ) -> ConfigError:
     """The error for the first value of a file that its model rejects; `keys` is the path of the
-    validated part of the file.
+    validated part of the file, `known` are the names that may stand there.
     """
     first = error.errors()[0]
     key = ".".join(map(str, first["loc"])) or "(top)"
     message = first["msg"].removeprefix("Value error, ")
     place = place_of(path, [*keys, *first["loc"]])
+    if first["type"] == "extra_forbidden" and (names := sorted(known)):
+        return unknown_setting(place, key, names, code=code)
     return ConfigError(f"{place}: {key}: {message} (value: {first['input']!r:.200})", code=code)
+
+
+def unknown_setting(
+    place: str, key: str, known: Sequence[str], *, code: str = "invalid_config"
+) -> ConfigError:
+    """The error about a key that its section does not have."""
+    return ConfigError(
+        f"{place}: {key}: no such setting; known: {', '.join(known)}"
+        f"{did_you_mean(key.rpartition('.')[2], known)}",
+        code=code,
+    )
 
 
 def place_of(path: Path, keys: Sequence[object]) -> str:

@@ -58,11 +58,20 @@ def apply_gates(
     is never held back: after a full build the verdict is recorded but passes, else it is not asked.
     """
     store, settings = workspace.store, workspace.settings
-    if manifest.failures or not is_gated(namespace, store):
+    if manifest.failures:
         return manifest
-    if deletes and not manifest.delta.get("full_build"):
-        details = "not asked: a deletion is never held back, and nothing else came in with it"
-        check = CheckResult(QUALITY_GATE, True, details)
+    alone = deletes and not manifest.delta.get("full_build")
+    not_asked = "not asked: a deletion is never held back, and nothing else came in with it"
+    try:
+        if not is_gated(namespace, store):
+            return manifest
+        gates = [] if alone else open_gates(namespace)
+    except ConfigError as error:
+        if not deletes:
+            raise
+        alone, not_asked = True, f"not asked: a deletion is never held back, and {error.message}"
+    if alone:
+        check = CheckResult(QUALITY_GATE, True, not_asked)
         return record_check(
             namespace, manifest.release_id, check, store=store, ledger=workspace.ledger
         )
@@ -71,7 +80,6 @@ def apply_gates(
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import open_library
 
-    gates = open_gates(namespace)
     with open_library(settings, store) as library, closing(ResultStore(store.home)) as results:
         verdicts = judge_candidate(
             library,

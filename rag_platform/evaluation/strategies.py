@@ -9,6 +9,7 @@ release's own) with that version of a prompt instead of the active one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +26,7 @@ from rag_platform.config.settings import (
     load_strategy,
     strategy_names,
 )
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
 from rag_platform.evaluation.libraries import publish_documents
@@ -45,6 +46,8 @@ from rag_platform.retrieval.namespaces import choose_namespace
 from rag_platform.storage.store import Store
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.workspace import DataRoot
+
+_log = logging.getLogger(__name__)
 
 # way to ask: which retrievers run, and whether hits are reranked
 WAYS: Mapping[str, tuple[Literal["dense", "sparse", "hybrid"], bool]] = {
@@ -66,11 +69,16 @@ def comparable_names(settings: Settings) -> list[str]:
 def evaluation_targets(settings: Settings) -> dict[str, tuple[str, str]]:
     """`dataset@namespace` to (dataset, namespace) of what is evaluated automatically: the datasets
     of gates.yaml in their namespaces, shipped ones in the samples' namespace if that exists, and
-    the user's others in the default namespace, or if that does not exist in all.
+    the user's others in the default namespace, or if that does not exist in all. A gates.yaml that
+    cannot be read is left out with a warning, as the definitions of Dagster's assets need this.
     """
     own, bound = settings.default_namespace, bound_namespaces(Store.of(settings))
     spaces = [own] if own in bound or "default_namespace" in settings.model_fields_set else [*bound]
-    pairs = [(gate.dataset, name) for name, gates in read_gates().items() for gate in gates]
+    try:
+        pairs = [(gate.dataset, name) for name, gates in read_gates().items() for gate in gates]
+    except ConfigError as error:
+        _log.warning("the datasets of the gates are left out: %s", error.message)
+        pairs = []
     gated = {dataset for dataset, _ in pairs}
     for name, path in dataset_names().items():
         if path.is_relative_to(SHIPPED):

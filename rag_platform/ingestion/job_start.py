@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
 from rag_platform.errors import NEEDS_ANOTHER_FILE, SYNC_STOPPED, BusyError, NotFoundError
 from rag_platform.ingestion.batches import stale_versions
@@ -138,8 +139,10 @@ def start_rebuild(
 @contextmanager
 def _hold(namespace: str, owner: str, root: DataRoot, wait: float) -> Iterator[None]:
     """Hold the namespace's write lock once none of its jobs is open; the lock alone is not enough,
-    because a job just launched may not hold it yet. Raises BusyError after `wait` seconds.
+    because a job just launched may not hold it yet. Raises BusyError after `wait` seconds, and
+    ConfigError if the gates, which judge the release that follows, cannot be read.
     """
+    read_gates()
     until = time.monotonic() + wait
     while True:
         with root.store.writer(namespace, owner, wait=max(0.0, until - time.monotonic())):

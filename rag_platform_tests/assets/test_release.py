@@ -17,7 +17,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.assets.partitions import namespaces
 from rag_platform.config.settings import load_strategy
 from rag_platform.definitions import defs
-from rag_platform.errors import BusyError, NotFoundError, ReleaseError
+from rag_platform.errors import BusyError, ConfigError, NotFoundError, ReleaseError
 from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.evaluation.gating import apply_gates
 from rag_platform.ingestion.batches import ingest_versions
@@ -405,3 +405,16 @@ def test_a_deletion_is_never_held_back(take: Any, shelf: Any) -> None:
     judged = apply_gates("default", manifest, shelf.workspace(), deletes=True)
     assert not judged.failures and judged.checks[-1].name == QUALITY_GATE
     assert apply_gates("default", manifest, shelf.workspace()).failures
+
+
+@pytest.mark.parametrize("gates", ["default: golden\n", "default: [{dataset: goldn}]\n"])
+def test_a_deletion_goes_on_where_its_gate_cannot_be_read(
+    take: Any, shelf: Any, config_folder: Path, gates: str
+) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    manifest, _ = build_candidate("default", shelf.workspace())
+    (config_folder / "gates.yaml").write_text(gates, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"gates\.yaml:1"):
+        apply_gates("default", manifest, shelf.workspace())
+    judged = apply_gates("default", manifest, shelf.workspace(), deletes=True)
+    assert not judged.failures and "gates.yaml:1: " in judged.checks[-1].details

@@ -199,14 +199,34 @@ def test_nothing_is_expected_of_what_is_not_there(published: Shelf) -> None:
     assert code == 1 and refused["error"]["code"] == "unknown_namespace"
 
 
-def test_gates_are_checked_before_anything_is_built_for_them(
+def test_broken_gates_stop_what_they_would_judge_and_nothing_else(
     published: Shelf, config_folder: Path
 ) -> None:
     path = config_folder / "gates.yaml"
     path.write_text("default: [{dataset: golden, floors: {refusal.right: 70}}]\n", "utf-8")
-    code, failed = rag("eval", "datasets")
+    for words in (("query", "Which port?"), ("docs", "list"), ("eval", "datasets")):
+        code, answered = rag(*words)
+        assert code == 0, words
+        assert answered["warnings"][-1].startswith(f"{path}:1: floors.refusal.right"), words
+    code, failed = rag("rebuild", "--full")
     assert code and failed["error"]["code"] == "invalid_gates"
     assert f"{path}:1: floors.refusal.right" in failed["error"]["message"]
+    assert f"{path}:1: " in rag("status")[1]["data"]["problems"][0]
+    path.write_text("default:\n- dataset: golden\n  floor: {refusal.right: 0.7}\n", "utf-8")
+    _, found = rag("doctor")
+    [(level, message)] = [
+        (item["level"], item["message"])
+        for item in found["data"]["findings"]
+        if item["subject"] == "gates"
+    ]
+    assert (level, message.partition(";")[0]) == ("error", f"{path}:3: floor: no such setting")
+    assert "did you mean 'floors'?" in message
+
+
+def test_gates_are_checked_before_anything_is_built_for_them(
+    published: Shelf, config_folder: Path
+) -> None:
+    path = config_folder / "gates.yaml"
     path.write_text("default: [{dataset: golden}]\ndefualt: [{dataset: goldn}]\n", "utf-8")
     problems = rag("status")[1]["data"]["problems"]
     assert [problem.partition(",")[0] for problem in problems] == [
@@ -379,3 +399,14 @@ def test_a_release_that_the_gate_holds_back_says_what_to_do(desk: Desk) -> None:
     (problem,) = desk.call("status").data["problems"]
     assert problem.endswith("expectations-default: FAILED (the report is with the job)")
     assert "\n" not in problem
+
+
+def test_the_status_names_a_strategy_file_that_no_question_can_be_answered_by(
+    published: Shelf, config_folder: Path
+) -> None:
+    with open(config_folder / "strategies" / "tiny.yaml", "a", encoding="utf-8") as file:
+        file.write("chunkr: {}\n")
+    assert rag("query", "Which port?")[1]["error"]["code"] == "invalid_config"
+    [problem] = rag("status")[1]["data"]["problems"]
+    assert problem.startswith("default: no question can be answered: tiny.yaml:")
+    assert "did you mean 'chunker'?" in problem

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.config.folders import SHIPPED
-from rag_platform.config.gates import GateConfig, find_unknown_gates, read_gates
+from rag_platform.config.gates import GateConfig, find_gate_problems, read_gates
 from rag_platform.errors import ConfigError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.expectations import expectation
@@ -255,5 +255,5 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
 def test_gates_of_a_library_that_is_not_there_are_told(home: Path, config_folder: Path) -> None:
     text = "notes: [{dataset: golden}]\n\nntoes: [{dataset: golden}]\n"
     (config_folder / "gates.yaml").write_text(text, encoding="utf-8")
-    (said,) = find_unknown_gates(["demo", "notes"])
+    (said,) = find_gate_problems(["demo", "notes"])
     assert "gates.yaml:3: there is no library 'ntoes'" in said and "mean 'notes'?" in said

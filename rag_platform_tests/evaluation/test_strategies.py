@@ -70,6 +70,9 @@ def test_datasets_are_asked_of_the_libraries_that_they_belong_to(
     assert targets() == {"golden@demo", "own@demo", "own@hr"}  # that one is shipped
     (config_folder / "gates.yaml").write_text("hr: [{dataset: own}]\n", encoding="utf-8")
     assert targets() == {"golden@demo", "own@hr"}
+    # Dagster's definitions are made of them
+    (config_folder / "gates.yaml").write_text("hr: own\n", encoding="utf-8")
+    assert targets() == {"golden@demo", "own@demo", "own@hr"}
     (config_folder / "gates.yaml").unlink()
     shelf.ledger.bind_strategy("default", "tiny", "")
     assert targets() == {"golden@demo", "own@default"}

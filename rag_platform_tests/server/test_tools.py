@@ -549,7 +549,7 @@ def test_status_says_what_is_wrong(shelf: Any, tmp_path: Path) -> None:
     assert data_of(call(server, "status"))["problems"] == []
     data_of(call(server, "ingest", url="http://127.0.0.1:9/gate.pdf"))
     [page, problem] = data_of(call(server, "status"))["problems"]
-    assert "of http://127.0.0.1:9/gate.pdf failed: [" in page
+    assert "http://127.0.0.1:9/gate.pdf could not be brought up to date: [" in page
     assert problem.startswith("default: job job_") and "partly: 1 document failed" in problem
     listed = data_of(call(server, "list_collections"))
     assert [row["namespace"] for row in listed["collections"]] == ["default"]
