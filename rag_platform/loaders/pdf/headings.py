@@ -67,6 +67,9 @@ _CROWD = 4
 _TITLE_SIZE = 1.25  # font size of a title to that of all other headings
 _MIN_OUTLINED = 5  # headings named by an outline that covers the whole document
 _SENTENCE_ENDS = tuple(".;,。；，、")
+_MAX_LABEL = 40  # characters of the label above a value of a form
+_LABEL_EMS = 1.0  # between a label and the value below it, at most
+_HEADED_EMS = 1.5  # between a heading and its text, at most
 _MAX_MARKED = 40  # characters of a numbered line that may be a heading in the style of the text
 
 
@@ -85,9 +88,12 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
     unstyled = _find_marked(pages) | _find_top(pages)
     found: dict[Place, PageBlock] = {}
     for page in pages:
+        values = _find_values(page) if page.engine == "raw" else set()
         crowd: list[Place] = []  # candidates of one style with nothing between them
         for position, block in enumerate(page.blocks):
             place = (page.page, position)
+            if position in values and place not in known:
+                continue
             if position and _CLOSING.fullmatch(page.blocks[position - 1].text):
                 continue  # the signer's name
             if (
@@ -126,6 +132,58 @@ def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
     if len(crowd) >= _CROWD:
         for place in crowd:
             found.pop(place, None)
+
+
+def _find_values(page: PageFacts) -> set[int]:
+    """The positions of values that look like headings below their labels, such as a bold `INV-2041`
+    below `Invoice number`: several on a page have labels in one style and no text of their own.
+    """
+    values: dict[Style, list[int]] = {}
+    headless: Counter[Style] = Counter()
+    for at, block in enumerate(page.blocks):
+        if block.kind != "heading" or block.lines > 1:
+            continue
+        above, below = _neighbours(page.blocks, block)
+        if above is None or not _is_label(above, block):
+            continue
+        style = style_of(above)
+        values.setdefault(style, []).append(at)
+        headless[style] += not above.text.endswith(_SENTENCE_ENDS) and (
+            below is None
+            or below.kind == "heading"
+            or (_is_short_line(below) and style_of(below) == style)
+            or below.bbox[1] - block.bbox[3] > _HEADED_EMS * block.size
+        )
+    return {at for style, found in values.items() if headless[style] > 1 for at in found}
+
+
+def _neighbours(
+    blocks: Sequence[PageBlock], block: PageBlock
+) -> tuple[PageBlock | None, PageBlock | None]:
+    """The nearest blocks above and below a block that overlap it horizontally."""
+    left, top, right, bottom = block.bbox
+    column = [item for item in blocks if item.bbox[0] < right and left < item.bbox[2]]
+    middle = (top + bottom) / 2
+    above = [item for item in column if item.bbox[3] <= middle and item is not block]
+    below = [item for item in column if item.bbox[1] >= middle and item is not block]
+    return (
+        max(above, key=lambda item: item.bbox[3], default=None),
+        min(below, key=lambda item: item.bbox[1], default=None),
+    )
+
+
+def _is_label(above: PageBlock, value: PageBlock) -> bool:
+    """True for a short line directly above a value, less prominent and aligned with it."""
+    return (
+        _is_short_line(above)
+        and (above.size, above.bold) < (value.size, value.bold)
+        and value.bbox[1] - above.bbox[3] < _LABEL_EMS * value.size
+        and abs(value.bbox[0] - above.bbox[0]) < value.size / 2
+    )
+
+
+def _is_short_line(block: PageBlock) -> bool:
+    return block.kind == "paragraph" and block.lines == 1 and len(block.text) <= _MAX_LABEL
 
 
 def body_size(pages: Iterable[PageFacts]) -> float:

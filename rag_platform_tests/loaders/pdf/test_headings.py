@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pymupdf
 import pytest
 
@@ -269,6 +271,25 @@ def test_words_of_body_size_and_weight_are_no_heading_and_many_bold_lines_are_a_
     assert heading_levels([page(heading("Plain", bold=False), BODY)]) == {}
     assert heading_levels([page(*(heading(f"Field {letter}") for letter in "abcd"), BODY)]) == {}
     assert len(heading_levels([page(*(heading(f"Field {letter}") for letter in "abc"), BODY)])) == 3
+
+
+def test_values_below_their_labels_are_no_headings_but_a_line_may_stand_above_a_heading():
+    def set_lines(step: int, *texts: str) -> list[PageBlock]:
+        """Small lines and bold ones below them by turns."""
+        return [
+            PageBlock("heading", text, (60, y, 200, y + 10), 12, True)
+            if at % 2
+            else PageBlock("paragraph", text, (60, y, 200, y + 8), 8)
+            for at, text in enumerate(texts)
+            for y in [step * (at // 2) + 14 * (at % 2)]
+        ]
+
+    fields = set_lines(40, "Invoice no.", "INV-2041", "合同编号", "HT-0417", "Due", "2 May 2023")
+    assert heading_levels([page(*fields)]) == {}
+    small, strategy, other, finance = set_lines(100, "Strategy", "New markets", "Finance", "Profit")
+    text = [replace(BODY, bbox=(60, y, 400, y + 50)) for y in (30, 130)]
+    sections = page(small, strategy, text[0], other, finance, text[1])
+    assert heading_levels([sections]) == {(1, 1): 1, (1, 4): 1}
 
 
 # --- the written document -----------------------------------------------------------------------
