@@ -517,19 +517,25 @@ def _line_keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
     """(words, None) of the line as it is, and (words with \\0, number - page) for each number in it
     that may be a page number.
 
-    The number of a heading may be a chapter's, so it stays. A list entry is text, unless all of it
-    is a page number: `- 7 -`.
+    The number of a heading may be a chapter's, so it stays unless it stands before or after another
+    number, as in `6 Chapter 2. Setup`. A list entry is text, unless all of it is a page number:
+    `- 7 -`.
     """
     words = " ".join(block.text.split())
     if block.kind != "list":
         yield words, None
-    for match in NUMBER.finditer(words) if block.kind != "heading" else ():
+    for match in NUMBER.finditer(words):
         others = f"{words[: match.start()]}\0{words[match.end() :]}"
-        if (
-            block.kind in ("header", "footer")
-            or PAGE_WORDS.fullmatch(others)
-            or (block.kind != "list" and _NAMES_PAGE.search(others))
-        ):
+        if block.kind == "heading":
+            rest = others.strip("\0")
+            counted = rest != others and number_depth(rest.strip()) > 0
+        else:
+            counted = (
+                block.kind in ("header", "footer")
+                or PAGE_WORDS.fullmatch(others) is not None
+                or (block.kind != "list" and _NAMES_PAGE.search(others) is not None)
+            )
+        if counted:
             yield others, _parse_number(match[0]) - page
 
 

@@ -167,6 +167,14 @@ def test_chapters_are_counted_like_pages_and_stay():
     assert running(pages) == []
 
 
+def test_a_chapter_with_the_page_number_repeats_also_in_bold():
+    pages = [
+        page(n, (40, f"{n} Chapter 2. Setup"), (100, f"text {n}"), kind="heading")
+        for n in (1, 2, 3)
+    ]
+    assert running(pages) == [f"{n} Chapter 2. Setup" for n in (1, 2, 3)]
+
+
 def test_a_repeated_line_behind_text_of_the_page_stays():
     pages = [
         page(n, (40, f"facts of {n}"), (60, "Terms apply"), (300, "body " * n)) for n in (1, 2, 3)
