@@ -38,12 +38,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from small_library import NAMESPACE, Place, picture, write_config
 
 from rag_platform.errors import RagError
+from rag_platform.indexes.catalog_tables import TABLES, column_names
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.proofs.catalog_proof import PROVED
 from rag_platform.releases.proofs.verification import Verification, verify_release
 from rag_platform.storage.store import sha256_file
 
-TABLES = tuple(table for table in PROVED if table != "meta")
 LOADERS = ("pdf", "html", "docx", "xlsx", "csv", "markdown", "text")
 
 PORTS = """\
@@ -242,8 +241,7 @@ def all_mutations() -> list[Mutation]:
     found: list[Mutation] = [
         (f"catalog.{table}.{column}", _column(table, column))
         for table in TABLES
-        for column in PROVED[table]
-        if table != "meta"
+        for column in column_names(table)
     ]
     found += [
         (f"catalog.{table}: row {what}", _row(table, what))

@@ -122,7 +122,7 @@ def grow(shelf: libraries.Shelf, times: int) -> None:
             "versions": chunks,
             "editions": {},
             "outputs": dict.fromkeys(chunks, next(iter(manifest.outputs.values()))),
-            "given": given_fingerprints(target / CATALOG, chunks),
+            "given": given_fingerprints(held, chunks),
         }
         _, names = release_files(target, None, {})
         files = hash_files(target, names)

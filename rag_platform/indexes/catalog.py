@@ -27,23 +27,20 @@ from rag_platform.indexes.catalog_changes import (
     show_changed,
 )
 from rag_platform.indexes.catalog_tables import (
-    FIELDS,
     SCHEMA_VERSION,
     VIEW_COLUMNS,
     Entry,
     check_schema,
-    columns,
     show_as_current,
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.storage.records import from_row, read_tuple
-from rag_platform.storage.sqlite_files import LastingFile, Rows
+from rag_platform.storage.records import columns, from_row, read_tuple
+from rag_platform.storage.sqlite_files import LastingFile, Rows, select_in
 
 if TYPE_CHECKING:  # only questions ask for names by their words
     from rag_platform.indexes.document_names import Name, StoredNames
 
 RecordT = TypeVar("RecordT")
-_IN_CLAUSE = 500
 _PAGE = 5_000
 # conditions of chunks that are not in both indexes; unlike `!=`, each is a range of the index
 # `chunks_state`
@@ -204,7 +201,7 @@ class CatalogReader:
                 f"no catalog at {path.name}; {REBUILD}",
                 code="no_catalog",
             )
-        self._path = path
+        self.path = path
         self._changes = changes_of(path)
         self._parts = BASE_AND_CHANGES if self._changes else WHOLE
         self._stored_names: StoredNames | None = None
@@ -224,13 +221,13 @@ class CatalogReader:
             self._stored_names.close()
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        self.schema_version = check_schema(db, self._path)
+        self.schema_version = check_schema(db, self.path)
         if self._changes is not None:
             show_changed(db, self._changes)
         elif self.schema_version < SCHEMA_VERSION:
             show_as_current(db)
 
-    def _select(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+    def select(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The rows of a statement. Raises IntegrityError `catalog_damaged`."""
         try:
             return self._file.execute(sql, values)
@@ -240,23 +237,24 @@ class CatalogReader:
             if says_disk_full(error):  # by temporary files
                 raise
             raise IntegrityError(
-                f"the catalog {self._path} cannot be read ({error}); build another release with"
+                f"the catalog {self.path} cannot be read ({error}); build another release with"
                 " `rag rebuild --full`",
                 code="catalog_damaged",
             ) from error
+
+    def stored_columns(self, table: str) -> set[str]:
+        """The columns of a table of the base, without those that an older catalog lacks."""
+        return {row[1] for row in self.select(f"PRAGMA main.table_info({table})")}
 
     def _records(
         self, record: type[RecordT], rest: str, values: Sequence[Any] = ()
     ) -> list[RecordT]:
         """The records selected by the `rest` of a statement, which begins with FROM."""
-        rows = self._select(f"SELECT {columns(record)} {rest}", values)
+        rows = self.select(f"SELECT {columns(record)} {rest}", values)
         return [from_row(record, row) for row in rows]
 
-    def _select_in(self, sql: str, values: Iterable[str]) -> Iterator[tuple[Any, ...]]:
-        items = list(values)
-        for start in range(0, len(items), _IN_CLAUSE):
-            part = items[start : start + _IN_CLAUSE]
-            yield from self._select(sql.replace("(?)", f"({','.join('?' * len(part))})"), part)
+    def _select_in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+        return select_in(self.select, sql, values)
 
     def _select_each(
         self, statement: Callable[[Part], str], values: Sequence[Any] = ()
@@ -265,7 +263,7 @@ class CatalogReader:
         would scan all rows.
         """
         for part in self._parts:
-            yield from self._select(statement(part), values)
+            yield from self.select(statement(part), values)
 
     # chunks
 
@@ -280,33 +278,30 @@ class CatalogReader:
         sql = f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)"
         chunks = [(from_row(Chunk, row), row[-1]) for row in self._select_in(sql, chunk_ids)]
         # no SQL join, which would read and convert a document once for each of its chunks
-        owners = {}
-        for row in self._owners({chunk.version_id for chunk, _ in chunks}):
-            version_id, title, source, uri, filename, tags, mime, created_at = row
-            content_type = mime.split(";")[0]
-            owners[version_id] = (
-                title,
-                source,
-                uri,
-                filename,
-                read_tuple(tags),
-                content_type,
-                created_at,
-            )
+        found = self.join_documents(
+            "v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime,"
+            " v.received_at",
+            {chunk.version_id for chunk, _ in chunks},
+        )
+        owners = {
+            version: (title, source, uri, name, read_tuple(tags), mime.split(";")[0], created_at)
+            for version, title, source, uri, name, tags, mime, created_at in found
+        }
         return {
             chunk.chunk_id: ChunkRow(chunk, *owners[chunk.version_id], status)
             for chunk, status in chunks
             if chunk.version_id in owners
         }
 
-    def _owners(self, version_ids: Collection[str]) -> Iterator[tuple[Any, ...]]:
+    def join_documents(self, columns: str, version_ids: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        """SQL `columns` of versions `v`, joined with their documents `d`."""
+        wanted = list(version_ids)
         for part in self._parts:
             sql = (
-                "SELECT v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime,"
-                f" v.received_at FROM {part['versions']} v JOIN {part['documents']} d ON d.doc_id ="
-                f" v.doc_id WHERE v.version_id IN (?) AND {part.held('v.doc_id')}"
+                f"SELECT {columns} FROM {part['versions']} v JOIN {part['documents']} d ON"
+                f" d.doc_id = v.doc_id WHERE v.version_id IN (?) AND {part.held('v.doc_id')}"
             )
-            yield from self._select_in(sql, version_ids)
+            yield from self._select_in(sql, wanted)
 
     def hit_rows(self, chunk_ids: Collection[str]) -> dict[str, HitRow]:
         """The `HitRow` of chunks by id; unknown ids are absent. Half the cost of `rows`."""
@@ -329,7 +324,7 @@ class CatalogReader:
         """At most `limit` chunks of a version in reading order from position `begin` on; with a
         section_id only those with text of that section.
         """
-        rows = self._select(
+        rows = self.select(
             f"SELECT {columns(Chunk, 'c')} FROM chunks c WHERE version_id = ? AND (? IN ('',"
             " c.section_id) OR EXISTS (SELECT 1 FROM sections s WHERE s.version_id = c.version_id"
             f" AND s.section_id = ? AND {IN_JOINED})) ORDER BY c.chunk_index, c.rowid LIMIT ?"
@@ -347,7 +342,7 @@ class CatalogReader:
             " SELECT s.section_id, count(*) FROM sections s JOIN chunks c ON c.version_id ="
             f" s.version_id AND {IN_JOINED} WHERE s.version_id = ? AND s.joined_to != '' GROUP BY 1"
         )
-        return dict(self._select(sql, (version_id, version_id)))
+        return dict(self.select(sql, (version_id, version_id)))
 
     def entries_of_version(self, version_id: str) -> list[Entry]:
         """The chunks of a version with their index hashes, in reading order."""
@@ -356,8 +351,8 @@ class CatalogReader:
             " FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid"
         )
         found: list[Entry] = []
-        for row in self._select(sql, (version_id,)):
-            *hashes, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
+        for row in self.select(sql, (version_id,)):
+            *hashes, keyphrases, score, title, summary, tags = row[len(dataclasses.fields(Chunk)) :]
             views: Any = (read_tuple(keyphrases), score, title, summary, read_tuple(tags))
             found.append(Entry(from_row(Chunk, row), *hashes, *views))
         return found
@@ -408,7 +403,7 @@ class CatalogReader:
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
         """Ascending ids of the chunks that satisfy an SQL condition on the table chunks."""
         sql = f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id"
-        return [row[0] for row in self._select(sql, params)]
+        return [row[0] for row in self.select(sql, params)]
 
     def stored_ids(self, chunk_ids: Iterable[str], version_ids: Iterable[str] = ()) -> set[str]:
         """The given chunks, and those of the given versions, that are still stored in some file,
@@ -425,27 +420,29 @@ class CatalogReader:
         """version_id to doc_id of the rows in the base that are no longer part of the release."""
         if self._changes is None:
             return {}
-        return dict(self._select("SELECT version_id, doc_id FROM changes.gone"))
+        return dict(self.select("SELECT version_id, doc_id FROM changes.gone"))
+
+    def count_changes(self) -> int:
+        """The number of chunks added to or removed from the base."""
+        if self._changes is None:
+            return 0
+        sql = (
+            "SELECT (SELECT count(*) FROM changes.chunks) + (SELECT count(*) FROM changes.gone g"
+            " CROSS JOIN main.chunks c ON c.doc_id = g.doc_id)"
+        )
+        return int(self.select(sql)[0][0])
 
     def indexed_ids(self) -> tuple[set[str], set[str]]:
         """(ids of the chunks in the word index, ids of those with a vector)."""
-        both, lexical, dense = (
-            {
-                row[0]
-                for row in self._select_each(
-                    lambda part, condition=condition: (  # type: ignore[misc]
-                        f"SELECT chunk_id FROM {part.name or 'main'}.chunks WHERE {condition} AND"
-                        f" {part.held('doc_id')}"
-                    )
+        rows = list(
+            self._select_each(
+                lambda part: (
+                    "SELECT chunk_id, in_lexical, in_dense FROM"
+                    f" {part.name or 'main'}.chunks WHERE {part.held('doc_id')}"
                 )
-            }
-            for condition in (
-                "in_lexical AND in_dense",  # usually all chunks
-                "in_lexical = 1 AND in_dense = 0",
-                "in_lexical = 0 AND in_dense = 1",
             )
         )
-        return both | lexical, both | dense
+        return {row[0] for row in rows if row[1]}, {row[0] for row in rows if row[2]}
 
     # documents, versions, sections, images
 
@@ -489,7 +486,7 @@ class CatalogReader:
         if self._stored_names is None:
             from rag_platform.indexes.document_names import StoredNames
 
-            self._stored_names = StoredNames.open(self._path, self.gone().values())
+            self._stored_names = StoredNames.open(self.path, self.gone().values())
         return self._stored_names
 
     def _names_in(self, part: Part) -> Iterator[Name]:
@@ -502,23 +499,23 @@ class CatalogReader:
             f" WHERE d.doc_id > ? AND {part.held('d.doc_id')} ORDER BY d.doc_id LIMIT {_PAGE}"
         )
         after = ""
-        while page := self._select(sql, (after,)):
+        while page := self.select(sql, (after,)):
             yield from page
             after = page[-1][0]
 
     def live_versions(self) -> dict[str, tuple[str, str]]:
         """doc_id to (version_id, source_uri) of every document."""
         sql = "SELECT doc_id, coalesce(live_version, ''), source_uri FROM documents"
-        return {doc_id: (version_id, uri) for doc_id, version_id, uri in self._select(sql)}
+        return {doc_id: (version_id, uri) for doc_id, version_id, uri in self.select(sql)}
 
     def languages(self, sample: int = 500) -> dict[str, float]:
         """The share of each language among about `sample` chunks; `""` in older catalogs."""
         found: Counter[str] = Counter()
         for part in self._parts:
-            (rows,) = self._select(
+            (rows,) = self.select(
                 f"SELECT coalesce(max(rowid), 0) FROM {part['chunks']}"
             ).fetchone()
-            numbers = map(str, range(1, rows + 1, max(1, rows // sample)))
+            numbers = range(1, rows + 1, max(1, rows // sample))
             sql = f"SELECT lang FROM {part['chunks']} WHERE rowid IN (?) AND {part.held('doc_id')}"
             found.update(lang for (lang,) in self._select_in(sql, numbers))
         return {lang: count / found.total() for lang, count in found.items()}
@@ -527,7 +524,7 @@ class CatalogReader:
         """Live versions by id: all, or the given ones; unknown ids are absent."""
         sql = f"SELECT {columns(Version)} FROM versions"
         rows = (
-            self._select(f"{sql} ORDER BY version_id")
+            self.select(f"{sql} ORDER BY version_id")
             if version_ids is None
             else self._select_in(f"{sql} WHERE version_id IN (?)", version_ids)
         )
@@ -539,7 +536,7 @@ class CatalogReader:
         """
         wanted = None if doc_ids is None else list(doc_ids)
         stored, live = (
-            self._select(sql)
+            self.select(sql)
             if wanted is None
             else self._select_in(f"{sql} WHERE doc_id IN (?)", wanted)
             for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents")
@@ -549,12 +546,12 @@ class CatalogReader:
     def owners_with(self, status: str) -> set[str]:
         """Ids of the documents that have a chunk of this status."""
         sql = "SELECT DISTINCT doc_id FROM chunks WHERE status = ?"
-        return {row[0] for row in self._select(sql, (status,))}
+        return {row[0] for row in self.select(sql, (status,))}
 
     def versions_with(self, status: str) -> set[str]:
         """Ids of the versions that have a chunk of this status."""
         sql = "SELECT DISTINCT version_id FROM chunks WHERE status = ?"
-        return {row[0] for row in self._select(sql, (status,))}
+        return {row[0] for row in self.select(sql, (status,))}
 
     def version(self, version_id: str) -> Version | None:
         """A version by id, None when it is not in the release."""
@@ -568,7 +565,7 @@ class CatalogReader:
 
     def _of_document(self, record: type[RecordT], rest: str, doc_id: str) -> list[RecordT]:
         """As `_records`, for the version of a document in the release."""
-        versions = self._select("SELECT version_id FROM versions WHERE doc_id = ?", (doc_id,))
+        versions = self.select("SELECT version_id FROM versions WHERE doc_id = ?", (doc_id,))
         return [found for version in versions for found in self._records(record, rest, version)]
 
     def media(self, doc_id: str) -> list[MediaLink]:
@@ -614,12 +611,12 @@ class CatalogReader:
         """The rows of the base and the changes, less the gone ones. Counting these separately lets
         SQLite answer for the base from an index alone.
         """
-        counted = [self._select(f"SELECT count(*) FROM {part[table]}") for part in self._parts]
+        counted = [self.select(f"SELECT count(*) FROM {part[table]}") for part in self._parts]
         found = sum(int(rows[0][0]) for rows in counted)
         if self._changes is None:
             return found
         key = "version_id" if table == "sections" else "doc_id"
-        gone = self._select(
+        gone = self.select(
             f"SELECT count(*) FROM changes.gone g CROSS JOIN main.{table} t ON t.{key} = g.{key}"
         )
         return found - int(gone[0][0])
@@ -630,7 +627,7 @@ class CatalogReader:
         state = "status, in_lexical, in_dense"
         for part in self._parts:
             for condition in _NOT_IN_BOTH:
-                rows = self._select(
+                rows = self.select(
                     f"SELECT {state}, count(*) FROM {part['chunks']} WHERE {condition} AND"
                     f" {part.held('doc_id')} GROUP BY {state}"
                 )
@@ -639,13 +636,13 @@ class CatalogReader:
 
     def versions_since(self, time: str) -> list[str]:
         """The versions received since an ISO time."""
-        found = self._select("SELECT version_id FROM versions WHERE received_at >= ?", (time,))
+        found = self.select("SELECT version_id FROM versions WHERE received_at >= ?", (time,))
         return [version_id for (version_id,) in found]
 
     def count_images(self, since: str = "") -> int:
         """The number of images, of all versions or of those received since an ISO time."""
         if not since:
-            return int(self._select("SELECT count(*) FROM asset").fetchone()[0])
+            return int(self.select("SELECT count(*) FROM asset").fetchone()[0])
         # CROSS JOIN fixes the join order: most releases have few images
         found = self._select_each(
             lambda part: (
@@ -663,13 +660,13 @@ class CatalogReader:
             sql = "SELECT version_id, count(*) FROM chunks WHERE version_id IN (?) GROUP BY 1"
             wanted = list(version_ids)
             return dict.fromkeys(wanted, 0) | dict(self._select_in(sql, wanted))
-        found = dict(self._select("SELECT version_id, 0 FROM versions ORDER BY version_id"))
+        found = dict(self.select("SELECT version_id, 0 FROM versions ORDER BY version_id"))
         for part in self._parts:  # the tables, not their views, so that an index answers alone
             sql = (
                 f"SELECT version_id, count(*) FROM {part.name or 'main'}.chunks WHERE"
                 f" {part.held_version('version_id')} GROUP BY version_id"
             )
-            found |= dict(self._select(sql))
+            found |= dict(self.select(sql))
         return found
 
 

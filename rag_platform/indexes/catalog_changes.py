@@ -21,11 +21,11 @@ from rag_platform.indexes.catalog_tables import (
     CatalogWriter,
     attach_read_only,
     column_names,
-    columns,
     stored_columns,
     taken_error,
 )
 from rag_platform.ir import Document
+from rag_platform.storage.records import columns
 
 CHANGES = "catalog-changes.sqlite"  # next to the catalog
 _TABLES = ("documents", "versions", "sections", "chunks", "asset_anchor", "media_texts")
@@ -138,20 +138,3 @@ class ChangesWriter(CatalogWriter):
         ).fetchone()
         if taken is not None:
             raise taken_error(version_id, f"{taken[0]} in the base")
-
-
-def count_changes(path: Path) -> int:
-    """The number of chunks added to or removed from the base of the catalog at `path`."""
-    changes = changes_of(path)
-    if changes is None:
-        return 0
-    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    try:
-        attach_read_only(db, changes, "changes")
-        (count,) = db.execute(
-            "SELECT (SELECT count(*) FROM changes.chunks) + (SELECT count(*) FROM changes.gone g"
-            " CROSS JOIN main.chunks c ON c.doc_id = g.doc_id)"
-        ).fetchone()
-        return int(count)
-    finally:
-        db.close()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import operator
 import sqlite3
 import sys
-import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -15,7 +13,7 @@ from typing import Any
 
 from rag_platform.errors import REBUILD, IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.storage.records import row_decoders
+from rag_platform.storage.records import columns, field_types, getter, row_decoders
 
 # 2 added view and image texts, 3 editions and drafts, 4 sections that share chunks; readers fill
 # in defaults for columns that an older catalog lacks
@@ -71,6 +69,7 @@ _RECORDS: dict[str, type[Any]] = {
     "asset_anchor": MediaLink,
     "media_texts": MediaText,
 }
+TABLES = (*_RECORDS, "asset")
 _UNIQUE = (
     "CREATE UNIQUE INDEX documents_id ON documents(doc_id)",
     "CREATE UNIQUE INDEX versions_id ON versions(version_id)",
@@ -90,15 +89,6 @@ _INDEXES = (
 )
 
 
-def _types(record: type[Any]) -> dict[str, Any]:
-    hints = typing.get_type_hints(record)
-    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
-
-
-FIELDS = {record: _types(record) for record in _RECORDS.values()}
-_GETTERS = {record: operator.attrgetter(*types) for record, types in FIELDS.items()}
-
-
 def _to_column(value: Any) -> Any:
     if isinstance(value, tuple):
         return json.dumps(value, ensure_ascii=False) if value else "[]"
@@ -107,18 +97,13 @@ def _to_column(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def columns(record: type[Any], alias: str = "") -> str:
-    """The quoted columns of a record in field order, for a SELECT that `from_row` reads."""
-    prefix = f"{alias}." if alias else ""
-    return ", ".join(f'{prefix}"{name}"' for name in FIELDS[record])
-
-
 def column_names(table: str) -> list[str]:
     """The columns of a table in the order of their creation."""
     if table == "asset":
         return ["asset_id", "mime", "width", "height", "size"]
     extras = [part.split()[0] for part in _EXTRA_COLUMNS.get(table, "").split(",") if part.strip()]
-    return [*FIELDS[_RECORDS[table]], *extras]
+    record: Any = _RECORDS[table]
+    return [*field_types(record), *extras]
 
 
 def insert_statement(table: str) -> str:
@@ -129,7 +114,7 @@ def insert_statement(table: str) -> str:
 
 def _values(record: Any) -> list[Any]:
     kind: Any = type(record)
-    values = list(_GETTERS[kind](record))
+    values = list(getter(kind)(record))
     for position, _ in row_decoders(kind)[0]:
         values[position] = _to_column(values[position])
     return values

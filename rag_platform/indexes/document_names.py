@@ -21,7 +21,7 @@ import numpy as np
 
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes.dense_files import is_among
-from rag_platform.storage.sqlite_files import LastingFile, Rows
+from rag_platform.storage.sqlite_files import LastingFile, Rows, select_in
 from rag_platform.storage.store import atomic_path
 from rag_platform.text.names import chinese_words, name_words
 from rag_platform.text.scripts import has_han
@@ -31,7 +31,6 @@ STORED = 2_000  # minimum documents of a base; the names of fewer are read in 20
 # characters; a longer title is not a name, but the first line of a text, cut at 200
 _MAX_TITLE = 180
 _VERSION = 2  # of the words of `text.names` and of the tables; files of other versions are ignored
-_IN_CLAUSE = 500
 _TABLES = """
 CREATE TABLE words (word TEXT PRIMARY KEY, plain BLOB NOT NULL, joined BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE documents (number INTEGER PRIMARY KEY, doc_id TEXT NOT NULL, chunks INTEGER NOT NULL);
@@ -200,11 +199,7 @@ class StoredNames:
             raise _damaged_error(error) from error
 
     def _select_in(self, sql: str, values: Iterable[str | int]) -> Rows:
-        items, rows = list(values), Rows()
-        for start in range(0, len(items), _IN_CLAUSE):
-            part = items[start : start + _IN_CLAUSE]
-            rows += self._select(sql.replace("(?)", f"({','.join('?' * len(part))})"), part)
-        return rows
+        return Rows(select_in(self._select, sql, values))
 
 
 def _damaged_error(error: sqlite3.DatabaseError) -> IntegrityError:

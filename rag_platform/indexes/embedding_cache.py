@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ from rag_platform.errors import IntegrityError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.joined import join_vectors
-from rag_platform.storage.sqlite_files import connect_versioned, transaction
+from rag_platform.storage.sqlite_files import connect_versioned, select_in, transaction
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
-_IN_CLAUSE = 500
 _EMPTY_SHARE = 0.25  # of the pages, above which the file is vacuumed
 
 
@@ -165,17 +164,13 @@ class EmbeddingCache:
         self, columns: str, hashes: Iterable[str], info: EmbedderInfo, profile: str
     ) -> Iterator[tuple[Any, ...]]:
         space = self._space(info, profile)
-        wanted = list(dict.fromkeys(hashes))
-        for start in range(0, len(wanted), _IN_CLAUSE):
-            part = wanted[start : start + _IN_CLAUSE]
-            marks = ",".join("?" * len(part))
+
+        def select(sql: str, values: Sequence[Any]) -> list[Any]:
             with self._lock:
-                rows = self._db.execute(
-                    f"SELECT {columns} FROM embeddings WHERE space_id = ? AND content_hash IN"
-                    f" ({marks})",
-                    [space, *part],
-                ).fetchall()
-            yield from rows
+                return self._db.execute(sql, values).fetchall()
+
+        sql = f"SELECT {columns} FROM embeddings WHERE space_id = {space:d} AND content_hash IN (?)"
+        return select_in(select, sql, dict.fromkeys(hashes))
 
     def _space(self, info: EmbedderInfo, profile: str) -> int:
         key = (info.embedder_id, info.version, profile)

@@ -33,7 +33,6 @@ from rag_platform.ledger.schema import (
     Release,
     Source,
     Tombstone,
-    columns,
     now,
     put,
     to_column,
@@ -41,7 +40,7 @@ from rag_platform.ledger.schema import (
 from rag_platform.ledger.servers import Servers
 from rag_platform.observability.redaction import ERASED
 from rag_platform.storage.postgres import bad_url, is_postgres
-from rag_platform.storage.records import from_row
+from rag_platform.storage.records import columns, from_row
 from rag_platform.storage.store import Store
 
 _IS_BOUND = f"""
@@ -100,7 +99,7 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
-_BATCH = 500  # values in one SQL condition
+_AMONG = "IN (SELECT value FROM json_each(?))"
 MAX_WARNINGS = 500  # in a job's result
 _RANGES = "job_id > ? AND job_id < ?"
 
@@ -342,17 +341,12 @@ class Ledger(DocumentList, Servers):
         """Active documents with their live version, by doc_id: the content of the next release; of
         all documents or of `doc_ids`.
         """
-        row = (columns(Document, "d"), columns(Version, "v"))
-        if doc_ids is None:
-            rows = self._db().execute(_LIVE.format(*row, "TRUE"), (namespace,)).fetchall()
-        else:
-            rows = [
-                found
-                for batch in _batches(sorted(doc_ids))
-                for found in self._db().execute(
-                    _LIVE.format(*row, _is_in("d.doc_id", batch)), (namespace, *batch)
-                )
-            ]
+        row, values = (columns(Document, "d"), columns(Version, "v")), [namespace]
+        condition = "TRUE"
+        if doc_ids is not None:
+            condition = f"d.doc_id {_AMONG}"
+            values.append(json.dumps(sorted(doc_ids)))
+        rows = self._db().execute(_LIVE.format(*row, condition), values)
         width = len(dataclasses.fields(Document))
         return [(from_row(Document, row), from_row(Version, row[width:])) for row in rows]
 
@@ -456,15 +450,8 @@ class Ledger(DocumentList, Servers):
 
     def find_purged(self, version_ids: Iterable[str]) -> set[str]:
         """The version_ids, of these, whose data was removed."""
-        return {
-            row[0]
-            for batch in _batches(list(version_ids))
-            for row in self._db().execute(
-                "SELECT version_id FROM versions WHERE status = 'purged' AND"
-                f" {_is_in('version_id', batch)}",
-                batch,
-            )
-        }
+        sql = f"SELECT version_id FROM versions WHERE status = 'purged' AND version_id {_AMONG}"
+        return {row[0] for row in self._db().execute(sql, (json.dumps(list(version_ids)),))}
 
     def purge(self, version_ids: Sequence[str]) -> None:
         """Record that the data of versions is about to be removed; their rows stay as history."""
@@ -519,21 +506,18 @@ class Ledger(DocumentList, Servers):
         """Table to the number of rows with text of these versions, and with `whole` of their
         document, which `scrub` would erase.
         """
-        of_versions, owner = _is_in("version_id", version_ids), "namespace = ? AND doc_id = ?"
-        all_rows = "TRUE" if whole else "FALSE"
+        of_versions, owner = f"version_id {_AMONG}", "namespace = ? AND doc_id = ?"
+        ids, all_rows = json.dumps(list(version_ids)), "TRUE" if whole else "FALSE"
         conditions = {
             "versions": (
                 f"{of_versions} AND (counts != '{{}}' OR reason != '' OR edition != '')",
-                tuple(version_ids),
+                (ids,),
             ),
-            "editions": (of_versions, tuple(version_ids)),
-            "drafts": (
-                f"{of_versions} OR ({all_rows} AND {owner})",
-                (*version_ids, namespace, doc_id),
-            ),
+            "editions": (of_versions, (ids,)),
+            "drafts": (f"{of_versions} OR ({all_rows} AND {owner})", (ids, namespace, doc_id)),
             "job_items": (
                 f"reason != '' AND ({of_versions} OR ({all_rows} AND doc_id = ?))",
-                (*version_ids, doc_id),
+                (ids, doc_id),
             ),
             "documents": (
                 (
@@ -664,14 +648,8 @@ class Ledger(DocumentList, Servers):
 
     def open_jobs(self) -> list[Job]:
         """The jobs that have not ended, ranges among them, newest first."""
-        return self._select(
-            Job,
-            "jobs",
-            {},
-            "created_at DESC, rowid DESC",
-            _is_in("state", OPEN_STATES),
-            OPEN_STATES,
-        )
+        newest = "created_at DESC, rowid DESC"
+        return self._select(Job, "jobs", {}, newest, f"state IN {OPEN_STATES}")
 
     def last_heartbeat(self) -> str:
         """The time of the newest heartbeat of any job, "" without one."""
@@ -871,15 +849,6 @@ def _range_bounds(job_id: str) -> tuple[str, str]:
     return f"{job_id}.", f"{job_id}/"
 
 
-def _batches(values: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (values[at : at + _BATCH] for at in range(0, len(values), _BATCH))
-
-
-def _is_in(column: str, values: Sequence[str]) -> str:
-    # an empty list is a syntax error in PostgreSQL
-    return f"{column} IN ({', '.join('?' * len(values))})" if values else "FALSE"
-
-
 def _set_job(
     db: Any, job_id: str, changes: Mapping[str, Any], only_from: Sequence[str] = (), **where: Any
 ) -> bool:
@@ -889,11 +858,11 @@ def _set_job(
         for value in changes.values()
     ]
     conditions = [f"{key} = ?" for key in ("job_id", *where)]
-    conditions += [_is_in("state", only_from)] if only_from else []
+    conditions += [f"state {_AMONG}"] if only_from else []
     found = db.execute(
         f"UPDATE jobs SET {', '.join(f'{key} = ?' for key in changes)}"
         f" WHERE {' AND '.join(conditions)}",
-        (*values, job_id, *where.values(), *only_from),
+        (*values, job_id, *where.values(), *([json.dumps(only_from)] if only_from else ())),
     )
     return bool(found.rowcount)
 

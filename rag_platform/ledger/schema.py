@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rag_platform.ir import Json
 from rag_platform.ledger.backends import Backend
-from rag_platform.storage.records import from_row
+from rag_platform.storage.records import columns, from_row
 
 RecordT = TypeVar("RecordT")
 
@@ -66,13 +66,6 @@ class Database:
             (*values, *filters.values()),
         )
         return [from_row(record, row) for row in rows]
-
-
-def columns(record: type[Any], alias: str = "") -> str:
-    """The columns of a record in field order, for a SELECT."""
-    return ", ".join(
-        f"{alias}.{field.name}" if alias else field.name for field in dataclasses.fields(record)
-    )
 
 
 def put(db: Any, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()) -> None:

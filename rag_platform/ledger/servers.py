@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from rag_platform.errors import NotFoundError
-from rag_platform.ledger.schema import Database, Server, Tombstone, columns, now, put
-from rag_platform.storage.records import from_row
+from rag_platform.ledger.schema import Database, Server, Tombstone, now, put
+from rag_platform.storage.records import columns, from_row
 from rag_platform.storage.store import Store, write_text
 
 _FILE = ".server"  # in the data root: the id under which it is registered

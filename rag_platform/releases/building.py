@@ -26,7 +26,7 @@ from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, dense_files, lexical
 from rag_platform.indexes.bases import outgrows
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter, changes_of, count_changes
+from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter, changes_of
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter
 from rag_platform.indexes.document_names import write_names
 from rag_platform.indexes.embedding import dense_texts, embed_texts
@@ -209,6 +209,7 @@ class _Build:
                 reader = CatalogReader(self.parent_directory / CATALOG)
                 opened.callback(reader.close)
             self.delta = deltas.compare(self.live.pairs, reader, self.live.changed)
+            self.rows_changed = reader.count_changes() if reader else 0  # since the parent's base
         self._require_space()
         self.changes = IndexChanges((set(), set()), (set(), set()))
         # engines, SQLite and the disk work outside the interpreter lock
@@ -316,9 +317,9 @@ class _Build:
                 entries["outputs"][version.version_id] = output_fingerprint(
                     self.store, version, self.profiles
                 )
-        entries["given"] |= given_fingerprints(
-            self.directory / CATALOG, entries["versions"].keys() - entries["given"].keys()
-        )
+        lacking = entries["versions"].keys() - entries["given"].keys()
+        with closing(CatalogReader(self.directory / CATALOG)) as catalog:
+            entries["given"] |= given_fingerprints(catalog, lacking)
 
     def _require_space(self) -> None:
         kinds = ("chunks", "views", "sections")
@@ -344,10 +345,10 @@ class _Build:
         changed = len(self.delta.old) + sum(
             int(version.counts.get("chunks", 0)) for version in self.delta.changed
         )
-        changes, before = changes_of(parent), count_changes(parent)
+        changes = changes_of(parent)
         # rows of edited or removed documents stay in the shared base until they are purged
         self._shares_catalog = not self.live.purged and not outgrows(
-            before + changed, int(self.origin.counts["chunks"])
+            self.rows_changed + changed, int(self.origin.counts["chunks"])
         )
         copied = changes if self._shares_catalog else parent
         deltas.link_parent(
@@ -520,18 +521,14 @@ class _Build:
         return dense.measure_recall(self.strategy.dense, directory)
 
     def _summarise(self) -> None:
+        to_fingerprint = {version.version_id for version in self.delta.changed} | {
+            version.version_id
+            for version in self.delta.unchanged
+            if version.doc_id in self._changed_documents
+        }
         with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = count_rows(catalog, self.strategy)
-        changed = {version.version_id for version in self.delta.changed}
-        self.version_entries["given"] = given_fingerprints(
-            self.directory / CATALOG,
-            changed
-            | {
-                version.version_id
-                for version in self.delta.unchanged
-                if version.doc_id in self._changed_documents
-            },
-        )
+            self.version_entries["given"] = given_fingerprints(catalog, to_fingerprint)
         self.version_entries["editions"] = {
             version.version_id: version.edition for version in self.delta.changed if version.edition
         }

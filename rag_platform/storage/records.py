@@ -52,7 +52,7 @@ def parse_json(text: str | bytes) -> Any:
 
 def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
     """The record with the fields in `data`; lists become tuples where the annotations say so."""
-    fields = _field_types(cast(Any, record))
+    fields = field_types(cast(Any, record))
     return record(**{key: _restore(fields[key], item) for key, item in data.items()})
 
 
@@ -73,7 +73,7 @@ def _encode(record: Any, rows: Sequence[Any]) -> bytes:
     marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION)}
     values = [
         tuple(map(_to_cell, row)) if _has_objects(record) else row
-        for row in map(_getter(record), rows)
+        for row in map(getter(record), rows)
     ]
     # All columns at once: a call per column costs three times as much for a document's few rows.
     batch = pa.RecordBatch.from_struct_array(pa.array(values, type=_arrow_struct(record)))
@@ -115,7 +115,7 @@ def parquet_records(
         table = file.read(use_threads=False)
     restore = {
         name: function
-        for name, hint in _field_types(cast(Any, record)).items()
+        for name, hint in field_types(cast(Any, record)).items()
         if (function := _restorer(hint))
     }
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
@@ -157,6 +157,12 @@ def _naming_damage(path: Path, remedy: str) -> Iterator[None]:
 # --- rows of SQLite -----------------------------------------------------------------------------
 
 
+def columns(record: type[Any], alias: str = "") -> str:
+    """The quoted columns of a record in field order, for a SELECT that `from_row` reads."""
+    prefix = f"{alias}." if alias else ""
+    return ", ".join(f'{prefix}"{name}"' for name in field_types(cast(Any, record)))
+
+
 def from_row(record: type[RecordT], row: Sequence[Any]) -> RecordT:
     """The record in the first columns of a row, where tuples and mappings are JSON text."""
     decoders, width = row_decoders(cast(Any, record))
@@ -170,7 +176,7 @@ def from_row(record: type[RecordT], row: Sequence[Any]) -> RecordT:
 @functools.cache
 def row_decoders(record: Hashable) -> tuple[list[tuple[int, Callable[[Any], Any]]], int]:
     """((position, decoder) of the fields that need decoding, number of fields)."""
-    hints = [_plain(hint) for hint in _field_types(record).values()]
+    hints = [_plain(hint) for hint in field_types(record).values()]
     decoders: dict[Any, Callable[[Any], Any]] = {tuple: read_tuple, dict: _read_dict, bool: bool}
     kinds = [decoders.get(typing.get_origin(hint) or hint) for hint in hints]
     return [(n, decode) for n, decode in enumerate(kinds) if decode is not None], len(hints)
@@ -193,7 +199,7 @@ def arrow_schema(record: Hashable) -> Any:
     """The Arrow schema derived from a record's annotations; Json fields are stored as text."""
     import pyarrow as pa
 
-    return pa.schema([(name, _arrow_type(pa, hint)) for name, hint in _field_types(record).items()])
+    return pa.schema([(name, _arrow_type(pa, hint)) for name, hint in field_types(record).items()])
 
 
 @functools.cache
@@ -204,7 +210,8 @@ def _arrow_struct(record: Hashable) -> Any:
 
 
 @functools.cache
-def _field_types(record: Any) -> dict[str, Any]:
+def field_types(record: Any) -> dict[str, Any]:
+    """Field to its evaluated annotation, in field order."""
     hints = typing.get_type_hints(record)
     return {f.name: hints[f.name] for f in dataclasses.fields(record)}
 
@@ -224,15 +231,15 @@ def _arrow_type(pa: Any, hint: Any) -> Any:
 
 
 @functools.cache
-def _getter(record: Any) -> Callable[[Any], tuple[Any, ...]]:
+def getter(record: Any) -> Callable[[Any], tuple[Any, ...]]:
     """A function from a record to the tuple of its values; records have more than one field."""
-    return operator.attrgetter(*_field_types(record))
+    return operator.attrgetter(*field_types(record))
 
 
 @functools.cache
 def _has_objects(record: Any) -> bool:
     """True when some field holds JSON objects, which are stored as text."""
-    return any(typing.get_origin(_plain(hint)) is dict for hint in _field_types(record).values())
+    return any(typing.get_origin(_plain(hint)) is dict for hint in field_types(record).values())
 
 
 def _to_cell(value: Any) -> Any:

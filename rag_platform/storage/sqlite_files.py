@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -261,6 +261,7 @@ def _require_readable(db: sqlite3.Connection) -> sqlite3.Connection:
 
 
 _MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps; the rest is read without mapping
+_IN_CLAUSE = 500  # values of one condition
 _MOST_CONNECTIONS = 8  # per file; statements take a millisecond
 
 
@@ -274,6 +275,18 @@ class Rows(list[Any]):
     def fetchone(self) -> Any:
         """The first row, or None."""
         return self[0] if self else None
+
+
+def select_in(
+    select: Callable[[str, Sequence[Any]], Iterable[Any]], sql: str, values: Iterable[Any]
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of a statement with an `IN (?)` that stands for many values; they are passed on in
+    batches, because SQLite limits the parameters of a statement.
+    """
+    wanted = list(values)
+    for start in range(0, len(wanted), _IN_CLAUSE):
+        batch = wanted[start : start + _IN_CLAUSE]
+        yield from select(sql.replace("(?)", f"({','.join('?' * len(batch))})"), batch)
 
 
 class LastingFile:

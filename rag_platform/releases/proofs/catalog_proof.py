@@ -1,26 +1,31 @@
-"""Proves a catalog column by column: its rows are rebuilt from the stored outputs of each version
-and compared, and counted against the manifest.
+"""Proves a catalog column by column.
 
-`PROVED` states for every column how it is proved. The stored outputs are in turn proved against the
-raw bytes by `documents.provenance`.
+- Sections, chunks and images are rebuilt from the stored outputs of each version, whose fingerprint
+  is in the manifest. `documents.provenance` proves those outputs against the raw bytes.
+- Ids and addresses must agree with the ledger and the manifest.
+- What users, files or the ledger state (titles, tags, times) is compared with its fingerprint in
+  the manifest, and with the ledger as long as that did not change.
+- Rows are counted against the manifest and the indexes.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rag_platform.config.profiles import config_id_of, edition_name
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import NotFoundError, RagError
-from rag_platform.indexes.catalog_changes import BASE_AND_CHANGES, WHOLE, changes_of, show_changed
-from rag_platform.indexes.catalog_tables import column_names, row_of_document, rows_of_version
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import (
+    TABLES,
+    column_names,
+    row_of_document,
+    rows_of_version,
+)
 from rag_platform.indexes.delta import load_version
 from rag_platform.intake.receiving import version_id as version_name
 from rag_platform.ir import VerifyFailure, Version
@@ -30,74 +35,6 @@ from rag_platform.releases.release_store import current
 from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.records import ANEW
 from rag_platform.storage.store import Store, sha256_file
-
-
-def _by_column(**kinds: str) -> dict[str, str]:
-    return {column: how for how, columns in kinds.items() for column in columns.split()}
-
-
-# How each column is proved:
-#   raw       recomputed from the raw bytes, through facts, edits and sections; then as `output`
-#   output    rebuilt from the version's stored outputs, whose fingerprint is in the manifest
-#   identity  equal to the ledger, to the ids derived from it and to the manifest
-#   given     by users, by the file or by the ledger: compared with its fingerprint in the manifest,
-#             and with the ledger as long as that did not change
-#   counted   against the manifest and the indexes
-PROVED: Mapping[str, Mapping[str, str]] = {
-    "meta": _by_column(counted="key value"),
-    "documents": _by_column(
-        identity="namespace doc_id source_uri live_version",
-        given=(
-            "source filename title tags categories metadata pinned status origin created_at "
-            "updated_at wanted_version"
-        ),
-    ),
-    "versions": _by_column(
-        identity="version_id namespace doc_id source_uri edition",
-        given=(
-            "filename mime loader strategy revision status code reason received_at completed_at "
-            "counts attempts"
-        ),
-        raw="file_sha256 size",
-    ),
-    "sections": _by_column(
-        raw=(
-            "section_id section_path heading_level ordinal norm_start norm_end title h1_title "
-            "h2_title joined_to"
-        ),
-        identity="doc_id version_id",
-        output="position",
-    ),
-    "chunks": _by_column(
-        raw=(
-            "chunk_id section_id chunk_text chunk_fingerprint norm_start norm_end fact_start "
-            "fact_end section_path title h1_title h2_title page_start page_end line_start "
-            "line_end byte_start byte_end locator"
-        ),
-        identity="doc_id version_id",
-        output=(
-            "chunk_index token_count text_len too_short chunk_type parent_id lang media_type "
-            "asset_ids edited_from content_hash sparse_hash status keyphrases quality_score "
-            "view_title view_summary view_tags"
-        ),
-        counted="in_lexical in_dense",
-    ),
-    "asset_anchor": _by_column(
-        output=(
-            "ref_id asset_id origin_ref mime width height size start end page bbox order "
-            "heading_path reason"
-        ),
-        identity="doc_id version_id",
-    ),
-    "media_texts": _by_column(
-        output=(
-            "asset_id ocr_text ocr_confidence caption caption_json ocr_profile_id "
-            "caption_profile_id context_hash warnings"
-        ),
-        identity="version_id",
-    ),
-    "asset": _by_column(output="asset_id mime width height size"),
-}
 
 _OF_VERSIONS = ("sections", "chunks", "asset_anchor", "media_texts")
 # columns that the ledger never changes
@@ -133,32 +70,18 @@ def given_fingerprint(document: Sequence[Any], version: Sequence[Any]) -> str:
     return fingerprint(list(document), list(version))
 
 
-def given_fingerprints(path: Path, version_ids: Iterable[str]) -> dict[str, str]:
+def given_fingerprints(catalog: CatalogReader, version_ids: Iterable[str]) -> dict[str, str]:
     """version_id to the fingerprint of its row and its document's in a finished catalog."""
     documents, versions = (column_names(table) for table in ("documents", "versions"))
-    names, count = f"{_quote(documents, 'd')}, {_quote(versions, 'v')}", len(documents)
-    parts = BASE_AND_CHANGES if changes_of(path) else WHOLE
-    statements = [
-        f"SELECT v.version_id, {names} FROM {part['versions']} v JOIN {part['documents']} d ON"
-        f" d.doc_id = v.doc_id WHERE v.version_id = ? AND {part.held('v.doc_id')}"
-        for part in parts
-    ]
-    with closing(_open(path)) as db:
-        rows = (
-            row for name in version_ids for sql in statements for row in db.execute(sql, (name,))
-        )
-        return {row[0]: given_fingerprint(row[1 : count + 1], row[count + 1 :]) for row in rows}
+    names, width = f"{_quote(documents, 'd')}, {_quote(versions, 'v')}", len(documents)
+    return {
+        row[width]: given_fingerprint(row[:width], row[width:])
+        for row in catalog.join_documents(names, version_ids)
+    }
 
 
 def _quote(names: Iterable[str], alias: str = "") -> str:
     return ", ".join(f'{alias}."{name}"' if alias else f'"{name}"' for name in names)
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    if changes := changes_of(path):
-        show_changed(db, changes)
-    return db
 
 
 # --- the proof ----------------------------------------------------------------------------------
@@ -170,33 +93,22 @@ class CatalogProof:
 
     store: Store
     manifest: Manifest
-    path: Path
+    catalog: CatalogReader
     ledger: Ledger
     warnings: list[str] = field(default_factory=list)
 
-    def __enter__(self) -> CatalogProof:
-        self._db = _open(self.path)
-        tables = {
-            row[0]
-            for row in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
-        present = {
-            table: [row[1] for row in self._db.execute(f"PRAGMA table_info({table})")]
-            for table in tables & PROVED.keys()
-        }
+    def __post_init__(self) -> None:
+        self.directory = self.catalog.path.parent
+        stored = {table: self.catalog.stored_columns(table) for table in TABLES}
         self.columns = {
-            table: [name for name in PROVED[table] if name in present.get(table, ())]
-            for table in PROVED
+            table: [name for name in column_names(table) if name in stored[table]]
+            for table in TABLES
         }
         if self.manifest.versions and not self.manifest.outputs:
             self.warnings.append(
                 "the release was built before fingerprints were recorded: titles and tags changed"
                 " since are not told; `rag rebuild --full`"
             )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._db.close()
 
     def _rows(
         self, table: str, where: str = "1", values: Sequence[Any] = (), order: str = "rowid"
@@ -205,20 +117,20 @@ class CatalogProof:
         if not names:
             return []
         sql = f"SELECT {_quote(names)} FROM {table} WHERE {where} ORDER BY {order}"
-        return [dict(zip(names, row, strict=True)) for row in self._db.execute(sql, values)]
+        return [dict(zip(names, row, strict=True)) for row in self.catalog.select(sql, values)]
 
     def version_ids(self) -> list[str]:
         """Every version that the catalog holds or has chunks of."""
         return [
             str(row[0])
-            for row in self._db.execute(
+            for row in self.catalog.select(
                 "SELECT version_id FROM versions UNION SELECT version_id FROM chunks"
             )
         ]
 
     def version_of(self, chunk_id: str) -> str | None:
         """The version_id in a chunk's row, None for an unknown chunk."""
-        row = self._db.execute(
+        row = self.catalog.select(
             "SELECT version_id FROM chunks WHERE chunk_id = ?", (chunk_id,)
         ).fetchone()
         return None if row is None else str(row[0])
@@ -226,7 +138,7 @@ class CatalogProof:
     def content_hashes(self) -> dict[str, str]:
         """chunk_id to the hash of the text that its vector was computed from."""
         sql = "SELECT chunk_id, content_hash FROM chunks WHERE content_hash != ''"
-        return {str(row[0]): str(row[1]) for row in self._db.execute(sql)}
+        return {str(row[0]): str(row[1]) for row in self.catalog.select(sql)}
 
     # one version
 
@@ -427,24 +339,24 @@ class CatalogProof:
     def asset_ids(self, version_id: str) -> list[str]:
         """The images that a version shows."""
         sql = "SELECT DISTINCT asset_id FROM asset_anchor WHERE version_id = ? AND asset_id != ''"
-        return [str(row[0]) for row in self._db.execute(sql, (version_id,))]
+        return [str(row[0]) for row in self.catalog.select(sql, (version_id,))]
 
     def of_release(self, counts: Mapping[str, int]) -> Iterator[str]:
         """How the release and its catalog's `counts` differ from the manifest and the ledger."""
         manifest = self.manifest
         yield from self._record_problems()
         yield from self._deletion_problems()
-        if self.path.parent.name != manifest.release_id:
+        if self.directory.name != manifest.release_id:
             yield (
                 f"manifest: it is of release {manifest.release_id}, the folder is"
-                f" {self.path.parent.name}"
+                f" {self.directory.name}"
             )
-        meta = {row["key"]: row["value"] for row in self._rows("meta", order="key")}
-        if set(meta) != {"schema_version"}:
-            yield f"rows: meta holds {sorted(meta)}, it must hold schema_version alone"
-        held = Counter(row[0] for row in self._db.execute("SELECT version_id FROM versions"))
+        meta = [row[0] for row in self.catalog.select("SELECT key FROM meta ORDER BY key")]
+        if meta != ["schema_version"]:
+            yield f"rows: meta holds {meta}, it must hold schema_version alone"
+        held = Counter(row[0] for row in self.catalog.select("SELECT version_id FROM versions"))
         live = Counter(
-            str(row[0]) for row in self._db.execute("SELECT live_version FROM documents")
+            str(row[0]) for row in self.catalog.select("SELECT live_version FROM documents")
         )
         for what, found in (("versions", held), ("documents", live)):
             yield from _name_rows(what, "lacks", manifest.versions.keys() - found.keys())
@@ -457,7 +369,7 @@ class CatalogProof:
         for table in _OF_VERSIONS:
             if self.columns[table]:
                 counted = dict(
-                    self._db.execute(
+                    self.catalog.select(
                         f"SELECT version_id, count(*) FROM {table} GROUP BY version_id"
                     )
                 )
@@ -505,7 +417,7 @@ class CatalogProof:
             yield from _name_rows(
                 "versions", "lacks of what is live", live - set(manifest.versions)
             )
-        held = sha256_file(self.path.parent / FILENAME)
+        held = sha256_file(self.directory / FILENAME)
         if row.manifest_sha256 and row.manifest_sha256 != held:
             yield (
                 f"ledger: the sha256 of {FILENAME} is {held[:12]}, it was"
@@ -552,13 +464,10 @@ class CatalogProof:
         """How the rows of images differ from the references to them."""
         names = ("asset_id", "mime", "width", "height", "size")
         anchors: dict[Any, set[tuple[Any, ...]]] = {}
-        for row in self._db.execute(
-            f"SELECT {', '.join(names)} FROM asset_anchor WHERE asset_id != ''"
-        ):
-            anchors.setdefault(row[0], set()).add(tuple(row))
-        held = {
-            row[0]: tuple(row) for row in self._db.execute(f"SELECT {', '.join(names)} FROM asset")
-        }
+        of_anchors = f"SELECT {', '.join(names)} FROM asset_anchor WHERE asset_id != ''"
+        for row in self.catalog.select(of_anchors):
+            anchors.setdefault(row[0], set()).add(row)
+        held = {row[0]: row for row in self.catalog.select(f"SELECT {', '.join(names)} FROM asset")}
         yield from _name_rows("asset", "lacks", anchors.keys() - held.keys())
         yield from _name_rows("asset", "holds what nothing shows:", held.keys() - anchors.keys())
         yield from _name_rows(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rag_platform.config.profiles import text_norm_profile_id
 from rag_platform.config.settings import Limits, Strategy
 from rag_platform.documents.provenance import count_edited, verify_version
-from rag_platform.errors import IntegrityError, NotFoundError, RagError, disk_full
+from rag_platform.errors import NotFoundError, RagError, disk_full
 from rag_platform.indexes import dense_files
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
@@ -104,7 +104,7 @@ def verify_release(
         with ExitStack() as opened:
             ledger = opened.enter_context(closing(open_ledger(store)))
             catalog = opened.enter_context(closing(CatalogReader(directory / CATALOG)))
-            proof = opened.enter_context(CatalogProof(store, manifest, directory / CATALOG, ledger))
+            proof = CatalogProof(store, manifest, catalog, ledger)
             work = _Proof(
                 store,
                 manifest,
@@ -124,11 +124,7 @@ def verify_release(
     except sqlite3.DatabaseError as error:
         if full := disk_full(error, store.home):
             raise full from error
-        raise IntegrityError(
-            f"the catalog of release {release_id} cannot be read ({error}); build another with `rag"
-            " rebuild --full`",
-            code="catalog_damaged",
-        ) from error
+        raise
 
 
 @dataclass
@@ -218,14 +214,14 @@ class _Proof:
 
     def release(self) -> None:
         """Prove that the release is complete: its files, its rows, its indexes."""
-        for name in changed_files(self.rows.path.parent, self.manifest.files):
+        for name in changed_files(self.rows.directory, self.manifest.files):
             self._fail(f"file_changed: {name} is gone or has another sha256 than the manifest says")
-        for name in unknown_files(self.rows.path.parent, self.manifest.files):
+        for name in unknown_files(self.rows.directory, self.manifest.files):
             self._fail(f"file_unknown: the manifest names no file {name}")
         with faults.Attempt("verify") as attempt:  # as above
             for reason in self.rows.of_release(count_rows(self.catalog, self.strategy)):
                 self._fail(reason)
-            for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
+            for reason in index_differences(self.rows.directory, self.strategy, self.catalog):
                 self._fail(f"counts: {reason}")
             self._check_vectors()
         if attempt.error is not None:
@@ -241,7 +237,7 @@ class _Proof:
         hashes = self.rows.content_hashes()
         profile = text_norm_profile_id(self.strategy.cleaning)
         with EmbeddingCache(path) as cache:
-            for ids, vectors in dense_files.read_batches(self.rows.path.parent / "dense"):
+            for ids, vectors in dense_files.read_batches(self.rows.directory / "dense"):
                 cached = cache.get({hashes.get(chunk_id, "") for chunk_id in ids}, info, profile)
                 for chunk_id, vector in zip(ids, vectors, strict=True):
                     known = cached.get(hashes.get(chunk_id, ""))
