@@ -3,7 +3,7 @@ approximate index.
 
 dense/ann/ is the approximate index of the base, built by the strategy's dense provider if
 `needs_ann`; the other files are described in `indexes.dense_files`. When fresh and gone rows
-outgrow the base, a new base is written (`indexes.bases`).
+outgrow the base, a new base is written (`dense_files.outgrows`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from rag_platform.caching import Cache
 from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
-from rag_platform.indexes import bases, dense_files
+from rag_platform.indexes import dense_files
 from rag_platform.indexes.bounds import Rounded, Rows, kernel, products, round_rows, survivors
 from rag_platform.indexes.dense_files import Parts, read_matrix, read_parts
 from rag_platform.ir import Candidate
@@ -77,7 +77,7 @@ def update(
     parts = dense_files.empty(dim) if first else read_parts(directory)
     _require_fitting(parts, removed, ids, vectors)
     changed = len(ids) + len(parts.gone) + len(parts.fresh_ids) + len(removed)
-    if not first and not bases.outgrows(changed, len(parts.ids)):
+    if not first and not dense_files.outgrows(changed, len(parts.ids)):
         dense_files.write_change(directory, parts, removed, ids, vectors)
         return
     count = dense_files.write_base(directory, parts, removed, ids, vectors)

@@ -35,6 +35,19 @@ NARROWED = 4_000  # from so many rows on a scan is narrowed by bounds first
 _IDS, _OLD_IDS, _SCALES = "ids.npy", "ids.txt", "scales.npy"
 _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
 _ROWS_AT_ONCE = 16_384
+# Every edit writes all changes again and every question reads them. So many rows may always differ
+# from the base; above, this share of it, up to a maximum that is still cheap to write again
+# (10,000 chunks: 15 MB of vectors and 30 MB of rows).
+FRESH_ROWS = 1_000
+FRESH_SHARE = 0.05
+FRESH_MOST = 10_000
+
+
+def outgrows(changed: int, base: int) -> bool:
+    """True when so many changed chunks need a new base, given the size of the old one. The catalog
+    and the entries of versions follow the same rule.
+    """
+    return changed > max(FRESH_ROWS, min(FRESH_SHARE * base, FRESH_MOST))
 
 
 # --- reading ------------------------------------------------------------------------------------

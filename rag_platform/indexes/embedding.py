@@ -157,8 +157,18 @@ def embed_texts(
     embedder: Embedder = build("embedder", embedding.provider, options)
     info = embedder.info()
     if info.parts:
-        call = _PartCall(cache, text_norm_profile, processes, pool, expected)
-        return _embed_by_part(items, info, embedding, call, on_progress)
+        lacking = [
+            items.keys() - cache.hits(items, part, text_norm_profile)
+            for part in embedding_cache.parts_of(info)
+        ]
+        embed = functools.partial(
+            embed_texts,
+            cache=cache,
+            text_norm_profile=text_norm_profile,
+            processes=processes,
+            expected=expected,
+        )
+        return _embed_by_part(items, embedding, lacking, embed, pool, on_progress)
     known = cache.hits(items, info, text_norm_profile)
     missing = [(key, text) for key, text in items.items() if key not in known]
     if not missing:
@@ -251,9 +261,8 @@ def estimate(
         if part_size:
             alone = part_size / _rate(part, cache, info)
             workers = _workers(alone, part, processes, part_size)
-            found += (
-                alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
-            )
+            start = traits("embedder", part.provider).load_seconds + bool(workers) * _START_SECONDS
+            found += alone / max(workers, 1) + start
     return found
 
 
@@ -303,47 +312,30 @@ def check_weights(embedder: Embedder, marker: Path) -> None:
 # --- joined embedders ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _PartCall:
-    """The arguments that the runs of all parts of a joined embedder share."""
-
-    cache: EmbeddingCache
-    profile: str
-    processes: int
-    pool: EmbeddingPool | None
-    expected: int
-
-
 def _embed_by_part(
     items: Mapping[str, str],
-    info: EmbedderInfo,
     embedding: EmbeddingConfig,
-    call: _PartCall,
+    lacking: Sequence[set[str]],
+    embed: Callable[..., EmbeddingReport],
+    pool: EmbeddingPool | None,
     on_progress: OnProgress | None,
 ) -> EmbeddingReport:
-    """Run the parts of a joined embedder one after the other, each for the texts that it lacks.
+    """Run the parts of a joined embedder one after the other, each for the texts that it is
+    `lacking`.
 
     In the report, a hit is a text with a vector of every part, and the figures of batches are those
     of the slowest part. A text that fails with one part is not passed to the next.
     """
     started = time.perf_counter()
-    lacking = [
-        set(items) - call.cache.hits(items, part, call.profile)
-        for part in embedding_cache.parts_of(info)
-    ]
     missing, total, done = set().union(*lacking), sum(map(len, lacking)), 0
     failed: dict[str, str] = {}
     reports: list[EmbeddingReport] = []
     for part, lacks in zip(parts(embedding), lacking, strict=True):
         before = done + len(lacks & failed.keys())
-        report = embed_texts(
+        report = embed(
             {key: items[key] for key in items if key in lacks and key not in failed},
             part,
-            call.cache,
-            text_norm_profile=call.profile,
-            processes=call.processes,
-            pool=None if call.pool is None else call.pool.of(part),
-            expected=call.expected,
+            pool=None if pool is None else pool.of(part),
             on_progress=(
                 None
                 if on_progress is None
@@ -391,14 +383,6 @@ def _rate(embedding: EmbeddingConfig, cache: EmbeddingCache | None, info: Embedd
     return measured or traits("embedder", embedding.provider).bytes_per_second
 
 
-def _load_seconds(embedding: EmbeddingConfig) -> float:
-    return traits("embedder", embedding.provider).load_seconds
-
-
-def _start_seconds(embedding: EmbeddingConfig) -> float:
-    return _START_SECONDS + _load_seconds(embedding)
-
-
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:
     """The number of child processes; 0 when starting them takes longer than they save. One on a
     GPU, since each would load the model into the same memory; a child can be restarted on failure.
@@ -406,8 +390,8 @@ def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: in
     if embedding.options.get("device", "cpu") != "cpu":
         return 1
     count = min(processes or usable_processors(), texts)
-    saved = alone - alone / count
-    return count if count > 1 and saved > _start_seconds(embedding) else 0
+    start = _START_SECONDS + traits("embedder", embedding.provider).load_seconds
+    return count if count > 1 and alone - alone / count > start else 0
 
 
 def _batches(

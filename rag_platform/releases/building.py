@@ -24,7 +24,6 @@ from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import ReleaseError, StorageError, disk_full
 from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, dense_files, lexical
-from rag_platform.indexes.bases import outgrows
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter, changes_of
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter
@@ -298,7 +297,7 @@ class _Build:
             return
         if VERSIONS in self.origin.files:
             together = read_version_changes(parent).then(changes)
-            if not outgrows(len(together), int(self.origin.counts["versions"])):
+            if not dense_files.outgrows(len(together), int(self.origin.counts["versions"])):
                 link_or_copy(parent / VERSIONS, self.directory / VERSIONS)
                 self.hashes[VERSIONS] = self.origin.files[VERSIONS]
                 self.hashes[VERSION_CHANGES] = write_versions(
@@ -347,7 +346,7 @@ class _Build:
         )
         changes = changes_of(parent)
         # rows of edited or removed documents stay in the shared base until they are purged
-        self._shares_catalog = not self.live.purged and not outgrows(
+        self._shares_catalog = not self.live.purged and not dense_files.outgrows(
             self.rows_changed + changed, int(self.origin.counts["chunks"])
         )
         copied = changes if self._shares_catalog else parent

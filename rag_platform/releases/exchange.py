@@ -25,10 +25,9 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
-from rag_platform.ledger.schema import Release
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import FILENAME, Manifest, read_manifest, write_manifest
-from rag_platform.releases.publishing import publish_candidate
+from rag_platform.releases.publishing import publish_candidate, record_candidate
 from rag_platform.releases.version_bundles import bring_version, bundled_paths
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import Store, atomic_path, files_below, sha256_file
@@ -277,16 +276,4 @@ def _place(source: Path, manifest: Manifest, store: Store, ledger: Ledger) -> No
         releases.drop(final)
     final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(source, final)
-    ledger.put_release(
-        Release(
-            namespace=manifest.namespace,
-            release_id=manifest.release_id,
-            parent=None,
-            state="candidate",
-            strategy=manifest.strategy,
-            strategy_config_id=manifest.strategy_config_id,
-            created_at=manifest.created_at,
-            counts=dict(manifest.counts),
-            reason="",
-        )
-    )
+    record_candidate(manifest, None, ledger)

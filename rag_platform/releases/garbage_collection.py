@@ -52,7 +52,6 @@ from rag_platform.workspace import DataRoot
 
 OnProgress = Callable[[str, int, int], None]
 
-_TRASH = ".trash-"
 # an older temporary file belongs to a process that died
 _TEMPORARY_SECONDS = 3600
 # a query that began before the pointer moved may still open files of the previous release
@@ -414,7 +413,8 @@ class _Collection:
             if folder in kept:
                 self._remove_old_outputs(folder, self.kept.profiles[kept[folder].namespace])
             elif (
-                self.scope is None or folder.with_name(folder.name.removeprefix(_TRASH)) in in_scope
+                self.scope is None
+                or folder.with_name(folder.name.removeprefix(releases.TRASH)) in in_scope
             ):
                 self._remove("versions", folder)
 
@@ -450,7 +450,7 @@ class _Collection:
     def media(self) -> None:
         """Remove images that no kept version shows, and captions whose surrounding text is gone."""
         for path in sorted(self.store.area("media").glob("*")):
-            if not self._scope_has("asset_ids", path.name.removeprefix(_TRASH)):
+            if not self._scope_has("asset_ids", path.name.removeprefix(releases.TRASH)):
                 continue
             if path.name not in self.kept.belongings.asset_ids:
                 self._remove("media", path)
@@ -612,11 +612,7 @@ class _Collection:
         self.result.add(name, 1, directory_bytes([path]) if is_folder else path.stat().st_size)
         if self.plan:
             return
-        if not is_folder:
+        if is_folder:
+            releases.drop(path)
+        else:
             path.unlink()
-            return
-        if not path.name.startswith(_TRASH):
-            trash = path.with_name(_TRASH + path.name)
-            os.replace(path, trash)
-            path = trash
-        shutil.rmtree(path)

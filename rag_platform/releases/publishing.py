@@ -9,13 +9,13 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, takewhile
 
 from rag_platform.config.gates import FILENAME as GATES_FILE
-from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
+from rag_platform.config.profiles import index_profile, stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import IntegrityError, NotFoundError, RagError, ReleaseError
@@ -267,23 +267,28 @@ def build_candidate(
             processes=workspace.settings.embedding_processes,
         )
         span.set(release_id=release_id, parent=parent, **manifest.counts)
-        _trace_upsert(span, manifest, _find_unembedded(manifest, store))
-    failed = [check for check in manifest.checks if not check.passed]
+        _trace_upsert(span, manifest, store)
+    record_candidate(manifest, sequence, ledger)
+    return manifest, list(manifest.checks)
+
+
+def record_candidate(manifest: Manifest, sequence: int | None, ledger: Ledger) -> None:
+    """Record a release as `candidate` or, when a check failed, as `rejected`."""
+    reasons = [f"{check.name}: {check.details}" for check in manifest.failures]
     ledger.put_release(
         Release(
-            namespace=namespace,
-            release_id=release_id,
-            parent=parent,
-            state="rejected" if failed else "candidate",
-            strategy=strategy.name,
-            strategy_config_id=strategy_config_id(strategy),
+            namespace=manifest.namespace,
+            release_id=manifest.release_id,
+            parent=manifest.parent,
+            state="rejected" if reasons else "candidate",
+            strategy=manifest.strategy,
+            strategy_config_id=manifest.strategy_config_id,
             created_at=manifest.created_at,
             counts=dict(manifest.counts),
-            reason="; ".join(f"{check.name}: {check.details}" for check in failed),
+            reason="; ".join(reasons),
             sequence=sequence,
         )
     )
-    return manifest, list(manifest.checks)
 
 
 def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live:
@@ -365,26 +370,22 @@ def _find_changed(
     return ledger.find_touched(namespace, sequence) | catalog.owners_with("failed_embed")
 
 
-def _find_unembedded(manifest: Manifest, store: Store) -> list[str]:
-    """The versions with chunks that have no vector."""
-    if not manifest.counts.get("failed_embed"):
-        return []
-    with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
-        return sorted(catalog.versions_with("failed_embed"))
-
-
-def _trace_upsert(span: tracing.Span, manifest: Manifest, failed: Sequence[str]) -> None:
-    """Trace how many rows were written; `failed` are the versions with chunks without vector."""
+def _trace_upsert(span: tracing.Span, manifest: Manifest, store: Store) -> None:
+    """Trace how many rows were written, and the versions with chunks that have no vector."""
     rows = int(manifest.delta["chunks_added"])
     vectors = min(rows, int(manifest.counts["dense"]))
     span.set(chroma_upserted=vectors, sqlite_rows_written=rows)
     tracing.count(upserted_rows=rows)
+    unembedded: list[str] = []
+    if manifest.counts.get("failed_embed"):
+        with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
+            unembedded = sorted(catalog.versions_with("failed_embed"))
     tracing.event(
         "ingest.upsert_result",
         {
             "vector_rows": vectors,
             "meta_rows": rows,
-            "failed_ids": list(failed[:50]),
+            "failed_ids": unembedded[:50],
             "delta": manifest.delta,
             "failed_checks": [check.name for check in manifest.failures],
         },
@@ -463,7 +464,7 @@ def publish_candidate(
                 f" {GATES_FILE}; `rag rebuild --full` builds one that is",
                 code="not_judged",
             )
-        _publish(manifest, recorded, store, ledger, override=bool(override))
+        _publish(namespace, release_id, recorded, store, ledger, override=bool(override))
         row = _row(namespace, release_id, ledger)
         if override:
             ledger.update_release(
@@ -483,7 +484,8 @@ def publish_candidate(
 
 
 def _publish(
-    manifest: Manifest,
+    namespace: str,
+    release_id: str,
     recorded: frozenset[str],
     store: Store,
     ledger: Ledger,
@@ -491,18 +493,19 @@ def _publish(
     override: bool = False,
 ) -> None:
     """Move the pointers of the object store and of this machine to a release, unless the ledger or
-    the object store records another publication since `recorded` was read.
+    the object store records another publication since `recorded` was read. Raises what
+    `require_publishable` raises.
     """
-    namespace, release_id = manifest.namespace, manifest.release_id
-    if store.remote is None:
-        with _publication(namespace, release_id, recorded, store, ledger):
-            releases.publish(store, namespace, release_id, override=override)
-        return
-    releases.require_publishable(store, namespace, release_id, override=override)
-    before = transfer.push(store, manifest)  # may take minutes, so outside the transaction
-    with store.pointing(namespace), _publication(namespace, release_id, recorded, store, ledger):
-        transfer.swap(store, manifest, before)
-        releases.publish(store, namespace, release_id, override=override)
+    manifest = releases.require_publishable(store, namespace, release_id, override=override)
+    # may take minutes, so outside the transaction
+    before = transfer.push(store, manifest) if store.remote is not None else None
+    with (
+        nullcontext() if before is None else store.pointing(namespace),
+        _publication(namespace, release_id, recorded, store, ledger),
+    ):
+        if before is not None:
+            transfer.swap(store, manifest, before)
+        releases.point_at(store, namespace, release_id)
 
 
 def _publication(
@@ -565,8 +568,7 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
         to = to or releases.before_current(store, namespace)
         if to in transfer.list_pushed(store, namespace):
             transfer.bring(store, namespace, to)
-        # raises NotFoundError for a release that is not there
-        _publish(read_head(store.release_dir(namespace, to)), recorded, store, ledger)
+        _publish(namespace, to, recorded, store, ledger)
         row = _row(namespace, to, ledger)
         if ledger.namespaces().get(namespace) != row.strategy:
             # otherwise the next ingest would publish with the strategy that was rolled back
@@ -668,11 +670,12 @@ def retain(namespace: str, root: DataRoot) -> list[str]:
         manifest.release_id for manifest in heads
     }  # also those that a crash left without a row in the ledger
     pinned = {row.release_id for row in rows if row.pinned}
-    removed = releases.clean(
-        releases.surplus(
-            store, namespace, root.settings.releases.keep, pinned, on_disk - public, heads
-        )
+    surplus = releases.surplus(
+        store, namespace, root.settings.releases.keep, pinned, on_disk - public, heads
     )
+    for path in surplus:
+        releases.drop(path)
+    removed = [path.name for path in surplus]
     # a damaged release is left in the object store, which may hold a sound copy
     finished = [release_id for release_id in removed if release_id in on_disk]
     transfer.forget(store, namespace, finished)

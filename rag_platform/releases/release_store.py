@@ -5,7 +5,7 @@
     releases/<namespace>/CURRENT         the published release_id
 
 A candidate is written in `.building-<release_id>` and renamed once its manifest is complete;
-publishing replaces CURRENT. A crash at any point leaves the old release live, and `clean` removes
+publishing replaces CURRENT. A crash at any point leaves the old release live, and `surplus` finds
 what is unfinished.
 """
 
@@ -53,7 +53,7 @@ from rag_platform.storage.store import Store, flush_directory, write_text
 if TYPE_CHECKING:
     from rag_platform.indexes.dense import DenseVectors
 
-_TRASH = ".trash-"
+TRASH = ".trash-"
 _RELEASE_ID = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
@@ -176,13 +176,6 @@ def point_at(store: Store, namespace: str, release_id: str) -> None:
     """Point this machine's CURRENT at a release, flushed to disk."""
     write_text(store.current_path(namespace), release_id + "\n")
     flush_directory(store.releases_dir(namespace))
-
-
-def publish(store: Store, namespace: str, release_id: str, *, override: bool = False) -> Manifest:
-    """Publish a release. Raises what `require_publishable` raises."""
-    manifest = require_publishable(store, namespace, release_id, override=override)
-    point_at(store, namespace, release_id)
-    return manifest
 
 
 def require_publishable(
@@ -340,13 +333,6 @@ def _head(directory: Path, _inode: int, _modified: int) -> Manifest:
     return replace(read_head(directory), files={})
 
 
-def clean(directories: Sequence[Path]) -> list[str]:
-    """Remove the directories that `surplus` found. Returns their names."""
-    for path in directories:
-        drop(path)
-    return [path.name for path in directories]
-
-
 def surplus(
     store: Store,
     namespace: str,
@@ -407,9 +393,9 @@ def _is_damaged(directory: Path) -> bool:
 
 
 def drop(path: Path) -> None:
-    """Remove a release's directory; a crash while deleting leaves nothing under its name."""
-    if not path.name.startswith("."):
-        trash = path.with_name(_TRASH + path.name)
+    """Remove a folder, such as a release; a crash meanwhile leaves nothing under its name."""
+    if not path.name.startswith(TRASH):
+        trash = path.with_name(TRASH + path.name)
         os.replace(path, trash)
         path = trash
     shutil.rmtree(path)

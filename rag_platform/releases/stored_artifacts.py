@@ -15,11 +15,10 @@ from rag_platform.config.settings import Strategy
 from rag_platform.documents.descriptions import make_questions
 from rag_platform.errors import NotFoundError, SchemaVersionError
 from rag_platform.ir import Chunk, Json, Version
-from rag_platform.storage.blobs import open_blobs, open_for_writing
+from rag_platform.storage.blobs import fetch, open_blobs, open_for_writing
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import (
     Store,
-    atomic_path,
     read_columns,
     read_json,
     read_records,
@@ -148,8 +147,9 @@ def bring_record(store: Store, namespace: str, sequence: int) -> Record | None:
     """Another machine's record of a deletion, fetched from the object store; None without one."""
     if store.remote is None:
         return None
-    with suppress(NotFoundError), atomic_path(store.deletion_path(namespace, sequence)) as path:
-        open_blobs(store).get(_record_key(namespace, sequence), path)
+    key = _record_key(namespace, sequence)
+    with suppress(NotFoundError):
+        fetch(open_blobs(store), key, store.deletion_path(namespace, sequence), "")
     return read_record(store, namespace, sequence)
 
 

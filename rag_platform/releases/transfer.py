@@ -43,7 +43,6 @@ from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import (
     Store,
-    atomic_path,
     files_below,
     flush_directory,
     link_or_copy,
@@ -237,16 +236,14 @@ def list_pushed(store: Store, namespace: str) -> set[str]:
 def files_of_pushed(store: Store, namespace: str, release_id: str) -> Mapping[str, str]:
     """The files of a pushed release with their sha256. Raises NotFoundError `no_blob`."""
     with store.scratch() as folder:
-        open_blobs(store).get(_manifest_key(namespace, release_id), path := folder / FILENAME)
-        return _listed_files(path, namespace, release_id)
+        return _fetch_manifest(open_blobs(store), namespace, release_id, folder / FILENAME)
 
 
 def read_pushed(store: Store, namespace: str, release_id: str) -> Manifest:
     """The manifest of a pushed release. Raises NotFoundError `no_blob`."""
     with store.scratch() as folder:
         blobs = open_blobs(store)
-        blobs.get(_manifest_key(namespace, release_id), path := folder / FILENAME)
-        files = _listed_files(path, namespace, release_id)
+        files = _fetch_manifest(blobs, namespace, release_id, folder / FILENAME)
         for name in files.keys() & {VERSIONS, VERSION_CHANGES}:
             fetch(blobs, file_key(namespace, files[name]), folder / name, files[name])
         return read_manifest(folder)
@@ -315,8 +312,7 @@ def bring(store: Store, namespace: str, release_id: str, manifest_sha256: str = 
             return Pulled(release_id)
         blobs = open_blobs(store)
         pending = stage.with_name(f"{stage.name}.json")
-        _fetch_manifest(blobs, namespace, release_id, pending, manifest_sha256)
-        files = _listed_files(pending, namespace, release_id)
+        files = _fetch_manifest(blobs, namespace, release_id, pending, manifest_sha256)
         pulled = _fetch_files(store, namespace, stage, files)
         os.replace(pending, stage / FILENAME)
         for folder, _, _ in os.walk(stage):
@@ -335,20 +331,15 @@ def _is_whole(directory: Path, manifest_sha256: str) -> bool:
     return all((directory / name).is_file() for name in read_head(directory).files)
 
 
-def _fetch_manifest(blobs: Blobs, namespace: str, release_id: str, path: Path, sha256: str) -> None:
-    key = _manifest_key(namespace, release_id)
-    if sha256:
-        fetch(blobs, key, path, sha256)
-        return
-    with atomic_path(path) as temporary:
-        blobs.get(key, temporary)
-
-
-def _listed_files(path: Path, namespace: str, release_id: str) -> Mapping[str, str]:
-    """The files that a manifest lists, with their sha256. Raises IntegrityError for the manifest of
-    another release, and for paths outside of its folder.
+def _fetch_manifest(
+    blobs: Blobs, namespace: str, release_id: str, path: Path, sha256: str = ""
+) -> Mapping[str, str]:
+    """Fetch a manifest, checked against its hash if that is known. Returns the files that it lists,
+    with their sha256. Raises IntegrityError for the manifest of another release, and for paths
+    outside of its folder.
     """
     key = _manifest_key(namespace, release_id)
+    fetch(blobs, key, path, sha256)
     try:
         value: Any = parse_json(path.read_bytes())
         files: dict[str, str] = dict(value["files"])

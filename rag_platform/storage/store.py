@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import typing
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -233,68 +233,42 @@ class Store:
 
     # --- locks -----------------------------------------------------------------------------------
 
-    @contextmanager
     def writer(
         self, namespace: str, owner: str, *, shared: bool = False, wait: float = 0.0
-    ) -> Iterator[None]:
-        """Hold the namespace's write lock, exclusively or `shared` with others that only add stage
+    ) -> AbstractContextManager[None]:
+        """The namespace's write lock, exclusive or `shared` with others that only add stage
         outputs. It is reentrant for a thread, and released when its process ends.
 
         Raises BusyError with the holder after `wait` seconds.
         """
+        lock = self._lock(self.releases_dir(namespace) / ".writer")
         what = f"library {namespace!r} is being written"
-        with hold_lock(
-            self._lock(self.releases_dir(namespace) / ".writer"),
-            owner,
-            what,
-            shared=shared,
-            wait=wait,
-        ):
-            yield
+        return hold_lock(lock, owner, what, shared=shared, wait=wait)
 
-    @contextmanager
-    def drafting(self, namespace: str, *, wait: float = 10.0) -> Iterator[None]:
-        """Hold the lock for changing the namespace's drafts. Raises BusyError."""
-        with hold_lock(
-            self._lock(self.releases_dir(namespace) / ".drafts"),
-            "a draft",
-            f"a draft of library {namespace!r} is being changed",
-            wait=wait,
-        ):
-            yield
+    def drafting(self, namespace: str, *, wait: float = 10.0) -> AbstractContextManager[None]:
+        """The lock for changing the namespace's drafts. Raises BusyError."""
+        lock = self._lock(self.releases_dir(namespace) / ".drafts")
+        what = f"a draft of library {namespace!r} is being changed"
+        return hold_lock(lock, "a draft", what, wait=wait)
 
-    @contextmanager
-    def pointing(self, namespace: str) -> Iterator[None]:
-        """Hold this machine's lock for changing CURRENT. Raises BusyError."""
+    def pointing(self, namespace: str) -> AbstractContextManager[None]:
+        """This machine's lock for changing CURRENT. Raises BusyError."""
         path = self.releases_dir(namespace) / ".pointer"
         what = f"the published release of library {namespace!r} is being changed"
-        with hold_lock(path, "a publication", what, wait=10.0):
-            yield
+        return hold_lock(path, "a publication", what, wait=10.0)
 
-    @contextmanager
-    def receiving(self, *, wait: float = 60.0) -> Iterator[None]:
-        """Keep the garbage collector away while bytes without a ledger row are stored; a shared
-        lock. Raises BusyError.
+    def receiving(self, *, wait: float = 60.0) -> AbstractContextManager[None]:
+        """A shared lock that keeps the garbage collector away while bytes without a ledger row are
+        stored. Raises BusyError.
         """
-        with hold_lock(
-            self._lock(self.home / ".collector"),
-            "receiving",
-            "garbage is being collected",
-            shared=True,
-            wait=wait,
-        ):
-            yield
+        lock, what = self._lock(self.home / ".collector"), "garbage is being collected"
+        return hold_lock(lock, "receiving", what, shared=True, wait=wait)
 
-    @contextmanager
-    def collecting(self, owner: str, *, wait: float = 0.0) -> Iterator[None]:
-        """Hold the garbage collector's lock, which excludes receiving. Raises BusyError."""
-        with hold_lock(
-            self._lock(self.home / ".collector"),
-            owner,
-            "files are being received, or garbage collected,",
-            wait=wait,
-        ):
-            yield
+    def collecting(self, owner: str, *, wait: float = 0.0) -> AbstractContextManager[None]:
+        """The garbage collector's lock, which excludes receiving. Raises BusyError."""
+        lock = self._lock(self.home / ".collector")
+        what = "files are being received, or garbage collected,"
+        return hold_lock(lock, owner, what, wait=wait)
 
     def _lock(self, path: Path) -> Path | SharedLock:
         """The lock file, or the database lock of the same name if the ledger is a database."""

@@ -286,7 +286,7 @@ def test_a_pointer_moved_in_a_crash_is_what_counts(take: Any, shelf: Any) -> Non
     publish_candidate("default", first.release_id, shelf.root)
     take(dock="# Dock\n\nThe dock holds 12 trucks.\n")
     second, _ = build_candidate("default", shelf.workspace())
-    releases.publish(shelf.store, "default", second.release_id)  # and then the process died
+    releases.point_at(shelf.store, "default", second.release_id)  # and then the process died
     assert "12 trucks" in said(shelf, "How many trucks?")
     assert not is_behind_ledger("default", shelf.root)
     assert newest_candidate("default", shelf.ledger) == second.release_id

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError
-from rag_platform.indexes import bases, dense, dense_files
+from rag_platform.indexes import dense, dense_files
 from rag_platform.indexes.delta import link_parent
 from rag_platform.indexes.dense import DenseVectors
 from rag_platform.indexes.dense_files import is_among, read_matrix
@@ -198,7 +198,7 @@ def everything(directory: Path) -> dict[str, bytes]:
 def test_a_small_change_leaves_the_base_alone_until_it_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bases, "FRESH_ROWS", 4)
+    monkeypatch.setattr(dense_files, "FRESH_ROWS", 4)
     vectors = circle(40)
     update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     before = everything(tmp_path)
@@ -277,7 +277,7 @@ def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(
 def test_what_is_linked_elsewhere_is_never_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bases, "FRESH_ROWS", 2)
+    monkeypatch.setattr(dense_files, "FRESH_ROWS", 2)
     vectors = circle(30)
     update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     link_parent(tmp_path / "old", tmp_path / "new", without="")
@@ -335,7 +335,7 @@ def test_answers_do_not_depend_on_the_history(
     monkeypatch: pytest.MonkeyPatch,
     steps: list[tuple[set[int], dict[int, int]]],
 ) -> None:
-    monkeypatch.setattr(bases, "FRESH_ROWS", 5)
+    monkeypatch.setattr(dense_files, "FRESH_ROWS", 5)
     folder, directions = tmp_path_factory.mktemp("vectors"), list(circle(60).values())
     held: dict[str, np.ndarray] = {}
     for remove, add in [(set[int](), {n: n for n in range(20)}), *steps]:
@@ -365,7 +365,7 @@ def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float
 ) -> None:
     monkeypatch.setattr(dense_files, "NARROWED", 500)
-    monkeypatch.setattr(bases, "FRESH_ROWS", 200)
+    monkeypatch.setattr(dense_files, "FRESH_ROWS", 200)
     rng = np.random.default_rng(5)
     centres = rng.normal(size=(20, 320)).astype(np.float32)
     rows = centres[rng.integers(20, size=3000)] + spread * rng.normal(size=(3000, 320)).astype(
@@ -450,7 +450,7 @@ def test_an_approximate_index_is_needed_where_a_question_may_ask_it(
 def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bases, "FRESH_ROWS", 4)
+    monkeypatch.setattr(dense_files, "FRESH_ROWS", 4)
     vectors, retrieval = circle(60), RetrievalConfig(exact_scan_rows=50)
     named = list(vectors.items())
     parts = {"dim": 2, "retrieval": retrieval}
@@ -543,3 +543,18 @@ def test_rows_that_lie_among_others_are_told() -> None:
     ascending = np.array([2, 5, 9])
     found = is_among(np.array([-1, 2, 3, 9, 10]), ascending)
     assert found.tolist() == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("changed", "base", "new"),
+    [
+        (1_000, 10, False),  # however small the library
+        (1_001, 10, True),
+        (5_000, 100_000, False),  # a twentieth
+        (5_001, 100_000, True),
+        (10_000, 1_000_000, False),  # every small change writes them again
+        (10_001, 1_000_000, True),
+    ],
+)
+def test_a_base_is_outgrown(changed: int, base: int, new: bool) -> None:
+    assert dense_files.outgrows(changed, base) is new

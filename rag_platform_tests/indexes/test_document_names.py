@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rag_platform.errors import IntegrityError
-from rag_platform.indexes import bases, document_names
+from rag_platform.indexes import dense_files, document_names
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_changes import ChangesWriter
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
@@ -165,7 +165,7 @@ def test_releases_share_the_names_of_their_base(
     expected = {"boeing", "airbus"}
     second = names_after("# A report of Airbus\n\nPlanes were sold.\n")
     assert second.samefile(first)
-    monkeypatch.setattr(bases, "FRESH_ROWS", 0)  # the next release has a base of its own
+    monkeypatch.setattr(dense_files, "FRESH_ROWS", 0)  # the next release has a base of its own
     expected, before = {"boeing", "state"}, first.read_bytes()
     third = names_after("# A state report\n\nPlanes were sold.\n")
     assert not third.samefile(first) and first.read_bytes() == before

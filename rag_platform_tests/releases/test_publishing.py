@@ -234,7 +234,7 @@ def test_a_crash_between_the_pointer_and_the_ledger_is_mended(
     take(b="# Dock\n\nHolds trucks.\n")
     roll_back("default", first, **rest)
     third, _ = build_candidate("default", shelf.workspace())
-    releases.publish(shelf.store, "default", third.release_id)  # and then the process died
+    releases.point_at(shelf.store, "default", third.release_id)  # and then the process died
     assert {row["release_id"]: row["state"] for row in history("default", **rest)}[
         third.release_id
     ] == "published"

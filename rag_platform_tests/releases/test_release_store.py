@@ -35,7 +35,7 @@ from rag_platform.errors import (
     SchemaVersionError,
     StorageError,
 )
-from rag_platform.indexes import bases, dense, dense_files
+from rag_platform.indexes import dense, dense_files
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
@@ -61,6 +61,18 @@ GUIDE = (
 )
 HANDBOOK = "# 制度\n\n员工每年有十五天带薪年假。\n\n## 病假\n\n病假需要医生证明。\n"
 NOTES = "Version 2.4.1 fixes the crash on start.\n"
+
+
+def make_public(store: Store, release_id: str) -> None:
+    release_store.require_publishable(store, "default", release_id)
+    release_store.point_at(store, "default", release_id)
+
+
+def clean(store: Store) -> list[str]:
+    found = release_store.surplus(store, "default", 2)
+    for path in found:
+        release_store.drop(path)
+    return [path.name for path in found]
 
 
 @pytest.fixture
@@ -129,7 +141,7 @@ def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
                 processes=1,
             )
         if publish:
-            release_store.publish(store, "default", release_id)
+            make_public(store, release_id)
         return manifest
 
     return grow
@@ -251,7 +263,7 @@ def test_documents_that_nobody_asked_for_are_taken_over_unseen(
                 cache=cache,
                 processes=1,
             )
-        release_store.publish(store, "default", release_id)
+        make_public(store, release_id)
         return read_manifest(store.release_dir("default", release_id))
 
     built("r1", building.Live([guide, handbook, notes]))
@@ -376,7 +388,7 @@ def test_a_chain_of_deltas_gives_what_full_builds_give(
     grow: Callable[..., Manifest],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bases, "FRESH_ROWS", 6)
+    monkeypatch.setattr(dense_files, "FRESH_ROWS", 6)
     small = tiny.model_copy(
         update={
             "lexical": ProviderConfig(
@@ -467,7 +479,7 @@ def test_a_failed_check_is_recorded_and_never_published(
     assert [failure.name for failure in manifest.failures] == ["provenance_proved"]
     assert "docs/notes.txt" in manifest.failures[0].details
     with pytest.raises(ReleaseError, match="provenance_proved") as caught:
-        release_store.publish(store, "default", "r2")
+        make_public(store, "r2")
     assert caught.value.code == "checks_failed"
     assert release_store.current(store, "default") == "r1"
 
@@ -671,12 +683,12 @@ def test_rollback_goes_to_the_parent_or_to_a_named_release(
     ]
     for parent in ("r2", "r1"):
         assert release_store.before_current(store, "default") == parent
-        release_store.publish(store, "default", parent)
+        make_public(store, parent)
     with pytest.raises(ReleaseError, match=r"kept: r3, r2\)"):
         release_store.before_current(store, "default")
-    release_store.publish(store, "default", "r3")
+    make_public(store, "r3")
     with pytest.raises(NotFoundError, match="r9"):
-        release_store.publish(store, "default", "r9")
+        make_public(store, "r9")
     assert release_store.current(store, "default") == "r3"
 
 
@@ -686,10 +698,10 @@ def test_clean_keeps_the_published_its_parent_and_the_newest(
 ) -> None:
     for number, parent in ((1, None), (2, "r1"), (3, "r2"), (4, "r3"), (5, "r4")):
         grow([make("guide", GUIDE.replace("8080", str(number)))], f"r{number}", parent)
-    release_store.publish(store, "default", "r2")
+    make_public(store, "r2")
     (store.releases_dir("default") / ".building-r6" / "lexical").mkdir(parents=True)
     (store.release_dir("default", "half")).mkdir()
-    assert sorted(release_store.clean(release_store.surplus(store, "default", 2))) == [
+    assert sorted(clean(store)) == [
         ".building-r6",
         "half",
         "r3",
@@ -770,7 +782,7 @@ def test_kill_at_any_point_leaves_the_old_release_live_and_the_next_run_clean(
     ]
     assert failed_checks(store, "r1") == {}
     assert not grow(live, "r2", "r1").failures
-    assert release_store.clean(release_store.surplus(store, "default", 2)) == []
+    assert clean(store) == []
 
 
 # --- opening ------------------------------------------------------------------------------------
