@@ -10,7 +10,7 @@ import importlib
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import dagster as dg
@@ -25,6 +25,7 @@ __all__ = [
     "AssetCheckExecutionsTable",
     "AssetEventTagsTable",
     "AssetKeyTable",
+    "BulkActionStatus",
     "BulkActionsTable",
     "ConfigurableClassData",
     "JobTickTable",
@@ -50,6 +51,7 @@ try:
         AssetCheckEvaluationTargetMaterializationData,
     )
     from dagster._core.events import ASSET_EVENTS, DagsterEventBatchMetadata
+    from dagster._core.execution.backfill import BulkActionStatus
     from dagster._core.origin import RepositoryPythonOrigin, get_python_environment_entry_point
     from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
     from dagster._core.storage.event_log.schema import (
@@ -125,9 +127,20 @@ def log_checks(
         context.log_event(one)  # type: ignore[arg-type]
 
 
-def explain_backfill(instance: dg.DagsterInstance, backfill: Any, message: str) -> None:
-    """Give a backfill that has ended an error, which its page shows under "View error"."""
-    if not ABSENT:
+def explain_backfill(
+    instance: dg.DagsterInstance, backfill: Any, message: str, unreadable: Collection[str]
+) -> None:
+    """Give a backfill that has ended as failed an error, which its page shows under "View error".
+    If no partitions but the `unreadable` ones lack an output, it has completed instead.
+    """
+    if ABSENT:
+        return
+    data = backfill.asset_backfill_data
+    failed = data.failed_and_downstream_subset.partitions_subsets_by_asset_key if data else {}
+    left = {key for subset in failed.values() for key in subset.get_partition_keys()}
+    if left and left <= {*unreadable}:
+        instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
+    else:
         error: Any = SerializableErrorInfo(message, [], None)
         instance.update_backfill(backfill.with_error(error))
 

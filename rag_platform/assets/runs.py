@@ -252,7 +252,8 @@ def find_busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]
 
 def explain_backfills(instance: dg.DagsterInstance, ledger: Ledger) -> None:
     """Give recently failed backfills an error that lists the unprocessed documents with reasons;
-    Dagster itself only counts partitions without a materialisation as failed.
+    Dagster itself only counts partitions without a materialisation as failed. If all runs are green
+    and only unreadable documents are left, the backfill has completed, like an ingest.
     """
     for backfill in instance.get_backfills(limit=_MAX_BACKFILLS):
         ended = backfill.backfill_end_timestamp or 0.0
@@ -261,13 +262,18 @@ def explain_backfills(instance: dg.DagsterInstance, ledger: Ledger) -> None:
             continue
         runs = instance.get_runs(dg.RunsFilter(tags={_BACKFILL_TAG: backfill.backfill_id}))
         run_ids = {run.run_id for run in runs}
-        reports = [
-            _describe(job, ledger)
+        bad = [
+            job
             for job in ledger.jobs(limit=10_000)
             if job.args.get("run_id") in run_ids and job.state != "done"
         ]
-        if reports:
-            explain_backfill(instance, backfill, "\n\n".join(reports))
+        green = all(run.status == dg.DagsterRunStatus.SUCCESS for run in runs)
+        unreadable = [
+            item.version_id for job in bad if green for item in ledger.failed_job_items(job.job_id)
+        ]
+        if bad:
+            reports = [_describe(job, ledger) for job in bad]
+            explain_backfill(instance, backfill, "\n\n".join(reports), unreadable)
 
 
 def _describe(job: Job, ledger: Ledger) -> str:

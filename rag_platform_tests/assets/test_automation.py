@@ -15,6 +15,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
+from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
+from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from rag_platform.assets.instance import prepare
@@ -304,6 +307,28 @@ def test_a_backfill_that_dagster_calls_failed_says_which_documents_and_why(
     assert why.endswith(f"(partition {received[1]})")
     other = instance.get_backfill("of other runs")
     assert other is not None and other.error is None
+
+
+@pytest.mark.parametrize(
+    ("left", "status"), [([1], "COMPLETED_SUCCESS"), ([0, 1], "COMPLETED_FAILED")]
+)
+def test_a_backfill_that_only_unreadable_files_are_left_of_has_completed(
+    desk: Any, instance: dg.DagsterInstance, received: list[str], left: list[int], status: str
+) -> None:
+    begun = datetime.now(UTC).timestamp()
+    opened = PartitionBackfill("red", BulkActionStatus.REQUESTED, False, {}, begun)
+    tags = {RANGE_START: received[0], RANGE_END: received[-1], "dagster/backfill": "red"}
+    assert implicit_job().execute_in_process(instance=instance, tags=tags).success
+    missing = DefaultPartitionsSubset({received[place] for place in left})
+    failed = AssetGraphSubset(partitions_subsets_by_asset_key={dg.AssetKey("facts"): missing})
+    data = AssetBackfillData.empty(failed, begun, instance)
+    data = data.with_failed_and_downstream_subset(failed)
+    ended = opened.with_status(BulkActionStatus.COMPLETED_FAILED).with_end_timestamp(begun)
+    instance.add_backfill(ended._replace(asset_backfill_data=data))
+    Ticks("release_when_quiet", instance)()
+    found = instance.get_backfill("red")
+    assert found is not None and found.status.value == status
+    assert (found.error is None) == (status == "COMPLETED_SUCCESS")
 
 
 @contextmanager
