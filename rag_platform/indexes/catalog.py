@@ -448,26 +448,17 @@ class CatalogReader:
 
     def document(self, doc_id: str) -> Document | None:
         """A document by id, None when it is not in the release."""
-        found = self._records(Document, "FROM documents WHERE doc_id = ?", (doc_id,))
-        return found[0] if found else None
+        return next(iter(self.documents_of([doc_id])), None)
 
     def documents(
-        self,
-        *,
-        source: str | None = None,
-        tag: str | None = None,
-        after: str = "",
-        limit: int | None = None,
+        self, *, tag: str | None = None, after: str = "", limit: int | None = None
     ) -> list[Document]:
         """At most `limit` documents ordered by id, after the id `after` (the cursor)."""
-        where, params = ["doc_id > ?"], [after]
-        if source is not None:
-            where.append("source = ?")
-            params.append(source)
+        where, params = "doc_id > ?", [after]
         if tag is not None:
-            where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
+            where += " AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)"
             params.append(tag)
-        rest = f"FROM documents WHERE {' AND '.join(where)} ORDER BY doc_id LIMIT ?"
+        rest = f"FROM documents WHERE {where} ORDER BY doc_id LIMIT ?"
         return self._records(Document, rest, [*params, -1 if limit is None else limit])
 
     def documents_of(self, doc_ids: Iterable[str]) -> list[Document]:

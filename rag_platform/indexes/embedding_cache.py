@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from rag_platform.errors import IntegrityError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.joined import join_vectors
-from rag_platform.storage.sqlite_files import connect_versioned, select_in, transaction
+from rag_platform.storage.sqlite_files import connect_versioned, select_in, shrink, transaction
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
@@ -137,9 +136,9 @@ class EmbeddingCache:
                 for name in ("freelist_count", "page_count")
             )
             if empty > _EMPTY_SHARE * pages:
-                sys.audit("rag_platform.commit", str(self.path))
-                self._db.execute("VACUUM")
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                shrink(self._db, self.path)
+            else:
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def rate(self, info: EmbedderInfo) -> float | None:
         """The last measured UTF-8 bytes per second and process, None without one."""
@@ -183,11 +182,11 @@ class EmbeddingCache:
             if row is None and self._read_only:
                 return -1  # no vector has this space
             if row is None:
-                sys.audit("rag_platform.commit", str(self.path))
-                self._db.execute(
-                    "INSERT OR IGNORE INTO spaces (embedder_id, embedder_version,"
-                    " text_norm_profile_id, dim) VALUES (?, ?, ?, ?)",
-                    (*key, info.dim),
-                )
+                with transaction(self._db, self.path):
+                    self._db.execute(
+                        "INSERT OR IGNORE INTO spaces (embedder_id, embedder_version,"
+                        " text_norm_profile_id, dim) VALUES (?, ?, ?, ?)",
+                        (*key, info.dim),
+                    )
                 row = self._db.execute(sql, key).fetchone()
         return int(row[0])

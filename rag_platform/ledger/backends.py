@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -27,7 +26,13 @@ from rag_platform.ledger.tables import (
     tables,
 )
 from rag_platform.storage.postgres import PostgresConnection, mask_url
-from rag_platform.storage.sqlite_files import ReadOnlyFile, connect_shared, has_room, transaction
+from rag_platform.storage.sqlite_files import (
+    ReadOnlyFile,
+    connect_shared,
+    has_room,
+    shrink,
+    transaction,
+)
 
 _VERSION = "SELECT value FROM meta WHERE key = 'schema_version'"
 _RECORD_VERSION = (
@@ -113,10 +118,7 @@ class SqliteBackend:
 
     def compact(self) -> bool:
         """Rewrite the file without deleted data, and empty its WAL. False while others read."""
-        db = self.db()
-        sys.audit("rag_platform.commit", str(self.path))
-        db.execute("VACUUM")
-        return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return shrink(self.db(), self.path)
 
     def advance_sequence(self) -> None:
         """Do nothing: SQLite itself numbers new deletions after the copied ones."""

@@ -838,10 +838,15 @@ class Ledger(DocumentList, Servers):
             Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC"
         )
 
+    def release(self, namespace: str, release_id: str) -> Release | None:
+        """One release, None for an unknown one."""
+        where = {"namespace": namespace, "release_id": release_id}
+        return next(iter(self._select(Release, "releases", where, "release_id")), None)
+
     def release_sequence(self, namespace: str, release_id: str) -> int | None:
         """The ledger's sequence when the release was made; None where that was not recorded."""
-        rows = self.releases(namespace)
-        return next((row.sequence for row in rows if row.release_id == release_id), None)
+        row = self.release(namespace, release_id)
+        return None if row is None else row.sequence
 
 
 def _range_bounds(job_id: str) -> tuple[str, str]:

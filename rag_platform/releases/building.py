@@ -63,6 +63,7 @@ from rag_platform.storage.store import (
     copy_file,
     directory_bytes,
     flush_directory,
+    flush_file,
     link_or_copy,
 )
 
@@ -172,8 +173,7 @@ def _flush(directory: Path) -> None:
         if path.is_dir():
             flush_directory(path)
         elif path.stat().st_nlink == 1:  # linked files were flushed with the parent
-            with open(path, "rb") as handle:
-                os.fsync(handle.fileno())
+            flush_file(path)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from rag_platform.ir import StageOutcome, VerifyFailure, Version
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
 from rag_platform.releases.manifest import FILENAME, CheckResult
-from rag_platform.storage.store import Store, files_below, sha256_file
+from rag_platform.storage.store import Store, files_below, flush_file, sha256_file
 from rag_platform.text.plurals import pluralise
 
 CHECKS: dict[str, str] = {
@@ -404,8 +403,7 @@ def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def _flush_and_hash(path: Path) -> str:
-    with open(path, "rb") as handle:
-        os.fsync(handle.fileno())
+    flush_file(path)
     return sha256_file(path)
 
 

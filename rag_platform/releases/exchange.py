@@ -28,7 +28,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import FILENAME, Manifest, read_manifest, write_manifest
 from rag_platform.releases.publishing import publish_candidate, record_candidate
-from rag_platform.releases.version_bundles import bring_version, bundled_paths
+from rag_platform.releases.version_bundles import add_member, bring_version, bundled_paths
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import Store, atomic_path, files_below, sha256_file
 from rag_platform.workspace import DataRoot
@@ -112,11 +112,13 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
     }
     text, key = json.dumps(head, ensure_ascii=False, sort_keys=True).encode(), _read_key()
     with atomic_path(path, 0o600) as temporary, tarfile.open(temporary, "w") as target:
-        _add(target, _HEAD, text)
+        add_member(target, _HEAD, io.BytesIO(text))
         if key:
-            _add(target, _SIGNATURE, hmac.new(key, text, hashlib.sha256).hexdigest().encode())
+            signature = hmac.new(key, text, hashlib.sha256).hexdigest().encode()
+            add_member(target, _SIGNATURE, io.BytesIO(signature))
         for name, file in sorted(members.items()):
-            target.add(file, name, recursive=False, filter=_without_owner)
+            with open(file, "rb") as source:
+                add_member(target, name, source)
     size = path.stat().st_size
     return Exchanged(
         namespace, release_id, len(pairs), len(members), size, len(tombstones), bool(key)
@@ -128,20 +130,6 @@ def _read_pairs(directory: Path) -> list[tuple[Document, Version]]:
     with closing(CatalogReader(directory / CATALOG)) as catalog:
         versions = catalog.versions()
         return [(owner, versions[str(owner.live_version)]) for owner in catalog.documents()]
-
-
-def _add(target: Any, name: str, data: bytes) -> None:
-    import tarfile
-
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    target.addfile(member, io.BytesIO(data))
-
-
-def _without_owner(member: Any) -> Any:
-    member.uid = member.gid = member.mtime = 0
-    member.uname = member.gname = ""
-    return member
 
 
 # --- import -------------------------------------------------------------------------------------

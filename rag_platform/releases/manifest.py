@@ -20,7 +20,7 @@ import orjson
 from rag_platform.config.gates import read_gates
 from rag_platform.config.settings import Strategy
 from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
-from rag_platform.ir import EmbedderInfo, EmbedderPart, Json
+from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.registry import build
 from rag_platform.storage.records import from_json, parse_json
 from rag_platform.storage.store import atomic_path
@@ -200,26 +200,15 @@ def _reporting_damage(path: Path) -> Iterator[None]:
 def _read_part(path: Path, fields: Collection[str]) -> tuple[VersionEntries, frozenset[str]]:
     """(entries, removed version_ids) of one file of versions."""
     with _reporting_damage(path):
-        return _parse_part(path.read_bytes(), fields)
-
-
-def _parse_part(data: bytes, fields: Collection[str]) -> tuple[VersionEntries, frozenset[str]]:
-    # one line a field, so that reading one field parses no other
-    first, ids, *values = data.splitlines()
-    head = orjson.loads(first)
-    version_ids: list[str] = orjson.loads(ids)
-    lines = dict(zip(head["fields"], values, strict=True))
-    entries = {
-        name: {
-            version_id: value
-            for version_id, value in zip(version_ids, orjson.loads(lines[name]), strict=True)
-            if value is not None
-        }
-        if name in fields
-        else {}
-        for name in VERSION_FIELDS
-    }
-    return entries, frozenset(head.get("gone", ()))
+        # one line a field, so that reading one field parses no other
+        first, ids, *values = path.read_bytes().splitlines()
+        head, version_ids = orjson.loads(first), orjson.loads(ids)
+        lines = dict(zip(head["fields"], values, strict=True))
+        entries: VersionEntries = {name: {} for name in VERSION_FIELDS}
+        for name in fields:
+            pairs = zip(version_ids, orjson.loads(lines[name]), strict=True)
+            entries[name] = {version_id: value for version_id, value in pairs if value is not None}
+        return entries, frozenset(head.get("gone", ()))
 
 
 def read_manifest(directory: Path, fields: Collection[str] = VERSION_FIELDS) -> Manifest:
@@ -236,13 +225,7 @@ def read_manifest(directory: Path, fields: Collection[str] = VERSION_FIELDS) -> 
         ) from None
     data = {**entries, **data, **{name: {} for name in VERSION_FIELDS if name not in fields}}
     data.pop("rows", None)  # in releases of earlier programs
-    embedder = data.pop("embedder")
-    checks = data.pop("checks")
-    return Manifest(
-        **data,
-        embedder=None if embedder is None else _embedder(embedder),
-        checks=tuple(from_json(CheckResult, check) for check in checks),
-    )
+    return from_json(Manifest, data)
 
 
 def new_outputs(directory: Path, before: Path | None) -> list[str]:
@@ -280,8 +263,3 @@ def _read(directory: Path) -> Json:
             " `rag rebuild`"
         )
     return data
-
-
-def _embedder(data: Json) -> EmbedderInfo:
-    parts = tuple(from_json(EmbedderPart, part) for part in data.pop("parts", ()))
-    return dataclasses.replace(from_json(EmbedderInfo, data), parts=parts)

@@ -710,4 +710,6 @@ def settle(namespace: str, store: Store, ledger: Ledger) -> None:
 
 
 def _row(namespace: str, release_id: str, ledger: Ledger) -> Release:
-    return next(row for row in ledger.releases(namespace) if row.release_id == release_id)
+    row = ledger.release(namespace, release_id)
+    assert row is not None  # it was just updated
+    return row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -130,15 +130,7 @@ class Kept:
 
     def __or__(self, other: Kept) -> Kept:
         """The union."""
-        return Kept(
-            {**self.versions, **other.versions},
-            {**self.profiles, **other.profiles},
-            self.editions | other.editions,
-            self.belongings | other.belongings,
-            self.facts | other.facts,
-            self.spaces | other.spaces,
-            self.partitions | other.partitions,
-        )
+        return Kept(*(getattr(self, f.name) | getattr(other, f.name) for f in fields(self)))
 
 
 def survey(

@@ -66,7 +66,7 @@ KINDS = tuple(f.name for f in fields(Belongings))
 
 
 def stage_files(
-    store: Store, version: Version, kind: str, profiles: Collection[str] | None = None
+    store: Store, version: Version, kind: str, profiles: Collection[str] | None
 ) -> list[Path]:
     """A version's Parquet files of one kind, of all profiles or only these."""
     folder = store.version_path(version, kind, "any").parent

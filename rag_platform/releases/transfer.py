@@ -141,7 +141,9 @@ def push(store: Store, manifest: Manifest) -> Pointer:
         raise _outdated_error(manifest, before)
     directory = store.release_dir(namespace, manifest.release_id)
     is_repeated = before.release_id == manifest.release_id  # then upload lost files again
-    stored = frozenset() if is_repeated else _published_files(store, namespace, before.release_id)
+    stored: set[str] = set()
+    if before.release_id and not is_repeated:
+        stored.update(read_head(store.release_dir(namespace, before.release_id)).files.values())
     missing = {sha256: name for name, sha256 in manifest.files.items() if sha256 not in stored}
 
     def send(item: tuple[str, str]) -> None:
@@ -175,13 +177,6 @@ def require_pointer(blobs: Blobs, namespace: str) -> Pointer:
     pointer = read_pointer(blobs, namespace)
     assert pointer is not None  # without a known tag there is always an answer
     return pointer
-
-
-def _published_files(store: Store, namespace: str, release_id: str) -> frozenset[str]:
-    """The sha256 of the files that the object store has for certain."""
-    if not release_id:
-        return frozenset()
-    return frozenset(read_head(store.release_dir(namespace, release_id)).files.values())
 
 
 def _put_manifest(blobs: Blobs, store: Store, manifest: Manifest) -> None:
@@ -286,7 +281,7 @@ def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tu
 
 
 def _require_known(release_id: str, namespace: str, ledger: Ledger) -> None:
-    if any(row.release_id == release_id for row in ledger.releases(namespace)):
+    if ledger.release(namespace, release_id) is not None:
         return
     raise ReleaseError(
         f"the object store publishes release {release_id} of library {namespace!r}, which the"

@@ -29,7 +29,10 @@ from rag_platform.storage.blobs import (
 )
 from rag_platform.storage.store import Store, read_records, sha256_file
 
-if typing.TYPE_CHECKING:  # its module loads numpy
+if typing.TYPE_CHECKING:
+    import tarfile
+
+    # its module loads numpy
     from rag_platform.protocols import Blobs
 
 _REQUIRED = ("edits", "media", "sections", "chunks", "views")
@@ -113,10 +116,18 @@ def _pack(store: Store, version: Version, profiles: Mapping[str, str], target: P
         for path in bundled_paths(store, version, profiles):
             if path == raw:
                 continue  # uploaded on its own, once for all documents with the same bytes
-            member = tarfile.TarInfo(path.relative_to(store.home).as_posix())
-            member.size = path.stat().st_size
             with open(path, "rb") as source:
-                bundle.addfile(member, source)
+                add_member(bundle, path.relative_to(store.home).as_posix(), source)
+
+
+def add_member(bundle: tarfile.TarFile, name: str, source: typing.BinaryIO) -> None:
+    """Add a stream to an archive, without its owner and time."""
+    import tarfile
+
+    member = tarfile.TarInfo(name)
+    member.size = source.seek(0, os.SEEK_END)
+    source.seek(0)
+    bundle.addfile(member, source)
 
 
 def bundled_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:

@@ -8,12 +8,12 @@ chunk.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
@@ -31,6 +31,7 @@ from rag_platform.text.plurals import pluralise
 
 _PARTS = ("facts", "sections", "chunks")  # the stages whose outputs are compared
 _SHOWN_CHUNKS = 20
+ItemT = TypeVar("ItemT")
 
 
 # --- history ------------------------------------------------------------------------------------
@@ -277,109 +278,109 @@ class Parts:
     sections: Sequence[Section]
     chunks: Sequence[Chunk]
 
+    def text_of(self, section: Section) -> str:
+        """The text of a section without surrounding white space."""
+        return self.text[section.norm_start : section.norm_end].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[ItemT]):
+    """What was added, removed and changed, in text order; changed items as (before, after)."""
+
+    added: list[ItemT]
+    removed: list[ItemT]
+    changed: list[tuple[ItemT, ItemT]]
+    unchanged: int
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.added)} added, {len(self.removed)} removed, {len(self.changed)} changed,"
+            f" {self.unchanged} unchanged"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """The differences from one version to another, each kind in text order."""
+    """The differences from one version to another."""
 
-    sections_added: tuple[Section, ...]
-    sections_removed: tuple[Section, ...]
-    sections_changed: tuple[Section, ...]  # in their new state
-    sections_unchanged: int
-    chunks_added: tuple[Chunk, ...]
-    chunks_removed: tuple[Chunk, ...]
-    chunks_changed: tuple[tuple[Chunk, Chunk], ...]  # (before, after)
-    chunks_unchanged: int
+    sections: Changes[Section]
+    chunks: Changes[Chunk]
 
     def data(self) -> Json:
         """Counts, and every difference with its text."""
         return {
             "sections": {
-                "added": [_section_data(section) for section in self.sections_added],
-                "removed": [_section_data(section) for section in self.sections_removed],
-                "changed": [_section_data(section) for section in self.sections_changed],
-                "unchanged": self.sections_unchanged,
+                "added": [_section_data(section) for section in self.sections.added],
+                "removed": [_section_data(section) for section in self.sections.removed],
+                "changed": [_section_data(section) for _, section in self.sections.changed],
+                "unchanged": self.sections.unchanged,
             },
             "chunks": {
-                "added": [_chunk_data(chunk) for chunk in self.chunks_added],
-                "removed": [_chunk_data(chunk) for chunk in self.chunks_removed],
+                "added": [_chunk_data(chunk) for chunk in self.chunks.added],
+                "removed": [_chunk_data(chunk) for chunk in self.chunks.removed],
                 "changed": [
                     {"before": _chunk_data(before), "after": _chunk_data(after)}
-                    for before, after in self.chunks_changed
+                    for before, after in self.chunks.changed
                 ],
-                "unchanged": self.chunks_unchanged,
+                "unchanged": self.chunks.unchanged,
             },
         }
 
     def markdown(self, shown: int) -> str:
         """Counts, and the first `shown` differing chunks as unified diffs."""
-        sections = _counts(
-            self.sections_added,
-            self.sections_removed,
-            self.sections_changed,
-            self.sections_unchanged,
-        )
-        chunks = _counts(
-            self.chunks_added, self.chunks_removed, self.chunks_changed, self.chunks_unchanged
-        )
+        sections, chunks = self.sections, self.chunks
         lines = [
             f"- sections: {sections}",
-            *(f"  - added: {section.section_path}" for section in self.sections_added),
-            *(f"  - removed: {section.section_path}" for section in self.sections_removed),
-            *(f"  - changed: {section.section_path}" for section in self.sections_changed),
+            *(f"  - added: {section.section_path}" for section in sections.added),
+            *(f"  - removed: {section.section_path}" for section in sections.removed),
+            *(f"  - changed: {section.section_path}" for _, section in sections.changed),
             f"- chunks: {chunks}",
         ]
-        differing = list(self._differing())
+        differing: list[tuple[Chunk | None, Chunk | None]] = [
+            *chunks.changed,
+            *((None, chunk) for chunk in chunks.added),
+            *((chunk, None) for chunk in chunks.removed),
+        ]
         for before, after in differing[:shown]:
             lines += ["", *_diff(before, after)]
         if len(differing) > shown:
             lines += ["", f"{pluralise(len(differing) - shown, 'more chunk')}; --json has them all"]
         return "\n".join(lines)
 
-    def _differing(self) -> Iterator[tuple[Chunk | None, Chunk | None]]:
-        yield from self.chunks_changed
-        yield from ((None, chunk) for chunk in self.chunks_added)
-        yield from ((chunk, None) for chunk in self.chunks_removed)
-
 
 def revise(before: Parts, after: Parts) -> Revision:
     """The differences from `before` to `after`."""
-    old, new = _section_hashes(before), _section_hashes(after)
+    old, new = ({s.section_id: s for s in parts.sections} for parts in (before, after))
+    common = [section for section in after.sections if section.section_id in old]
+    changed = [
+        (old[section.section_id], section)
+        for section in common
+        if before.text_of(old[section.section_id]) != after.text_of(section)
+    ]
+    sections = Changes(
+        [section for section in after.sections if section.section_id not in old],
+        [section for section in before.sections if section.section_id not in new],
+        changed,
+        len(common) - len(changed),
+    )
     old_ids, new_ids = ({chunk.chunk_id for chunk in parts.chunks} for parts in (before, after))
-    common = old_ids & new_ids
-    removed, added = (_group_by_place(parts.chunks, common) for parts in (before, after))
+    kept = old_ids & new_ids
+    removed, added = (_group_by_place(parts.chunks, kept) for parts in (before, after))
     pairs = [
         pair
         for place, chunks in added.items()
         for pair in zip(removed.get(place, ()), chunks, strict=False)
     ]
-    paired = {chunk.chunk_id for pair in pairs for chunk in pair}
+    paired = kept.union(chunk.chunk_id for pair in pairs for chunk in pair)
     return Revision(
-        sections_added=tuple(s for s in after.sections if s.section_id not in old),
-        sections_removed=tuple(s for s in before.sections if s.section_id not in new),
-        sections_changed=tuple(
-            s for s in after.sections if old.get(s.section_id, "") not in ("", new[s.section_id])
+        sections,
+        Changes(
+            [chunk for chunk in after.chunks if chunk.chunk_id not in paired],
+            [chunk for chunk in before.chunks if chunk.chunk_id not in paired],
+            pairs,
+            len(kept),
         ),
-        sections_unchanged=sum(new.get(section_id) == digest for section_id, digest in old.items()),
-        chunks_added=tuple(
-            c for c in after.chunks if c.chunk_id not in old_ids and c.chunk_id not in paired
-        ),
-        chunks_removed=tuple(
-            c for c in before.chunks if c.chunk_id not in new_ids and c.chunk_id not in paired
-        ),
-        chunks_changed=tuple(pairs),
-        chunks_unchanged=len(common),
     )
-
-
-def _section_hashes(parts: Parts) -> dict[str, str]:
-    """section_id to the hash of the section's text, stripped of surrounding white space."""
-    return {
-        s.section_id: (
-            hashlib.sha256(parts.text[s.norm_start : s.norm_end].strip().encode()).hexdigest()
-        )
-        for s in parts.sections
-    }
 
 
 def _group_by_place(
@@ -395,14 +396,6 @@ def _group_by_place(
         else:
             found[*group, last.get(group, "")].append(chunk)
     return found
-
-
-def _counts(
-    added: Sequence[object], removed: Sequence[object], changed: Sequence[object], unchanged: int
-) -> str:
-    return (
-        f"{len(added)} added, {len(removed)} removed, {len(changed)} changed, {unchanged} unchanged"
-    )
 
 
 def _section_data(section: Section) -> Json:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rag_platform.storage.sqlite_files import connect_versioned
+from rag_platform.storage.sqlite_files import connect_versioned, transaction
 
 SCHEMA_VERSION = 1
 
@@ -47,8 +46,7 @@ class AnswerCache:
 
     def put(self, key: str, *values: Any) -> None:
         """Write one row and commit it."""
-        with self._lock:
-            sys.audit("rag_platform.commit", str(self._path))
+        with self._lock, transaction(self._db, self._path):
             self._db.execute(
                 f"INSERT OR REPLACE INTO {self._table} VALUES ({self._places})", (key, *values)
             )
@@ -69,11 +67,11 @@ class AnswerCache:
         """Delete rows and overwrite them on disk."""
         with self._lock:
             self._db.execute("PRAGMA secure_delete=ON")
-            sys.audit("rag_platform.commit", str(self._path))
-            self._db.execute(
-                f"DELETE FROM {self._table} WHERE key IN (SELECT value FROM json_each(?))",
-                (json.dumps(keys),),
-            )
+            with transaction(self._db, self._path):
+                self._db.execute(
+                    f"DELETE FROM {self._table} WHERE key IN (SELECT value FROM json_each(?))",
+                    (json.dumps(keys),),
+                )
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
-from rag_platform.storage.sqlite_files import connect, transaction
+from rag_platform.storage.sqlite_files import connect, shrink, transaction
 
 DATABASE = "evaluations.sqlite"  # runs and case results
 RUN_PREFIX = "eval_"  # prefix of run ids, and so of the folders with their files
@@ -56,8 +56,7 @@ def erase_results(home: Path, names: Names) -> int:
             )
         for run_id in {run_id for _, run_id in found}:
             shutil.rmtree(run_folder(home, run_id), ignore_errors=True)
-        db.execute("VACUUM")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        shrink(db, path)
     return len(found)
 
 

@@ -27,10 +27,8 @@ class SharedLock:
     name: str
 
 
-# (lock, thread id) to the nesting depth of locks held by this process
-_held: dict[tuple[Path | SharedLock, int], int] = {}
-# (lock, thread id) to the owner, for those held in shared mode
-_shared: dict[tuple[Path | SharedLock, int], str] = {}
+# (lock, thread id) of the locks held by this process, to their owner if shared, else ""
+_held: dict[tuple[Path | SharedLock, int], str] = {}
 
 
 @contextmanager
@@ -46,17 +44,13 @@ def hold_lock(
     """
     key = (place, threading.get_ident())
     if key in _held:
-        if key in _shared and not shared:
+        if (sharer := _held[key]) and not shared:
             raise BusyError(
-                f"{what} by this thread itself, which shares the lock for {_shared[key]!r}: let go"
-                " of it first",
-                owner=_shared[key],
+                f"{what} by this thread itself, which shares the lock for {sharer!r}: let go of it"
+                " first",
+                owner=sharer,
             )
-        _held[key] += 1
-        try:
-            yield
-        finally:
-            _held[key] -= 1
+        yield
         return
     taken = (
         _take_file(place, owner, what, shared=shared, wait=wait)
@@ -64,14 +58,11 @@ def hold_lock(
         else _take_shared(place, owner, what, shared=shared, wait=wait)
     )
     with taken:
-        _held[key] = 1
-        if shared:
-            _shared[key] = owner
+        _held[key] = owner if shared else ""
         try:
             yield
         finally:
             del _held[key]
-            _shared.pop(key, None)
 
 
 @contextmanager

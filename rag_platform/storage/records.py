@@ -51,7 +51,9 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
-    """The record with the fields in `data`; lists become tuples where the annotations say so."""
+    """The record with the fields in `data`; lists become tuples, and objects records, where the
+    annotations say so.
+    """
     fields = field_types(cast(Any, record))
     return record(**{key: _restore(fields[key], item) for key, item in data.items()})
 
@@ -256,9 +258,12 @@ def _restore(hint: Any, value: Any) -> Any:
 @functools.cache
 def _restorer(hint: Any) -> Callable[[Any], Any] | None:
     """A function from a stored value to the field's value; None if they are the same."""
-    origin = typing.get_origin(_plain(hint))
+    plain = _plain(hint)
+    if dataclasses.is_dataclass(plain):
+        return functools.partial(from_json, cast(Any, plain))
+    origin = typing.get_origin(plain)
     if origin is tuple:
-        item = typing.get_args(_plain(hint))[0]
+        item = typing.get_args(plain)[0]
         return functools.partial(_records, item) if dataclasses.is_dataclass(item) else tuple
     return _object if origin is dict else None
 

@@ -137,6 +137,15 @@ def transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
         raise
 
 
+def shrink(db: sqlite3.Connection, path: Path) -> bool:
+    """Rewrite the database at `path` without deleted data, and empty its WAL. False while others
+    read it.
+    """
+    sys.audit("rag_platform.commit", str(path))
+    db.execute("VACUUM")
+    return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+
+
 def connect_versioned(
     path: Path, version: int, schema: str, *, remedy: str = ""
 ) -> tuple[sqlite3.Connection, bool]:

@@ -224,7 +224,6 @@ def test_every_filterable_field_can_be_asked(catalog: CatalogReader, name: str) 
 def test_documents_are_paged_and_filtered(catalog: CatalogReader) -> None:
     assert [d.doc_id for d in catalog.documents(limit=1)] == ["doc-1"]
     assert [d.doc_id for d in catalog.documents(after="doc-1")] == ["doc-2"]
-    assert [d.doc_id for d in catalog.documents(source="web")] == ["doc-2"]
     assert [d.doc_id for d in catalog.documents(tag="ops")] == ["doc-1"]
 
 

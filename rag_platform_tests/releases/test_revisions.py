@@ -52,32 +52,32 @@ def ids(chunks: tuple[Chunk, ...]) -> list[str]:
 def test_sections_and_chunks_are_added_removed_changed_or_unchanged() -> None:
     found = revise(BEFORE, AFTER)
     assert (
-        [s.section_path for s in found.sections_added],
-        [s.section_path for s in found.sections_removed],
+        [s.section_path for s in found.sections.added],
+        [s.section_path for s in found.sections.removed],
     ) == (["New"], ["Old"])
-    assert ([s.section_path for s in found.sections_changed], found.sections_unchanged) == (
+    assert ([s.section_path for _, s in found.sections.changed], found.sections.unchanged) == (
         ["Intro"],
         0,
     )
-    assert (ids(found.chunks_added), ids(found.chunks_removed)) == (
+    assert (ids(found.chunks.added), ids(found.chunks.removed)) == (
         ["Intro/four", "New/come"],
         ["Old/gone"],
     )
-    assert [(one.chunk_id, two.chunk_id) for one, two in found.chunks_changed] == [
+    assert [(one.chunk_id, two.chunk_id) for one, two in found.chunks.changed] == [
         ("Intro/two", "Intro/2")
     ]
-    assert found.chunks_unchanged == 2
+    assert found.chunks.unchanged == 2
 
 
 def test_a_chunk_that_only_moved_is_unchanged() -> None:
     found = revise(parts(("A", ("one", "two"))), parts(("A", ("two", "one"))))
     assert (
-        found.chunks_unchanged,
-        found.chunks_added,
-        found.chunks_removed,
-        found.chunks_changed,
-    ) == (2, (), (), ())
-    assert [s.section_path for s in found.sections_changed] == ["A"]
+        found.chunks.unchanged,
+        found.chunks.added,
+        found.chunks.removed,
+        found.chunks.changed,
+    ) == (2, [], [], [])
+    assert [s.section_path for _, s in found.sections.changed] == ["A"]
 
 
 def test_the_markdown_counts_and_shows_the_words() -> None:
@@ -110,10 +110,10 @@ def test_every_chunk_is_told_once(
 ) -> None:
     before, after = parts(("A", one), ("B", two)), parts(("A", three), ("B", four))
     found = revise(before, after)
-    left = ids(found.chunks_removed) + [chunk.chunk_id for chunk, _ in found.chunks_changed]
-    came = ids(found.chunks_added) + [chunk.chunk_id for _, chunk in found.chunks_changed]
+    left = ids(found.chunks.removed) + [chunk.chunk_id for chunk, _ in found.chunks.changed]
+    came = ids(found.chunks.added) + [chunk.chunk_id for _, chunk in found.chunks.changed]
     had, has = ({chunk.chunk_id for chunk in side.chunks} for side in (before, after))
-    assert (sorted(left), sorted(came), found.chunks_unchanged) == (
+    assert (sorted(left), sorted(came), found.chunks.unchanged) == (
         sorted(had - has),
         sorted(has - had),
         len(had & has),

@@ -394,7 +394,7 @@ class CatalogProof:
         """How the manifest differs from what the ledger recorded of the release."""
         manifest = self.manifest
         namespace, release_id = manifest.namespace, manifest.release_id
-        row = next((r for r in self.ledger.releases(namespace) if r.release_id == release_id), None)
+        row = self.ledger.release(namespace, release_id)
         if row is None:
             yield (
                 f"ledger: it knows no release {release_id}; `rag rebuild --full` builds one that it"
