@@ -13,6 +13,6 @@ def write_matrix(
     directory: Path, *, dim: int, removed: Collection[str], ids: Sequence[str], vectors: Vectors
 ) -> None:
     """Make one base of the rows in `directory` without the removed ones, and of new rows."""
-    held = dense_files.has_base(directory)
+    held = (directory / dense_files.BASE).is_file()
     parts = dense_files.read_parts(directory) if held else dense_files.empty(dim)
     dense_files.write_base(directory, parts, removed, ids, vectors)

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rag_platform.errors import REBUILD, IntegrityError, NotFoundError, says_disk_full
+from rag_platform.errors import REBUILD, IntegrityError, NotFoundError
 from rag_platform.indexes.catalog_changes import (
     BASE_AND_CHANGES,
     WHOLE,
@@ -35,7 +35,7 @@ from rag_platform.indexes.catalog_tables import (
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.storage.records import columns, from_row, read_tuple
-from rag_platform.storage.sqlite_files import LastingFile, Rows, select_in
+from rag_platform.storage.sqlite_files import LastingFile, select_in
 
 if TYPE_CHECKING:  # only questions ask for names by their words
     from rag_platform.indexes.document_names import Name, StoredNames
@@ -206,7 +206,8 @@ class CatalogReader:
         self._parts = BASE_AND_CHANGES if self._changes else WHOLE
         self._stored_names: StoredNames | None = None
         try:
-            self._file = LastingFile(path, self._prepare)
+            self._file = LastingFile(path, self._prepare, self._damaged)
+            self.select = self._file.execute  # raises IntegrityError `catalog_damaged`
         # the release may have been removed since the check above
         except sqlite3.OperationalError as error:
             raise NotFoundError(
@@ -227,20 +228,12 @@ class CatalogReader:
         elif self.schema_version < SCHEMA_VERSION:
             show_as_current(db)
 
-    def select(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """The rows of a statement. Raises IntegrityError `catalog_damaged`."""
-        try:
-            return self._file.execute(sql, values)
-        except sqlite3.ProgrammingError:  # the reader is closed
-            raise
-        except sqlite3.DatabaseError as error:
-            if says_disk_full(error):  # by temporary files
-                raise
-            raise IntegrityError(
-                f"the catalog {self.path} cannot be read ({error}); build another release with"
-                " `rag rebuild --full`",
-                code="catalog_damaged",
-            ) from error
+    def _damaged(self, error: sqlite3.DatabaseError) -> IntegrityError:
+        return IntegrityError(
+            f"the catalog {self.path} cannot be read ({error}); build another release with `rag"
+            " rebuild --full`",
+            code="catalog_damaged",
+        )
 
     def stored_columns(self, table: str) -> set[str]:
         """The columns of a table of the base, without those that an older catalog lacks."""
@@ -655,7 +648,7 @@ class CatalogReader:
         for part in self._parts:  # the tables, not their views, so that an index answers alone
             sql = (
                 f"SELECT version_id, count(*) FROM {part.name or 'main'}.chunks WHERE"
-                f" {part.held_version('version_id')} GROUP BY version_id"
+                f" {part.held('version_id', 'version_id')} GROUP BY version_id"
             )
             found |= dict(self.select(sql))
         return found

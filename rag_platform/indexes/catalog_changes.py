@@ -29,7 +29,7 @@ from rag_platform.storage.records import columns
 
 CHANGES = "catalog-changes.sqlite"  # next to the catalog
 _TABLES = ("documents", "versions", "sections", "chunks", "asset_anchor", "media_texts")
-_NOT_GONE = "NOT IN (SELECT {0} FROM {1}gone)"
+_NOT_GONE = "NOT IN (SELECT doc_id FROM main.gone)"  # in a file of changes
 
 
 def changes_of(path: Path) -> Path | None:
@@ -47,14 +47,10 @@ class Part:
     def __getitem__(self, table: str) -> str:
         return f"{self.name}.{table}" if self.name else table
 
-    def held(self, column: str) -> str:
-        """The SQL condition that a row with the doc_id `column` is not obsolete."""
-        return f"{column} {_NOT_GONE.format('doc_id', 'changes.')}" if self.name == "main" else "1"
-
-    def held_version(self, column: str) -> str:
-        """The same for a column with version_ids."""
-        gone = _NOT_GONE.format("version_id", "changes.")
-        return f"{column} {gone}" if self.name == "main" else "1"
+    def held(self, column: str, key: str = "doc_id") -> str:
+        """The SQL condition that a row with this doc_id, or version_id, is not obsolete."""
+        gone = f"{column} NOT IN (SELECT {key} FROM changes.gone)"
+        return gone if self.name == "main" else "1"
 
 
 WHOLE = (Part(),)
@@ -70,10 +66,10 @@ def show_changed(db: sqlite3.Connection, changes: Path) -> None:
     for table in _TABLES:
         present, missing = stored_columns(db, table)
         names = ", ".join([*(f'"{name}"' for name in present), *missing])
-        held = base.held_version("version_id") if table == "media_texts" else base.held("doc_id")
+        key = "version_id" if table == "media_texts" else "doc_id"
         db.execute(
             f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, {names} FROM main.{table} WHERE"
-            f" {held} UNION ALL SELECT rowid, {names} FROM changes.{table}"
+            f" {base.held(key, key)} UNION ALL SELECT rowid, {names} FROM changes.{table}"
         )
     db.execute(
         "CREATE TEMP VIEW asset AS SELECT 0 AS rowid, * FROM main.asset WHERE asset_id IN (SELECT"
@@ -100,15 +96,14 @@ class ChangesWriter(CatalogWriter):
     def _stored_document(self, doc_id: str) -> tuple[Any, ...] | None:
         sql = (
             f"SELECT {columns(Document)} FROM base.documents WHERE doc_id = ? AND doc_id"
-            f" {_NOT_GONE.format('doc_id', 'main.')}"
+            f" {_NOT_GONE}"
         )
         return super()._stored_document(doc_id) or self._db.execute(sql, (doc_id,)).fetchone()
 
     def _prepare_change(self, doc_id: str, dropped: Collection[str]) -> None:
         """Mark a document's rows in the base as gone; copy them here unless they are dropped."""
         found = self._db.execute(
-            "SELECT version_id FROM base.versions WHERE doc_id = ? AND doc_id"
-            f" {_NOT_GONE.format('doc_id', 'main.')}",
+            f"SELECT version_id FROM base.versions WHERE doc_id = ? AND doc_id {_NOT_GONE}",
             (doc_id,),
         ).fetchone()
         if found is None:
@@ -132,8 +127,7 @@ class ChangesWriter(CatalogWriter):
     def _check_added(self, version_id: str) -> None:
         taken = self._db.execute(
             "SELECT b.chunk_id FROM main.chunks c CROSS JOIN base.chunks b ON b.chunk_id ="
-            " c.chunk_id WHERE c.version_id = ? AND b.doc_id"
-            f" {_NOT_GONE.format('doc_id', 'main.')}",
+            f" c.chunk_id WHERE c.version_id = ? AND b.doc_id {_NOT_GONE}",
             (version_id,),
         ).fetchone()
         if taken is not None:

@@ -73,7 +73,7 @@ def update(
     """Delete `removed`, then add the rows of `ids`, in any order. A small change is written next to
     the base; otherwise a new base is, with an approximate index if `needs_ann`.
     """
-    first = not dense_files.has_base(directory)
+    first = not (directory / dense_files.BASE).is_file()
     parts = dense_files.empty(dim) if first else read_parts(directory)
     _require_fitting(parts, removed, ids, vectors)
     changed = len(ids) + len(parts.gone) + len(parts.fresh_ids) + len(removed)

@@ -139,11 +139,6 @@ def empty(dim: int) -> Parts:
     return Parts(Ids.of(()), nothing, frozenset(), Ids.of(()), nothing)
 
 
-def has_base(directory: Path) -> bool:
-    """True when vectors were written into `directory`."""
-    return (directory / BASE).is_file()
-
-
 def read_parts(directory: Path) -> Parts:
     """The rows as stored on disk. Raises IntegrityError when ids and rows do not match."""
     names = directory / _IDS
@@ -167,17 +162,13 @@ def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
     parts = read_parts(directory)
     if not parts.gone and not len(parts.fresh_ids):
         return list(parts.ids), parts.base
-    batches = list(_split_rows(parts))
+    batches = list(split_rows(parts))
     ids = [chunk_id for names, _ in batches for chunk_id in names]
     return ids, np.concatenate([*(rows for _, rows in batches), parts.base[:0]])
 
 
-def read_batches(directory: Path) -> Iterator[tuple[list[str], Vectors]]:
+def split_rows(parts: Parts) -> Iterator[tuple[list[str], Vectors]]:
     """The ids and rows of `read_matrix` in batches of some thousand."""
-    return _split_rows(read_parts(directory))
-
-
-def _split_rows(parts: Parts) -> Iterator[tuple[list[str], Vectors]]:
     ids, of, rows = _merge([_without(parts.ids, parts.gone), _all(list(parts.fresh_ids))])
     for start, block in enumerate(_gather([parts.base, parts.fresh], of, rows)):
         yield ids.take(slice(start * _ROWS_AT_ONCE, (start + 1) * _ROWS_AT_ONCE)), block

@@ -141,7 +141,7 @@ class StoredNames:
         found = self._select_in("SELECT number, chunks FROM documents WHERE doc_id IN (?)", gone)
         lost = dict(found)
         self._gone = np.sort(np.array(list(lost), dtype="<u4"))
-        ((self.rows, chunks),) = self._select("SELECT count(*), sum(chunks) FROM documents")
+        ((self.rows, chunks),) = self._file.execute("SELECT count(*), sum(chunks) FROM documents")
         self.count, self.chunks = self.rows - len(lost), chunks - sum(lost.values())
 
     @classmethod
@@ -153,7 +153,9 @@ class StoredNames:
         versions: list[int] = []
         try:
             file = LastingFile(
-                path, lambda db: versions.append(*db.execute("PRAGMA user_version").fetchone())
+                path,
+                lambda db: versions.append(*db.execute("PRAGMA user_version").fetchone()),
+                _damaged_error,
             )
         except sqlite3.DatabaseError as error:
             raise _damaged_error(error) from error
@@ -190,16 +192,8 @@ class StoredNames:
         sql = "SELECT number, doc_id, chunks FROM documents WHERE number IN (?)"
         return {number: (doc_id, size) for number, doc_id, size in self._select_in(sql, numbers)}
 
-    def _select(self, sql: str, values: Sequence[str | int] = ()) -> Rows:
-        try:
-            return self._file.execute(sql, values)
-        except sqlite3.ProgrammingError:  # the file is closed
-            raise
-        except sqlite3.DatabaseError as error:
-            raise _damaged_error(error) from error
-
     def _select_in(self, sql: str, values: Iterable[str | int]) -> Rows:
-        return Rows(select_in(self._select, sql, values))
+        return Rows(select_in(self._file.execute, sql, values))
 
 
 def _damaged_error(error: sqlite3.DatabaseError) -> IntegrityError:

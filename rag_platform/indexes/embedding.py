@@ -58,7 +58,7 @@ OnProgress = Callable[[int, int], None]  # texts done, texts to compute
 Call = Callable[[Sequence[str]], Vectors]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EmbeddingReport:
     """The figures of one run of `embed_texts`."""
 
@@ -67,10 +67,11 @@ class EmbeddingReport:
     calls: int = 0
     retries: int = 0
     rate_limited: int = 0  # calls rejected by a rate limit
-    failed: Mapping[str, str] = field(default_factory=dict)  # content_hash to reason
-    passing: frozenset[str] = frozenset()  # content_hashes of failed texts that may succeed later
+    failed: dict[str, str] = field(default_factory=dict)  # content_hash to reason
+    # content_hashes of failed texts that may succeed later
+    passing: set[str] = field(default_factory=set)
     # error code to the number of texts that failed with it
-    error_types: Mapping[str, int] = field(default_factory=dict)
+    error_types: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     processes: int = 0
     batch_seconds_p50: float = 0.0
@@ -110,15 +111,10 @@ class _Run:
     profile: str
     total: int
     on_progress: OnProgress | None
+    report: EmbeddingReport
     lock: threading.Lock = field(default_factory=threading.Lock)
     done: int = 0
-    calls: int = 0
-    retries: int = 0
-    rate_limited: int = 0
-    error_types: Counter[str] = field(default_factory=Counter)
     down: int = 0  # consecutive batches that failed despite retries
-    failed: dict[str, str] = field(default_factory=dict)
-    passing: set[str] = field(default_factory=set)
     latencies: list[float] = field(default_factory=list)
     # (bytes, seconds) of calls to a loaded embedder
     measured: list[tuple[int, float]] = field(default_factory=list)
@@ -181,7 +177,8 @@ def embed_texts(
         min(pool.size, len(missing)) if pool else 0,
         _workers((size + expected) / rate, embedding, processes, len(missing)),
     )
-    run = _Run(info, cache, text_norm_profile, len(missing), on_progress)
+    report = EmbeddingReport(len(known), len(missing), processes=workers)
+    run = _Run(info, cache, text_norm_profile, len(missing), on_progress, report)
     batches = _batches(
         missing, size, rate, embedding.batch_size, max(1, workers), whole=traits_of(embedder).remote
     )
@@ -209,32 +206,19 @@ def embed_texts(
                 size_of_batch = _count_bytes(text for _, text in batch)
                 run.measured.append((size_of_batch, time.perf_counter() - began))
     busy = time.perf_counter() - computing
-    computed = len(missing) - len(run.failed)
+    computed = len(missing) - len(report.failed)
     measured = sum(seconds for _, seconds in run.measured)
     if computed and measured > 1.0:
         cache.set_rate(info, text_norm_profile, sum(count for count, _ in run.measured) / measured)
-    price = embedding.price_per_million_tokens
-    tokens = sum(estimate_tokens(text) for _, text in missing)
-    p50, p95 = (
-        (float(x) for x in np.percentile(run.latencies, (50, 95))) if run.latencies else (0.0, 0.0)
-    )
-    return EmbeddingReport(
-        hits=len(known),
-        misses=len(missing),
-        calls=run.calls,
-        retries=run.retries,
-        rate_limited=run.rate_limited,
-        failed=run.failed,
-        passing=frozenset(run.passing),
-        error_types=dict(run.error_types),
-        seconds=time.perf_counter() - started,
-        processes=workers,
-        batch_seconds_p50=p50,
-        batch_seconds_p95=p95,
-        texts_per_second=computed / max(busy, 1e-9),
-        estimated_tokens=tokens,
-        estimated_cost=None if price is None else tokens * price / 1_000_000,
-    )
+    if run.latencies:
+        p50, p95 = np.percentile(run.latencies, (50, 95))
+        report.batch_seconds_p50, report.batch_seconds_p95 = float(p50), float(p95)
+    report.texts_per_second = computed / max(busy, 1e-9)
+    report.estimated_tokens = sum(estimate_tokens(text) for _, text in missing)
+    if (price := embedding.price_per_million_tokens) is not None:
+        report.estimated_cost = report.estimated_tokens * price / 1_000_000
+    report.seconds = time.perf_counter() - started
+    return report
 
 
 def estimate(
@@ -354,8 +338,8 @@ def _embed_by_part(
         retries=sum(report.retries for report in reports),
         rate_limited=sum(report.rate_limited for report in reports),
         failed=failed,
-        passing=frozenset().union(*(report.passing for report in reports)),
-        error_types=sum((Counter(report.error_types) for report in reports), Counter()),
+        passing=set().union(*(report.passing for report in reports)),
+        error_types=sum((report.error_types for report in reports), Counter()),
         seconds=seconds,
         processes=max(report.processes for report in reports),
         batch_seconds_p50=max(report.batch_seconds_p50 for report in reports),
@@ -482,7 +466,7 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
         if isinstance(error, ProviderError) and error.retryable:
             with run.lock:
                 run.down += 1
-                run.passing.update(key for key, _ in batch)
+                run.report.passing.update(key for key, _ in batch)
             if run.down >= 3:
                 raise ProviderError(
                     f"the embedder cannot be reached: {error.message}; embedded texts are kept,"
@@ -523,16 +507,16 @@ def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
             raise _Stopped
         started = time.perf_counter()
         with run.lock:
-            run.calls += 1
+            run.report.calls += 1
         try:
             vectors = call(texts)
         except ProviderError as error:
             with run.lock:
-                run.rate_limited += error.code == "rate_limited"
+                run.report.rate_limited += error.code == "rate_limited"
             if not error.retryable or attempt == ATTEMPTS - 1 or run.error is not None:
                 raise
             with run.lock:
-                run.retries += 1
+                run.report.retries += 1
             # `pause` respects the endpoint's Retry-After within limits
             asked = error.details.get("wait")
             time.sleep(
@@ -559,8 +543,8 @@ def _settle(
     if good:
         run.cache.put(good, run.info, run.profile)
     with run.lock:
-        run.failed.update(bad)
-        run.error_types.update({code: len(bad)} if bad else {})
+        run.report.failed.update(bad)
+        run.report.error_types.update({code: len(bad)} if bad else {})
         run.done += len(good) + len(bad)
         if run.on_progress is not None:
             run.on_progress(run.done, run.total)

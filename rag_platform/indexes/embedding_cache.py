@@ -80,12 +80,7 @@ class EmbeddingCache:
                 [part.weight for part in info.parts],
             )
             return dict(zip(shared, whole, strict=True))
-        return self._vectors(hashes, info, text_norm_profile)
-
-    def _vectors(
-        self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str
-    ) -> dict[str, Vectors]:
-        found: dict[str, Vectors] = {}
+        vectors: dict[str, Vectors] = {}
         for content_hash, blob in self._rows(
             "content_hash, vector", hashes, info, text_norm_profile
         ):
@@ -95,8 +90,8 @@ class EmbeddingCache:
                     f"{self.path} holds a vector of {vector.size} numbers for {content_hash[:12]},"
                     f" expected {info.dim}; delete the cache"
                 )
-            found[content_hash] = vector
-        return found
+            vectors[content_hash] = vector
+        return vectors
 
     def put(
         self, vectors: Mapping[str, Vectors], info: EmbedderInfo, text_norm_profile: str

@@ -25,9 +25,7 @@ _VERSIONED = (
     " is no AWS_ACCESS_KEY_ID in the environment to remove them with: let a lifecycle rule of the"
     " bucket expire them"
 )
-_ELSEWHERE = (
-    "what machines keep under their data roots that only write: `rag gc --prove` there tells"
-)
+_ELSEWHERE = "data roots of machines that only write: run `rag gc --prove` there"
 
 
 @dataclass(frozen=True, slots=True)

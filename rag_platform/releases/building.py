@@ -30,7 +30,7 @@ from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter
 from rag_platform.indexes.document_names import write_names
 from rag_platform.indexes.embedding import dense_texts, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.ir import Document, EmbedderInfo, Json, LexicalRow, Version
+from rag_platform.ir import Document, Json, LexicalRow, Version
 from rag_platform.observability import tracing
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
@@ -70,6 +70,11 @@ from rag_platform.storage.store import (
 _BUILDING = ".building-"
 _CHUNKS_AT_ONCE = 5_000  # whose rows a build keeps in memory: some 100 MB
 _NOT_INDEXED = deltas.Indexed("", "", "")
+RESERVE = 32 * 1024 * 1024  # bytes for what the ledger, logs and Dagster write meanwhile
+# compressed stage outputs grow by this factor as rows, index entries and stored terms
+_EXPANSION = 4
+# the vectors' matrix, and the approximate index, which holds them again with its graph
+_VECTOR_COPIES = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,7 @@ class _Build:
                 opened.callback(reader.close)
             self.delta = deltas.compare(self.live.pairs, reader, self.live.changed)
             self.rows_changed = reader.count_changes() if reader else 0  # since the parent's base
-        self._require_space()
+        require_space(self.store.home, self._estimate_bytes())
         self.changes = IndexChanges((set(), set()), (set(), set()))
         # engines, SQLite and the disk work outside the interpreter lock
         with ExitStack() as opened:
@@ -320,15 +325,24 @@ class _Build:
         with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             entries["given"] |= given_fingerprints(catalog, lacking)
 
-    def _require_space(self) -> None:
-        kinds = ("chunks", "views", "sections")
+    def _estimate_bytes(self) -> int:
+        """An upper estimate of the bytes that the release will write: rows and vectors of its new
+        versions, the copy of its parent's catalog and, at worst, the whole word index.
+        """
+        changed, parent = self.delta.changed, self.parent_directory
         files = [
-            self.store.version_path(v, kind, self.profiles[kind])
-            for v in self.delta.changed
-            for kind in kinds
+            self.store.version_path(version, kind, self.profiles[kind])
+            for version in changed
+            for kind in ("chunks", "views", "sections")
         ]
-        needed = estimate_bytes(files, self.delta.changed, self.info, self.parent_directory)
-        require_space(self.store.home, needed)
+        needed = RESERVE + _EXPANSION * sum(path.stat().st_size for path in files if path.is_file())
+        if self.info:
+            chunks = sum(int(version.counts.get("chunks", 0)) for version in changed)
+            needed += int(_VECTOR_COPIES * 4 * self.info.dim * chunks)
+        if parent is not None:
+            needed += sum(file.stat().st_size for file in parent.glob("catalog*.sqlite"))
+            needed += directory_bytes([parent / "lexical"])
+        return needed
 
     def _take_over(self, pool: ThreadPoolExecutor) -> Future[None] | None:
         """Link the parent's files, except an approximate index that no question would use.
@@ -559,32 +573,6 @@ def _load(
         )
         for version in versions
     ]
-
-
-RESERVE = 32 * 1024 * 1024  # bytes for what the ledger, logs and Dagster write meanwhile
-# compressed stage outputs grow by this factor as rows, index entries and stored terms
-_EXPANSION = 4
-# the vectors' matrix, and the approximate index, which holds them again with its graph
-_VECTOR_COPIES = 2.5
-
-
-def estimate_bytes(
-    stage_files: Sequence[Path],
-    versions: Sequence[Version],
-    embedder: EmbedderInfo | None,
-    parent: Path | None,
-) -> int:
-    """An upper estimate of the bytes that a release will write: rows and vectors of its new
-    versions, the copy of its parent's catalog and, at worst, the whole word index.
-    """
-    rows = _EXPANSION * sum(path.stat().st_size for path in stage_files if path.is_file())
-    chunks = sum(int(version.counts.get("chunks", 0)) for version in versions)
-    vectors = int(_VECTOR_COPIES * 4 * embedder.dim * chunks) if embedder else 0
-    copied = 0
-    if parent is not None:
-        copied = sum(file.stat().st_size for file in parent.glob("catalog*.sqlite"))
-        copied += directory_bytes([parent / "lexical"])
-    return rows + vectors + copied + RESERVE
 
 
 def require_space(home: Path, needed: int) -> None:

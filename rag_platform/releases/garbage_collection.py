@@ -36,8 +36,7 @@ from rag_platform.releases.bucket_collection import (
 )
 from rag_platform.releases.deletion import Partitions, lingering, names_of, record_deletion
 from rag_platform.releases.manifest import Manifest
-from rag_platform.releases.publishing import record_dropped, retain
-from rag_platform.releases.retention import is_condemned
+from rag_platform.releases.retention import is_condemned, record_dropped, retain
 from rag_platform.releases.stored_artifacts import (
     Record,
     edition_of,
@@ -114,7 +113,6 @@ def start_gc(root: DataRoot) -> tuple[Job, subprocess.Popen[bytes]]:
 def _make_room(root: DataRoot) -> Collected:
     """Remove unneeded files to free space for a job; the ledger is written only where it can be."""
     store, ledger = root.store, root.ledger
-    retention.require_known(store, ledger)
     with exclude_others(store, ledger.namespaces(), "gc", wait=root.settings.jobs.lock_seconds):
         work = _Collection(root)
         for step in (work.releases, work.versions, work.facts, work.raw, work.media, work.rest):
@@ -161,7 +159,6 @@ def collect(
     inside `exclude_others`. Raises IntegrityError, before anything is touched, when releases hold
     versions that the ledger does not know.
     """
-    retention.require_known(root.store, root.ledger)
     work = _Collection(root, partitions, scope, force=force, plan=plan)
     work.run(on_progress)
     tracing.event(
@@ -175,7 +172,6 @@ def collect_here(record: Record, root: DataRoot) -> None:
     """Remove from this data root what a hard deletion on another machine took. The caller is inside
     `exclude_others`. Raises as `collect`.
     """
-    retention.require_known(root.store, root.ledger)
     _Collection(root, scope=record, force=True, here=True).run()
 
 
@@ -192,6 +188,7 @@ class _Collection:
 
     def __post_init__(self) -> None:
         self.store, self.ledger = self.root.store, self.root.ledger
+        retention.require_known(self.store, self.ledger)
         self.result = Collected(self.plan)
         self.namespaces = sorted(self.ledger.namespaces())
         # a finished deletion is repeated only on request, or when the ledger holds its words again
@@ -568,8 +565,8 @@ class _Collection:
             )
         if not self.here and not self.ledger.compact():
             self.result.left.append(
-                "somebody reads the ledger just now, so what it held before is still beside it: run"
-                " `rag gc` again"
+                "the ledger is being read, so its log may still hold the erased text: run `rag gc`"
+                " again"
             )
             return
         for pending in self.pending:

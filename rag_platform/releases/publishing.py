@@ -38,6 +38,7 @@ from rag_platform.releases.manifest import (
     read_manifest,
     write_manifest,
 )
+from rag_platform.releases.retention import retain
 from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.records import to_json
@@ -658,39 +659,6 @@ def pin_release(
         read_head(store.release_dir(namespace, release_id))
         ledger.update_release(namespace, release_id, pinned=pinned)
     return _row(namespace, release_id, ledger)
-
-
-def retain(namespace: str, root: DataRoot) -> list[str]:
-    """Remove unfinished releases and those beyond retention. Returns their ids."""
-    store, ledger = root.store, root.ledger
-    rows = ledger.releases(namespace)
-    public = {row.release_id for row in rows if row.published_at}
-    heads = releases.list_heads(store, namespace)
-    on_disk = {
-        manifest.release_id for manifest in heads
-    }  # also those that a crash left without a row in the ledger
-    pinned = {row.release_id for row in rows if row.pinned}
-    surplus = releases.surplus(
-        store, namespace, root.settings.releases.keep, pinned, on_disk - public, heads
-    )
-    for path in surplus:
-        releases.drop(path)
-    removed = [path.name for path in surplus]
-    # a damaged release is left in the object store, which may hold a sound copy
-    finished = [release_id for release_id in removed if release_id in on_disk]
-    transfer.forget(store, namespace, finished)
-    kept = on_disk.difference(removed)
-    # with an object store, a release that is not here may be on another machine
-    dropped = finished if store.remote else [r.release_id for r in rows if r.release_id not in kept]
-    record_dropped(namespace, dropped, ledger)
-    return removed
-
-
-def record_dropped(namespace: str, release_ids: Collection[str], ledger: Ledger) -> None:
-    """Mark these releases as dropped in the ledger: no machine has them any more."""
-    for row in ledger.releases(namespace):
-        if row.release_id in release_ids and row.state in ("candidate", "rejected", "retired"):
-            ledger.update_release(namespace, row.release_id, state="dropped")
 
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:

@@ -63,6 +63,12 @@ class Record:
 
 
 KINDS = tuple(f.name for f in fields(Belongings))
+# kinds by the stage files that have them, and their columns there
+_COLUMNS = {
+    "views": {"chunk_ids": "chunk_id", "content_hashes": "content_hash"},
+    "media": {"asset_ids": "asset_id"},
+    "media_texts": {"context_hashes": "context_hash"},
+}
 
 
 def stage_files(
@@ -94,29 +100,22 @@ def of_versions(
     """The belongings of versions according to their stage files, under all profiles or only these;
     only files needed for `kinds` are read. Description keys are those of `strategies`.
     """
-
-    def files(version: Version, name: str, *contained: str) -> list[Path]:
-        is_needed = any(kind in kinds for kind in contained)
-        return stage_files(store, version, name, profiles) if is_needed else []
-
     describing = [s for s in strategies if s.views.describe.provider != "none"]
     found: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for version in versions:
         found["file_sha256s"].add(version.file_sha256)
-        for path in files(version, "views", "chunk_ids", "content_hashes"):
-            for chunk_id, content_hash in read_columns(path, ("chunk_id", "content_hash")):
-                found["chunk_ids"].add(chunk_id)
-                found["content_hashes"].add(content_hash)
-        for path in files(version, "media", "asset_ids"):
-            found["asset_ids"].update(row[0] for row in read_columns(path, ("asset_id",)))
-        for path in files(version, "media_texts", "context_hashes"):
-            found["context_hashes"].update(row[0] for row in read_columns(path, ("context_hash",)))
-        for path in files(version, "chunks", "description_keys") if describing else ():
+        for stage, columns in _COLUMNS.items():
+            needed = any(kind in kinds for kind in columns)
+            for path in stage_files(store, version, stage, profiles) if needed else ():
+                for row in read_columns(path, tuple(columns.values())):
+                    for kind, value in zip(columns, row, strict=True):
+                        found[kind].add(value)
+        needed = bool(describing) and "description_keys" in kinds
+        for path in stage_files(store, version, "chunks", profiles) if needed else ():
             chunks = read_records(path, Chunk)
             for strategy in describing:
-                found["description_keys"].update(
-                    make_questions(chunks, strategy.views.describe).keys.values()
-                )
+                questions = make_questions(chunks, strategy.views.describe)
+                found["description_keys"].update(questions.keys.values())
     return Belongings(**{name: frozenset(values - {""}) for name, values in found.items()})
 
 

@@ -21,7 +21,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import SchemaVersionError, damaged_file, is_full, says_disk_full
+from rag_platform.errors import (
+    IntegrityError,
+    SchemaVersionError,
+    damaged_file,
+    is_full,
+    says_disk_full,
+)
 
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # errors of writing where it is not allowed
 _BUSY_SECONDS = 30.0  # how long to wait for other writers of a database
@@ -299,15 +305,22 @@ def select_in(
 
 
 class LastingFile:
-    """A database file that never changes, read through a pool of connections; `prepare` is called
-    for each new connection and may raise.
+    """A database file that never changes, read through a pool of connections. `prepare` is called
+    for each new connection and may raise; `damaged` makes the error for a file that cannot be read,
+    by default SQLite's own.
 
     SQLite crashes the process if one thread closes a connection that another one reads from.
     Therefore complete results are read, and busy connections are closed only afterwards.
     """
 
-    def __init__(self, path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        prepare: Callable[[sqlite3.Connection], None],
+        damaged: Callable[[sqlite3.DatabaseError], IntegrityError] | None = None,
+    ) -> None:
         self._path = path
+        self._damaged = damaged
         # immutable: no locks are needed, nor a writable folder for them
         self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         self._prepare = prepare
@@ -319,10 +332,18 @@ class LastingFile:
         self._closed = False
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """The rows of a statement. Raises SQLite's errors, ProgrammingError after `close`."""
+        """The rows of a statement. Raises the error of `damaged`, but SQLite's own on a full disk,
+        and ProgrammingError after `close`.
+        """
         db = self._take()
         try:
             return Rows(db.execute(sql, parameters))
+        except sqlite3.ProgrammingError:
+            raise
+        except sqlite3.DatabaseError as error:
+            if self._damaged is None or says_disk_full(error):  # by temporary files
+                raise
+            raise self._damaged(error) from error
         finally:
             with self._changed:
                 if self._closed:

@@ -246,7 +246,7 @@ def test_a_changed_matrix_is_read_in_parts_of_which_none_is_whole(
     expected = ["a", *(ids[:1] + ids[2:]), "z"]
     seen: list[str] = []
     tracemalloc.start()
-    for names, part in dense_files.read_batches(tmp_path):
+    for names, part in dense_files.split_rows(dense_files.read_parts(tmp_path)):
         seen += names
         assert len(names) == len(part) <= 1_000
         last = part[-1].tolist()

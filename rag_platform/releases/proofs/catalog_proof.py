@@ -106,8 +106,8 @@ class CatalogProof:
         }
         if self.manifest.versions and not self.manifest.outputs:
             self.warnings.append(
-                "the release was built before fingerprints were recorded: titles and tags changed"
-                " since are not told; `rag rebuild --full`"
+                "the release was built before fingerprints were recorded: later changes of titles"
+                " and tags cannot be detected; `rag rebuild --full`"
             )
 
     def _rows(
@@ -286,8 +286,8 @@ class CatalogProof:
             )
             if found != recorded:
                 yield (
-                    f"given: what is told of document and version has fingerprint {found},"
-                    f" recorded {recorded}"
+                    "given: the details of the document and its version have fingerprint"
+                    f" {found}, recorded {recorded}"
                 )
         yield from self._ledger_problems(version, document, row)
 

@@ -237,7 +237,8 @@ class _Proof:
         hashes = self.rows.content_hashes()
         profile = text_norm_profile_id(self.strategy.cleaning)
         with EmbeddingCache(path) as cache:
-            for ids, vectors in dense_files.read_batches(self.rows.directory / "dense"):
+            parts = dense_files.read_parts(self.rows.directory / "dense")
+            for ids, vectors in dense_files.split_rows(parts):
                 cached = cache.get({hashes.get(chunk_id, "") for chunk_id in ids}, info, profile)
                 for chunk_id, vector in zip(ids, vectors, strict=True):
                     known = cached.get(hashes.get(chunk_id, ""))
