@@ -27,7 +27,6 @@ from rag_platform.ledger.servers import server_id
 from rag_platform.releases import bucket_collection, servers, transfer
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import record_deletion
-from rag_platform.releases.following import following
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.proofs.deletion_proof import prove
@@ -38,6 +37,7 @@ from rag_platform.releases.publishing import (
     push_current,
     roll_back,
 )
+from rag_platform.releases.servers import following
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.blobs import open_blobs, open_for_writing, raw_key

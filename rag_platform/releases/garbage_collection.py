@@ -563,7 +563,7 @@ class _Collection:
                 sorted(pending.versions),
                 whole=self._took_document(pending.record),
             )
-        if not self.here and not self.ledger.compact():
+        if not self.here and not self.ledger.backend.compact():
             self.result.left.append(
                 "the ledger is being read, so its log may still hold the erased text: run `rag gc`"
                 " again"

@@ -25,7 +25,7 @@ from rag_platform.api.envelopes import failure
 from rag_platform.config.settings import ServerSettings
 from rag_platform.errors import RagError
 from rag_platform.observability import tracing
-from rag_platform.releases.following import following
+from rag_platform.releases.servers import following
 from rag_platform.retrieval.library import Library
 from rag_platform.server.library_tools import proving, querying, reading, writing
 from rag_platform.server.library_tools.definition import Call, LibraryTool, OnProgress, ToolSpec

@@ -49,7 +49,7 @@ class PatientProtocol(H11Protocol):
 
 def serve_pages(settings: Settings, on_ready: OnReady | None = None) -> None:
     """Serve the web pages of a data root until the process is told to stop."""
-    from rag_platform.releases.following import following
+    from rag_platform.releases.servers import following
     from rag_platform.web.app import create_app
     from rag_platform.web.site import Site
 
