@@ -161,7 +161,7 @@ def release_when_quiet(
     """
     root = platform.root
     end_orphans(context.instance, root.ledger, root.settings.jobs)
-    mark = root.ledger.mark()
+    mark = root.ledger.backend.mark()
     if context.cursor == mark:
         return dg.SkipReason("nothing was written since nothing was due")
     names = list(root.ledger.namespaces())

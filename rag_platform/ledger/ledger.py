@@ -465,8 +465,8 @@ class Ledger(DocumentList, Servers):
         self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
     ) -> None:
         """Erase every text of these versions, and with `whole` of their document: titles, tags,
-        metadata, counts, reasons, edits. Ids, hashes and file names stay. `compact` afterwards also
-        removes the text from the database file.
+        metadata, counts, reasons, edits. Ids, hashes and file names stay. `compact` of the backend
+        afterwards also removes the text from the database file.
         """
         where = {"namespace": namespace, "doc_id": doc_id}
         with self._write() as db:
@@ -538,16 +538,6 @@ class Ledger(DocumentList, Servers):
             **counts,
             "jobs": len(_scrubbed_jobs(db, namespace, doc_id, version_ids, whole=whole)),
         }
-
-    def compact(self) -> bool:
-        """Rewrite the database file, so that neither it nor its log holds overwritten or deleted
-        data. False when another process is reading, which keeps the log from being emptied.
-        """
-        return self.backend.compact()
-
-    def mark(self) -> str:
-        """A string that changes with every write."""
-        return self.backend.mark()
 
     # --- drafts ----------------------------------------------------------------------------------
 

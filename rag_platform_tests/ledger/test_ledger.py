@@ -16,7 +16,7 @@ from rag_platform.ledger import tables
 from rag_platform.ledger.backends import SqliteBackend
 from rag_platform.ledger.ledger import Ledger, open_url
 from rag_platform.ledger.schema import Draft, JobItem, Release, Source
-from rag_platform.processes import identity as processes
+from rag_platform.processes import launchers
 
 DOCUMENT = Document(
     "lib",
@@ -182,7 +182,7 @@ def test_no_table_keeps_a_word_that_was_deleted(
     for versions in ([version_id], []):  # without any, as of a deletion whose versions are gone
         assert set(ledger.count_words("lib", "guide-1", versions, whole=True).values()) == {0}
     assert holds(stored_files(ledger, request), secret)
-    assert ledger.compact()
+    assert ledger.backend.compact()
     assert not holds(stored_files(ledger, request), secret)
     kept = ledger.job(job.job_id)
     assert kept.args == {"version_ids": [version_id], "drafted": {"other": [{"op": "disable"}]}}
@@ -421,11 +421,11 @@ def test_a_ledger_of_schema_2_is_brought_up_to_date(tmp_path: Path) -> None:
     db.close()
     ledger = at(path)
     (job,) = ledger.jobs("lib")
-    assert (job.pid, job.process, job.heartbeat_at) == (4711, {}, "") and processes.is_here(
+    assert (job.pid, job.process, job.heartbeat_at) == (4711, {}, "") and launchers.is_here(
         job.process
     )
-    ledger.update_job("job_1", process=processes.identity(os.getpid()))
-    assert ledger.job("job_1").process["host"] == processes.here()["host"]
+    ledger.update_job("job_1", process=launchers.identity(os.getpid()))
+    assert ledger.job("job_1").process["host"] == launchers.here()["host"]
     ledger.close()
     at(path).close()
 

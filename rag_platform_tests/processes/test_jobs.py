@@ -19,7 +19,7 @@ import pytest
 from rag_platform.assets.launch import run_job
 from rag_platform.errors import NotFoundError, RagError, StorageError, disk_full
 from rag_platform.ledger.schema import Job, JobItem
-from rag_platform.processes import identity, jobs, launchers
+from rag_platform.processes import jobs, launchers
 from rag_platform.processes.jobs import JOB_TAG
 from rag_platform_tests.at_work import SLEEP, working
 
@@ -589,7 +589,7 @@ def test_a_running_ingest_is_cancelled_and_its_rest_done_by_a_retry(desk: Any, h
         assert cancelled.exit_code == 0 and cancelled.data["state"] == "cancelled"
         assert cancelled.data["counts"] == {"cancelled": 6, "skipped": 1}
         assert started.returncode == 1 and '"ingest_cancelled"' in said
-        assert not identity.alive(found[0].pid, job_id) and len(ledger.live("default")) == 1
+        assert not launchers.alive(found[0].pid, job_id) and len(ledger.live("default")) == 1
         assert (
             desk.call("releases", "show").data["manifest"]["release_id"] == first.data["release_id"]
         )
