@@ -6,8 +6,8 @@ import os
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -207,11 +207,8 @@ class _Build:
             if self.origin
             else None
         )
-        with ExitStack() as opened:
-            reader = None
-            if self.parent_directory is not None:
-                reader = CatalogReader(self.parent_directory / CATALOG)
-                opened.callback(reader.close)
+        parent = self.parent_directory
+        with closing(CatalogReader(parent / CATALOG)) if parent else nullcontext() as reader:
             self.delta = deltas.compare(self.live.pairs, reader, self.live.changed)
             self.rows_changed = reader.count_changes() if reader else 0  # since the parent's base
         require_space(self.store.home, self._estimate_bytes())
@@ -220,10 +217,10 @@ class _Build:
         with ExitStack() as opened:
             pool = opened.enter_context(ThreadPoolExecutor(max_workers=2))
             with self._step("link"):
-                copied = self._take_over(pool)
+                copied = self._take_over()
             with self._step("copy"):
                 if copied is not None:
-                    copied.result()
+                    copy_file(copied, self.directory / copied.name)
             words = lexical.Feed(pool, self._write_lexical)
             opened.callback(words.end)
             vectors = dense_files.Spool(
@@ -344,11 +341,10 @@ class _Build:
             needed += directory_bytes([parent / "lexical"])
         return needed
 
-    def _take_over(self, pool: ThreadPoolExecutor) -> Future[None] | None:
+    def _take_over(self) -> Path | None:
         """Link the parent's files, except an approximate index that no question would use.
 
-        Returns the running copy of the part of its catalog that will change; None when there is
-        nothing to copy.
+        Returns the part of its catalog that will change, which must be copied; None without one.
         """
         if self.origin is None or self.parent_directory is None:
             return None
@@ -370,9 +366,7 @@ class _Build:
             without="" if uses_ann else f"dense/{dense.ANN_DIRECTORY}",
             copied=() if copied is None else (copied.name,),
         )
-        if copied is None:
-            return None
-        return pool.submit(copy_file, copied, self.directory / copied.name)
+        return copied
 
     def _open_catalog(self) -> CatalogWriter:
         """The writer of the differences from the parent's base, or of a base of its own."""

@@ -115,18 +115,14 @@ def parquet_records(
         return []
     with _naming_damage(path, remedy):
         table = file.read(use_threads=False)
-    restore = {
-        name: function
-        for name, hint in field_types(cast(Any, record)).items()
-        if (function := _restorer(hint))
-    }
-    columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    for name, function in restore.items():
-        if name in columns:
-            columns[name] = [None if value is None else function(value) for value in columns[name]]
-    names = list(columns)
+    hints, columns = field_types(cast(Any, record)), {}
+    for name in table.column_names:
+        values = table.column(name).to_pylist()
+        if (restore := _restorer(hints.get(name))) is not None:
+            values = [None if value is None else restore(value) for value in values]
+        columns[name] = values
     return [
-        record(**dict(zip(names, values, strict=True)))
+        record(**dict(zip(columns, values, strict=True)))
         for values in zip(*columns.values(), strict=True)
     ]
 

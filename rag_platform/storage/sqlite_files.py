@@ -227,24 +227,12 @@ class ReadOnlyFile:
         wal = self._with_suffix("-wal")
         if self._with_suffix("-shm").exists():
             try:
-                return _require_readable(
-                    sqlite3.connect(
-                        f"{uri}?mode=ro",
-                        uri=True,
-                        timeout=_BUSY_SECONDS,
-                        isolation_level=None,
-                        check_same_thread=False,
-                    )
-                )
+                return _connect_readable(f"{uri}?mode=ro")
             # the shared memory was left by a writer on another machine, or of another user
             except sqlite3.OperationalError:
                 pass
         if not wal.exists() or not wal.stat().st_size:
-            return _require_readable(
-                sqlite3.connect(
-                    f"{uri}?immutable=1", uri=True, isolation_level=None, check_same_thread=False
-                )
-            )
+            return _connect_readable(f"{uri}?immutable=1")
         return self._open_copy()
 
     def _open_copy(self) -> sqlite3.Connection:
@@ -256,17 +244,16 @@ class ReadOnlyFile:
                     shutil.copyfile(self._with_suffix(suffix), folder / f"copy{suffix}")
                 if before == self._read_stamp() or not left:
                     # the open file stays readable after it is deleted below
-                    return _require_readable(
-                        sqlite3.connect(
-                            folder / "copy", isolation_level=None, check_same_thread=False
-                        )
-                    )
+                    return _connect_readable((folder / "copy").as_uri())
             finally:
                 shutil.rmtree(folder)
         raise AssertionError("the last copy is read whatever came of it")
 
 
-def _require_readable(db: sqlite3.Connection) -> sqlite3.Connection:
+def _connect_readable(uri: str) -> sqlite3.Connection:
+    db = sqlite3.connect(
+        uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
     try:
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
