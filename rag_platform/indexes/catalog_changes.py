@@ -20,7 +20,7 @@ from typing import Any
 from rag_platform.indexes.catalog_tables import (
     CatalogWriter,
     attach_read_only,
-    column_names,
+    quoted_columns,
     stored_columns,
     taken_error,
 )
@@ -112,7 +112,7 @@ class ChangesWriter(CatalogWriter):
         if found[0] in dropped:
             return
         for table in _TABLES[1:]:
-            names = ", ".join(f'"{name}"' for name in column_names(table))
+            names = quoted_columns(table)
             self._db.execute(
                 f"INSERT INTO {table} ({names}) SELECT {names} FROM base.{table} WHERE"
                 " version_id = ? ORDER BY rowid",

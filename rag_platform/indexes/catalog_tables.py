@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sqlite3
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 from rag_platform.errors import REBUILD, IntegrityError, SchemaVersionError
@@ -106,10 +107,16 @@ def column_names(table: str) -> list[str]:
     return [*field_types(record), *extras]
 
 
+def quoted_columns(table: str) -> str:
+    """The columns of a table for a statement."""
+    return ", ".join(f'"{name}"' for name in column_names(table))
+
+
+@functools.cache
 def insert_statement(table: str) -> str:
     """The statement that adds a row to a table, its values in the order of `column_names`."""
-    names = [f'"{name}"' for name in column_names(table)]
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    marks = ", ".join("?" * len(column_names(table)))
+    return f"INSERT INTO {table} ({quoted_columns(table)}) VALUES ({marks})"
 
 
 def _values(record: Any) -> list[Any]:
@@ -155,12 +162,7 @@ class CatalogWriter:
     def __enter__(self) -> CatalogWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 if self._fresh:
@@ -229,7 +231,7 @@ class CatalogWriter:
         )
         self.drop_versions([version_id for _, version_id in gone])
         for table in _RECORDS:
-            names = ", ".join(f'"{name}"' for name in column_names(table))
+            names = quoted_columns(table)
             self._db.execute(
                 f"INSERT INTO {table} ({names}) SELECT {names} FROM changes.{table} ORDER BY rowid"
             )
@@ -374,19 +376,8 @@ def _defaults(record: type[Any], table: str) -> dict[str, str]:
         *(f for f in dataclasses.fields(Entry) if table == "chunks" and f.name in VIEW_COLUMNS),
     ]
     for item in fields:
-        value = (
-            item.default
-            if item.default is not dataclasses.MISSING
-            else {}
-            if item.default_factory is not dataclasses.MISSING
-            else ""
-        )
+        without = "" if item.default_factory is dataclasses.MISSING else {}
+        value = without if item.default is dataclasses.MISSING else item.default
         stored = _to_column(value)
-        found[item.name] = (
-            "NULL"
-            if stored is None
-            else str(stored)
-            if isinstance(stored, int | float)
-            else f"'{stored}'"
-        )
+        found[item.name] = "NULL" if stored is None else repr(stored)  # texts without quotes
     return found | ({"version_id": "''"} if table == "media_texts" else {})

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from rag_platform.config.profiles import stage_profiles
@@ -243,25 +244,21 @@ def _common_profiles(
 def _has_parts(version: Version, profiles: Mapping[str, str], store: Store) -> bool:
     if not set(_PARTS) <= profiles.keys():
         return False
-    rows = ((kind, profiles[stage], edition) for kind, stage, edition in _files(version))
     facts = store.facts_dir(version, profiles["facts"]) / "summary.json"
-    return facts.is_file() and all(store.version_path(version, *row).is_file() for row in rows)
+    return all(path.is_file() for path in (facts, *_paths(version, profiles, store)))
 
 
-def _files(version: Version) -> list[tuple[str, str, str]]:
-    """(kind, stage, edition) of the compared files, without the facts."""
-    return [
-        ("edits", "sections", ""),
-        ("sections", "sections", ""),
-        ("chunks", "chunks", version.edition),
-    ]
+def _paths(version: Version, profiles: Mapping[str, str], store: Store) -> tuple[Path, Path, Path]:
+    """The files of the compared edits, sections and chunks."""
+    return (
+        store.version_path(version, "edits", profiles["sections"]),
+        store.version_path(version, "sections", profiles["sections"]),
+        store.version_path(version, "chunks", profiles["chunks"], version.edition),
+    )
 
 
 def _read_parts(version: Version, profiles: Mapping[str, str], store: Store) -> Parts:
-    edits, sections, chunks = (
-        store.version_path(version, kind, profiles[stage], edition)
-        for kind, stage, edition in _files(version)
-    )
+    edits, sections, chunks = _paths(version, profiles, store)
     facts = load_facts(store, version, profiles["facts"])
     text = apply_edits(facts.text, read_records(edits, Edit)).text
     return Parts(text, read_records(sections, Section), read_records(chunks, Chunk))
