@@ -38,7 +38,7 @@ from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
 from rag_platform.evaluation.libraries import publish_documents
-from rag_platform.evaluation.metrics import Values, bootstrap, mean, paired_bootstrap, per_query
+from rag_platform.evaluation.metrics import Values, bootstrap, mean, per_query
 from rag_platform.evaluation.sources import open_dataset
 from rag_platform.ir import Candidate, QueryRequest
 from rag_platform.ledger.ledger import open_ledger
@@ -220,7 +220,8 @@ def lines_of(values: Mapping[str, Mapping[str, Values]]) -> Iterator[str]:
     )
     for method, by_measure in values.items():
         whole = bootstrap(by_measure["nDCG@10"].values())
-        against = paired_bootstrap(by_measure["nDCG@10"], values[better]["nDCG@10"])
+        base = values[better]["nDCG@10"]
+        against = bootstrap(value - base[name] for name, value in by_measure["nDCG@10"].items())
         compared = (
             ""
             if method == better

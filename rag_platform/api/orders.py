@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rag_platform import access
+from rag_platform.api.traces import read_visible
 from rag_platform.contract.source_shapes import LegPlace, OrderData, OrderRow
-from rag_platform.errors import InputError, NotFoundError, RagError
+from rag_platform.errors import InputError, RagError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
-from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
 
 LEGS = ("sparse", "dense", "fusion", "rerank")
@@ -22,11 +21,7 @@ def read_question_trace(library: Library, trace_id: str) -> Json:
 
     Raises NotFoundError `unknown_trace`, InputError `not_a_question`.
     """
-    trace = trace_reader.show(library.store.logs_dir, trace_id)
-    request = trace.get("attrs", {}).get("request") or {}
-    spaces = {trace.get("namespace") or "", *(request.get("namespaces") or ())} - {""}
-    if not all(map(access.current().may_see, spaces)):
-        raise NotFoundError(f"no trace {trace_id[:40]!r}", code="unknown_trace")
+    trace = read_visible(library.store, trace_id)
     if trace.get("trace_type") != "query":
         raise InputError(
             f"{trace['trace_id']} is the trace of a {trace.get('trace_type')}, not of a question",

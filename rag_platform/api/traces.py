@@ -15,6 +15,7 @@ from rag_platform import access
 from rag_platform.api.cursors import bad_cursor, make_cursor, read_cursor
 from rag_platform.contract.markdown_views import stats_markdown, traces_markdown
 from rag_platform.contract.traces import TraceData, TraceParts, TraceRow, TracesData, TraceStats
+from rag_platform.ir import Json
 from rag_platform.observability import trace_reader
 from rag_platform.observability.trace_store import queries
 from rag_platform.observability.trace_store.queries import TraceFilter
@@ -60,19 +61,25 @@ def get_trace(store: Store, trace_id: str) -> TraceData:
 
 def find_trace(store: Store, trace_id: str) -> TraceParts:
     """The same without the text, which doubles the time for a long trace."""
-    envelope = trace_reader.show(store.logs_dir, trace_id)
-    visible = _visible(_EVERY).visible
-    request = envelope["attrs"].get("request") or {}
-    namespaces = {envelope["namespace"], *(request.get("namespaces") or ())}
-    if visible is not None and not namespaces <= visible:
-        raise trace_reader.unknown_trace(trace_id)
-    related = queries.list_related(store.logs_dir, envelope, visible)
+    envelope = read_visible(store, trace_id)
+    related = queries.list_related(store.logs_dir, envelope, access.current().namespaces)
     return {
         "trace": cast(Any, envelope),
         "parent": related["parent"],
         "children": related["children"],
         "job": related["job"],
     }
+
+
+def read_visible(store: Store, trace_id: str) -> Json:
+    """A trace alone. Raises the same NotFoundError for a hidden as for a missing one."""
+    envelope = trace_reader.show(store.logs_dir, trace_id)
+    visible = access.current().namespaces
+    request = envelope["attrs"].get("request") or {}
+    namespaces = {envelope["namespace"], *(request.get("namespaces") or ())}
+    if visible is not None and not namespaces <= visible:
+        raise trace_reader.unknown_trace(trace_id)
+    return envelope
 
 
 def trace_stats(store: Store, where: TraceFilter = _EVERY) -> TraceStats:

@@ -19,7 +19,7 @@ from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
-from rag_platform.evaluation.metrics import mean, paired_bootstrap
+from rag_platform.evaluation.metrics import bootstrap, mean
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.ir import Json
@@ -349,9 +349,8 @@ def _significant_losses(
         shared = before.get(metric, {}).keys() & after.get(metric, {}).keys()
         if not shared:
             continue
-        difference = paired_bootstrap(
-            {case_id: after[metric][case_id] for case_id in shared},
-            {case_id: before[metric][case_id] for case_id in shared},
+        difference = bootstrap(
+            after[metric][name] - before[metric][name] for name in sorted(shared)
         )
         if difference.high < 0 and difference.value < -_TOLERANCE:
             found.append(

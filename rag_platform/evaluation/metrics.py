@@ -114,7 +114,7 @@ class Interval:
 
 def bootstrap(values: Iterable[float]) -> Interval:
     """The mean with its 95 % percentile bootstrap interval over the questions (Efron & Tibshirani
-    1993).
+    1993); of differences between two systems, a paired comparison (Sakai, SIGIR 2006).
     """
     return _interval(np.fromiter(values, dtype=float))
 
@@ -131,20 +131,6 @@ def mean_interval(values: Iterable[float]) -> Interval:
     half = z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
     low, high = ((centre + side * half) / (1 + z * z / count) for side in (-1, 1))
     return Interval(share, max(low, 0.0), min(high, 1.0))
-
-
-def paired_bootstrap(values: Mapping[str, float], baseline: Mapping[str, float]) -> Interval:
-    """The mean difference to the baseline over the same questions, with its 95 % interval (Sakai,
-    SIGIR 2006).
-
-    Raises InputError if the questions differ.
-    """
-    if values.keys() != baseline.keys():
-        raise InputError(
-            f"a paired comparison needs the same questions; {len(values.keys() ^ baseline.keys())}"
-            " stand on one side alone"
-        )
-    return _interval(np.array([values[query] - baseline[query] for query in values], dtype=float))
 
 
 def bootstrap_difference(control: Sequence[float], treatment: Sequence[float]) -> Interval:

@@ -394,9 +394,7 @@ class Node(_Part):
 class Edge(_Part):
     """An arrow between boxes."""
 
-    model_config = ConfigDict(
-        extra="ignore", frozen=True, coerce_numbers_to_str=True, populate_by_name=True
-    )
+    model_config = ConfigDict(populate_by_name=True)
 
     from_: RequiredText = Field(alias="from")
     to: RequiredText

@@ -11,7 +11,6 @@ from rag_platform.evaluation.metrics import (
     bootstrap,
     mean,
     mean_interval,
-    paired_bootstrap,
     per_query,
 )
 
@@ -80,16 +79,3 @@ def test_an_interval_of_a_share_leaves_room_for_what_was_not_seen() -> None:
     assert (none.low, none.high) == pytest.approx((0.0, 0.4345), abs=5e-5)
     graded = [0.5, 1.0, 0.0, 0.25]
     assert mean_interval(graded) == bootstrap(graded)
-
-
-def test_pairs_are_compared_question_by_question() -> None:
-    base = {str(n): n / 100 for n in range(100)}
-    better = {name: value + 0.01 for name, value in base.items()}
-    found = paired_bootstrap(better, base)
-    assert (
-        found.value == pytest.approx(0.01)
-        and found.low == pytest.approx(0.01)
-        and found.high == pytest.approx(0.01)
-    )
-    with pytest.raises(InputError, match="same questions"):
-        paired_bootstrap({"a": 1.0}, {"b": 1.0})

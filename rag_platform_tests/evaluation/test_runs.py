@@ -226,7 +226,7 @@ def test_two_runs_are_compared_case_by_case(library: Library, results: ResultSto
     assert found.means["retrieval.hit_rate@3"] == (1.0, 0.5)
     ndcg = by_case(results, good)["port"].metrics[unmeasured]
     assert found.means[unmeasured] == (ndcg, ndcg)  # of the case that both measured
-    assert [(flip.case_id, flip.metric) for flip in found.worse] == [
+    assert [(flip["case_id"], flip["metric"]) for flip in found.worse] == [
         ("port", "retrieval.hit_rate@3")
     ]
     assert found.better == ()

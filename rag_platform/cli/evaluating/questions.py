@@ -12,7 +12,6 @@ import click
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, namespace_option
 from rag_platform.ir import Json, format_section
-from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
 
 if TYPE_CHECKING:
@@ -79,16 +78,17 @@ def gaps(context: Context, namespace: str | None, days: int) -> Json:
     with open_library(context.settings, context.store) as library:
         found = find_gaps(library, space, outcomes)
     lines = [
-        f"{sum(len(gap.questions) for gap in found)} of {len(outcomes)} questions of the last"
+        f"{sum(len(gap['questions']) for gap in found)} of {len(outcomes)} questions of the last"
         f" {days} days were refused or answered with little confidence."
     ]
     for gap in found:
-        state = " (answered by now)" if gap.answered_now else ""
-        often = "once" if gap.times == 1 else f"{gap.times} times"
-        lines += ["", f"## {gap.questions[0]}{state}", f"asked {often}; trace {gap.trace_ids[0]}"]
-        lines += [f"- also: {text}" for text in gap.questions[1:]]
+        state = " (answered by now)" if gap["answered_now"] else ""
+        often = "once" if gap["times"] == 1 else f"{gap['times']} times"
+        first, *others = gap["questions"]
+        lines += ["", f"## {first}{state}", f"asked {often}; trace {gap['trace_ids'][0]}"]
+        lines += [f"- also: {text}" for text in others]
         lines += [
             f"- near: {item['source_uri']} {format_section(item['section_path'])}".rstrip()
-            for item in gap.nearest
+            for item in gap["nearest"]
         ]
-    return {"markdown": "\n".join(lines), "gaps": to_json(found)}
+    return {"markdown": "\n".join(lines), "gaps": found}

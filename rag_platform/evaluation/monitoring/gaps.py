@@ -5,9 +5,9 @@ nearest passages of the published release.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rag_platform.answering.engine import answer
+from rag_platform.contract.evaluation_shapes import GapPart
 from rag_platform.ir import Json, QueryRequest
 from rag_platform.retrieval.library import Library
 from rag_platform.text.terms import meaning
@@ -19,21 +19,7 @@ SAME_WORDS = 0.4
 NEAREST = 3  # passages shown with each gap
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Similar questions, newest first, asked `times` in total. `nearest` are passages of the
-    published release, as source_uri, section_path and score; `answered_now`: it has an answer now.
-    """
-
-    questions: tuple[str, ...]
-    trace_ids: tuple[str, ...]
-    times: int
-    refused: int  # of the questions
-    answered_now: bool
-    nearest: tuple[Json, ...]
-
-
-def find_gaps(library: Library, namespace: str, outcomes: Sequence[Json]) -> list[Gap]:
+def find_gaps(library: Library, namespace: str, outcomes: Sequence[Json]) -> list[GapPart]:
     """The gaps among outcomes of questions, unanswered and most frequent ones first. Raises
     NotFoundError for a namespace without a release.
     """
@@ -44,7 +30,7 @@ def find_gaps(library: Library, namespace: str, outcomes: Sequence[Json]) -> lis
         found = [
             _describe(library, namespace, lease.release_id, group) for group in group_alike(missed)
         ]
-    return sorted(found, key=lambda gap: (gap.answered_now, -gap.times))
+    return sorted(found, key=lambda gap: (gap["answered_now"], -gap["times"]))
 
 
 def group_alike(outcomes: Sequence[Json]) -> list[list[Json]]:
@@ -61,7 +47,7 @@ def group_alike(outcomes: Sequence[Json]) -> list[list[Json]]:
     return [members for _, members in groups]
 
 
-def _describe(library: Library, namespace: str, release_id: str, group: list[Json]) -> Gap:
+def _describe(library: Library, namespace: str, release_id: str, group: list[Json]) -> GapPart:
     first = group[0]
     # a query that names a release does not count as a user's question
     result = answer(
@@ -70,18 +56,18 @@ def _describe(library: Library, namespace: str, release_id: str, group: list[Jso
             str(first["text"]), namespace, filters=dict(first["filters"]), release_id=release_id
         ),
     )
-    return Gap(
-        questions=tuple(str(item["text"]) for item in group),
-        trace_ids=tuple(str(item["trace_id"]) for item in group),
-        times=sum(item["times"] for item in group),
-        refused=sum(not item["answered"] for item in group),
-        answered_now=result.answered and result.confidence >= LOW_CONFIDENCE,
-        nearest=tuple(
+    return {
+        "questions": [str(item["text"]) for item in group],
+        "trace_ids": [str(item["trace_id"]) for item in group],
+        "times": sum(item["times"] for item in group),
+        "refused": sum(not item["answered"] for item in group),
+        "answered_now": result.answered and result.confidence >= LOW_CONFIDENCE,
+        "nearest": [
             {
                 "source_uri": hit.source_uri,
                 "section_path": hit.section_path,
                 "score": round(hit.score, 4),
             }
             for hit in result.hits[:NEAREST]
-        ),
-    )
+        ],
+    }

@@ -47,7 +47,7 @@ def get_gaps(library: Library, namespace: str, days: int) -> GapsData:
         "namespace": namespace,
         "days": days,
         "asked": len(outcomes),
-        "gaps": [to_json(gap) for gap in found],
+        "gaps": found,
     }
 
 

@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from rag_platform.evaluation.comparing import Comparison, Flip, TrendPoint
+from rag_platform.contract.evaluation_shapes import FlipPart, TrendPart
+from rag_platform.evaluation.comparing import Comparison
 from rag_platform.evaluation.metrics import cutoff_of, sort_metrics
 from rag_platform.evaluation.results import CaseResult, EvalRun
 from rag_platform.text.pipe_tables import format_table
@@ -89,20 +90,20 @@ def cases_markdown(results: Sequence[CaseResult]) -> str:
     )
 
 
-def trends_markdown(metric: str, points: Sequence[TrendPoint]) -> str:
+def trends_markdown(metric: str, points: Sequence[TrendPart]) -> str:
     """A metric over runs, oldest first."""
     if not points:
         return f"no run measured {metric}"
     rows = [
         (
-            point.run_id,
-            point.started_at[:19],
-            point.dataset_id,
-            point.strategy,
-            point.release_id,
-            f"{point.value:.4f}",
-            f"{point.low:.3f} .. {point.high:.3f}",
-            None if point.change is None else f"{point.change:+.4f}",
+            point["run_id"],
+            point["started_at"][:19],
+            point["dataset_id"],
+            point["strategy"],
+            point["release_id"],
+            f"{point['value']:.4f}",
+            f"{point['low']:.3f} .. {point['high']:.3f}",
+            None if point["change"] is None else f"{point['change']:+.4f}",
         )
         for point in points
     ]
@@ -157,12 +158,12 @@ def _judge_lines(found: Comparison) -> list[str]:
     ]
 
 
-def _flip_lines(title: str, flips: Sequence[Flip]) -> list[str]:
+def _flip_lines(title: str, flips: Sequence[FlipPart]) -> list[str]:
     if not flips:
         return []
     lines = [
-        f"- {flip.case_id}: {flip.query} ({flip.metric} {flip.before:.2f} -> {flip.after:.2f},"
-        f" traces {flip.trace_before} and {flip.trace_after})"
+        f"- {flip['case_id']}: {flip['query']} ({flip['metric']} {flip['before']:.2f} ->"
+        f" {flip['after']:.2f}, traces {flip['trace_before']} and {flip['trace_after']})"
         for flip in flips[:MOST_CASES]
     ]
     more = len(flips) - len(lines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 
 from rag_platform import access
@@ -188,7 +187,7 @@ def get_eval_trends(
     return {
         "metric": metric,
         "metrics": known,
-        "points": [asdict(point) for point in points if point.run_id in seen],  # type: ignore[misc]
+        "points": [point for point in points if point["run_id"] in seen],
     }
 
 
@@ -204,8 +203,8 @@ def compare_eval_runs(home: Path, before: str, after: str) -> EvalComparisonData
         "after": run_part(found.after),
         "judges_differ": all(judges) and judges[0] != judges[1],
         "differences": _differences(found),
-        "worse": [asdict(flip) for flip in found.worse],  # type: ignore[misc]
-        "better": [asdict(flip) for flip in found.better],  # type: ignore[misc]
+        "worse": list(found.worse),
+        "better": list(found.better),
     }
 
 
