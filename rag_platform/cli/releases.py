@@ -104,8 +104,8 @@ def releases_diff(
     """
     from rag_platform.api.release_diff import compare
 
-    found = compare(context.library, context.namespace(namespace), before, after, queries=queries)
-    return found.data()
+    space = context.namespace(namespace)
+    return dict(compare(context.library, space, before, after, queries=queries))
 
 
 @releases.command("publish")

@@ -96,7 +96,7 @@ def add_prompts(server: MCPServer[Any], library: Library, settings: ServerSettin
             found = compare(
                 library, name, find_release(library, name, since, before=True), queries=0
             )
-            changes = found.data()["markdown"]
+            changes = found["markdown"]
         except RagError as error:
             return f"Tell the user that this cannot be told: {error.message}"
         return CHANGES.format(name=name, since=since, changes=changes, **names)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.release_diff import DocumentChange, compare
+from rag_platform.api.release_diff import compare
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
 from rag_platform.observability.trace_reader import list_questions
@@ -62,13 +62,14 @@ def test_documents_chunks_and_ranks(shelf: Any, library: Any, folder: Path) -> N
         quay="# Quay\n\nThe quay holds trucks and crates.\n",
     )
     found = compare(library, "default")
-    assert (found.before, found.after, found.unchanged, found.hidden) == (first, second, 1, 0)
+    assert [found["before"], found["after"]] == [first, second]
+    assert (found["unchanged"], found["hidden"]) == (1, 0)
     versions = {v.source_uri: [] for v in shelf.ledger.versions("default")}
     for version in shelf.ledger.versions("default"):
         versions[version.source_uri].append(version.version_id)
-    by_file = {change.source_uri: change for change in found.documents}
+    by_file = {change["source_uri"]: change for change in found["documents"]}
     assert {
-        uri: (c.change, c.chunks_added, c.chunks_removed, c.chunks_kept)
+        uri: (c["change"], c["chunks_added"], c["chunks_removed"], c["chunks_kept"])
         for uri, c in by_file.items()
     } == {
         "docs/gate.md": ("changed", 1, 1, 1),
@@ -76,43 +77,31 @@ def test_documents_chunks_and_ranks(shelf: Any, library: Any, folder: Path) -> N
         "docs/quay.md": ("added", 1, 0, 0),
     }
     gate = by_file["docs/gate.md"]
-    assert [gate.before, gate.after] == versions["docs/gate.md"] and isinstance(
-        gate, DocumentChange
-    )
-    assert found.chunks == {"added": 2, "removed": 2, "kept": 2}
+    assert [gate["before"], gate["after"]] == versions["docs/gate.md"]
+    assert found["chunks"] == {"added": 2, "removed": 2, "kept": 2}
 
-    asked = {query.text: query for query in found.queries}
-    assert list(asked) == ["crates", "Gate ", "twelve trucks"] and found.wordless == 0
+    asked = {query["text"]: query for query in found["queries"]}
+    assert list(asked) == ["crates", "Gate ", "twelve trucks"] and found["wordless"] == 0
     trucks = asked["twelve trucks"]
-    assert [place.source_uri for place in trucks.entered] == ["docs/quay.md"] and [
-        p.source_uri for p in trucks.left
-    ] == ["docs/dock.md"]
-    assert [(place.before, place.after) for place in (*trucks.entered, *trucks.left)] == [
-        (None, 1),
-        (1, None),
+    places = [*trucks["entered"], *trucks["left"]]
+    assert [(it["source_uri"], it["before"], it["after"]) for it in places] == [
+        ("docs/quay.md", None, 1),
+        ("docs/dock.md", 1, None),
     ]
-    assert {place.source_uri for place in asked["crates"].entered} == {
-        "docs/quay.md"
-    } and not asked["crates"].left
-    data = found.data()
+    crates = asked["crates"]
+    assert [it["source_uri"] for it in crates["entered"]] == ["docs/quay.md"] and not crates["left"]
+    assert found["queries"][0]["same"] is False
+    assert "1 added, 1 removed, 1 changed, 1 unchanged" in found["markdown"]
     assert (
-        data["queries"][0]["same"] is False
-        and "1 added, 1 removed, 1 changed, 1 unchanged" in data["markdown"]
-    )
-    assert (
-        "+ 1. docs/quay.md Quay" in data["markdown"]
-        and "docs/yard.md" not in data["markdown"].split("Questions")[0]
+        "+ 1. docs/quay.md Quay" in found["markdown"]
+        and "docs/yard.md" not in found["markdown"].split("Questions")[0]
     )
 
     back = compare(library, "default", second, first, queries=0)
-    assert back.chunks == {"added": 2, "removed": 2, "kept": 2} and back.queries == ()
+    assert back["chunks"] == {"added": 2, "removed": 2, "kept": 2} and back["queries"] == []
     same = compare(library, "default", second, second)
-    assert (
-        not same.documents
-        and same.unchanged == 3
-        and all(query.same for query in same.queries)
-        and len(same.queries) == 3
-    )
+    assert not same["documents"] and same["unchanged"] == 3
+    assert [query["same"] for query in same["queries"]] == [True] * 3
 
 
 def test_releases_of_two_embedders_are_asked_in_their_own_space(
@@ -130,8 +119,8 @@ def test_releases_of_two_embedders_are_asked_in_their_own_space(
         db.execute("UPDATE versions SET status = 'received'")
     release(shelf, folder)
     found = compare(library, "default")
-    assert (found.unchanged, found.chunks) == (2, {"added": 0, "removed": 0, "kept": 2})
-    assert [query.problem for query in found.queries] == [""]
+    assert (found["unchanged"], found["chunks"]) == (2, {"added": 0, "removed": 0, "kept": 2})
+    assert [query["problem"] for query in found["queries"]] == [""]
 
 
 def test_deleted_documents_are_counted_and_not_named(
@@ -144,11 +133,9 @@ def test_deleted_documents_are_counted_and_not_named(
     (folder / "dock.md").unlink()
     release(shelf, folder, gate=GATE.replace("five", "six"))
     found = compare(library, "default")
-    assert (found.hidden, [change.source_uri for change in found.documents]) == (
-        1,
-        ["docs/gate.md"],
-    )
-    assert "dock" not in found.data()["markdown"].lower() and found.queries[0].same
+    assert found["hidden"] == 1
+    assert [change["source_uri"] for change in found["documents"]] == ["docs/gate.md"]
+    assert "dock" not in found["markdown"].lower() and found["queries"][0]["same"]
 
 
 def test_what_cannot_be_compared(shelf: Any, library: Any, folder: Path) -> None:
@@ -171,8 +158,8 @@ def test_what_cannot_be_compared(shelf: Any, library: Any, folder: Path) -> None
         ),
     )
     release(shelf, folder, gate=GATE.replace("five", "six"))
-    (query,) = compare(library, "default").queries
-    assert "is not in release" in query.problem and not query.same
+    (query,) = compare(library, "default")["queries"]
+    assert "is not in release" in query["problem"] and not query["same"]
 
 
 def test_questions_come_from_the_traces_of_the_namespace(

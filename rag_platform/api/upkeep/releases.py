@@ -1,16 +1,14 @@
-"""Lists, compares, publishes and pins releases, for the web pages."""
+"""Lists, publishes and pins releases, for the web pages."""
 
 from __future__ import annotations
 
 from typing import cast
 
 from rag_platform.api.envelopes import fill_shape, without_paths
-from rag_platform.api.release_diff import compare
 from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings
 from rag_platform.contract.upkeep_shapes import (
     DeletionProof,
-    ReleaseDiffData,
     ReleaseRow,
     ReleasesData,
 )
@@ -62,13 +60,6 @@ def _release_row(row: Json, head: Manifest | None) -> ReleaseRow:
             for it in checks
         ],
     )
-
-
-def diff_releases(
-    library: Library, namespace: str, before: str | None, after: str | None, queries: int
-) -> ReleaseDiffData:
-    found = compare(library, namespace, before, after, queries=queries)
-    return cast(ReleaseDiffData, found.data())
 
 
 def roll_back(settings: Settings, namespace: str, release_id: str | None = None) -> ReleasesData:

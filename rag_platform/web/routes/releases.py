@@ -9,6 +9,7 @@ from fastapi import APIRouter, Form, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
+from rag_platform.api.release_diff import compare
 from rag_platform.api.upkeep import releases
 from rag_platform.contract.upkeep_shapes import ReleaseDiffData, ReleaseRow, ReleasesData
 from rag_platform.errors import NotFoundError
@@ -51,7 +52,7 @@ def diff_releases(
     """Documents, chunks and answers that differ between two releases; by default the published one
     and its parent.
     """
-    return releases.diff_releases(site.library, namespace, before, after, queries)
+    return compare(site.library, namespace, before, after, queries=queries)
 
 
 @api.post("/rollback", dependencies=[MayAdminister])
@@ -121,7 +122,7 @@ def show_difference(
     queries: Annotated[int, Query(ge=0, le=50)] = 5,
 ) -> Response:
     """What differs between two releases."""
-    data = releases.diff_releases(view.library, view.namespace, before, after, queries)
+    data = compare(view.library, view.namespace, before, after, queries=queries)
     return view.render("browsing/release_diff.html", data=data)
 
 
