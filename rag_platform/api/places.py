@@ -26,7 +26,7 @@ from rag_platform.contract.source_shapes import (
 )
 from rag_platform.errors import DocumentError, InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
-from rag_platform.ir import Block, Chunk, Facts, Version
+from rag_platform.ir import Block, Chunk, Facts, MediaText, Version
 from rag_platform.releases.release_store import list_heads
 from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease, Library
@@ -105,34 +105,26 @@ def read_source(
     with lease_chunk(library, chunk_id, namespace, release_id) as leased:
         chunk, lease = leased.row.chunk, leased.lease
         document = lease.release.catalog.document(chunk.doc_id)
-        texts = {
-            text.asset_id: text for text in lease.release.catalog.media_texts(chunk.version_id)
-        }
-        images: list[SourceImage] = []
-        for asset_id in chunk.asset_ids:
-            text = texts.get(asset_id)
-            images.append(
-                {
-                    "asset_id": asset_id,
-                    "caption": text.caption if text else "",
-                    "ocr_text": text.ocr_text if text else "",
-                }
-            )
-        return {
-            "chunk": chunk_part(chunk, chunk.chunk_text),
-            "namespace": lease.namespace,
-            "release_id": lease.release_id,
-            "state": leased.state,
-            "doc_id": chunk.doc_id,
-            "version_id": chunk.version_id,
-            "title": leased.row.doc_title,
-            "filename": leased.row.filename,
-            "source_uri": leased.row.source_uri,
-            "content_type": leased.row.content_type,
-            "tags": list(document.tags) if document else [],
-            "history": _history(library, lease.namespace, chunk.doc_id),
-            "images": images,
-        }
+        return fill_shape(
+            SourceData,
+            leased.row,
+            chunk=chunk_part(chunk, chunk.chunk_text),
+            namespace=lease.namespace,
+            release_id=lease.release_id,
+            state=leased.state,
+            doc_id=chunk.doc_id,
+            version_id=chunk.version_id,
+            title=leased.row.doc_title,
+            tags=list(document.tags) if document else [],
+            history=_history(library, lease.namespace, chunk.doc_id),
+            images=[fill_shape(SourceImage, text) for text in image_texts(lease, chunk)],
+        )
+
+
+def image_texts(lease: Lease, chunk: Chunk) -> list[MediaText]:
+    """What models read in the images of a chunk; empty texts for an image that none has read."""
+    texts = {text.asset_id: text for text in lease.release.catalog.media_texts(chunk.version_id)}
+    return [texts.get(asset_id, MediaText(asset_id)) for asset_id in chunk.asset_ids]
 
 
 def _history(library: Library, namespace: str, doc_id: str) -> list[VersionPart]:

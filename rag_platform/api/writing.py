@@ -15,12 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rag_platform import access
 from rag_platform.api.envelopes import without_paths
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.contract.schema import DeletionData, JobData
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, unknown_job
 from rag_platform.ir import Document
-from rag_platform.ledger.schema import Job, JobItem
+from rag_platform.ledger.schema import Job
 from rag_platform.observability import faults
 from rag_platform.processes import jobs
 from rag_platform.storage.store import Store
@@ -34,6 +35,7 @@ FINAL_STATES = jobs.FINAL_STATES
 MAX_WAIT_SECONDS = 600.0
 _POLL_SECONDS = 0.2
 _MAX_LISTED = 20  # documents, and failures, shown of a job
+_ITEM_FIELDS = ("source_uri", "doc_id", "version_id", "decision", "state")
 _BAD_STATES = ("failed", "dead")
 _INVISIBLE = ("Cc", "Cf", "Cs")  # Unicode categories
 _MAX_NAME_BYTES = 200  # file systems take 255; a suffix that makes names unique may be added
@@ -224,12 +226,14 @@ def delete(
 def get_job(
     settings: Settings, job_id: str, *, wait: float = 0.0, on_progress: OnProgress | None = None
 ) -> JobData:
-    """A job once it has ended, or its state after `wait` seconds. Raises NotFoundError."""
+    """A job once it has ended, or its state after `wait` seconds. Raises what `require_job`
+    raises.
+    """
     until = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
     with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
         while True:
-            job = root.ledger.job(job_id)
+            job = require_job(root, job_id)
             if on_progress is not None:
                 done, total = job.progress.get("done", 0), job.progress.get("total", 0)
                 on_progress(done, total, str(job.progress.get("stage", job.state)))
@@ -251,12 +255,23 @@ def list_jobs(
 
 
 def cancel_job(settings: Settings, job_id: str) -> JobData:
-    """Stop a job; documents that it has finished stay ingested. Raises NotFoundError
-    `nothing_to_cancel`.
+    """Stop a job; documents that it has finished stay ingested. Raises what `require_job` raises,
+    and NotFoundError `nothing_to_cancel`.
     """
     with open_root(settings) as root:
+        require_job(root, job_id)
         jobs.cancel(job_id, root.ledger, settings.jobs)
         return job_data(job_id, root)
+
+
+def require_job(root: DataRoot, job_id: str) -> Job:
+    """A job that the caller may see; one for the whole data root only if they may see all. Raises
+    the same NotFoundError for a hidden as for a missing one.
+    """
+    job = root.ledger.job(job_id)
+    if not access.current().may_see(job.namespace):
+        raise unknown_job(job_id)
+    return job
 
 
 def watch(
@@ -297,7 +312,10 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
         {
             "markdown": "",
             **job_progress(job),
-            "documents": [_item(item) for item in (changed or items)[:_MAX_LISTED]],
+            "documents": [
+                {name: getattr(item, name) for name in _ITEM_FIELDS}
+                for item in (changed or items)[:_MAX_LISTED]
+            ],
             "count": len(items),
             "skipped": len(items) - len(changed),
             "failed": len(failed),
@@ -323,16 +341,6 @@ def job_progress(job: Job) -> Any:
         "seconds": round(summary["seconds"], 1),
         "seconds_left": summary["seconds_left"],
         "created_at": job.created_at,
-    }
-
-
-def _item(item: JobItem) -> dict[str, str]:
-    return {
-        "source_uri": item.source_uri,
-        "doc_id": item.doc_id,
-        "version_id": item.version_id,
-        "decision": item.decision,
-        "state": item.state,
     }
 
 

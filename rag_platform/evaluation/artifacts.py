@@ -73,13 +73,12 @@ class CitationProof:
         self._library, self._lease = library, lease
         self._manifest = lease.release.manifest
         self._strategy = Strategy.model_validate(self._manifest.strategy_config)
-        self._texts: dict[str, str] = {}  # of proved chunks
-        self._checked: set[str] = set()
+        self._texts: dict[str, str | None] = {}  # of the checked chunks; None: not proved
 
     def find_proved(self, citations: Iterable[Citation]) -> frozenset[str]:
         """The cited chunks that the stored bytes prove and whose citation has the same text."""
         cited = list(citations)
-        self._prove({citation.chunk_id for citation in cited} - self._checked)
+        self._prove({citation.chunk_id for citation in cited} - self._texts.keys())
         return frozenset(
             citation.chunk_id
             for citation in cited
@@ -88,7 +87,7 @@ class CitationProof:
         )
 
     def _prove(self, chunk_ids: set[str]) -> None:
-        self._checked |= chunk_ids
+        self._texts |= dict.fromkeys(chunk_ids)
         by_version: dict[str, list[Chunk]] = defaultdict(list)
         for chunk in self._lease.release.catalog.chunks(chunk_ids).values():
             by_version[chunk.version_id].append(chunk)

@@ -8,6 +8,7 @@ from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import chunk_part, section_part
 from rag_platform.api.documents import open_with_published
 from rag_platform.api.envelopes import fill_shape, without_paths
+from rag_platform.api.places import image_texts
 from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import SectionPart
@@ -20,7 +21,6 @@ from rag_platform.contract.upkeep_shapes import (
 )
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Document, Version, View
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store, read_records
@@ -176,7 +176,7 @@ def describe_chunk(library: Library, namespace: str, chunk_id: str) -> ChunkDeta
             view_title=view.title if view else "",
             view_summary=view.summary if view else "",
             view_tags=list(view.tags) if view else [],
-            images=_images(lease, row),
+            images=[fill_shape(ImageText, text) for text in image_texts(lease, chunk)],
         )
 
 
@@ -187,15 +187,3 @@ def _view(lease: Lease, store: Store, version: Version, chunk_id: str) -> View |
     if not path.is_file():
         return None
     return next((view for view in read_records(path, View) if view.chunk_id == chunk_id), None)
-
-
-def _images(lease: Lease, row: ChunkRow) -> list[ImageText]:
-    texts = {it.asset_id: it for it in lease.release.catalog.media_texts(row.chunk.version_id)}
-    return [
-        {
-            "asset_id": asset_id,
-            "ocr_text": texts[asset_id].ocr_text if asset_id in texts else "",
-            "caption": texts[asset_id].caption if asset_id in texts else "",
-        }
-        for asset_id in row.chunk.asset_ids
-    ]

@@ -1,22 +1,20 @@
-"""Lists, shows, cancels and retries jobs, for the web pages."""
+"""Lists, shows and retries jobs, for the web pages."""
 
 from __future__ import annotations
 
 from typing import cast
 from urllib.parse import quote
 
-from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.envelopes import fill_shape, without_paths
-from rag_platform.api.writing import job_data, job_progress, open_root, watch
+from rag_platform.api.writing import job_data, job_progress, open_root, require_job, watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import JobDetail, JobItemRow, JobPage, JobRow
-from rag_platform.errors import InputError, unknown_job
+from rag_platform.errors import InputError
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
-from rag_platform.workspace import DataRoot
 
 MAX_JOBS = 100
 MAX_ITEMS = 200
@@ -75,25 +73,6 @@ def show_job(
             ],
             "next_cursor": make_cursor(end) if end < sum(row["counts"].values()) else None,
         }
-
-
-def require_job(root: DataRoot, job_id: str) -> Job:
-    """A job that the caller may see. Raises the same NotFoundError for a hidden as for a missing
-    one.
-    """
-    job = root.ledger.job(job_id)
-    caller = access.current()
-    if caller.namespaces is not None and not caller.may_see(job.namespace):
-        raise unknown_job(job_id)
-    return job
-
-
-def cancel_job(settings: Settings, job_id: str) -> JobData:
-    """Stop a job. Raises NotFoundError."""
-    with open_root(settings) as root:
-        require_job(root, job_id)
-        jobs.cancel(job_id, root.ledger, settings.jobs)
-        return job_data(job_id, root)
 
 
 def retry_job(settings: Settings, job_id: str, source_uri: str | None = None) -> JobData:

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
@@ -198,8 +198,9 @@ def _folder(settings: Settings, upload_id: str) -> Path:
 
 def _files(settings: Settings, upload_id: str) -> list[Path]:
     """The files that wait under an id. Raises NotFoundError `unknown_upload`."""
-    known = _ID.fullmatch(upload_id) and _folder(settings, upload_id).is_dir()
-    found = sorted(_list_paths(_folder(settings, upload_id))) if known else []
+    folder = _folder(settings, upload_id)
+    known = _ID.fullmatch(upload_id) and folder.is_dir()
+    found = sorted(filter(Path.is_file, folder.iterdir())) if known else []
     if not found:
         raise NotFoundError(
             f"no files wait under {upload_id[:40]!r}: they were ingested, or collected as garbage;"
@@ -207,7 +208,3 @@ def _files(settings: Settings, upload_id: str) -> list[Path]:
             code="unknown_upload",
         )
     return found
-
-
-def _list_paths(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.iterdir() if path.is_file())

@@ -11,7 +11,6 @@ from pydantic import Field
 from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.contract.schema import JobData, JobHead, JobsData
-from rag_platform.errors import unknown_job
 from rag_platform.ir import Document
 from rag_platform.server.library_tools.definition import (
     Absent,
@@ -116,7 +115,6 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
         ]
         data: JobsData = {"markdown": "\n".join(lines) or "No jobs.", "jobs": rows}
         return Answer(data, structure={"jobs": rows})
-    _require_visible(call, arguments.job_id)
     job = writing.get_job(
         call.settings, arguments.job_id, wait=arguments.wait, on_progress=call.on_progress
     )
@@ -128,19 +126,7 @@ def _head(job: JobData) -> JobHead:
     return cast(JobHead, {name: value for name, value in job.items() if name in names})
 
 
-def _require_visible(call: Call, job_id: str) -> None:
-    """Raises the NotFoundError of a missing job for one that the caller may not see; jobs for the
-    whole data root are visible only to callers without restrictions.
-    """
-    caller = access.current()
-    if caller.namespaces is None:
-        return
-    if not caller.may_see(writing.get_job(call.settings, job_id)["namespace"]):
-        raise unknown_job(job_id)
-
-
 def cancel_job(call: Call, arguments: CancelJobArguments) -> Answer:
-    _require_visible(call, arguments.job_id)
     return _show(call, writing.cancel_job(call.settings, arguments.job_id))
 
 

@@ -13,6 +13,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from rag_platform import access
+from rag_platform.api import writing
 from rag_platform.api.upkeep import jobs, uploads
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import JobDetail, JobPage, JobRow, PreviewData, UploadData
@@ -182,7 +183,7 @@ def get_job(site: SiteOf, job_id: JobId, limit: Limit = 50, cursor: Cursor = Non
 @api.post("/jobs/{job_id}/cancel", dependencies=[MayWrite])
 def cancel_job(site: SiteOf, job_id: JobId) -> JobData:
     """Stop a job; documents that it has finished stay ingested."""
-    return jobs.cancel_job(site.settings, job_id)
+    return writing.cancel_job(site.settings, job_id)
 
 
 class Retry(BaseModel):
@@ -377,7 +378,7 @@ async def stream_progress(request: Request, site: SiteOf, job_id: JobId) -> Resp
 
 @pages.post("/ingestion/jobs/{job_id}/cancel", dependencies=[MayWrite])
 def cancel_shown_job(site: SiteOf, job_id: JobId) -> Response:
-    jobs.cancel_job(site.settings, job_id)
+    writing.cancel_job(site.settings, job_id)
     return RedirectResponse(f"/ingestion/jobs/{job_id}", 303)
 
 
