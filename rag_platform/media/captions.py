@@ -28,7 +28,7 @@ from rag_platform.config import prompts
 from rag_platform.config.ingestion import CaptionConfig
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ProviderError
-from rag_platform.ir import Block, Facts, Json, MediaLink
+from rag_platform.ir import Block, Facts, Json, MediaLink, MediaText
 from rag_platform.media.store import display_path
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Picture
@@ -66,17 +66,6 @@ _PERMANENT_ERRORS = ("missing_key", "no_model", "unauthorized", "forbidden", "mo
 
 
 @dataclass(frozen=True, slots=True)
-class Captioned:
-    """The caption of one image: its text for views, its JSON, and the inputs it depends on."""
-
-    text: str = ""
-    json: str = ""
-    profile_id: str = ""
-    context_hash: str = ""
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Request:
     """One image with the prompt and context for the model."""
 
@@ -94,7 +83,7 @@ def captions(
     store: Store,
     config: CaptionConfig,
     on_image: Callable[[str, int, int], None] | None = None,
-) -> dict[str, Captioned]:
+) -> dict[str, MediaText]:
     """asset_id to caption for the images that are large enough; a failed one has type `unknown`.
 
     Captions are cached in their image's folder by (profile, model, context, language). Raises
@@ -112,10 +101,8 @@ def captions(
             return {}
         large = [link for link in images if link.width * link.height >= config.min_pixels]
         most = config.max_images_per_doc
-        above = Captioned(
-            warnings=("not captioned: above media_texts.captions.max_images_per_doc",)
-        )
-        found = {link.asset_id: above for link in large[most:]}
+        why = "not captioned: above media_texts.captions.max_images_per_doc"
+        found = {link.asset_id: MediaText(link.asset_id, warnings=(why,)) for link in large[most:]}
         prepared = (_prepare(link, facts, store, config) for link in large[:most])
         requests = [item for item in prepared if item is not None]
         built = [(name, options, build("llm", name, options)) for name, options in choices]
@@ -208,7 +195,7 @@ class _Captioning:
     permanent_error: ProviderError | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def caption(self, item: _Request) -> Captioned:
+    def caption(self, item: _Request) -> MediaText:
         """The caption of one image: from the cache, from a model, or unknown."""
         prompt = item.prompt
         choices = fingerprint(*[(name, dict(options)) for name, options, _ in self.models])
@@ -263,16 +250,17 @@ class _Captioning:
             self.permanent_error = errors[0]
         raise errors[0]
 
-    def _make(self, caption: Json, item: _Request, warning: str = "") -> Captioned:
-        return Captioned(
-            "" if warning else plain_text(caption, self.config.inject),
-            json.dumps(caption, ensure_ascii=False),
-            item.prompt.profile_id,
-            item.context_hash,
-            (warning,) if warning else (),
+    def _make(self, caption: Json, item: _Request, warning: str = "") -> MediaText:
+        return MediaText(
+            item.link.asset_id,
+            caption="" if warning else plain_text(caption, self.config.inject),
+            caption_json=json.dumps(caption, ensure_ascii=False),
+            caption_profile_id=item.prompt.profile_id,
+            context_hash=item.context_hash,
+            warnings=(warning,) if warning else (),
         )
 
-    def _fail(self, item: _Request, code: str, message: str) -> Captioned:
+    def _fail(self, item: _Request, code: str, message: str) -> MediaText:
         self._trace(item, self.models[0][0], "", code)
         caption = unknown_caption(item.prompt.profile_id, item.alt_text, f"no caption: {code}")
         return self._make(caption, item, f"caption failed ({code}): {message[:200]}")

@@ -16,7 +16,7 @@ from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Facts, Json, MediaLink, MediaText
-from rag_platform.media.captions import Captioned, captions
+from rag_platform.media.captions import captions
 from rag_platform.media.sandbox import ocr_in_child
 from rag_platform.media.store import display_path, is_page_image
 from rag_platform.observability import tracing
@@ -53,19 +53,19 @@ def read_images(
     captioned = captions(facts, images, store, config.captions, on_image) if images else {}
     rows = []
     for link in images:
-        if link.asset_id in read or link.asset_id in captioned:
-            row = read.get(link.asset_id, MediaText(link.asset_id))
-            caption = captioned.get(link.asset_id, Captioned())
+        text, caption = read.get(link.asset_id), captioned.get(link.asset_id)
+        if text and caption:
             rows.append(
                 replace(
-                    row,
-                    caption=caption.text,
-                    caption_json=caption.json,
-                    caption_profile_id=caption.profile_id,
-                    context_hash=caption.context_hash,
-                    warnings=(*row.warnings, *caption.warnings),
+                    caption,
+                    ocr_text=text.ocr_text,
+                    ocr_confidence=text.ocr_confidence,
+                    ocr_profile_id=text.ocr_profile_id,
+                    warnings=(*text.warnings, *caption.warnings),
                 )
             )
+        elif only := text or caption:
+            rows.append(only)
     return rows
 
 

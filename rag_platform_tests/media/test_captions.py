@@ -15,9 +15,8 @@ from PIL import Image, ImageDraw
 
 from rag_platform.config.ingestion import CaptionConfig, MediaConfig
 from rag_platform.errors import ConfigError
-from rag_platform.ir import Block, Facts, MediaLink, MediaRef, ParseSummary
+from rag_platform.ir import Block, Facts, MediaLink, MediaRef, MediaText, ParseSummary
 from rag_platform.media.captions import (
-    Captioned,
     captions,
     classify_by_look,
     classify_by_words,
@@ -116,7 +115,7 @@ def config(server: ChatServer, **more: object) -> CaptionConfig:
 
 def ask(
     facts: Facts, links: list[MediaLink], store: Store, chosen: CaptionConfig
-) -> list[Captioned]:
+) -> list[MediaText]:
     found = captions(facts, links, store, chosen)
     return [found[link.asset_id] for link in links if link.asset_id in found]
 
@@ -247,7 +246,7 @@ def test_the_route_decides_which_prompt_is_sent(store: Store) -> None:
     ) as server:
         found = ask(facts_of(links), links, store, config(server, parallel=1))
         by_alt = ask(facts_of(links[:1], alt="a photo"), links[:1], store, config(server))
-    assert [item.profile_id.rpartition("-")[0] for item in [*found, *by_alt]] == [
+    assert [item.caption_profile_id.rpartition("-")[0] for item in [*found, *by_alt]] == [
         "caption.table_v1",
         "caption.flow_v1",
         "caption.photo_v1",
@@ -317,14 +316,14 @@ def test_a_caption_is_asked_once_and_kept_beside_its_image(store: Store) -> None
         first = ask(facts_of(links), links, store, config(server))
         assert ask(facts_of(links), links, store, config(server)) == first
         assert (
-            ask(facts_of(links), links, store, config(server, inject="summary"))[0].text
+            ask(facts_of(links), links, store, config(server, inject="summary"))[0].caption
             == "Rain rises in spring"
         )
         assert len(server.requests) == 1
     sent = server.requests[0]["messages"][1]["content"][1]["image_url"]["url"]
     assert base64.b64decode(sent.removeprefix("data:image/png;base64,")) == drawn("axes")
     assert server.requests[0]["response_format"]["type"] == "json_schema"
-    assert json.loads(first[0].json)["summary"] == "Rain rises in spring."
+    assert json.loads(first[0].caption_json)["summary"] == "Rain rises in spring."
     assert first[0].warnings == ()
 
 
@@ -348,13 +347,13 @@ def test_a_failure_is_unknown_with_uncertainties_and_is_asked_again_next_time(
         before = len(server.requests)
         ask(facts_of(links, alt="rain by month"), links, store, config(server))
         assert len(server.requests) > before
-    caption = json.loads(found.json)
+    caption = json.loads(found.caption_json)
     assert (caption["image_type"], caption["summary"], caption["uncertainties"]) == (
         "unknown",
         "rain by month",
         [f"no caption: {code}"],
     )
-    assert found.text == ""
+    assert found.caption == ""
     assert f"caption failed ({code})" in found.warnings[0]
 
 
@@ -415,7 +414,7 @@ def test_the_second_model_stands_in_for_the_first(
         options = {"base_url": server.url, "api_key_env": "TEST_KEY", "backoff_ms": 1}
         found = ask(facts_of(links), links, store, CaptionConfig(preset="china", options=options))
     assert [body["model"] for body in server.requests] == ["qwen-vl-max", "gpt-4o"]
-    assert found[0].text.startswith("Rain rises")
+    assert found[0].caption.startswith("Rain rises")
 
 
 def test_presets_name_the_models_of_their_place() -> None:

@@ -61,7 +61,7 @@ class Beir:
         )
 
 
-class _Set(NamedTuple):
+class _QuestionSet(NamedTuple):
     """Questions and grades by the question's id; grades by the name of a document or page."""
 
     name: str
@@ -70,7 +70,7 @@ class _Set(NamedTuple):
     documents: Callable[[], Iterator[SuppliedDocument]]
 
 
-def _read_texts(folder: Path, corpus: Path | None) -> _Set:
+def _read_texts(folder: Path, corpus: Path | None) -> _QuestionSet:
     """The set in a folder; with `corpus`, its texts come from that folder and have the same ids.
 
     The qrels may also be in `qrels/test.tsv`, as in BEIR's own archives. A document's stem is the
@@ -100,7 +100,7 @@ def _read_texts(folder: Path, corpus: Path | None) -> _Set:
         if str(row["text"] or "").strip() or str(row.get("title") or "").strip()
     }
     stems = {str(rows[int(stem)]["_id"]): stem for stem in texts}
-    return _Set(
+    return _QuestionSet(
         folder.name if corpus is None else f"{folder.name}>{corpus.name}",
         queries,
         {
@@ -120,7 +120,7 @@ def _as_markdown(row: Json) -> str:
     return (f"# {title}\n\n" if title else "") + f"{text}\n"
 
 
-def _read_pages(folder: Path) -> _Set:
+def _read_pages(folder: Path) -> _QuestionSet:
     """The questions about PDF files in a folder; the pages with the evidence are named `stem#pN`,
     with N from 1.
     """
@@ -137,7 +137,7 @@ def _read_pages(folder: Path) -> _Set:
             f"{folder.name}/{_PAGE_FILES[1]} names pages of {len(stray)} files that are not there,"
             f" first {stray[0]!r}"
         )
-    return _Set(
+    return _QuestionSet(
         folder.name,
         queries,
         qrels,
