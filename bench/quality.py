@@ -38,7 +38,7 @@ from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
 from rag_platform.evaluation.libraries import publish_documents
-from rag_platform.evaluation.metrics import Values, bootstrap, mean, per_query
+from rag_platform.evaluation.metrics import bootstrap, mean, measure_ranking
 from rag_platform.evaluation.sources import open_dataset
 from rag_platform.ir import Candidate, QueryRequest
 from rag_platform.ledger.ledger import open_ledger
@@ -57,7 +57,8 @@ from rag_platform.workspace import Workspace
 REPOSITORY = Path(__file__).resolve().parent.parent
 MATERIAL = Path(os.environ.get("RAG_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
 STRATEGIES = ("fast", "default", "duo")
-MEASURES = ("nDCG@10", "MRR@10", "HitRate@10")
+MEASURES = {"nDCG@10": "ndcg@10", "MRR@10": "mrr@10", "HitRate@10": "hit_rate@10"}
+Values = dict[str, float]  # question to the value of one measure
 ALPHAS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 FUSIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "rrf": ("rrf", {}),
@@ -205,7 +206,13 @@ def measured(
     asked: Asked, found: Mapping[str, Mapping[str, list[str]]]
 ) -> dict[str, dict[str, Values]]:
     """Method to measure to the value of each question."""
-    return {method: per_query(run, asked.qrels, MEASURES) for method, run in found.items()}
+    made: dict[str, dict[str, Values]] = {}
+    for method, run in found.items():
+        each = {q: measure_ranking(run.get(q, ()), of, (10,)) for q, of in asked.qrels.items()}
+        made[method] = {
+            name: {q: values[key] for q, values in each.items()} for name, key in MEASURES.items()
+        }
+    return made
 
 
 # --- reporting ----------------------------------------------------------------------------------

@@ -15,8 +15,6 @@ import numpy as np
 
 from rag_platform.errors import InputError
 
-Run = Mapping[str, Sequence[str]]  # question to the ids of its results, best first
-Values = dict[str, float]  # question to the value of one measure
 Grades = Sequence[int]  # of results, best first
 
 _RESAMPLES = 2_000
@@ -45,38 +43,26 @@ def _ndcg(found: Grades, relevant: Grades, k: int) -> float:
 
 # arguments: grades of the results, the question's grades above 0, the cutoff
 _MEASURES: Mapping[str, Callable[[Grades, Grades, int], float]] = {
-    "HitRate": _hit_rate,
-    "Recall": _recall,
-    "MRR": _reciprocal_rank,
-    "nDCG": _ndcg,
+    "hit_rate": _hit_rate,
+    "recall": _recall,
+    "mrr": _reciprocal_rank,
+    "ndcg": _ndcg,
 }
 
 
-def per_query(
-    run: Run, qrels: Mapping[str, Mapping[str, int]], measures: Sequence[str]
-) -> dict[str, Values]:
-    """Measure, such as `nDCG@10`, to the value of every question that has qrels; a question without
-    results or without relevant ids counts 0. A repeated id counts at its first rank. Raises
-    InputError for an unknown measure.
+def measure_ranking(
+    ranking: Iterable[str], grades: Mapping[str, int], k_values: Sequence[int]
+) -> dict[str, float]:
+    """Every measure of one question at each cutoff, such as `ndcg@10`, by the ids of its results,
+    best first; all 0 without results or relevant ids. A repeated id counts at its first rank.
     """
-    parsed = {name: _parse(name) for name in measures}
-    values: dict[str, Values] = {name: {} for name in measures}
-    for query, grades in qrels.items():
-        found = [max(0, grades.get(item, 0)) for item in dict.fromkeys(run.get(query, ()))]
-        relevant = [grade for grade in grades.values() if grade > 0]
-        for name, (measure, k) in parsed.items():
-            values[name][query] = measure(found, relevant, k) if relevant else 0.0
-    return values
-
-
-def _parse(name: str) -> tuple[Callable[[Grades, Grades, int], float], int]:
-    head, _, cut = name.partition("@")
-    if head not in _MEASURES or not cut.isdecimal() or int(cut) < 1:
-        raise InputError(
-            f"unknown measure {name!r}; known: {', '.join(f'{item}@10' for item in _MEASURES)},"
-            " with any number of places"
-        )
-    return _MEASURES[head], int(cut)
+    found = [max(0, grades.get(item, 0)) for item in dict.fromkeys(ranking)]
+    relevant = [grade for grade in grades.values() if grade > 0]
+    return {
+        f"{name}@{k}": measure(found, relevant, k) if relevant else 0.0
+        for name, measure in _MEASURES.items()
+        for k in k_values
+    }
 
 
 def sort_metrics(names: Iterable[str]) -> list[str]:

@@ -11,10 +11,8 @@ from typing import ClassVar
 from rag_platform.answering.citations import check_claims
 from rag_platform.evaluation.labels import contains_quote, fold, is_of_file
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
-from rag_platform.evaluation.metrics import per_query
+from rag_platform.evaluation.metrics import measure_ranking
 from rag_platform.ir import Citation, Hit
-
-_RANKED = {"hit_rate": "HitRate", "recall": "Recall", "mrr": "MRR", "ndcg": "nDCG"}
 
 
 @dataclass(frozen=True)
@@ -28,25 +26,19 @@ class Retrieval:
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
     ) -> CaseMetrics:
-        found: CaseMetrics = {item.case.case_id: {} for item in items}
-        ranked = [item for item in items if any(item.labels.grades.values())]
-        if ranked:
-            runs = {item.case.case_id: item.labels.rank(item.result.hits) for item in ranked}
-            grades = {item.case.case_id: item.labels.grades for item in ranked}
-            names = {
-                f"{measure}@{k}": f"retrieval.{name}@{k}"
-                for name, measure in _RANKED.items()
-                for k in k_values
-            }
-            for measure, values in per_query(runs, grades, list(names)).items():
-                for case_id, value in values.items():
-                    found[case_id][names[measure]] = value
-        for item in items:
-            if item.in_scope is not None:
-                inside = sum(hit.chunk_id in item.in_scope for hit in item.result.hits)
-                share = inside / len(item.result.hits) if item.result.hits else 0.0
-                found[item.case.case_id]["retrieval.coverage"] = share
-        return found
+        return {item.case.case_id: _measure_ranking(item, k_values) for item in items}
+
+
+def _measure_ranking(item: AskedCase, k_values: Sequence[int]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    hits, grades = item.result.hits, item.labels.grades
+    if any(grades.values()):
+        values = measure_ranking(item.labels.rank(hits), grades, k_values)
+        found = {f"retrieval.{name}": value for name, value in values.items()}
+    if item.in_scope is not None:
+        inside = sum(hit.chunk_id in item.in_scope for hit in hits)
+        found["retrieval.coverage"] = inside / len(hits) if hits else 0.0
+    return found
 
 
 @dataclass(frozen=True)
