@@ -179,7 +179,11 @@ def test_a_trace_of_another_library_is_not_shown(browser: TestClient, site: Site
     own = {"Authorization": f"Bearer {secret}"}
     assert browser.get(f"/api/traces/{trace_id}", headers=own).status_code == 404
     assert browser.get("/api/traces", headers=own).json()["traces"] == []
-    assert browser.get(f"/api/ask/{trace_id}/replay", headers=own).status_code == 404
+    # one that does not exist has the same answer
+    for wanted in (trace_id, f"trc_{'0' * 32}"):
+        hidden = browser.get(f"/api/ask/{wanted}/replay", headers=own)
+        assert hidden.status_code == 404
+        assert "`rag trace list` shows the known ones" in hidden.text
     Tokens(site.store).revoke("elsewhere")
 
 
