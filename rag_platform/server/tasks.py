@@ -86,7 +86,7 @@ class JobTasks(Extension):
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], params: Any) -> HandlerResult:
         result = await self._job(ctx, params)
-        task = _task(_data(result))
+        task = _task((result.structured_content or {})["data"])
         return {**task, "result": result} if task["status"] == "completed" else task
 
     async def _stop(self, ctx: ServerRequestContext[Any, Any], params: Any) -> HandlerResult:
@@ -135,11 +135,6 @@ class JobTasks(Extension):
             and declared is not None
             and self.identifier in (declared.extensions or {})
         )
-
-
-def _data(result: CallToolResult) -> dict[str, Any]:
-    data: dict[str, Any] = (result.structured_content or {})["data"]
-    return data
 
 
 def _error(result: CallToolResult) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,26 +28,25 @@ asks."""
 
 
 class VerifyArguments(Arguments):
-    answer: Annotated[
-        str, Field(description="With its [n] marks; without sources each sentence is searched.")
-    ] = ""
-    sources: Annotated[
-        Texts | Absent, Field(description="chunk:// links or ids in the order of [1], [2]...")
-    ] = None
+    answer: str = Field(
+        "", description="With its [n] marks; without sources each sentence is searched."
+    )
+    sources: Texts | Absent = Field(
+        None, description="chunk:// links or ids in the order of [1], [2]..."
+    )
     collections: Collections = None
 
 
 class ExpectArguments(Arguments):
-    action: Annotated[
-        Literal["add", "list", "remove"] | Absent,
-        Field(description="Default: what the rest asks for."),
-    ] = None
-    question: Annotated[str, Field(description="To add.")] = ""
-    file: Annotated[str, Field(description="End of the path to be found.")] = ""
-    section: Annotated[str, Field(description="The heading above `text`.")] = ""
-    text: Annotated[str, Field(description="Words a hit must hold.")] = ""
-    refuse: Annotated[bool, Field(description="The library must not know.")] = False
-    case_id: Annotated[str, Field(description="To remove.")] = ""
+    action: Literal["add", "list", "remove"] | Absent = Field(
+        None, description="Default: what the rest asks for."
+    )
+    question: str = Field("", description="To add.")
+    file: str = Field("", description="End of the path to be found.")
+    section: str = Field("", description="The heading above `text`.")
+    text: str = Field("", description="Words a hit must hold.")
+    refuse: bool = Field(False, description="The library must not know.")
+    case_id: str = Field("", description="To remove.")
     collection: Collection = None
 
 

@@ -57,67 +57,58 @@ Style = Literal["short", "bullet", "detailed"]
 
 class GetDocumentArguments(Arguments):
     doc_id: DocId
-    version_id: Annotated[str | Absent, Field(description="An older version.")] = None
-    format: Annotated[
-        Literal["md", "sections", "chunks", "outline"] | Absent, Field(description="Default md.")
-    ] = None
-    pages: Annotated[str | Absent, Field(description='Chunks of these pages: "3-5".')] = None
-    lines: Annotated[str | Absent, Field(description='Chunks of these lines: "10-40".')] = None
-    max_chars: Annotated[Annotated[int, Field(ge=1)] | Absent, Field(description="At most.")] = None
-    cursor: Annotated[str | Absent, Field(description="next_cursor.")] = None
-    include_summary: Annotated[bool, Field(description="A summary too.")] = False
-    summary_style: Annotated[Style, Field(description="Of that summary.")] = "short"
+    version_id: str | Absent = Field(None, description="An older version.")
+    format: Literal["md", "sections", "chunks", "outline"] | Absent = Field(
+        None, description="Default md."
+    )
+    pages: str | Absent = Field(None, description='Chunks of these pages: "3-5".')
+    lines: str | Absent = Field(None, description='Chunks of these lines: "10-40".')
+    max_chars: Annotated[int, Field(ge=1)] | Absent = Field(None, description="At most.")
+    cursor: str | Absent = Field(None, description="next_cursor.")
+    include_summary: bool = Field(False, description="A summary too.")
+    summary_style: Style = Field("short", description="Of that summary.")
     collections: Collections = None
 
 
 class GetChunkArguments(Arguments):
-    chunk_id: Annotated[str, Field(description="A chunk:// link or the id.")]
-    before: Annotated[int, Field(ge=0, le=passages.MAX_NEIGHBOURS, description="Before it.")] = 1
-    after: Annotated[int, Field(ge=0, le=passages.MAX_NEIGHBOURS, description="After it.")] = 1
+    chunk_id: str = Field(description="A chunk:// link or the id.")
+    before: int = Field(1, ge=0, le=passages.MAX_NEIGHBOURS, description="Before it.")
+    after: int = Field(1, ge=0, le=passages.MAX_NEIGHBOURS, description="After it.")
     collections: Collections = None
 
 
 class SummarizeDocumentArguments(Arguments):
     doc_id: DocId
-    version_id: Annotated[str | Absent, Field(description="An older version.")] = None
-    style: Annotated[
-        Style, Field(description="short: 1-3 sentences; bullet: points; detailed: by section.")
-    ] = "short"
+    version_id: str | Absent = Field(None, description="An older version.")
+    style: Style = Field(
+        "short", description="short: 1-3 sentences; bullet: points; detailed: by section."
+    )
     collections: Collections = None
 
 
 class ListDocumentsArguments(Arguments):
-    group_by: Annotated[
-        Literal["tags", "categories", "source"] | None, Field(description="null: a plain list.")
-    ] = "tags"
-    filter: Annotated[
-        dict[str, str | list[str]] | Absent,
-        Field(
-            description=(
-                "words (of its title), tags, categories, source, status (active, pending,"
-                ' failed, retired, deleted). Example: {"tags": ["guide", "api"]}'
-            )
+    group_by: Literal["tags", "categories", "source"] | None = Field(
+        "tags", description="null: a plain list."
+    )
+    filter: dict[str, str | list[str]] | Absent = Field(
+        None,
+        description=(
+            "words (of its title), tags, categories, source, status (active, pending,"
+            ' failed, retired, deleted). Example: {"tags": ["guide", "api"]}'
         ),
-    ] = None
-    limit: Annotated[int, Field(ge=1, le=documents.MAX_LIMIT, description="Rows a page.")] = 50
-    cursor: Annotated[str | Absent, Field(description="next_cursor.")] = None
-    include_deleted: Annotated[bool, Field(description="Retired and deleted ones too.")] = False
+    )
+    limit: int = Field(50, ge=1, le=documents.MAX_LIMIT, description="Rows a page.")
+    cursor: str | Absent = Field(None, description="next_cursor.")
+    include_deleted: bool = Field(False, description="Retired and deleted ones too.")
     collections: Collections = None
 
 
 class QueryAssetsArguments(Arguments):
-    asset_ids: Annotated[
-        Texts,
-        Field(
-            min_length=1, max_length=passages.MAX_ASSETS, description="asset:// URIs or their ids."
-        ),
-    ]
-    variant: Annotated[passages.Variant, Field(description="thumb: small; raw: full size.")] = (
-        "thumb"
+    asset_ids: Texts = Field(
+        min_length=1, max_length=passages.MAX_ASSETS, description="asset:// URIs or their ids."
     )
-    max_bytes: Annotated[
-        int, Field(ge=1, le=20_000_000, description="Of all pictures together.")
-    ] = 1_000_000
+    variant: passages.Variant = Field("thumb", description="thumb: small; raw: full size.")
+    max_bytes: int = Field(1_000_000, ge=1, le=20_000_000, description="Of all pictures together.")
     collections: Collections = None
 
 
@@ -268,14 +259,13 @@ TOOLS = (
 
 
 class ShowSourceArguments(Arguments):
-    chunk_id: Annotated[str, Field(description="A chunk:// link or the id.")]
-    spans: Annotated[
-        Annotated[list[tuple[int, int]], Field(max_length=50)] | Absent,
-        Field(description="What is cited of its text; default: all of it."),
-    ] = None
-    page: Annotated[
-        Annotated[int, Field(ge=1)] | Absent, Field(description="Default: its first cited one.")
-    ] = None
+    chunk_id: str = Field(description="A chunk:// link or the id.")
+    spans: Annotated[list[tuple[int, int]], Field(max_length=50)] | Absent = Field(
+        None, description="What is cited of its text; default: all of it."
+    )
+    page: Annotated[int, Field(ge=1)] | Absent = Field(
+        None, description="Default: its first cited one."
+    )
 
 
 def show_source(call: Call, arguments: ShowSourceArguments) -> Answer:

@@ -36,32 +36,32 @@ Wait = Annotated[float, Field(ge=0, le=writing.MAX_WAIT_SECONDS, description="Se
 
 
 class IngestArguments(Arguments):
-    path: Annotated[str | Absent, Field(description="File or folder.")] = None
-    url: Annotated[str | Absent, Field(description="http(s) address.")] = None
-    content: Annotated[
-        Annotated[str, Field(max_length=5_000_000)] | Absent, Field(description="The text.")
-    ] = None
-    filename: Annotated[str | Absent, Field(description="notes.md")] = None
-    tags: Annotated[Texts | Absent, Field(description="Of its documents.")] = None
-    metadata: Annotated[dict[str, Any] | Absent, Field(description="Of its documents.")] = None
-    collection: Annotated[str | Absent, Field(description="The library, made if new.")] = None
+    path: str | Absent = Field(None, description="File or folder.")
+    url: str | Absent = Field(None, description="http(s) address.")
+    content: Annotated[str, Field(max_length=5_000_000)] | Absent = Field(
+        None, description="The text."
+    )
+    filename: str | Absent = Field(None, description="notes.md")
+    tags: Texts | Absent = Field(None, description="Of its documents.")
+    metadata: dict[str, Any] | Absent = Field(None, description="Of its documents.")
+    collection: str | Absent = Field(None, description="The library, made if new.")
     wait: Wait = 0.0
 
 
 class GetJobArguments(Arguments):
-    job_id: Annotated[str | Absent, Field(description="As ingest gave it.")] = None
+    job_id: str | Absent = Field(None, description="As ingest gave it.")
     wait: Wait = 0.0
 
 
 class CancelJobArguments(Arguments):
-    job_id: Annotated[str, Field(description="Of the job to stop.")]
+    job_id: str = Field(description="Of the job to stop.")
 
 
 class DeleteDocumentArguments(Arguments):
-    doc_id: Annotated[str, Field(description="As results give it.")]
-    version_id: Annotated[str | Absent, Field(description="Only this version.")] = None
-    mode: Annotated[Literal["soft", "hard"], Field(description="soft can be undone.")] = "soft"
-    confirm: Annotated[str | Absent, Field(description="From the first call.")] = None
+    doc_id: str = Field(description="As results give it.")
+    version_id: str | Absent = Field(None, description="Only this version.")
+    mode: Literal["soft", "hard"] = Field("soft", description="soft can be undone.")
+    confirm: str | Absent = Field(None, description="From the first call.")
     collection: Collection = None
     wait: Wait = 0.0
 
