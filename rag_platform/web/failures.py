@@ -21,7 +21,14 @@ from rag_platform.errors import (
 from rag_platform.observability import faults
 from rag_platform.web.rendering import render_part
 
-_STATUSES = {
+_KINDS = {  # the more specific first
+    NotFoundError: 404,
+    InputError: 400,
+    BusyError: 409,
+    ReleaseError: 409,
+    DocumentError: 422,  # a file that cannot be read
+}
+_CODES = {  # of other errors
     "insufficient_scope": 403,
     "overloaded": 503,
     "ledger_unreachable": 503,
@@ -56,13 +63,6 @@ def describe(request: Request, error: Exception) -> tuple[int, ErrorPart]:
 
 
 def _status(error: Exception) -> int:
-    if isinstance(error, NotFoundError):
-        return 404
-    if isinstance(error, InputError):
-        return 400
-    if isinstance(error, BusyError | ReleaseError):
-        return 409
-    if isinstance(error, DocumentError):  # a file that cannot be read
-        return 422
     code = error.code if isinstance(error, RagError) else ""
-    return _STATUSES.get(code, 500)
+    found = (status for kind, status in _KINDS.items() if isinstance(error, kind))
+    return next(found, _CODES.get(code, 500))

@@ -60,12 +60,6 @@ def language_of(request: Request) -> str:
     return choose_language(request.headers.get("accept-language", ""))
 
 
-def theme_of(request: Request) -> str:
-    """The theme that the reader chose; auto follows the system."""
-    chosen = request.cookies.get(THEME_COOKIE, "auto")
-    return chosen if chosen in THEMES else "auto"
-
-
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """A response with the rendered page or fragment."""
     return _templates().TemplateResponse(request, template, values, status_code=status)
@@ -106,14 +100,15 @@ def _templates() -> Jinja2Templates:
         lstrip_blocks=True,
         finalize=_without_overrides,
     )
-    environment.filters["markdown"] = markdown
-    environment.filters["section"] = format_section
-    environment.globals["static"] = static_url
-    environment.globals["markdown"] = markdown
-    environment.globals["link"] = link
-    environment.globals["pieces"] = pieces
-    environment.globals["excerpt"] = excerpt
-    environment.globals["needs_another_file"] = NEEDS_ANOTHER_FILE
+    environment.filters |= {"markdown": markdown, "section": format_section}
+    environment.globals |= {
+        "static": static_url,
+        "markdown": markdown,
+        "link": link,
+        "pieces": pieces,
+        "excerpt": excerpt,
+        "needs_another_file": NEEDS_ANOTHER_FILE,
+    }
     return Jinja2Templates(env=environment, context_processors=[_context])
 
 
@@ -123,7 +118,7 @@ def _context(request: Request) -> dict[str, Any]:
     `quote_of` puts the place of its quote into a citation.
     """
     language = language_of(request)
-    site = get_site(request)
+    theme = request.cookies.get(THEME_COOKIE)
     return {
         "_": partial(translate, language=language),
         "filled": partial(translate_filled, language=language),
@@ -131,11 +126,11 @@ def _context(request: Request) -> dict[str, Any]:
         "quote_of": quote_of,
         "language": language,
         "languages": LANGUAGES,
-        "theme": theme_of(request),
+        "theme": theme if theme in THEMES else "auto",  # auto follows the system
         "themes": THEMES,
         "pages": PAGES,
         "section": section_of(request.url.path),
-        "namespaces": site.library.namespaces(),
+        "namespaces": get_site(request).library.namespaces(),
         "caller": access.current(),
     }
 
