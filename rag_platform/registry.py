@@ -244,6 +244,20 @@ def _type_of_option(cls: Any, option: str) -> Any:
     return TypeAdapter(typing.get_type_hints(cls)[option])
 
 
+def require_packages(*packages: str) -> None:
+    """Raise ImportError for the first package that is not installed; none is imported."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(f"the package {package} is not installed")
+
+
+def require_at_least(provider: object, **minima: int) -> None:
+    """Raise ValueError for an option below its minimum."""
+    for option, least in minima.items():
+        if (value := getattr(provider, option)) < least:
+            raise ValueError(f"{option} must be at least {least}, not {value}")
+
+
 def require_extra(kind: str, name: str) -> None:
     """Raise ConfigError naming the extra if a provider's optional package is not installed."""
     if name not in EXTRAS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from rag_platform.ir import Json
 from rag_platform.protocols import Completion, Message
 from rag_platform.providers import model_calls as calls
 from rag_platform.providers.model_replies import strip_fence
+from rag_platform.registry import require_packages
 
 _URL = "https://api.anthropic.com"
 _FINISH = {
@@ -31,9 +31,8 @@ class Anthropic:
     """A model by `model`, at Anthropic itself or at `base_url`; the key is in the environment
     variable that `api_key_env` names.
 
-    For retries see providers.model_calls. A JSON schema is written into the system text, as the
-    protocol has no answer format of its own. It requires `max_tokens` in every call. Prices are per
-    million tokens.
+    A JSON schema is written into the system text, as the protocol has no answer format of its own.
+    The protocol requires `max_tokens` in every call. Prices are per million tokens.
     """
 
     model: str = ""
@@ -51,11 +50,11 @@ class Anthropic:
     NAME: ClassVar[str] = "anthropic"
     VERSION: ClassVar[str] = "1"
 
-    _learnt: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # the client, and what was learnt from the endpoint's errors
+    _state: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if importlib.util.find_spec("anthropic") is None:
-            raise ImportError("the package anthropic is not installed")
+        require_packages("anthropic")
 
     def generate(
         self,
@@ -91,7 +90,7 @@ class Anthropic:
             sent = {
                 key: value
                 for key, value in body.items()
-                if key not in self._learnt.get("refused", ())
+                if key not in self._state.get("refused", ())
             }
             return self._reply(endpoint, sent, on_text)
 
@@ -126,15 +125,15 @@ class Anthropic:
         """True if the error names the temperature, which some models do not accept."""
         if "temperature" not in str(error).lower() or "temperature" not in sent:
             return False
-        self._learnt["refused"] = ("temperature",)
+        self._state["refused"] = ("temperature",)
         return True
 
     def _reply(
         self, endpoint: calls.Endpoint, body: Json, on_text: Callable[[str], None] | None
     ) -> Any:
         """The endpoint's reply; a stream is assembled into the form of an unstreamed one."""
-        # the body says everything: the SDK's own arguments vary with its version, and it refuses
-        # long answers that are not streamed
+        # most fields go into `extra_body`: the SDK's own arguments vary with its version, and it
+        # refuses long answers that are not streamed
         made = self._client().messages.create(
             model=body["model"],
             max_tokens=body["max_tokens"],
@@ -178,13 +177,13 @@ class Anthropic:
         return self.base_url or _URL
 
     def _client(self) -> Any:
-        if "client" not in self._learnt:
+        if "client" not in self._state:
             import anthropic
 
             key = calls.key_of(self.NAME, self.api_key_env)
             client = anthropic.Anthropic(api_key=key, base_url=self._place, max_retries=0)
-            self._learnt["client"] = calls.close_with(self, client)
-        return self._learnt["client"]
+            self._state["client"] = calls.close_with(self, client)
+        return self._state["client"]
 
     def load(self) -> None:
         """Import the client, which takes a second. Raises ProviderError `missing_key`."""
@@ -201,20 +200,10 @@ class Anthropic:
             )
         reason = str(getattr(reply, "stop_reason", "") or "")
         text = "".join(str(block.text) for block in blocks if getattr(block, "type", "") == "text")
-        usage: Json = {}
-        if (counted := getattr(reply, "usage", None)) is not None:
-            usage = {
-                "input_tokens": int(getattr(counted, "input_tokens", 0) or 0),
-                "output_tokens": int(getattr(counted, "output_tokens", 0) or 0),
-            }
+        usage = calls.read_usage(reply, "input_tokens", "output_tokens")
         refusal = text or "no reason given" if reason == "refusal" else ""
-        return calls.Reply(
-            text,
-            usage,
-            str(getattr(reply, "model", "") or ""),
-            _FINISH.get(reason, reason),
-            refusal,
-        )
+        version = str(getattr(reply, "model", "") or "")
+        return calls.Reply(text, usage, version, _FINISH.get(reason, reason), refusal)
 
 
 _NAMED = ("model", "max_tokens", "messages")

@@ -26,7 +26,9 @@ _NO_ROOM = 1024 * 1024  # with less free a failed write is a full disk
 
 @dataclass(frozen=True)
 class Chroma:
-    """HNSW over cosine distance (arXiv:1603.09320); a larger `ef_search` finds more, slower."""
+    """HNSW over cosine distance (arXiv:1603.09320); a larger `ef_search` finds more neighbours, but
+    is slower.
+    """
 
     max_neighbors: int = 16
     ef_construction: int = 100
@@ -46,7 +48,7 @@ class Chroma:
             "max_neighbors": self.max_neighbors,
             "ef_construction": self.ef_construction,
             "ef_search": self.ef_search,
-            # every call writes to disk, so that the first reader has nothing left to write
+            # every call writes to disk, so that readers have nothing left to write
             "batch_size": 1,
             "sync_threshold": 1,
         }
@@ -63,7 +65,7 @@ class Chroma:
                 )
 
     def open(self, directory: Path) -> ChromaReader:
-        """A reader of a finished directory. Raises ProviderError when there is no index."""
+        """A reader of a finished directory. Raises ProviderError `no_dense_index`."""
         if not (directory / _DATABASE).is_file():
             raise ProviderError(
                 f"no vector index in {directory.name}; {REBUILD}", code="no_dense_index"
@@ -73,26 +75,23 @@ class Chroma:
 
 
 class ChromaReader:
-    """An opened index; thread-safe."""
+    """A protocols.DenseReader; thread-safe. Equal scores are ordered by chunk_id."""
 
     def __init__(self, directory: Path) -> None:
-        # The engine records each opening in its database, and opens the other files for writing.
-        own = stand_in(directory, self, lambda path: path.name == _DATABASE or not writable(path))
-        self._client = _connect(own)
+        # the engine records each opening in its database, and opens the other files for writing
+        copy = stand_in(directory, self, lambda path: path.name == _DATABASE or not writable(path))
+        self._client = _connect(copy)
         self._collection = self._client.get_collection(COLLECTION, embedding_function=None)
         # once: the directory never changes, and counting 100,000 takes 7 ms
         self._count = int(self._collection.count())
 
     def count(self) -> int:
-        """Number of vectors in the index."""
         return self._count
 
     def ids(self) -> set[str]:
-        """All chunk ids of the index."""
         return set(self._collection.get(include=[])["ids"])
 
     def search(self, vector: Vectors, k: int) -> list[Candidate]:
-        """At most k candidates by cosine similarity, equal scores by chunk_id."""
         if k <= 0 or not self._count:
             return []
         with _reading():
@@ -107,7 +106,6 @@ class ChromaReader:
         ]
 
     def close(self) -> None:
-        """Close the files."""
         self._client.close()
 
 

@@ -18,11 +18,12 @@ def engine_errors(
     kinds: tuple[type[Exception], ...] = (Exception,),
     stage: str = "",
 ) -> Iterator[None]:
-    """Turns panics and errors of the `kinds` that the block raises into ProviderError, whose
-    message has `failed`, the engine's message and the remedy.
+    """Turns panics and errors of the `kinds` in the block into ProviderError, whose message
+    consists of `failed`, the engine's message and the remedy. With a `stage` the engine's error is
+    logged with its stack trace.
 
-    With a `stage` the engine's error is logged with its stack trace. A panic is no Exception to
-    Python, and its class cannot be imported: each extension has a `PanicException` of its own.
+    A panic in Rust is a BaseException whose class cannot be imported, as each extension has its own
+    `PanicException`.
     """
     try:
         yield

@@ -1,12 +1,11 @@
-"""A word index in one SQLite file (FTS5): the same terms as every word index here, no engine but
+"""A word index in one SQLite file (FTS5), with the same terms as tantivy's and no engine besides
 Python's own.
 
     words.sqlite    chunks(row, chunk_id, doc_id); words(text, headings) and sequences(terms), both
                     FTS5; settings(key, value)
 
-Slower than tantivy: FTS5 scores every chunk that holds any word of the question. Nothing but that
-is different: it takes the same questions, and a change leaves the scores of an index built from
-nothing, because FTS5 counts present rows only.
+It is slower than tantivy, because FTS5 scores every chunk with any word of the question. After a
+change, scores equal those of an index built from scratch, because FTS5 only counts present rows.
 """
 
 from __future__ import annotations
@@ -25,14 +24,19 @@ from typing import Any, ClassVar
 from rag_platform.errors import REBUILD, ProviderError
 from rag_platform.ir import Candidate, LexicalRow
 from rag_platform.providers.engine_errors import engine_errors
-from rag_platform.providers.term_analysis import Analysis, WordOptions, phrase_bonus
+from rag_platform.providers.term_analysis import (
+    Analysis,
+    WordOptions,
+    matches_nothing,
+    phrase_bonus,
+)
 from rag_platform.storage.sqlite_files import LastingFile
 from rag_platform.text import segmentation
 from rag_platform.traits import Traits
 
 _FILE = "words.sqlite"
 _VERSION = 1
-# Terms stand between single spaces, so everything that is no space belongs to a term.
+# terms are separated by single spaces; all other characters belong to terms
 _TOKENIZER = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* C*'"
 _TERMS_AT_ONCE = 100  # in one expression; SQLite joins at most 500 selects
 _SCORE_DIGITS = 9  # equal chunks tie in spite of rounding
@@ -49,7 +53,7 @@ class Fts5(WordOptions):
     def update(
         self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
     ) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`, in one commit."""
+        """See protocols.LexicalIndex; in one commit."""
         directory.mkdir(parents=True, exist_ok=True)
         analysis = Analysis(self.chinese, segmentation.load_dictionary(self.dictionary))
         new = list(analysis.rows(rows))
@@ -61,11 +65,11 @@ class Fts5(WordOptions):
             if first:
                 _create(db, self.chinese, analysis.dictionary.words)
             _require(db, self.chinese, analysis.dictionary.words)
-            gone = [(chunk_id,) for chunk_id in sorted({*removed, *(row.chunk_id for row in new)})]
-            inside = "(SELECT row FROM chunks WHERE chunk_id = ?)"
+            old = [(chunk_id,) for chunk_id in sorted({*removed, *(row.chunk_id for row in new)})]
+            selected = "(SELECT row FROM chunks WHERE chunk_id = ?)"
             for table in ("words", "sequences"):
-                db.executemany(f"DELETE FROM {table} WHERE rowid = {inside}", gone)
-            dropped = db.executemany("DELETE FROM chunks WHERE chunk_id = ?", gone).rowcount
+                db.executemany(f"DELETE FROM {table} WHERE rowid = {selected}", old)
+            dropped = db.executemany("DELETE FROM chunks WHERE chunk_id = ?", old).rowcount
             for row in sorted(new, key=lambda row: row.chunk_id):
                 added = (row.chunk_id, row.doc_id)
                 number = db.execute("INSERT INTO chunks VALUES (NULL, ?, ?)", added).lastrowid
@@ -81,12 +85,12 @@ class Fts5(WordOptions):
             db.execute("COMMIT")
 
     def open(self, directory: Path) -> Fts5Reader:
-        """A reader of a finished directory. Raises ProviderError when there is no index."""
+        """A reader of a finished directory. Raises ProviderError `no_lexical_index`."""
         return Fts5Reader(directory, self)
 
 
 class Fts5Reader:
-    """An opened word index; thread-safe. It tokenizes questions as the index was tokenized."""
+    """A protocols.LexicalReader; thread-safe. Questions are tokenized like the index."""
 
     def __init__(self, directory: Path, options: Fts5) -> None:
         self._path = directory / _FILE
@@ -96,18 +100,16 @@ class Fts5Reader:
             )
         self._options = options
         with _engine_errors(self._path):
-            self._file = LastingFile(self._path, _name_terms)
+            self._file = LastingFile(self._path, _create_term_tables)
             words = _settings(self._file)["dictionary"]
             _require(self._file, options.chinese, tuple(words))
             self._count = int(self._file.execute("SELECT count(*) FROM chunks").fetchone()[0])
         self._analysis = Analysis(options.chinese, segmentation.Dictionary(tuple(words)))
 
     def count(self) -> int:
-        """Number of chunks in the index."""
         return self._count
 
     def ids(self, among: Collection[str] | None = None) -> set[str]:
-        """All chunk ids of the index, or those of the given ones that it has."""
         with _engine_errors(self._path):
             if among is None:
                 return {row[0] for row in self._file.execute("SELECT chunk_id FROM chunks")}
@@ -124,27 +126,16 @@ class Fts5Reader:
         chunk_ids: Collection[str] | None = None,
         doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what
-        may match.
-
-        Chunks with a phrase rank above chunks with only its words.
-        """
         weights = self._analysis.weights(
             query, expansions, identifier_boost=self._options.identifier_boost
         )
         with _engine_errors(self._path):
-            parts = [*self._by_words(weights), *self._by_order(query, phrases, weights)]
-            if (
-                k <= 0
-                or not parts
-                or (chunk_ids is not None and not chunk_ids)
-                or (doc_ids is not None and not doc_ids)
-            ):
+            parts = [*self._select_words(weights), *self._select_sequences(query, phrases, weights)]
+            if not parts or matches_nothing(k, chunk_ids, doc_ids):
                 return []
-            wanted = {"chunk_id": chunk_ids, "doc_id": doc_ids}
             filters = [
                 (f" AND {column} IN (SELECT value FROM json_each(?))", json.dumps(list(ids)))
-                for column, ids in wanted.items()
+                for column, ids in (("chunk_id", chunk_ids), ("doc_id", doc_ids))
                 if ids is not None
             ]
             sql = (
@@ -164,8 +155,10 @@ class Fts5Reader:
                 for chunk_id, score in self._file.execute(sql, values)
             ]
 
-    def _by_words(self, weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
-        """Selects of (row, score), one for each weight: FTS5 weighs all words alike."""
+    def _select_words(self, weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
+        """SELECTs of (row, score) with their values, one for each weight, because FTS5 gives all
+        words of a query the same weight.
+        """
         by_weight: defaultdict[float, list[str]] = defaultdict(list)
         for term, weight in weights.items():
             by_weight[weight].append(_quote([term]))
@@ -175,24 +168,20 @@ class Fts5Reader:
                 sql = "SELECT rowid, -bm25(words, 1.0, ?) * ? FROM words WHERE words MATCH ?"
                 yield sql, [self._options.headings_boost, weight, expression]
 
-    def _by_order(
+    def _select_sequences(
         self, query: str, phrases: Sequence[str], weights: Mapping[str, float]
     ) -> Iterator[tuple[str, list[Any]]]:
-        for sequence, own in self._analysis.in_order(query, phrases, weights):
-            bonus = phrase_bonus(own, weights, self._rarity)
+        for sequence, terms in self._analysis.sequences(query, phrases, weights):
+            bonus = phrase_bonus(terms, weights, self._rarity)
             sql = "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?"
             yield sql, [bonus, _quote(sequence)]
 
     def full_match_score(self, query: str) -> float:
-        """The score of a text of average length that holds every word of the question once."""
         weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
         with _engine_errors(self._path):
             return sum(weight * self._rarity(term) for term, weight in weights.items())
 
     def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """The number of chunks, of the given documents if any, whose text without headings contains
-        all of these words.
-        """
         terms = list(dict.fromkeys(self._analysis.terms(words)))
         if not terms:
             return 0
@@ -208,7 +197,6 @@ class Fts5Reader:
             return int(self._file.execute(sql, values).fetchone()[0])
 
     def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
-        """(word, number of chunks with it) for the words of texts and headings with this prefix."""
         sql = "SELECT term, doc FROM whole WHERE term >= ? AND term < ?"
         with _engine_errors(self._path):
             return list(self._file.execute(sql, (beginning, f"{beginning}\U0010ffff")))
@@ -216,11 +204,11 @@ class Fts5Reader:
     def _rarity(self, term: str) -> float:
         """The term's idf by FTS5's formula."""
         row = self._file.execute("SELECT doc FROM terms WHERE term = ?", (term,)).fetchone()
-        holding = int(row[0]) if row else 0
-        return max(1e-6, math.log((self._count - holding + 0.5) / (holding + 0.5)))
+        doc_freq = int(row[0]) if row else 0
+        return max(1e-6, math.log((self._count - doc_freq + 0.5) / (doc_freq + 0.5)))
 
 
-def _name_terms(db: sqlite3.Connection) -> None:
+def _create_term_tables(db: sqlite3.Connection) -> None:
     db.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, row)")
     db.execute("CREATE VIRTUAL TABLE temp.whole USING fts5vocab(main, sequences, row)")
 
@@ -249,13 +237,13 @@ def _require(db: sqlite3.Connection | LastingFile, chinese: str, words: tuple[st
         raise ProviderError(
             f"the word index has schema {version}, this program reads {_VERSION}; {REBUILD}"
         )
-    held = _settings(db)
-    if held["chinese"] != chinese:
+    settings = _settings(db)
+    if settings["chinese"] != chinese:
         raise ProviderError(
-            f"the word index's schema does not match: its Chinese was cut as {held['chinese']}, not"
-            f" {chinese}; {REBUILD}"
+            "the word index's schema does not match: its Chinese was cut as"
+            f" {settings['chinese']}, not {chinese}; {REBUILD}"
         )
-    if tuple(held["dictionary"]) != words:
+    if tuple(settings["dictionary"]) != words:
         raise ProviderError(
             f"the word index was cut by another dictionary and takes no changes; {REBUILD}"
         )
@@ -266,7 +254,7 @@ def _settings(db: sqlite3.Connection | LastingFile) -> dict[str, Any]:
 
 
 def _quote(terms: Sequence[str]) -> str:
-    """An FTS5 string: no character in it is an operator."""
+    """An FTS5 string, in which no character is an operator."""
     joined = " ".join(terms).replace('"', '""')
     return f'"{joined}"'
 

@@ -15,7 +15,7 @@ from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.traits import Traits
 
-_WINDOW = 1_000_000  # tokens: there is none
+_WINDOW = 1_000_000  # tokens: no limit
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Hashing:
             raise ValueError(f"dim must be at least 8, not {self.dim}")
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint; the dimension is part of the space, so it is part of the id."""
+        """The fingerprint, with the dimension in the id: each dimension is a space of its own."""
         return EmbedderInfo(f"{self.NAME}-{self.dim}", self.VERSION, self.dim, max_tokens=_WINDOW)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:

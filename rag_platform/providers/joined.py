@@ -1,4 +1,4 @@
-"""Several embedders combined, so that one finds what another misses."""
+"""The concatenated vectors of several embedders, so that one finds what another misses."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _KEYS = {"provider", "options", "weight"}
 
 @dataclass(frozen=True)
 class Joined:
-    """Each part's unit vector times its weight, one after the other, the whole of length 1.
+    """Concatenates the unit vectors of its parts, each times its weight, and scales the result to
+    length 1.
 
     A part is `{provider, options, weight}`. The similarity of two joined vectors is the mean of the
-    parts' similarities, weighted by the squares of the weights: parts of weights sqrt(6) and 1
-    count 6 : 1. Vectors are cached by part, so a part that another strategy uses is never computed
-    twice.
+    parts' similarities, weighted by the squares of the weights: with the weights sqrt(6) and 1 the
+    parts count 6 : 1. Vectors are cached by part, so strategies share those of common parts.
     """
 
     parts: Sequence[Mapping[str, Any]] = ()
 
     NAME: ClassVar[str] = "joined"
-    # of the joining; the parts' own versions are in the fingerprint of each instance
+    # of the concatenation; the parts' versions are in the fingerprint of each instance
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
 
@@ -71,7 +71,7 @@ class Joined:
         infos = [embedder.info() for embedder in self._embedders]
         parts = tuple(
             EmbedderPart(i.embedder_id, i.version, i.dim, w)
-            for i, w in zip(infos, self.weighting(), strict=True)
+            for i, w in zip(infos, self._part_weights(), strict=True)
         )
         return EmbedderInfo(
             f"{self.NAME}:{'+'.join(part.embedder_id for part in parts)}",
@@ -81,8 +81,7 @@ class Joined:
             parts,
         )
 
-    def weighting(self) -> list[float]:
-        """The weight of each part."""
+    def _part_weights(self) -> list[float]:
         return [float(part.get("weight", 1.0)) for part in self.parts]
 
     def weights(self) -> list[tuple[Path, str]]:
@@ -99,12 +98,15 @@ class Joined:
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), sum of the parts' dims] of unit rows. Raises what a part raises."""
         return join_vectors(
-            [embedder.embed(texts, query=query) for embedder in self._embedders], self.weighting()
+            [embedder.embed(texts, query=query) for embedder in self._embedders],
+            self._part_weights(),
         )
 
     @property
     def count_tokens(self) -> Callable[[Sequence[str]], list[int]]:
-        """Counts tokens for the part with the smallest window. Raises AttributeError."""
+        """The token counter of the part with the smallest window. Raises AttributeError if that
+        part has none.
+        """
         counts: Callable[[Sequence[str]], list[int]] = min(
             self._embedders, key=lambda part: part.info().max_tokens
         ).count_tokens  # type: ignore[attr-defined]
@@ -121,8 +123,8 @@ class Joined:
 
 def join_vectors(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
     """float32 [rows, sum of dims] of unit rows, from each part's unit rows and weight."""
-    whole = math.sqrt(math.fsum(weight * weight for weight in weights))
+    length = math.sqrt(math.fsum(weight * weight for weight in weights))
     return np.concatenate(
-        [rows * np.float32(weight / whole) for rows, weight in zip(vectors, weights, strict=True)],
+        [rows * np.float32(weight / length) for rows, weight in zip(vectors, weights, strict=True)],
         axis=1,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection
+from typing import TypeGuard
 
 from rag_platform.config import prompts
 from rag_platform.errors import ProviderError
@@ -53,6 +55,11 @@ def parse_object(text: str) -> Json:
     if not isinstance(found, dict):
         raise bad_reply(f"{type(found).__name__} instead of an object")
     return found
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """True for a finite number in a JSON reply, which no boolean is."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def bad_reply(what: str) -> ProviderError:

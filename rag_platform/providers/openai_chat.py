@@ -14,28 +14,19 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Json
 from rag_platform.protocols import Completion, Message
 from rag_platform.providers import model_calls as calls
-from rag_platform.providers.openai_client import make_client, place_of
+from rag_platform.providers.openai_client import OpenAIModel
 
 
 @dataclass(frozen=True)
-class OpenAIChat:
-    """A chat model by `model` and `base_url` (empty: OpenAI's own); on Azure by `endpoint`,
-    `deployment_name` and `api_version`.
+class OpenAIChat(OpenAIModel):
+    """A chat model with the address options of OpenAIModel.
 
-    The key is read from the environment variable that `api_key_env` names; empty means an endpoint
-    without keys. Rate limits, server errors, lost connections and timeouts are tried again up to
-    `retries` times with growing waits, at most once where mode is online; nothing else is.
-    `json_format` is how a schema is asked for; endpoints that refuse it are asked for plain JSON,
-    then for text. `price_input` and `price_output` are per million tokens.
+    Rate limits, server errors, lost connections and timeouts are retried up to `retries` times with
+    growing waits, at most once in the mode online; nothing else is. `json_format` says how to
+    request JSON by a schema; if an endpoint refuses that, plain JSON is requested, then text.
+    `price_input` and `price_output` are per million tokens.
     """
 
-    model: str = ""
-    base_url: str = ""
-    api_key_env: str = "OPENAI_API_KEY"
-    endpoint: str = ""
-    deployment_name: str = ""
-    api_version: str = ""
-    timeout_ms: int = 60_000
     retries: int = 4
     backoff_ms: int = 500
     temperature: float | None = 0.0
@@ -46,20 +37,14 @@ class OpenAIChat:
     # further fields of the request body, passed on unchanged
     extra: Json = field(default_factory=dict)
 
-    NAME: ClassVar[str] = "openai"
     VERSION: ClassVar[str] = "1"
-
-    _learnt: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.json_format not in _FORMATS:
             raise ConfigError(
                 f"llm 'openai': json_format {self.json_format!r} is none of {', '.join(_FORMATS)}"
             )
-        if self.endpoint and not (self.deployment_name and self.api_version):
-            raise ConfigError(
-                "llm 'openai': an Azure endpoint needs deployment_name and api_version too"
-            )
+        super().__post_init__()
 
     def generate(
         self,
@@ -81,8 +66,8 @@ class OpenAIChat:
         """
         endpoint = calls.Endpoint(
             self.NAME,
-            self.deployment_name or self.model,
-            place_of(self),
+            self.name,
+            self.place,
             self.retries,
             self.backoff_ms,
             (self.price_input, self.price_output),
@@ -117,7 +102,7 @@ class OpenAIChat:
 
     def load(self) -> None:
         """Import the client, which takes a second. Raises ProviderError."""
-        _ = self._client().chat.completions
+        _ = self.client().chat.completions
 
     # --- the call --------------------------------------------------------------------------------
 
@@ -125,7 +110,7 @@ class OpenAIChat:
         self, endpoint: calls.Endpoint, body: Json, on_text: Callable[[str], None] | None
     ) -> Any:
         """The endpoint's reply; a stream is assembled into the form of an unstreamed one."""
-        made = self._client().chat.completions.create(**body)
+        made = self.client().chat.completions.create(**body)
         if on_text is None:
             return made
         last: Json = {"model": "", "usage": None, "finish_reason": None, "refusal": ""}
@@ -152,45 +137,45 @@ class OpenAIChat:
         return SimpleNamespace(choices=[choice], model=last["model"], usage=last["usage"])
 
     def _adapt(self, body: Json, schema: Json | None) -> Json:
+        """The body in the form that the endpoint is known to accept."""
         body = {
-            key: value for key, value in body.items() if key not in self._learnt.get("refused", ())
+            key: value for key, value in body.items() if key not in self._state.get("refused", ())
         }
-        if "max_tokens" in body and self._learnt.get("completion_tokens"):
+        if "max_tokens" in body and self._state.get("completion_tokens"):
             body["max_completion_tokens"] = body.pop("max_tokens")
         if schema is not None and (
-            wanted := _FORMATS[self._learnt.get("format", self.json_format)](schema)
+            wanted := _FORMATS[self._state.get("format", self.json_format)](schema)
         ):
             body["response_format"] = wanted
         return body
 
     def _learns_from(self, error: Any, sent: Json) -> bool:
         """True if the error names a parameter that later calls will send differently or omit."""
-        said = f"{getattr(error, 'param', '') or ''} {error}".lower()
-        asked = sent.get("response_format", {}).get("type")
-        if asked and any(
-            word in said for word in ("response_format", "json_schema", "json_object", "json mode")
+        message = f"{getattr(error, 'param', '') or ''} {error}".lower()
+        sent_format = sent.get("response_format", {}).get("type")
+        if sent_format and any(
+            word in message
+            for word in ("response_format", "json_schema", "json_object", "json mode")
         ):
-            self._learnt["format"] = "object" if asked == "json_schema" else "text"
+            self._state["format"] = "object" if sent_format == "json_schema" else "text"
             return True
-        if "max_completion_tokens" in said and "max_tokens" in sent:
-            self._learnt["completion_tokens"] = True
+        if "max_completion_tokens" in message and "max_tokens" in sent:
+            self._state["completion_tokens"] = True
             return True
         for name in ("stream_options", "temperature"):
-            if name in said and name in sent:
-                self._learnt["refused"] = (*self._learnt.get("refused", ()), name)
+            if name in message and name in sent:
+                self._state["refused"] = (*self._state.get("refused", ()), name)
                 return True
         return False
 
-    def _client(self) -> Any:
-        if "client" not in self._learnt:
-            if not (self.model or self.deployment_name):
-                raise ProviderError(
-                    "llm 'openai' has no model; set its option `model`, or `deployment_name` on"
-                    " Azure",
-                    code="no_model",
-                )
-            self._learnt["client"] = make_client(self)
-        return self._learnt["client"]
+    def client(self) -> Any:
+        """The SDK's client. Raises ProviderError `no_model`, `missing_key`."""
+        if not self.name:
+            raise ProviderError(
+                "llm 'openai' has no model; set its option `model`, or `deployment_name` on Azure",
+                code="no_model",
+            )
+        return super().client()
 
     # --- the reply -------------------------------------------------------------------------------
 
@@ -206,13 +191,7 @@ class OpenAIChat:
                 code="broken_reply",
             )
         message, finish = choices[0].message, str(getattr(choices[0], "finish_reason", "") or "")
-        counted = getattr(reply, "usage", None)
-        usage: Json = {}
-        if counted is not None:
-            usage = {
-                "input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0),
-                "output_tokens": int(getattr(counted, "completion_tokens", 0) or 0),
-            }
+        usage = calls.read_usage(reply, "prompt_tokens", "completion_tokens")
         text = message.content if isinstance(message.content, str) else ""
         refusal = str(
             getattr(message, "refusal", None)
@@ -246,20 +225,12 @@ def _wire(message: Message) -> Json:
 
 @dataclass(frozen=True)
 class NoModel:
-    """No language model: whoever asks is told that none is configured."""
+    """No language model is configured."""
 
     NAME: ClassVar[str] = "none"
     VERSION: ClassVar[str] = "1"
 
-    def generate(
-        self,
-        messages: Sequence[Message],
-        *,
-        mode: str = "online",
-        max_tokens: int | None = None,
-        json_schema: Json | None = None,
-        on_text: Callable[[str], None] | None = None,
-    ) -> Completion:
+    def generate(self, messages: Sequence[Message], **options: Any) -> Completion:
         """Raises ProviderError `no_model`."""
         raise ProviderError(
             "no language model is configured; name one, for example provider `openai` with its"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,35 +18,28 @@ from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
 from rag_platform.providers import model_calls as calls
 from rag_platform.providers.model_texts import clean_texts
-from rag_platform.providers.openai_client import make_client, place_of
+from rag_platform.providers.openai_client import OpenAIModel
+from rag_platform.registry import require_at_least
 from rag_platform.traits import Traits
 
-_NO_FAULT_OF_A_TEXT = ("missing_key", "unauthorized", "forbidden", "model_not_found")
-# of a character, so that an estimate rather cuts too much than sends too much
+# codes of failures that are the same for every text
+_CONFIGURATION_CODES = ("missing_key", "unauthorized", "forbidden", "model_not_found")
+# tokens of a character, estimated too high rather than too low
 _WIDE_TOKENS, _NARROW_TOKENS = 1.5, 0.5
 
 
 @dataclass(frozen=True)
-class OpenAIEmbeddings:
-    """An embedding model by `model` and `base_url` (empty: OpenAI's own); on Azure by `endpoint`,
-    `deployment_name` and `api_version`.
+class OpenAIEmbeddings(OpenAIModel):
+    """An embedding model with the address options of OpenAIModel.
 
-    `dim` is the length of its vectors, which every reply is checked for; `send_dim` asks the
-    endpoint for that length, where the model can shorten its vectors. The key is read from the
-    environment variable that `api_key_env` names; empty means an endpoint without keys. Models of
-    E5's kind need `query_prefix` and `passage_prefix`. What a text has beyond `max_tokens`, by a
-    careful estimate, is not sent and does not move its vector. A question is asked again up to
-    `retries` times after rate limits, server errors, lost connections and timeouts, and nothing
-    else; passages are tried again by whoever embeds them.
+    `dim` is the length of its vectors, which is checked in every reply; `send_dim` requests that
+    length, from models that can shorten their vectors. Models like E5 need `query_prefix` and
+    `passage_prefix`. Text beyond `max_tokens`, by a high estimate, is not sent. Questions are
+    retried up to `retries` times after rate limits, server errors, lost connections and timeouts;
+    passages are retried by the caller.
     """
 
-    model: str = ""
     dim: int = 0
-    base_url: str = ""
-    api_key_env: str = "OPENAI_API_KEY"
-    endpoint: str = ""
-    deployment_name: str = ""
-    api_version: str = ""
     send_dim: bool = False
     query_prefix: str = ""
     passage_prefix: str = ""
@@ -55,36 +48,32 @@ class OpenAIEmbeddings:
     timeout_ms: int = 30_000
     retries: int = 1
     backoff_ms: int = 500
-    # of a million tokens; the strategy's `price_per_million_tokens` unless given
+    # per million tokens; the strategy's `price_per_million_tokens` unless given
     price_input: float | None = None
 
-    NAME: ClassVar[str] = "openai"
-    # the service may still change a model under its name: then rename `model`, or purge the cache
+    KIND: ClassVar[str] = "embedder"
+    # if the service changes a model under its name, rename `model`, or purge the cache
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits(remote=True, bytes_per_second=100_000.0)
 
-    _held: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
     def __post_init__(self) -> None:
-        if self.endpoint and not (self.deployment_name and self.api_version):
-            raise ValueError("an Azure endpoint needs deployment_name and api_version too")
-        for name in ("max_tokens", "batch_size", "timeout_ms", "backoff_ms"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.dim < 0 or self.retries < 0:
-            raise ValueError(f"dim = {self.dim} and retries = {self.retries} must not be negative")
+        super().__post_init__()
+        require_at_least(self, max_tokens=1, batch_size=1, timeout_ms=1, backoff_ms=1)
+        require_at_least(self, dim=0, retries=0)
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint, wherever the model runs. Raises ConfigError without model or `dim`."""
-        if not self._name or not self.dim:
+        """The fingerprint, which does not depend on the address. Raises ConfigError without model
+        or `dim`.
+        """
+        if not self.name or not self.dim:
             raise ConfigError(
                 "embedder 'openai' needs the options `model` (on Azure `deployment_name`) and"
                 " `dim`, the length of its vectors"
             )
-        decides = [self.dim, self.send_dim, self.query_prefix, self.passage_prefix, self.max_tokens]
+        options = [self.dim, self.send_dim, self.query_prefix, self.passage_prefix, self.max_tokens]
         return EmbedderInfo(
-            f"{self.NAME}:{self._name}",
-            f"{self.VERSION}+{fingerprint(decides, length=8)}",
+            f"{self.NAME}:{self.name}",
+            f"{self.VERSION}+{fingerprint(options, length=8)}",
             self.dim,
             self.max_tokens,
         )
@@ -92,15 +81,14 @@ class OpenAIEmbeddings:
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), dim] of unit rows.
 
-        Raises ConfigError where no text is at fault: missing_key, unauthorized, forbidden,
+        Raises ConfigError for what fails with every text: missing_key, unauthorized, forbidden,
         model_not_found, wrong_dimension; else ProviderError: blank_text and no_vector with the
         position, bad_request, too_large, broken_reply, or, retryable, rate_limited, timeout,
-        connection_failed, server_error, with `wait` in its details where the endpoint says how
-        long.
+        connection_failed, server_error, with `wait` in its details if the endpoint gives a delay.
         """
         info = self.info()
         prefix = self.query_prefix if query else self.passage_prefix
-        inputs = [prefix + _fitting(text, self.max_tokens) for text in clean_texts(texts)]
+        inputs = [prefix + _cut_to_tokens(text, self.max_tokens) for text in clean_texts(texts)]
         rows = np.zeros((len(inputs), info.dim), dtype=np.float32)
         for start in range(0, len(inputs), self.batch_size):
             batch = inputs[start : start + self.batch_size]
@@ -110,28 +98,28 @@ class OpenAIEmbeddings:
     def _vectors(self, batch: list[str], start: int, query: bool) -> Vectors:
         """Unit rows of one call; `start` is the index of its first text among all texts."""
         started = time.perf_counter()
-        body: Json = {"model": self._name, "input": batch, "encoding_format": "float"}
+        body: Json = {"model": self.name, "input": batch, "encoding_format": "float"}
         if self.send_dim:
             body["dimensions"] = self.dim
         retries, mode = (self.retries, "online") if query else (0, "offline")
         endpoint = calls.Endpoint(
-            self.NAME, self._name, place_of(self), retries, self.backoff_ms, (self.price_input, 0.0)
+            self.NAME, self.name, self.place, retries, self.backoff_ms, (self.price_input, 0.0)
         )
         with calls.record_call(
             self.NAME,
-            self._name,
+            self.name,
             place=endpoint.place,
             mode=mode,
             operation="embeddings",
             texts=len(batch),
         ) as record:
             try:
-                client = self._client()
+                client = self.client()
                 reply, record["retries"] = calls.ask(
                     endpoint, lambda: client.embeddings.create(**body)
                 )
             except ProviderError as error:
-                if error.code in _NO_FAULT_OF_A_TEXT:
+                if error.code in _CONFIGURATION_CODES:
                     raise ConfigError(
                         f"embedder 'openai': {error.message}", code=error.code
                     ) from error
@@ -159,13 +147,13 @@ class OpenAIEmbeddings:
 
     def _read_vectors(self, reply: Any, count: int, start: int) -> Vectors:
         data = getattr(reply, "data", None)
-        places = (
+        positions = (
             sorted(getattr(item, "index", -1) for item in data) if isinstance(data, list) else []
         )
-        if not isinstance(data, list) or places != list(range(count)):
+        if not isinstance(data, list) or positions != list(range(count)):
             raise ProviderError(
-                f"the model {self._name!r} at {place_of(self)} answered {count} texts with vectors"
-                f" for {places[:9]}",
+                f"the model {self.name!r} at {self.place} answered {count} texts with vectors"
+                f" for {positions[:9]}",
                 code="broken_reply",
             )
         rows = np.zeros((count, self.dim), dtype=np.float32)
@@ -174,13 +162,13 @@ class OpenAIEmbeddings:
                 vector = np.asarray(item.embedding, dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise ProviderError(
-                    f"the model {self._name!r} at {place_of(self)} answered with something"
+                    f"the model {self.name!r} at {self.place} answered with something"
                     f" other than numbers: {error}",
                     code="broken_reply",
                 ) from error
             if vector.shape != (self.dim,):
                 raise ConfigError(
-                    f"the model {self._name!r} at {place_of(self)} gives vectors of {vector.size}"
+                    f"the model {self.name!r} at {self.place} gives vectors of {vector.size}"
                     f" numbers, the option `dim` says {self.dim}; set `dim: {vector.size}`, or"
                     " `send_dim: true` where the model can shorten its vectors",
                     code="wrong_dimension",
@@ -188,7 +176,7 @@ class OpenAIEmbeddings:
             norm = float(np.linalg.norm(vector))
             if not (math.isfinite(norm) and norm > 0):
                 raise ProviderError(
-                    f"the model {self._name!r} gives text {start + item.index} a vector of length"
+                    f"the model {self.name!r} gives text {start + item.index} a vector of length"
                     f" {norm}",
                     code="no_vector",
                     position=start + item.index,
@@ -198,19 +186,10 @@ class OpenAIEmbeddings:
 
     def load(self) -> None:
         """Import the client, which takes a second. Raises ProviderError `missing_key`."""
-        _ = self._client().embeddings
-
-    def _client(self) -> Any:
-        if "client" not in self._held:
-            self._held["client"] = make_client(self, kind="embedder")
-        return self._held["client"]
-
-    @property
-    def _name(self) -> str:
-        return self.deployment_name or self.model
+        _ = self.client().embeddings
 
 
-def _fitting(text: str, max_tokens: int) -> str:
+def _cut_to_tokens(text: str, max_tokens: int) -> str:
     """The beginning of a text, of at most `max_tokens` as estimated by character widths."""
     if len(text) * _WIDE_TOKENS <= max_tokens:
         return text

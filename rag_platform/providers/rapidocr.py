@@ -1,10 +1,9 @@
-"""Text in images by RapidOCR (PP-OCR models on onnxruntime), whose models ship in its wheel;
-nothing is ever fetched. Extra `ocr`.
+"""Reads the text in images with RapidOCR (PP-OCR models on onnxruntime; extra `ocr`). The models
+are in its wheel; nothing is downloaded.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import statistics
 import threading
@@ -17,6 +16,7 @@ from rag_platform import telemetry
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Box
 from rag_platform.observability import faults
+from rag_platform.registry import require_packages
 from rag_platform.traits import Traits
 
 _DETECTION, _RECOGNITION, _DIRECTION = (
@@ -28,7 +28,7 @@ _DETECTION, _RECOGNITION, _DIRECTION = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A piece of text that the engine found; the box is in pixels of the image that it read."""
+    """A text that the engine recognised, with its box in pixels of the image."""
 
     text: str
     score: float
@@ -37,12 +37,11 @@ class Line:
 
 @dataclass(frozen=True)
 class RapidOcr:
-    """Reads printed Chinese and English; a picture that lies on its side or stands on its head is
-    turned and read again.
+    """Reads printed Chinese and English, also in images that are rotated by quarter turns.
 
-    `use_cls` asks a model of each line whether it stands on its head (slower; for pages with lines
-    both ways). `min_score` drops lines, and below `turn_below` mean confidence the other directions
-    are tried. `max_side` bounds the pixels that are looked at.
+    `use_cls` classifies each line as upright or upside down (slower; for pages with both). Lines
+    below the confidence `min_score` are dropped; below the mean confidence `turn_below` the image
+    is also read rotated. Images are scaled down to `max_side` pixels.
     """
 
     use_cls: bool = False
@@ -55,20 +54,15 @@ class RapidOcr:
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits(package="rapidocr")
 
-    _held: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _loaded: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _lock: Any = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for package in ("rapidocr", "onnxruntime"):
-            if importlib.util.find_spec(package) is None:
-                raise ImportError(f"no module named {package!r}")
+        require_packages("rapidocr", "onnxruntime")
 
     def read(self, image: bytes) -> tuple[str, float | None]:
-        """(text in reading order, one printed line a line; mean confidence 0 to 1, None without
-        text).
-
-        Raises ProviderError `broken_image` for bytes that cannot be decoded, `ocr_failed` when the
-        engine fails.
+        """(text in reading order with one line per printed line; mean confidence 0 to 1, None
+        without text). Raises ProviderError `broken_image`, `ocr_failed`.
         """
         from PIL import Image, ImageOps
 
@@ -82,7 +76,7 @@ class RapidOcr:
             ) from error
         with self._lock:
             try:
-                lines = self._turn_upright(picture)
+                lines = self._read_upright(picture)
             # the engine may raise anything; the caller continues with the next image
             except Exception as error:
                 faults.report(error, "model.ocr")
@@ -94,71 +88,62 @@ class RapidOcr:
             return "", None
         return "\n".join(printed_lines(lines)), statistics.fmean(line.score for line in lines)
 
-    def _turn_upright(self, picture: Any) -> list[Line]:
-        """The lines of the picture in the direction in which it reads best."""
-        lines, tall = self._lines(picture)
-        score = _legible(lines)
-        if not lines or (tall <= 0.5 and score >= self.turn_below):
+    def _read_upright(self, picture: Any) -> list[Line]:
+        """The lines of the picture in the rotation with the highest sum of confidences."""
+        lines, tall_share = self._recognise(picture)
+        letters = max(1, sum(len(line.text) for line in lines))
+        if not lines or (tall_share <= 0.5 and _sum_scores(lines) / letters >= self.turn_below):
             return lines
         from PIL import Image
 
         turns = (
             (Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_270)
-            if tall > 0.5
+            if tall_share > 0.5
             else (Image.Transpose.ROTATE_180,)
         )
-        best, best_worth = lines, score * sum(len(line.text) for line in lines)
-        for turn in turns:
-            turned, _ = self._lines(picture.transpose(turn))
-            worth = _legible(turned) * sum(len(line.text) for line in turned)
-            if worth > best_worth:
-                best, best_worth = turned, worth
-        return best
+        rotated = (self._recognise(picture.transpose(turn))[0] for turn in turns)
+        return max([lines, *rotated], key=_sum_scores)
 
-    def _lines(self, picture: Any) -> tuple[list[Line], float]:
-        """(lines found, share of boxes that are taller than wide)."""
+    def _recognise(self, picture: Any) -> tuple[list[Line], float]:
+        """(lines, share of boxes that are taller than wide)."""
         import numpy as np
 
         result = self._engine()(np.asarray(picture)[:, :, ::-1])
-        boxes, texts, scores = (
-            getattr(result, "boxes", None),
-            getattr(result, "txts", None),
-            getattr(result, "scores", None),
-        )
+        boxes, texts, scores = (getattr(result, name, None) for name in ("boxes", "txts", "scores"))
         if boxes is None or texts is None or scores is None or not len(boxes):
             return [], 0.0
-        corners = np.asarray(boxes, dtype=float)  # [boxes, 4 corners from the top left on, x and y]
-        across, down = (
+        corners = np.asarray(boxes, dtype=float)  # [boxes, 4 corners clockwise from top left, xy]
+        widths, heights = (
             np.linalg.norm(corners[:, corner] - corners[:, 0], axis=1) for corner in (1, 3)
         )
-        level = _level(corners, across)
-        edges = np.concatenate([level.min(axis=1), level.max(axis=1)], axis=1)
+        straight = _deskew(corners, widths)
+        edges = np.concatenate([straight.min(axis=1), straight.max(axis=1)], axis=1)
         found = [
             Line(" ".join(str(text).split()), float(score), (x0, y0, x1, y1))
             for (x0, y0, x1, y1), text, score in zip(edges.tolist(), texts, scores, strict=True)
         ]
-        return found, float((down > 1.5 * across).mean())
+        return found, float((heights > 1.5 * widths).mean())
 
     def _engine(self) -> Any:
-        if "engine" not in self._held:
-            _let_threads_sleep(telemetry.onnxruntime())
+        if "engine" not in self._loaded:
+            _disable_spinning(telemetry.onnxruntime())
             import rapidocr
 
             models = Path(rapidocr.__file__).parent / "models"
             for name in (_DETECTION, _RECOGNITION, _DIRECTION):
-                if not (models / name).is_file():  # the package would fetch it
+                if not (models / name).is_file():  # the package would download it
                     raise ProviderError(
                         f"the model {name} is not in {models}; install rapidocr 3.10 again",
                         code="model_missing",
                     )
-            self._held["engine"] = rapidocr.RapidOCR(
+            self._loaded["engine"] = rapidocr.RapidOCR(
                 params={
                     "Global.use_cls": self.use_cls,
                     "Global.text_score": self.min_score,
                     "Global.max_side_len": self.max_side,
                     "Global.log_level": "critical",
-                    # lines padded to the longest of a batch cost a fifth more time and a third more
-                    # memory
+                    # in a larger batch, lines are padded to the longest: a fifth more time, a third
+                    # more memory
                     "Rec.rec_batch_num": 1,
                     "Det.model_path": str(models / _DETECTION),
                     "Rec.model_path": str(models / _RECOGNITION),
@@ -166,12 +151,12 @@ class RapidOcr:
                     "EngineConfig.onnxruntime.intra_op_num_threads": self.threads or -1,
                 }
             )
-        return self._held["engine"]
+        return self._loaded["engine"]
 
 
-def _let_threads_sleep(onnxruntime: Any) -> None:
-    """Makes the threads of the engine's sessions sleep while they wait for work, for which it has
-    no option: busy waiting doubles the CPU time of a page.
+def _disable_spinning(onnxruntime: Any) -> None:
+    """Make idle threads of the engine's sessions sleep, as busy waiting doubles the CPU time of a
+    page. RapidOCR has no option for it.
     """
 
     class Options(onnxruntime.SessionOptions):  # type: ignore[misc]
@@ -182,11 +167,11 @@ def _let_threads_sleep(onnxruntime: Any) -> None:
     onnxruntime.SessionOptions = Options
 
 
-def _level(corners: Any, across: Any) -> Any:
-    """The corners of a page scanned askew turned level, by the median slope of long lines."""
+def _deskew(corners: Any, widths: Any) -> Any:
+    """The corners rotated so that the median slope of the long lines is 0."""
     import numpy as np
 
-    long = corners[across >= np.median(across)]
+    long = corners[widths >= np.median(widths)]
     angle = float(
         np.median(np.arctan2(long[:, 1, 1] - long[:, 0, 1], long[:, 1, 0] - long[:, 0, 0]))
     )
@@ -194,20 +179,19 @@ def _level(corners: Any, across: Any) -> Any:
     return corners @ turn if abs(angle) < 0.3 else corners
 
 
-def _legible(lines: Sequence[Line]) -> float:
-    """Mean confidence, each line weighted by its letters; 0 without a line."""
-    letters = sum(len(line.text) for line in lines)
-    return sum(line.score * len(line.text) for line in lines) / letters if letters else 0.0
+def _sum_scores(lines: Sequence[Line]) -> float:
+    """The sum of the confidences of all characters."""
+    return sum(line.score * len(line.text) for line in lines)
 
 
 # --- reading order ------------------------------------------------------------------------------
 
 
 def printed_lines(lines: Sequence[Line]) -> list[str]:
-    """The texts in reading order, pieces that stand side by side on one line joined by a space.
+    """The texts in reading order; those side by side in one row are joined by a space.
 
-    Columns are read one after the other: the page is cut along its widest white gaps, first across,
-    then down (recursive XY cut, Nagy and Seth 1984), as long as a gap is wider than a line is high.
+    Columns are read one after the other: the page is divided recursively at vertical and horizontal
+    gaps that are wider than a line is high (recursive XY cut, Nagy and Seth 1984).
     """
     if not lines:
         return []
@@ -220,28 +204,30 @@ def printed_lines(lines: Sequence[Line]) -> list[str]:
 
 
 def _blocks(lines: list[Line], height: float) -> list[list[Line]]:
-    """Groups of lines in reading order, divided by white gaps from edge to edge."""
-    for axis, least in ((0, 1.0), (1, 1.5)):
-        parts = _cut(lines, axis, least * height)
+    """Groups of lines in reading order, separated by gaps across the whole page."""
+    for axis, min_gap in ((0, 1.0), (1, 1.5)):
+        parts = _split_at_gaps(lines, axis, min_gap * height)
         if len(parts) > 1 and (axis == 1 or all(len(part) > 2 for part in parts)):
             return [block for part in parts for block in _blocks(part, height)]
     return [lines]
 
 
-def _cut(lines: list[Line], axis: int, gap: float) -> list[list[Line]]:
-    """Lines in groups at least `gap` apart along an axis (0: across, 1: down)."""
+def _split_at_gaps(lines: list[Line], axis: int, gap: float) -> list[list[Line]]:
+    """Groups of lines at least `gap` apart along an axis (0: horizontal, 1: vertical)."""
     parts: list[list[Line]] = []
-    reached = float("-inf")
+    end = float("-inf")
     for line in sorted(lines, key=lambda line: line.box[axis]):
-        if not parts or line.box[axis] - reached >= gap:
+        if not parts or line.box[axis] - end >= gap:
             parts.append([])
         parts[-1].append(line)
-        reached = max(reached, line.box[axis + 2])
+        end = max(end, line.box[axis + 2])
     return parts
 
 
 def _rows(lines: list[Line]) -> list[list[Line]]:
-    """Rows of a block from top to bottom, of pieces that overlap the first by half a height."""
+    """The rows of a block from top to bottom; the middle of each line in a row is within the height
+    of the row's first line.
+    """
     rows: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: (line.box[1] + line.box[3]) / 2):
         middle = (line.box[1] + line.box[3]) / 2

@@ -14,19 +14,19 @@ from rag_platform.errors import NotFoundError, ProviderError
 from rag_platform.protocols import Blob
 from rag_platform.traits import Traits
 
-# a larger file is sent in parts and fetched in ranges, so that neither memory nor the time of one
-# request bounds it
+# larger files are sent in parts and fetched in ranges, so that neither memory nor the timeout of a
+# request limits their size
 _BLOCK = 32 * 1024 * 1024
-_AT_ONCE = 1000  # keys that one request of S3 deletes
-_SECONDS = "300 seconds"  # of one request; a block passes at 110 kB/s
+_KEYS_PER_REQUEST = 1000  # S3's limit for deletions
+_TIMEOUT = "300 seconds"  # of a request: a block at 110 kB/s
 _RETRYING = timedelta(seconds=20)
 
 
 @dataclass(frozen=True)
 class S3Blobs:
-    """A bucket. Endpoint, region and credentials come from the environment, as for every program
-    that uses S3: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or the
-    role of the machine.
+    """A bucket as protocols.Blobs. Endpoint, region and credentials come from the environment, as
+    for every program that uses S3: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID,
+    AWS_SECRET_ACCESS_KEY, or the role of the machine.
     """
 
     bucket: str
@@ -40,8 +40,8 @@ class S3Blobs:
         from obstore.store import S3Store
 
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-        client = {"timeout": _SECONDS, "connect_timeout": "5 seconds"}
-        if endpoint.startswith("http://"):  # who names such an address means it
+        client = {"timeout": _TIMEOUT, "connect_timeout": "5 seconds"}
+        if endpoint.startswith("http://"):  # configured on purpose
             client["allow_http"] = "true"
         store = S3Store(
             self.bucket,
@@ -52,7 +52,6 @@ class S3Blobs:
         object.__setattr__(self, "_store", store)
 
     def put_new(self, key: str, path: Path) -> bool:
-        """Store a file under a key; False if the key exists, whose object is kept."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -61,7 +60,7 @@ class S3Blobs:
                 if path.stat().st_size <= _BLOCK:
                     obstore.put(self._store, key, path.read_bytes(), mode="create")
                     return True
-                # S3 takes no condition for a file in parts: two that come at once hold the same
+                # S3 has no conditional upload in parts, but concurrent uploads are equal
                 if self._head(key) is not None:
                     return False
                 obstore.put(self._store, key, path)
@@ -78,32 +77,27 @@ class S3Blobs:
             return None
 
     def has(self, key: str) -> bool:
-        """True if there is an object with this key."""
         with self._errors():
             return self._head(key) is not None
 
     def keeps_versions(self, key: str) -> bool:
-        """True if the bucket keeps earlier versions of objects, as seen at this one."""
         with self._errors():
             found = self._head(key)
         return found is not None and found["version"] not in (None, "null")
 
     def remove_versions(self, prefix: str, *, plan: bool = False) -> int | None:
-        """Remove the kept versions of deleted objects below the prefix, or with `plan` only count
-        them; None without credentials for it.
-        """
+        """None without credentials in the environment, which these requests need."""
         from rag_platform.providers import s3_versions
 
         if not s3_versions.can_sign():
             return None
         below = f"{self.prefix}/{prefix}" if self.prefix else prefix
-        found = s3_versions.list_versions_of_gone(self.bucket, below)
+        found = s3_versions.list_versions_of_deleted(self.bucket, below)
         if not plan:
             s3_versions.remove_versions(self.bucket, found)
         return len(found)
 
     def get(self, key: str, path: Path) -> None:
-        """Write an object into a file. Raises NotFoundError `no_blob`."""
         import obstore
 
         with self._errors(), open(path, "wb") as target:
@@ -117,7 +111,6 @@ class S3Blobs:
                 target.write(obstore.get_range(self._store, key, start=start, end=end))
 
     def list(self, prefix: str) -> Iterator[Blob]:
-        """The objects whose keys begin with the prefix, which ends with `/`."""
         import obstore
 
         with self._errors():
@@ -126,15 +119,13 @@ class S3Blobs:
                     yield Blob(entry["path"], entry["size"], entry["last_modified"])
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; missing ones are no error."""
         import obstore
 
         with self._errors():
-            for start in range(0, len(keys), _AT_ONCE):
-                obstore.delete(self._store, list(keys[start : start + _AT_ONCE]))
+            for start in range(0, len(keys), _KEYS_PER_REQUEST):
+                obstore.delete(self._store, list(keys[start : start + _KEYS_PER_REQUEST]))
 
     def read_pointer(self, key: str, known: str = "") -> tuple[bytes, str] | None:
-        """(content, tag) of a pointer, both empty if there is none; None if its tag is `known`."""
         import obstore
         from obstore.exceptions import NotModifiedError
 
@@ -151,7 +142,6 @@ class S3Blobs:
                 return b"", ""
 
     def swap_pointer(self, key: str, data: bytes, expected: str) -> bool:
-        """Replace a pointer if its tag still is `expected`; empty means that there was none."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -164,7 +154,8 @@ class S3Blobs:
             except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
                 if "NoSuchBucket" in str(error):
                     raise
-                # the answer to an attempt that counted may have been lost, and the next be refused
+                # an attempt may have succeeded although its response was lost, so that its retry
+                # fails
                 found = self.read_pointer(key)
                 return found is not None and found[0] == data
 
@@ -176,7 +167,7 @@ class S3Blobs:
         try:
             yield
         except FileNotFoundError as error:
-            if error.errno is not None:  # a file of this machine
+            if error.errno is not None:  # a local file
                 raise
             if "NoSuchBucket" in str(error):
                 raise ProviderError(

@@ -1,6 +1,6 @@
-"""Earlier versions of objects in a bucket of S3, which obstore neither lists nor removes.
+"""Lists and removes earlier versions of objects in a bucket of S3, which obstore cannot.
 
-Two requests, signed with the key of the environment (AWS Signature Version 4).
+The requests are signed with the key in the environment (AWS Signature Version 4).
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html
 """
 
@@ -21,19 +21,19 @@ import httpx
 
 from rag_platform.errors import ProviderError
 
-_SPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
-_AT_ONCE = 1000  # versions that one request removes
-_SECONDS = 60.0
+_NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
+_VERSIONS_PER_REQUEST = 1000  # S3's limit for deletions
+_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Version:
-    """A kept version of a key: an object, or the mark of its deletion."""
+    """A version of a key: an object, or the marker of its deletion."""
 
     key: str
     version_id: str
     latest: bool
-    mark: bool
+    deletion: bool
 
 
 def can_sign() -> bool:
@@ -41,19 +41,19 @@ def can_sign() -> bool:
     return {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= os.environ.keys()
 
 
-def list_versions_of_gone(bucket: str, prefix: str) -> list[Version]:
-    """All versions and deletion marks of the deleted keys below a prefix. Raises ProviderError
+def list_versions_of_deleted(bucket: str, prefix: str) -> list[Version]:
+    """All versions and deletion markers of the deleted keys with a prefix. Raises ProviderError
     `blobs_unreachable`.
     """
     found = list(_list(bucket, prefix))
-    gone = {version.key for version in found if version.latest and version.mark}
-    return [version for version in found if version.key in gone]
+    deleted = {version.key for version in found if version.latest and version.deletion}
+    return [version for version in found if version.key in deleted]
 
 
 def remove_versions(bucket: str, versions: Sequence[Version]) -> None:
-    """Remove these. Raises ProviderError `blobs_unreachable`."""
-    for start in range(0, len(versions), _AT_ONCE):
-        _delete(bucket, versions[start : start + _AT_ONCE])
+    """Remove the versions. Raises ProviderError `blobs_unreachable`."""
+    for start in range(0, len(versions), _VERSIONS_PER_REQUEST):
+        _delete(bucket, versions[start : start + _VERSIONS_PER_REQUEST])
 
 
 def _list(bucket: str, prefix: str) -> Iterator[Version]:
@@ -61,7 +61,7 @@ def _list(bucket: str, prefix: str) -> Iterator[Version]:
     while True:
         page = _parse(_request("GET", bucket, {"versions": "", "prefix": prefix, **after}))
         for entry in page:
-            if entry.tag in (f"{_SPACE}Version", f"{_SPACE}DeleteMarker"):
+            if entry.tag in (f"{_NAMESPACE}Version", f"{_NAMESPACE}DeleteMarker"):
                 yield Version(
                     _text(entry, "Key"),
                     _text(entry, "VersionId"),
@@ -84,7 +84,7 @@ def _delete(bucket: str, versions: Sequence[Version]) -> None:
     body = f"<Delete><Quiet>true</Quiet>{rows}</Delete>".encode()
     digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
     answer = _parse(_request("POST", bucket, {"delete": ""}, body, {"content-md5": digest}))
-    for error in answer.iter(f"{_SPACE}Error"):
+    for error in answer.iter(f"{_NAMESPACE}Error"):
         raise _refused_error(bucket, f"{_text(error, 'Key')}: {_text(error, 'Message')}")
 
 
@@ -95,7 +95,7 @@ def _parse(data: bytes) -> Any:
 
 
 def _text(entry: Any, name: str) -> str:
-    return entry.findtext(f"{_SPACE}{name}") or ""
+    return entry.findtext(f"{_NAMESPACE}{name}") or ""
 
 
 def _request(
@@ -112,7 +112,7 @@ def _request(
     signed = _sign(method, url, asked, body, dict(headers or {}), region)
     try:
         answer = httpx.request(
-            method, f"{url}?{asked}", content=body, headers=signed, timeout=_SECONDS
+            method, f"{url}?{asked}", content=body, headers=signed, timeout=_TIMEOUT_SECONDS
         )
         answer.raise_for_status()
     except httpx.HTTPError as error:

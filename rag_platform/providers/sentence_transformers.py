@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 import re
 import struct
@@ -24,34 +23,35 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.model_texts import clean_texts
+from rag_platform.registry import require_at_least, require_packages
 from rag_platform.traits import Traits
 
-_UNBOUNDED = 1_000_000  # tokenizers write 1e30 for "no window"
+_NO_LIMIT = 1_000_000  # tokens; tokenizers write 1e30
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# the last: small modules behind the transformer
+# the last pattern is for small modules after the transformer
 _MODEL_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*/pytorch_model.bin"]
 _OTHER_BACKENDS = ["onnx/*", "openvino/*"]
-# of queries and passages, in the order of the package
+# names of the prompts for queries and for passages, in the order of the package
 _PROMPT_NAMES = (("query",), ("document", "passage", "corpus"))
 
-_lock = threading.Lock()  # one model at a time computes, and truncation is a state of its tokenizer
+_lock = threading.Lock()  # for one computation at a time; truncation is a state of the tokenizer
+# version and model by folder, device and window
 _models: dict[tuple[Path, str, int], tuple[str, Any]] = {}
 
 
 @dataclass(frozen=True)
 class SentenceTransformers:
-    """A sentence-transformers model: a folder (give the absolute path), or a hub name whose files
-    lie in the local Hugging Face cache.
+    """A sentence-transformers model: the absolute path of a folder, or a hub name whose files are
+    in the local Hugging Face cache.
 
-    Nothing is fetched unless `allow_download` is set, and then only data: code that comes with a
-    model is never run, and its transformer is read from safetensors. Prefixes left out are the
-    model's own prompts, which few carry: E5 models need `query_prefix: "query: "` and
-    `passage_prefix: "passage: "`. `dim` keeps the leading numbers of a Matryoshka model;
-    `max_tokens` shortens the model's window, and text beyond the window does not move the vector. 0
-    means the model's own.
+    Nothing is downloaded unless `allow_download` is set, and then only data: code that comes with a
+    model is never run, and the weights are read from safetensors. The default prefixes are the
+    model's own prompts, which few models have: E5 models need `query_prefix: "query: "` and
+    `passage_prefix: "passage: "`. `dim` truncates the vectors of a Matryoshka model, `max_tokens`
+    the model's window, beyond which text is ignored; 0 is the model's own value.
 
-    `device: cuda` computes on a GPU: the same vectors to six digits, by one process, which is
-    started again when a text makes the GPU fail.
+    `device: cuda` computes on a GPU, with the same vectors to six digits, in one process, which is
+    restarted when a text makes the GPU fail.
     """
 
     model: str = ""
@@ -62,33 +62,25 @@ class SentenceTransformers:
     max_tokens: int = 0
     batch_size: int = 32
     device: str = "cpu"
-    threads: int = 1  # of torch, for the whole process; ingestion on `cpu` runs one per core
-    max_chars: int = 32_000  # far above any sane chunk; it bounds what a broken one can cost
+    threads: int = 1  # of torch, for the whole process; ingestion on `cpu` has a process per core
+    max_chars: int = 32_000  # of a text, which limits the cost of a broken chunk
     allow_download: bool = False
 
     NAME: ClassVar[str] = "sentence_transformers"
-    VERSION: ClassVar[str] = "1"  # what a model's files hold is in the fingerprint of each instance
+    VERSION: ClassVar[str] = "1"  # each instance's fingerprint covers the files of its model
     traits: ClassVar[Traits] = Traits(
-        # all-MiniLM-L6-v2 on one core; the rate of the model at hand replaces it
-        bytes_per_second=12_000.0,
+        bytes_per_second=12_000.0,  # all-MiniLM-L6-v2 on one core, until the model is measured
         load_seconds=7.0,
         large=True,
     )
 
     def __post_init__(self) -> None:
-        for package in ("torch", "sentence_transformers"):
-            if importlib.util.find_spec(package) is None:
-                raise ImportError(f"the package {package} is not installed")
+        require_packages("torch", "sentence_transformers")
         if not self.model:
             raise ValueError(
                 "`model` must name a folder or a hub model, such as intfloat/multilingual-e5-small"
             )
-        for name in ("dim", "max_tokens"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
-        for name in ("batch_size", "threads", "max_chars"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        require_at_least(self, dim=0, max_tokens=0, batch_size=1, threads=1, max_chars=1)
 
     def info(self) -> EmbedderInfo:
         """The fingerprint, read from the model's files without torch; its version changes with
@@ -106,19 +98,19 @@ class SentenceTransformers:
                 f"the files of {self.model!r} do not tell its dimension; set the option `dim`",
                 code="model_unusable",
             )
-        name = self.model if _is_hub_name(self.model) else folder.name
+        name = self.model if is_hub_name(self.model) else folder.name
         options = fingerprint([*self._prefixes(folder), dim, window, self.max_chars], length=8)
         version = f"{_digest(folder)[:12]}+{options}"
         return EmbedderInfo(f"{self.NAME}:{name}", version, dim, window)
 
     def load(self) -> None:
-        """Load the model into memory, which otherwise the first call of `embed` does."""
+        """Load the model, which otherwise the first call of `embed` does."""
         with _lock:
             self._load_model(self._folder(), self.info())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 unit rows [n, dim]. Raises ProviderError `blank_text`, `model_failed`, and
-        `device_lost` if this process can no longer use the GPU.
+        """float32 unit rows [n, dim]. Raises ProviderError `blank_text`, `no_vector`,
+        `model_failed`, and `device_lost` if this process can no longer use the GPU.
         """
         cleaned = clean_texts(texts, self.max_chars)
         info, folder = self.info(), self._folder()
@@ -135,9 +127,9 @@ class SentenceTransformers:
                     show_progress_bar=False,
                     truncate_dim=self.dim or None,
                 )
-            # of torch: out of memory, a token without an embedding
+            # from torch: out of memory, a token without an embedding
             except (RuntimeError, ValueError, IndexError) as error:
-                if type(error).__name__ == "AcceleratorError":  # of torch, not imported here
+                if type(error).__name__ == "AcceleratorError":  # torch is not imported here
                     raise ProviderError(
                         f"{self.model!r} lost {self.device!r} on {len(cleaned)} texts, until its"
                         f" process is started again: {error}",
@@ -151,7 +143,7 @@ class SentenceTransformers:
     def _folder(self) -> Path:
         folder = Path(self.model).expanduser()
         if not folder.is_dir():
-            if not _is_hub_name(self.model):
+            if not is_hub_name(self.model):
                 raise ConfigError(
                     f"there is no model folder {self.model!r}; give the absolute path of a folder"
                     " that holds modules.json, or the name of a hub model, such as"
@@ -159,7 +151,7 @@ class SentenceTransformers:
                     code="model_not_found",
                 )
             folder = _snapshot(self.model, self.revision, self.allow_download)
-        if problem := _problem(folder):
+        if problem := _find_problem(folder):
             raise ConfigError(
                 f"the model {self.model!r} {problem}; save it with"
                 " `SentenceTransformer(...).save(folder)` and name that folder",
@@ -180,9 +172,9 @@ class SentenceTransformers:
 
     def _load_model(self, folder: Path, info: EmbedderInfo) -> Any:
         key = (folder, self.device, info.max_tokens)
-        held = _models.get(key)
-        # another version: the files were replaced under a running process
-        if held is None or held[0] != info.version:
+        loaded = _models.get(key)
+        # the version differs if the files were replaced while the process runs
+        if loaded is None or loaded[0] != info.version:
             import torch
             from sentence_transformers import SentenceTransformer
 
@@ -196,7 +188,7 @@ class SentenceTransformers:
                         local_files_only=True,
                         model_kwargs={"use_safetensors": True, "dtype": "float32"},
                     )
-            except Exception as error:  # whatever the model's files lead to
+            except Exception as error:  # broken files raise anything
                 raise ConfigError(
                     f"the model {self.model!r} cannot be loaded on {self.device!r}:"
                     f" {type(error).__name__}: {error}; get its files again, or name another"
@@ -205,11 +197,12 @@ class SentenceTransformers:
                 ) from error
             if self.max_tokens:
                 model.max_seq_length = info.max_tokens
-            held = _models[key] = (info.version, model)
-        return held[1]
+            loaded = _models[key] = (info.version, model)
+        return loaded[1]
 
 
-def _is_hub_name(model: str) -> bool:
+def is_hub_name(model: str) -> bool:
+    """True for `owner/name`, unless that is a folder here."""
     return _HUB_NAME.fullmatch(model) is not None and not Path(model).is_dir()
 
 
@@ -231,12 +224,14 @@ def _unit_rows(raw: Vectors, dim: int, model: str) -> Vectors:
     return vectors
 
 
-# --- what the files of a model say --------------------------------------------------------------
+# --- the files of a model -----------------------------------------------------------------------
 
 
 @functools.cache
 def _snapshot(name: str, revision: str | None, allow_download: bool) -> Path:
-    """The folder of a hub model in the local cache, downloaded if that is allowed."""
+    """The folder of a hub model in the local cache, downloaded if that is allowed. Raises
+    ConfigError `model_not_found`.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -246,10 +241,10 @@ def _snapshot(name: str, revision: str | None, allow_download: bool) -> Path:
                 name, revision=revision, local_files_only=True, allow_patterns=["modules.json"]
             )
         )
-        if not _problem(found):
+        if not _find_problem(found):
             return found
-    at = f"{name} --revision {revision}" if revision else name
     if not allow_download:
+        at = f"{name} --revision {revision}" if revision else name
         raise ConfigError(
             f"the model {name!r} is neither a folder nor complete in the local Hugging Face cache;"
             f" fetch it once with `hf download {at}`, or set allow_download: true",
@@ -264,7 +259,7 @@ def _snapshot(name: str, revision: str | None, allow_download: bool) -> Path:
                 ignore_patterns=_OTHER_BACKENDS,
             )
         )
-    except Exception as error:  # whatever a network leads to
+    except Exception as error:  # of any network library
         raise ConfigError(
             f"the model {name!r} cannot be fetched: {error}; fetch it where there is a network and"
             " name its folder",
@@ -296,7 +291,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     ]
 
 
-def _problem(folder: Path) -> str:
+def _find_problem(folder: Path) -> str:
     """The reason why a folder cannot be used; empty if it can."""
     if not (folder / "modules.json").is_file():
         return "has no modules.json, so how it pools its tokens is unknown"
@@ -306,7 +301,7 @@ def _problem(folder: Path) -> str:
 
 
 def _dimension(folder: Path, model: str) -> int:
-    """Length of the vectors as the last module that decides it says, 0 when none does."""
+    """The length of the vectors by the last module that defines it, 0 if none does."""
     for kind, place in reversed(_modules(folder)):
         settings = _json(place / "config.json")
         if kind == "Dense":
@@ -326,7 +321,7 @@ def _dimension(folder: Path, model: str) -> int:
 
 
 def _columns(path: Path, tensor: str) -> int:
-    """The second dimension of a tensor, by the header of its safetensors file; 0 if unknown."""
+    """The second dimension of a tensor from the header of its safetensors file; 0 if unknown."""
     if not path.is_file():
         return 0
     with open(path, "rb") as source:
@@ -336,43 +331,32 @@ def _columns(path: Path, tensor: str) -> int:
 
 
 def _window(folder: Path) -> int:
-    """Tokens that reach the model, by its own limit, the tokenizer's and its positions."""
+    """The model's window in tokens: its configured one, else the smaller of the tokenizer's and the
+    number of positions.
+    """
     kind, place = _modules(folder)[0]
     if kind == "StaticEmbedding":
-        return _UNBOUNDED
-    own = [
+        return _NO_LIMIT
+    configured = [
         _json(path).get("max_seq_length") for path in sorted(place.glob("sentence_*_config.json"))
     ]
-    limits = [limit for limit in own if limit]
-    if not limits:
-        limits = [
-            _json(place / "tokenizer_config.json").get("model_max_length"),
-            _json(place / "config.json").get("max_position_embeddings"),
-        ]
-    return int(min([limit for limit in limits if limit and limit > 0] or [_UNBOUNDED]))
+    limits = list(filter(None, configured)) or [
+        _json(place / "tokenizer_config.json").get("model_max_length"),
+        _json(place / "config.json").get("max_position_embeddings"),
+    ]
+    return int(min([limit for limit in limits if limit and limit > 0] or [_NO_LIMIT]))
 
 
 def _digest(folder: Path) -> str:
-    """sha256 over names and bytes of everything that decides a vector."""
-    names = sorted(
-        {
-            path.relative_to(folder).as_posix()
-            for pattern in _MODEL_FILES
-            for path in folder.rglob(pattern)
-            if path.is_file()
-        }
-    )
-    stats = [(folder / name).stat() for name in names]
-    return _digest_of(
-        folder,
-        tuple(
-            (name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stats, strict=True)
-        ),
-    )
+    """sha256 over the names and bytes of all files that affect a vector."""
+    paths = {path for pattern in _MODEL_FILES for path in folder.rglob(pattern) if path.is_file()}
+    names = sorted((path.relative_to(folder).as_posix(), path.stat()) for path in paths)
+    return _digest_of(folder, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in names))
 
 
 @functools.lru_cache(maxsize=8)
 def _digest_of(folder: Path, files: tuple[tuple[str, int, int], ...]) -> str:
+    """The digest, cached until a size or modification time changes."""
     digest = hashlib.sha256()
     for name, size, _ in files:
         digest.update(f"{name}\0{size}\0".encode())
@@ -384,7 +368,7 @@ def _digest_of(folder: Path, files: tuple[tuple[str, int, int], ...]) -> str:
 
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    """Loading stays quiet: standard error belongs to the log."""
+    """No progress bar on standard error, which belongs to the log."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

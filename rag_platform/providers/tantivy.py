@@ -1,4 +1,4 @@
-"""The word index: BM25 over terms from our own tokenizer (tantivy only splits them at spaces).
+"""The word index of tantivy: BM25 over terms from our own tokenizer; tantivy only splits at spaces.
 
 No query language is parsed: a question becomes an OR of its terms, so operators and quotes in it
 are harmless.
@@ -6,17 +6,17 @@ are harmless.
     meta.json             the segments to search, in tantivy's format
     buckets.json          the segments and the number of rows of each bucket
     merged.json           merged segments of eight buckets each, searched in place of theirs
-    dictionary.json       the words that are kept whole; absent if there are none
+    dictionary.json       the words that are also indexed whole; absent if there are none
     <segment>.idx, ...    tantivy's files of one bucket, or of eight
     <segment>.parquet     the terms of a bucket's chunks, for rewriting it without their texts
 
 tantivy counts deleted documents in its statistics until their segment is merged, and a merge cannot
-be requested. So nothing is ever deleted: a hash spreads documents over buckets, each bucket is
-written separately with segments named by content, and a change rewrites the buckets of the changed
-documents; the files of the others stay. A query has a fixed cost for each segment, and few large
-ones answer in half the time of many small ones: when all of eight buckets were rewritten, their
-content is also written as one merged segment, searched until one of them changes. Scores equal
-those of an index built from scratch.
+be requested. Therefore nothing is deleted: a hash distributes documents over buckets, each bucket
+is written separately with segments named by content, and a change rewrites the buckets of the
+changed documents only. A query has a fixed cost for each segment, and few large ones answer in half
+the time of many small ones. So when all of eight buckets were rewritten, their content is also
+written as one merged segment, which is searched until one of them changes. Scores equal those of an
+index built from scratch.
 """
 
 from __future__ import annotations
@@ -46,39 +46,40 @@ from rag_platform.providers.term_analysis import (
     IndexedRow,
     WordOptions,
     idf,
+    matches_nothing,
     phrase_bonus,
 )
+from rag_platform.registry import require_at_least
 from rag_platform.storage.sqlite_files import stand_in, writable
 from rag_platform.storage.store import read_json, read_records, write_json, write_records
 from rag_platform.text import segmentation
 from rag_platform.traits import Traits
 
-# Tokenizer names in the index's schema; they prevent opening an index, or adding to it, with terms
-# of the other kind.
+# names in the index's schema, which prevent opening an index or adding to it with other terms
 _TOKENIZERS: dict[segmentation.Chinese, str] = {"pairs": "terms", "words": "terms_words"}
 # a bucket with more terms than fit becomes several segments, which affects only speed
 _WRITER_BYTES = 96 * 1024 * 1024
-_WRITERS = 4  # buckets written side by side
+_WRITERS = 4  # buckets written at the same time
 _BUCKETS, _MERGED = "buckets.json", "merged.json"
 _DICTIONARY, _SCRATCH = "dictionary.json", ".scratch"
-# chunks; changing one rewrites its bucket: .8 s of CPU time and 7.3 MB
+# chunks; changing one of them rewrites its bucket: .8 s of CPU time and 7.3 MB
 _LARGEST_BUCKET = 4_000
-# 254,000 chunks: 9.1 ms a question in buckets of 4,000, 4.4 in segments of 16,000, 3.7 of 64,000
+# ms per question for 254,000 chunks: 9.1 in buckets of 4,000; 4.4 in segments of 16,000, 3.7 of
+# 64,000
 _MERGED_BUCKETS = 8
 _PARTS = 1_024  # partitions, by the same hash, of a new index's rows; a power of two
 _ROWS_AT_ONCE = 8_192
-# A set of n ids in the query costs .35 ms * sqrt(n), because each segment compiles it anew; testing
-# hits against it .0045 ms for each of the 1.3 * k * chunks / n hits that hold k allowed ones. So
-# sets of which n ** 1.5 is above k * chunks / 60 are tested.
+# A set of n ids in the query costs .35 ms * sqrt(n), because each segment compiles it. Filtering
+# hits by the set instead costs .0045 ms for each of the 1.3 * k * chunks / n hits among which k are
+# allowed. So hits are filtered if n ** 1.5 is above k * chunks / 60.
 _SET_COST = 60
 _MORE_HITS = 1.3
-# phrases in at most this many chunks are searched separately; for more, reading the ids costs as
-# much as it saves
+# chunks; rarer sequences are searched separately, for others reading the ids costs what it saves
 _RARE = 200
-# cached, as counting a term asks every segment and an opened index never changes
-_KEPT_IDFS = 20_000
-_KEPT_COUNTS = 20_000  # of words, which must also be tokenized
-_KEPT_WEIGHTS = 64  # of the questions being answered
+# sizes of caches: counting a term reads every segment, and an opened index never changes
+_CACHED_IDFS = 20_000
+_CACHED_COUNTS = 20_000  # of words, which must also be tokenized
+_CACHED_WEIGHTS = 64  # of the questions being answered
 
 _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
 
@@ -86,18 +87,18 @@ _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
 @dataclass(frozen=True)
 class Tantivy(WordOptions):
     """BM25 (k1 = 1.2, b = 0.75) over text and headings, with English stemming and accents folded;
-    phrases by their places.
+    phrases by word positions.
 
-    Chinese is indexed and asked as characters and pairs, or as the words of a dictionary; another
-    choice needs a new index. The words of `dictionary`, a list or a file beside the settings with
-    one word a line, are terms besides. There is a bucket for every `bucket_rows` chunks, but at
-    most `max_buckets`, as long as none would hold more than 4,000 chunks: more of them make edits
-    cheaper and questions dearer.
+    Chinese is indexed as characters and pairs, or as the words of a dictionary; changing this
+    requires a new index. The words of `dictionary` (a list, or a file in the config folder with one
+    word a line) are additional terms. There is a bucket for every `bucket_rows` chunks, but at most
+    `max_buckets` unless these would have more than 4,000 chunks each: more buckets make edits
+    cheaper and questions slower.
     """
 
     bucket_rows: int = 1_000
-    # 100,000 chunks: 3.8 ms a question with 48, 4.3 with 64, 3.2 with 32, 2.0 with one; an edit of
-    # ten documents writes 20,000, 15,000, 27,000 chunks anew, and all
+    # ms per question for 100,000 chunks: 4.3 with 64 buckets, 3.8 with 48, 3.2 with 32, 2.0 with 1;
+    # chunks rewritten by an edit of ten documents: 15,000, 20,000, 27,000, all
     max_buckets: int = 56
 
     NAME: ClassVar[str] = "tantivy"
@@ -107,44 +108,45 @@ class Tantivy(WordOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bucket_rows < 1 or self.max_buckets < 1:
-            raise ValueError(
-                f"bucket_rows = {self.bucket_rows} and max_buckets = {self.max_buckets} must be at"
-                " least 1"
-            )
+        require_at_least(self, bucket_rows=1, max_buckets=1)
 
     def update(
         self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
     ) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`; no file is changed in place."""
+        """See protocols.LexicalIndex; no file is changed in place."""
         directory.mkdir(parents=True, exist_ok=True)
         words = segmentation.load_dictionary(self.dictionary)
-        held = _read_buckets(directory, self.chinese, words)
+        old = _read_buckets(directory, self.chinese, words)
         shutil.rmtree(directory / _SCRATCH, ignore_errors=True)
         indexed = Analysis(self.chinese, words).rows(rows)
         changed: Mapping[int, list[IndexedRow]]
-        if held:
-            changed, after = _rearrange(directory, held, removed, list(indexed), self._buckets_for)
+        if old:
+            changed, count = _rearrange(directory, old, removed, list(indexed), self._count_buckets)
         else:
             spooled = _Spooled(directory / _SCRATCH / "rows", indexed)
-            after = spooled.buckets = self._buckets_for(spooled.rows)
+            count = spooled.buckets = self._count_buckets(spooled.rows)
             changed = spooled
         if changed:
             if words.words:
                 write_json(directory / _DICTIONARY, words.words)
-            _write_buckets(directory, held, changed, after, self.chinese)
+            _write_buckets(directory, old, changed, count, self.chinese)
 
-    def _buckets_for(self, rows: int) -> int:
+    def _count_buckets(self, rows: int) -> int:
+        """The number of buckets of an index with so many rows."""
         most = max(self.max_buckets, rows // _LARGEST_BUCKET)
         return min(most, _PARTS, max(1, rows // self.bucket_rows))
 
     def open(self, directory: Path) -> TantivyReader:
-        """A reader of a finished directory. Raises ProviderError when there is no index."""
+        """A reader of a finished directory. Raises ProviderError `no_lexical_index`."""
         return TantivyReader(directory, self)
 
 
 class TantivyReader:
-    """An opened word index; thread-safe. It tokenizes questions as the index was tokenized."""
+    """A protocols.LexicalReader; thread-safe. Questions are tokenized like the index.
+
+    An index of an older program has no word positions: phrases do not raise the rank there, and no
+    terms are found by prefix.
+    """
 
     def __init__(self, directory: Path, options: Tantivy) -> None:
         self._options = options
@@ -157,31 +159,29 @@ class TantivyReader:
         self._index.reload()
         self._searcher = self._index.searcher()
         self._analysis = Analysis(options.chinese, segmentation.Dictionary(_words_of(directory)))
-        # needed twice for a question: to search and to report what its words found
-        self._weights = lru_cache(_KEPT_WEIGHTS)(
+        # needed twice for a question: to search, and for `full_match_score`
+        self._weights = lru_cache(_CACHED_WEIGHTS)(
             partial(self._analysis.weights, identifier_boost=options.identifier_boost)
         )
-        self._has_places = _has_places(directory)
-        self._idfs: dict[tuple[str, str], float] = {}
-        self._counts = lru_cache(_KEPT_COUNTS)(self._count_holding)
+        self._has_positions = _has_positions(directory)
+        self._idf = lru_cache(_CACHED_IDFS)(self._compute_idf)
+        self._doc_freq = lru_cache(_CACHED_COUNTS)(self._count_chunks)
         # chunk ids by segment and document number, cached: reading a stored document is slower
-        self._names: list[dict[int, str]] = [{} for _ in range(self._searcher.num_segments)]
+        self._chunk_ids: list[dict[int, str]] = [{} for _ in range(self._searcher.num_segments)]
 
     def count(self) -> int:
-        """Number of chunks in the index."""
         return int(self._searcher.num_docs)
 
     def ids(self, among: Collection[str] | None = None) -> set[str]:
-        """All chunk ids of the index, or those of the given ones that it has."""
         import tantivy
 
         query = tantivy.Query
-        wanted = (
+        selected = (
             query.all_query()
             if among is None
             else query.term_set_query(self._index.schema, "chunk_id", list(among))
         )
-        return {chunk_id for _, chunk_id in self._hits(wanted, max(1, self.count()))}
+        return {chunk_id for _, chunk_id in self._hits(selected, max(1, self.count()))}
 
     def search(
         self,
@@ -193,36 +193,24 @@ class TantivyReader:
         chunk_ids: Collection[str] | None = None,
         doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what
-        may match.
-
-        Chunks with a phrase rank above chunks with only its words, except in an index of an older
-        program, which has no word positions.
-        """
-        words, sequences = self._build_clauses(query, expansions, phrases)
-        if (
-            k <= 0
-            or not (words or sequences)
-            or (chunk_ids is not None and not chunk_ids)
-            or (doc_ids is not None and not doc_ids)
-        ):
+        words, sequences, most = self._build_clauses(query, expansions, phrases)
+        if not (words or sequences) or matches_nothing(k, chunk_ids, doc_ids):
             return []
         allowed: Set[str] | None = None
         if chunk_ids is not None and len(chunk_ids) ** 1.5 > k * self.count() / _SET_COST:
             allowed, chunk_ids = frozenset(chunk_ids), None
         ids = {"chunk_id": chunk_ids, "doc_id": doc_ids}
-        in_order, most = [clause for clause, _ in sequences], sum(n for _, n in sequences)
         if not 0 < most <= _RARE:
-            return self._best(self._restrict([*words, *in_order], ids), k, allowed)
-        # The engine skips texts that cannot be among the best only in queries of words alone.
-        held = self._hits(self._restrict(self._require_sequence(in_order, words), ids), most)
-        return self._best(self._restrict(words, ids), k, allowed, held)
+            return self._best(self._restrict([*words, *sequences], ids), k, allowed)
+        # the engine skips texts that cannot be among the best, but only in queries of words alone
+        in_order = self._hits(self._restrict(self._require_sequence(sequences, words), ids), most)
+        return self._best(self._restrict(words, ids), k, allowed, in_order)
 
     def _build_clauses(
         self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]
-    ) -> tuple[list[_Clause], list[tuple[_Clause, int]]]:
-        """(clauses for terms, clauses for sequences of terms, each with an upper bound of the
-        chunks that contain it).
+    ) -> tuple[list[_Clause], list[_Clause], int]:
+        """(clauses for terms, clauses for sequences of terms, upper bound of the number of chunks
+        with a sequence).
         """
         import tantivy
 
@@ -236,20 +224,19 @@ class TantivyReader:
             for term, weight in weights.items()
             for name, boost in self._fields()
         ]
-        sequences = []
-        for sequence, own in (
-            self._analysis.in_order(text, phrases, weights) if self._has_places else ()
+        sequences, most = [], 0
+        for sequence, terms in (
+            self._analysis.sequences(text, phrases, weights) if self._has_positions else ()
         ):
-            held = (
+            match = (
                 query.phrase_query(schema, "sequence", sequence)
                 if len(sequence) > 1
                 else query.term_query(schema, "sequence", *sequence)
             )
-            clause = should, query.const_score_query(held, phrase_bonus(own, weights, self._rarity))
-            sequences.append(
-                (clause, min(self._searcher.doc_freq("sequence", term) for term in sequence))
-            )
-        return words, sequences
+            bonus = phrase_bonus(terms, weights, self._rarity)
+            sequences.append((should, query.const_score_query(match, bonus)))
+            most += min(self._searcher.doc_freq("sequence", term) for term in sequence)
+        return words, sequences, most
 
     def _fields(self) -> list[tuple[str, float]]:
         return [("text", 1.0), ("headings", self._options.headings_boost)][
@@ -257,17 +244,13 @@ class TantivyReader:
         ]
 
     def full_match_score(self, query: str) -> float:
-        """The score of a text of average length that holds every word of the question once."""
         weights = self._weights(query, ())
         return sum(weight * self._idf("text", term) for term, weight in weights.items())
 
     def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """The number of chunks, of the given documents if any, whose text without headings contains
-        all of these words.
-        """
-        return self._counts(words) if doc_ids is None else self._count_holding(words, doc_ids)
+        return self._doc_freq(words) if doc_ids is None else self._count_chunks(words, doc_ids)
 
-    def _count_holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+    def _count_chunks(self, words: str, doc_ids: Collection[str] | None = None) -> int:
         import tantivy
 
         terms = list(dict.fromkeys(self._analysis.terms(words)))
@@ -277,20 +260,17 @@ class TantivyReader:
         if doc_ids is None and len(terms) == 1:
             with _reading():
                 return int(self._searcher.doc_freq("text", terms[0]))
-        wanted = [query.term_query(schema, "text", term, "basic") for term in terms]
+        required = [query.term_query(schema, "text", term, "basic") for term in terms]
         if doc_ids is not None:
-            wanted.append(query.term_set_query(schema, "doc_id", list(doc_ids)))
-        held = query.boolean_query(
-            [(tantivy.Occur.Must, query.const_score_query(item, 0.0)) for item in wanted]
+            required.append(query.term_set_query(schema, "doc_id", list(doc_ids)))
+        match = query.boolean_query(
+            [(tantivy.Occur.Must, query.const_score_query(item, 0.0)) for item in required]
         )
         with _reading():
-            return int(self._searcher.search(held, 1, count=True).count)
+            return int(self._searcher.search(match, 1, count=True).count)
 
     def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
-        """(word, number of chunks with it) for the words of texts and headings with this prefix;
-        nothing from an index of an older program.
-        """
-        if not self._has_places:
+        if not self._has_positions:
             return []
         with _reading():
             found: list[tuple[str, int]] = self._searcher.terms_with_prefix("sequence", beginning)
@@ -300,15 +280,9 @@ class TantivyReader:
         """The term's BM25 idf, summed over the fields with their weights."""
         return sum(boost * self._idf(name, term) for name, boost in self._fields())
 
-    def _idf(self, field: str, term: str) -> float:
-        found = self._idfs.get((field, term))
-        if found is None:
-            with _reading():
-                found = idf(self.count(), self._searcher.doc_freq(field, term))
-            if len(self._idfs) >= _KEPT_IDFS:
-                self._idfs.clear()
-            self._idfs[field, term] = found
-        return found
+    def _compute_idf(self, field: str, term: str) -> float:
+        with _reading():
+            return idf(self.count(), self._searcher.doc_freq(field, term))
 
     def _require_sequence(
         self, sequences: Sequence[_Clause], words: Sequence[_Clause]
@@ -321,10 +295,10 @@ class TantivyReader:
         import tantivy
 
         query, must, should = tantivy.Query, tantivy.Occur.Must, tantivy.Occur.Should
-        held = must, query.const_score_query(query.boolean_query(list(sequences)), 0.0)
+        required = must, query.const_score_query(query.boolean_query(list(sequences)), 0.0)
         return [
             *sequences,
-            *((should, query.boolean_query([held, (must, word)])) for _, word in words),
+            *((should, query.boolean_query([required, (must, word)])) for _, word in words),
         ]
 
     def _restrict(
@@ -352,19 +326,19 @@ class TantivyReader:
         query: Any,
         k: int,
         allowed: Set[str] | None,
-        held: Sequence[tuple[float, str]] = (),
+        known: Sequence[tuple[float, str]] = (),
     ) -> list[Candidate]:
-        """The k best hits, among `allowed` if given; fetches more while the last one fetched might
-        tie with the k-th.
+        """The k best hits, among `allowed` if given; ties by chunk_id, so more are fetched while
+        the last one might tie with the k-th.
 
-        `held` are hits whose scores replace those of the query.
+        `known` are hits whose scores replace those of the query.
         """
-        known, limit = {chunk_id for _, chunk_id in held}, k + 16 + len(held)
+        known_ids, limit = {chunk_id for _, chunk_id in known}, k + 16 + len(known)
         if allowed is not None:
             limit += int(_MORE_HITS * k * self.count() / len(allowed))
         while True:
             fetched = self._hits(query, limit)
-            found = sorted([*held, *(hit for hit in fetched if hit[1] not in known)])
+            found = sorted([*known, *(hit for hit in fetched if hit[1] not in known_ids)])
             if allowed is not None:
                 found = [hit for hit in found if hit[1] in allowed]
             if len(fetched) < limit or (len(found) >= k and fetched[-1][0] > found[k - 1][0]):
@@ -375,19 +349,18 @@ class TantivyReader:
 
     def _hits(self, query: Any, limit: int) -> list[tuple[float, str]]:
         """(negative score, chunk id) of each hit, best first."""
-        known = self._names
+        cached = self._chunk_ids
         with _reading():
             found = self._searcher.search(query, limit, count=False).hits
             return [
-                (-score, known[address.segment_ord].get(address.doc) or self._name(address))
+                (-score, cached[address.segment_ord].get(address.doc) or self._read_id(address))
                 for score, address in found
             ]
 
-    def _name(self, address: Any) -> str:
-        name = self._names[address.segment_ord][address.doc] = str(
-            self._searcher.doc(address)["chunk_id"][0]
-        )
-        return name
+    def _read_id(self, address: Any) -> str:
+        chunk_id = str(self._searcher.doc(address)["chunk_id"][0])
+        self._chunk_ids[address.segment_ord][address.doc] = chunk_id
+        return chunk_id
 
 
 # --- buckets ------------------------------------------------------------------------------------
@@ -403,13 +376,13 @@ class _Bucket:
 
 
 def bucket_of(doc_id: str, buckets: int) -> int:
-    """The bucket of a document when there are `buckets`, by linear hashing (Litwin 1980)."""
+    """The bucket of a document among `buckets`, by linear hashing (Litwin 1980)."""
     number = int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:4], "big")
     return _home(number % (1 << (buckets - 1).bit_length()), buckets)
 
 
 def _home(bucket: int, buckets: int) -> int:
-    """The bucket that has the documents of `bucket` when there are only `buckets`."""
+    """The bucket with the documents of `bucket` if there are only `buckets`."""
     while bucket >= buckets:
         bucket -= 1 << (bucket.bit_length() - 1)
     return bucket
@@ -419,12 +392,12 @@ def _read_buckets(
     directory: Path, chinese: segmentation.Chinese, words: segmentation.Dictionary
 ) -> list[_Bucket]:
     """The buckets of an index; empty for an empty directory. Raises ProviderError if the index
-    cannot take changes.
+    cannot be changed.
     """
     if not (directory / "meta.json").is_file():
         return []
-    _index(directory, chinese, create=False)  # refuses an index with another tokenizer
-    if not _has_places(directory) or not (directory / _BUCKETS).is_file():
+    _index(directory, chinese, create=False)  # raises ProviderError for another tokenizer
+    if not _has_positions(directory) or not (directory / _BUCKETS).is_file():
         raise ProviderError(
             f"the word index was written by an older program and takes no changes; {REBUILD}"
         )
@@ -449,15 +422,15 @@ def _words_of(directory: Path) -> tuple[str, ...]:
     return tuple(read_json(path, REBUILD)) if path.is_file() else ()
 
 
-def _has_places(directory: Path) -> bool:
-    """False for an index of version 2 and before."""
+def _has_positions(directory: Path) -> bool:
+    """False for an index of version 2 and before, which has no word positions."""
     meta: Json = read_json(directory / "meta.json", REBUILD)
     return any(field["name"] == "sequence" for field in meta["schema"])
 
 
 class _Spooled(Mapping[int, "list[IndexedRow]"]):
-    """The rows of a new index by bucket, kept on disk and read bucket by bucket, as those of a
-    large library do not fit into memory.
+    """The rows of a new index by bucket, on disk, because those of a large library do not fit into
+    memory.
     """
 
     def __init__(self, folder: Path, rows: Iterable[IndexedRow]) -> None:
@@ -465,15 +438,15 @@ class _Spooled(Mapping[int, "list[IndexedRow]"]):
         self.rows = 0
         self.buckets = 1
         folder.mkdir(parents=True)
-        waiting = iter(rows)
-        while some := list(itertools.islice(waiting, _ROWS_AT_ONCE)):
+        remaining = iter(rows)
+        while some := list(itertools.islice(remaining, _ROWS_AT_ONCE)):
             self.rows += len(some)
-            shares: dict[int, list[IndexedRow]] = {}
+            by_part: dict[int, list[IndexedRow]] = {}
             for row in some:
-                shares.setdefault(bucket_of(row.doc_id, _PARTS), []).append(row)
-            for part, share in shares.items():
+                by_part.setdefault(bucket_of(row.doc_id, _PARTS), []).append(row)
+            for part, added in by_part.items():
                 with open(folder / str(part), "ab") as target:
-                    target.write(orjson.dumps(share, option=orjson.OPT_APPEND_NEWLINE))
+                    target.write(orjson.dumps(added, option=orjson.OPT_APPEND_NEWLINE))
 
     def __len__(self) -> int:
         return self.buckets
@@ -495,37 +468,33 @@ class _Spooled(Mapping[int, "list[IndexedRow]"]):
 
 def _rearrange(
     directory: Path,
-    held: Sequence[_Bucket],
+    old: Sequence[_Bucket],
     removed: Mapping[str, str],
     new: Sequence[IndexedRow],
-    buckets_for: Callable[[int], int],
+    count_buckets: Callable[[int], int],
 ) -> tuple[dict[int, list[IndexedRow]], int]:
     """(rows of every changed bucket, new number of buckets)."""
-    before = len(held)
-    gone = {*removed, *(row.chunk_id for row in new)}
-    pool: dict[int, list[IndexedRow]] = {}
+    before = len(old)
+    outdated = {*removed, *(row.chunk_id for row in new)}
+    kept: dict[int, list[IndexedRow]] = {}  # the rows that stay, of the old buckets that change
 
-    def take(number: int) -> None:
-        if number < before and number not in pool:
-            rows = _read_rows(directory, held[number]) if held[number].rows else []
-            pool[number] = [row for row in rows if row.chunk_id not in gone]
+    def read(number: int) -> None:
+        if number < before and number not in kept:
+            rows = _read_rows(directory, old[number]) if old[number].rows else []
+            kept[number] = [row for row in rows if row.chunk_id not in outdated]
 
-    for doc_id in {*removed.values(), *(row.doc_id for row in new)} if held else ():
-        take(bucket_of(doc_id, before))
-    lost = sum(held[number].rows - len(rows) for number, rows in pool.items())
-    after = buckets_for(sum(bucket.rows for bucket in held) - lost + len(new))
-    for number in range(min(before, after), max(before, after)):  # added or dropped buckets
-        for moved in (_home(number, before), _home(number, after), number) if held else ():
-            take(moved)
+    for doc_id in {*removed.values(), *(row.doc_id for row in new)}:
+        read(bucket_of(doc_id, before))
+    dropped = sum(old[number].rows - len(rows) for number, rows in kept.items())
+    after = count_buckets(sum(bucket.rows for bucket in old) - dropped + len(new))
+    for number in range(min(before, after), max(before, after)):  # added or removed buckets
+        for moved in (_home(number, before), _home(number, after), number):
+            read(moved)
     if before == after:
-        changed, moving = pool, new
+        changed, moving = kept, new
     else:
-        changed = (
-            {_home(number, after): [] for number in pool}
-            if held
-            else {number: [] for number in range(after)}
-        )
-        moving = [*(row for rows in pool.values() for row in rows), *new]
+        changed = {_home(number, after): [] for number in kept}
+        moving = [*(row for rows in kept.values() for row in rows), *new]
     for row in moving:
         changed.setdefault(bucket_of(row.doc_id, after), []).append(row)
     return changed, after
@@ -533,34 +502,34 @@ def _rearrange(
 
 def _write_buckets(
     directory: Path,
-    held: Sequence[_Bucket],
+    old: Sequence[_Bucket],
     changed: Mapping[int, list[IndexedRow]],
-    after: int,
+    count: int,
     chinese: segmentation.Chinese,
 ) -> None:
     """Write the changed buckets and the merged segments, then the files that list them; remove all
     other files.
     """
     scratch = directory / _SCRATCH
-    buckets = [held[number] if number < len(held) else _Bucket() for number in range(after)]
-    kept = {group.name: group for group in _read_list(directory / _MERGED)}
+    buckets = [old[number] if number < len(old) else _Bucket() for number in range(count)]
+    merged = {bucket.name: bucket for bucket in _read_list(directory / _MERGED)}
     written = set(changed)
 
     def merge(first: int) -> list[_Bucket]:
         """The buckets to search for the group that starts at `first`: one merged bucket if there is
         one or all of the group changed.
         """
-        numbers = [n for n in range(first, after)[:_MERGED_BUCKETS] if buckets[n].rows]
-        own = [buckets[number] for number in numbers]
-        name = hashlib.sha256("".join(bucket.name for bucket in own).encode()).hexdigest()[:32]
-        if name in kept:
-            return [kept[name]]
-        if len(own) < 2 or not written.issuperset(numbers):
-            return own
-        rows = (row for bucket in own for row in _read_rows(directory, bucket))
+        numbers = [n for n in range(first, count)[:_MERGED_BUCKETS] if buckets[n].rows]
+        group = [buckets[number] for number in numbers]
+        name = hashlib.sha256("".join(bucket.name for bucket in group).encode()).hexdigest()[:32]
+        if name in merged:
+            return [merged[name]]
+        if len(group) < 2 or not written.issuperset(numbers):
+            return group
+        rows = (row for bucket in group for row in _read_rows(directory, bucket))
         meta = _write_segments(scratch / name, rows, chinese)
         segments = _rename_segments(scratch / name, directory, name, meta["segments"])
-        return [_Bucket(sum(bucket.rows for bucket in own), name, segments)]
+        return [_Bucket(sum(bucket.rows for bucket in group), name, segments)]
 
     with ThreadPoolExecutor(_WRITERS) as pool:  # each commit waits for the disk dozens of times
         done = list(
@@ -572,7 +541,7 @@ def _write_buckets(
         for number, (bucket, _) in zip(changed, done, strict=True):
             buckets[number] = bucket
         searched = list(
-            itertools.chain.from_iterable(pool.map(merge, range(0, after, _MERGED_BUCKETS)))
+            itertools.chain.from_iterable(pool.map(merge, range(0, count, _MERGED_BUCKETS)))
         )
     shutil.rmtree(scratch)
     _, meta = done[0]
@@ -581,7 +550,7 @@ def _write_buckets(
     write_json(directory / _BUCKETS, buckets)
     write_json(directory / _MERGED, [bucket for bucket in searched if bucket.name not in names])
     write_json(directory / "meta.json", {**meta, "segments": segments, "opstamp": 0})
-    named = {
+    kept_stems = {
         "meta",
         "buckets",
         "merged",
@@ -594,7 +563,7 @@ def _write_buckets(
         ),
     }
     for path in directory.iterdir():
-        if path.name.split(".")[0] not in named:
+        if path.name.split(".")[0] not in kept_stems:
             path.unlink()
 
 
@@ -628,7 +597,7 @@ def _write_segments(
     scratch.mkdir(parents=True)
     index = _index(scratch, chinese, create=True)
     with _engine_errors("written"):
-        # one thread, so that equal rows make equal files
+        # one thread, so that the same rows give the same files
         writer = index.writer(heap_size=_WRITER_BYTES, num_threads=1)
         for row in rows:
             writer.add_document(
@@ -646,7 +615,7 @@ def _write_segments(
 def _rename_segments(
     source: Path, target: Path, name: str, segments: Sequence[Json]
 ) -> tuple[Json, ...]:
-    """Move new segments to `target`, replacing their random names by ones from their content."""
+    """Move new segments to `target`, replacing their random names by names from their content."""
     found = []
     for number, segment in enumerate(segments):
         new = str(uuid.UUID(hashlib.sha256(f"{name}{number}".encode()).hexdigest()[:32]))
@@ -678,17 +647,17 @@ def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
         )
     with _engine_errors("opened"):
         index = tantivy.Index(
-            _schema(_TOKENIZERS[chinese], places=create or _has_places(directory)),
+            _schema(_TOKENIZERS[chinese], positions=create or _has_positions(directory)),
             path=str(directory),
         )
-    # Terms are folded and stemmed before they reach the engine.
+    # terms are folded and stemmed before they reach the engine
     index.register_tokenizer(
         _TOKENIZERS[chinese], tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
     )
     return index
 
 
-def _schema(tokenizer: str, *, places: bool) -> Any:
+def _schema(tokenizer: str, *, positions: bool) -> Any:
     import tantivy
 
     builder = tantivy.SchemaBuilder()
@@ -696,6 +665,6 @@ def _schema(tokenizer: str, *, places: bool) -> Any:
     builder.add_text_field("doc_id", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("text", tokenizer_name=tokenizer, index_option="freq")
     builder.add_text_field("headings", tokenizer_name=tokenizer, index_option="freq")
-    if places:
+    if positions:
         builder.add_text_field("sequence", tokenizer_name=tokenizer, index_option="position")
     return builder.build()

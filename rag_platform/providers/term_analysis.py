@@ -1,4 +1,4 @@
-"""The terms of texts and questions for word indexes, whatever the engine."""
+"""The terms of texts and questions, the same for every engine of word indexes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,19 +19,26 @@ from rag_platform.text.segmentation import Dictionary
 from rag_platform.text.symbols import find_symbols, symbol_terms
 from rag_platform.text.terms import fold_terms, stem_terms
 
-# a mark between headings and text, equal to no term, so that no phrase spans both
+# separates headings from text; equal to no term, so that no phrase spans both
 BREAK = "¶"
 _K1 = 1.2  # of BM25, in every engine here
-_MOST_IN_ORDER = 64  # of one question
-_LATIN_NAME = 2.0
-_SHARE = 256  # rows that a child process cuts at once
+_MAX_SEQUENCES = 64  # of one question
+_LATIN_NAME_WEIGHT = 2.0
+_ROWS_PER_TASK = 256  # of a child process
 _ROWS_AT_ONCE = 8_192
 _LATIN = re.compile(r"[a-z]{2,}")
 
 
-def idf(count: int, holding: float) -> float:
-    """BM25's idf of a term in `holding` of `count` texts (Robertson & Zaragoza 2009)."""
-    return math.log(1.0 + (count - holding + 0.5) / (holding + 0.5))
+def idf(count: int, doc_freq: float) -> float:
+    """BM25's idf of a term in `doc_freq` of `count` texts (Robertson & Zaragoza 2009)."""
+    return math.log(1.0 + (count - doc_freq + 0.5) / (doc_freq + 0.5))
+
+
+def matches_nothing(
+    k: int, chunk_ids: Collection[str] | None, doc_ids: Collection[str] | None
+) -> bool:
+    """True for a search that can have no hits: for none, or within an empty set of ids."""
+    return k <= 0 or any(ids is not None and not ids for ids in (chunk_ids, doc_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +49,12 @@ class IndexedRow:
     doc_id: str
     text: str
     headings: str
-    sequence: str  # headings and text with one term a place, for phrases
+    sequence: str  # headings and text with one term per position, for phrases
 
 
 @dataclass(frozen=True)
 class WordOptions:
-    """The options of every word index, in the strategy."""
+    """The options that all word indexes have."""
 
     chinese: segmentation.Chinese = "pairs"
     dictionary: Sequence[str] | str = ()
@@ -62,13 +69,15 @@ class WordOptions:
 
     @staticmethod
     def outside(options: Mapping[str, Any]) -> str:
-        """A fingerprint of the dictionary file's words, empty without a file."""
+        """The fingerprint of what the options do not contain: the dictionary file; empty without
+        one.
+        """
         return segmentation.fingerprint_dictionary(options.get("dictionary", ()))
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """How texts become terms: English stemmed, accents folded, words of the dictionary whole."""
+    """Converts texts to terms: English stemmed, accents folded, words of the dictionary whole."""
 
     chinese: segmentation.Chinese = "pairs"
     dictionary: Dictionary = field(default_factory=Dictionary)
@@ -81,11 +90,11 @@ class Analysis:
         return IndexedRow(row.chunk_id, row.doc_id, text, headings, sequence)
 
     def rows(self, rows: Iterable[LexicalRow]) -> Iterator[IndexedRow]:
-        """The indexed form of each row; large numbers are tokenized in child processes."""
-        waiting = iter(rows)
+        """The indexed form of each row; many rows are tokenized in child processes."""
+        remaining = iter(rows)
         with Workers() as workers:
-            while some := list(itertools.islice(waiting, _ROWS_AT_ONCE)):
-                tasks = [(self, share) for share in split_into_tasks(some, _SHARE)]
+            while some := list(itertools.islice(remaining, _ROWS_AT_ONCE)):
+                tasks = [(self, share) for share in split_into_tasks(some, _ROWS_PER_TASK)]
                 for share in workers.map(_analyse_rows, tasks):
                     yield from share
 
@@ -100,34 +109,26 @@ class Analysis:
         """The terms of a phrase in order, neither stemmed nor split."""
         return fold_terms(segmentation.sequence(text))
 
-    def in_order(
+    def sequences(
         self, question: str, phrases: Sequence[str], weights: Mapping[str, float]
     ) -> list[tuple[list[str], list[str]]]:
-        """What of a question must be found in its order: (the sequence, those of its terms that the
-        question weighs), each once.
+        """(sequence of terms, those of its terms that are in `weights`) of each phrase, identifier
+        and dictionary word of a question, each once.
 
-        Its phrases, identifiers and words of the dictionary: each outweighs all that its parts find
-        elsewhere, in texts however short.
+        A text with the sequence must rank above all texts with only its terms.
         """
-        wanted = [(tuple(self.phrase(phrase)), phrase) for phrase in phrases]
-        wanted += [
-            (tuple(fold_terms(name)), " ".join(name)) for name in segmentation.exact_names(question)
-        ]
-        wanted += [(tuple(self.phrase(word)), word) for word in self._find_words(question)]
-        found = dict(
-            list({sequence: text for sequence, text in wanted if sequence}.items())[:_MOST_IN_ORDER]
-        )
+        found = {tuple(self.phrase(phrase)): phrase for phrase in phrases}
+        found |= {
+            tuple(fold_terms(name)): " ".join(name) for name in segmentation.exact_names(question)
+        }
+        if self.dictionary.words:
+            words = self.dictionary.find(unicodedata.normalize("NFKC", question))
+            found |= {tuple(self.phrase(word)): word for word in words}
+        found.pop((), None)
         return [
             (list(sequence), [term for term in self.terms(text) if term in weights])
-            for sequence, text in found.items()
+            for sequence, text in list(found.items())[:_MAX_SEQUENCES]
         ]
-
-    def _find_words(self, question: str) -> list[str]:
-        return (
-            self.dictionary.find(unicodedata.normalize("NFKC", question))
-            if self.dictionary.words
-            else []
-        )
 
     def weights(
         self,
@@ -136,18 +137,18 @@ class Analysis:
         *,
         identifier_boost: float = 1.0,
     ) -> dict[str, float]:
-        """The weight of each term that is asked for; terms that only expansions bring weigh what
-        the heaviest of these does.
+        """The weight of each term of a question and its expansions; a term of several expansions
+        has the weight of the heaviest.
 
-        A Latin word within a Chinese question is a name, and counts as two Chinese terms: each of
-        their words brings several.
+        A Latin word in a Chinese question is a name and counts twice, because Chinese words consist
+        of several terms each.
         """
-        names = _LATIN_NAME if has_han(question) else 1.0
+        latin_weight = _LATIN_NAME_WEIGHT if has_han(question) else 1.0
         found = {
             term: (
                 count
                 * _importance(term, identifier_boost)
-                * (names if _LATIN.fullmatch(term) else 1.0)
+                * (latin_weight if _LATIN.fullmatch(term) else 1.0)
             )
             for term, count in Counter(self.terms(question) + find_symbols(question)).items()
         }
@@ -169,11 +170,11 @@ def _analyse_rows(task: tuple[Analysis, Sequence[LexicalRow]]) -> list[IndexedRo
 def phrase_bonus(
     terms: Sequence[str], weights: Mapping[str, float], rarity: Callable[[str], float]
 ) -> float:
-    """More than the words of a phrase can ever add to a BM25 score, given their weights and their
-    idf, summed over the fields.
+    """A score above what the terms of a phrase can add to a BM25 score; `rarity` is the idf of a
+    term, summed over the fields.
 
-    A term adds at most weight * idf * (k1 + 1), so what holds the phrase comes above what holds its
-    words in any other way.
+    A term adds at most weight * idf * (k1 + 1), so a text with the phrase ranks above all texts
+    with only its terms.
     """
     return (_K1 + 1) * sum(weights[term] * rarity(term) for term in dict.fromkeys(terms)) + 1.0
 

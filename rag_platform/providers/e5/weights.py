@@ -35,7 +35,7 @@ class Vocabulary:
     begin: int
     end: int
     unknown: int
-    normalisation: dict[int, str]  # code point -> what stands for it
+    normalisation: dict[int, str]  # code point -> its replacement
 
 
 class WeightFile:
@@ -53,7 +53,7 @@ class WeightFile:
         self._tensors = self._read_directory(position)
 
     def take_vocabulary(self) -> Vocabulary:
-        """The vocabulary, which this object lets go of: it is large, and one tokenizer needs it."""
+        """The vocabulary, once: it is large and needed by one tokenizer only."""
         vocabulary = self._vocabulary
         del self._vocabulary
         return vocabulary
@@ -64,7 +64,7 @@ class WeightFile:
         return np.frombuffer(self._raw, "<f4", count, position)
 
     def matrix(self, name: str, columns: int, rows: npt.NDArray[np.int64] | None = None) -> Floats:
-        """float32 [rows, columns] of a matrix in Q4_0: all rows, or those asked for."""
+        """float32 [rows, columns] of a matrix in Q4_0: all rows, or the given ones."""
         count, position = self._tensors[name]
         size = count // _BLOCK * _BLOCK_BYTES
         blocks = self._raw[position : position + size].reshape(-1, columns // _BLOCK, _BLOCK_BYTES)

@@ -1,11 +1,9 @@
-"""Cross-encoders in the format of sentence-transformers: a model that reads question and passage
-together; an extra (`models`).
+"""Cross-encoders in the format of sentence-transformers: models that read question and passage
+together (extra `models`).
 """
 
 from __future__ import annotations
 
-import importlib.util
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,31 +13,30 @@ from typing import Any, ClassVar
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.model_texts import passage
+from rag_platform.providers.sentence_transformers import is_hub_name
+from rag_platform.registry import require_at_least, require_packages
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
-_lock = threading.Lock()  # one model at a time computes
+_lock = threading.Lock()  # for one computation at a time
 _models: dict[tuple[str, str, str, int], Any] = {}
 
 
 @dataclass(frozen=True)
 class CrossEncoderReranker:
-    """A cross-encoder: a folder (give the absolute path), or a hub name whose files lie in the
-    local Hugging Face cache, such as BAAI/bge-reranker-base. Nothing is fetched, code that comes
-    with a model is never run, weights are read from safetensors.
+    """A cross-encoder: the absolute path of a folder, or a hub name whose files are in the local
+    Hugging Face cache, such as BAAI/bge-reranker-base. Nothing is downloaded, code that comes with
+    a model is never run, weights are read from safetensors.
 
-    Scores are the model's logits, so `score_mode: normalize` with `sigmoid` shows what such models
+    Scores are the model's logits, so `score_mode: normalize` with `sigmoid` gives what such models
     call their score. The model must have one output. `max_tokens` shortens its window for question
-    and passage together; 0 means its own.
+    and passage together; 0 is its own.
     """
 
     model: str = ""
     revision: str = ""
     max_tokens: int = 0
-    # of a passage; far above the window of such models, it bounds what a broken chunk can cost
-    max_chars: int = 4_000
+    max_chars: int = 4_000  # of a passage: more than such models read
     batch_size: int = 16
     device: str = "cpu"
     threads: int = 1  # of torch, for the whole process
@@ -48,19 +45,15 @@ class CrossEncoderReranker:
     traits: ClassVar[Traits] = Traits(pointwise=True)
 
     def __post_init__(self) -> None:
-        for package in ("torch", "sentence_transformers"):
-            if importlib.util.find_spec(package) is None:
-                raise ImportError(f"the package {package} is not installed")
+        require_packages("torch", "sentence_transformers")
         if not self.model:
             raise ValueError(
                 "`model` must name a folder or a hub model, such as BAAI/bge-reranker-base"
             )
-        for name, least in (("max_tokens", 0), ("max_chars", 1), ("batch_size", 1), ("threads", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        require_at_least(self, max_tokens=0, max_chars=1, batch_size=1, threads=1)
 
     def load(self) -> None:
-        """Have the model in memory; `score` does so at its first call otherwise."""
+        """Load the model, which otherwise the first call of `score` does."""
         with _lock:
             self._load_model()
 
@@ -75,7 +68,7 @@ class CrossEncoderReranker:
             model = self._load_model()
             try:
                 scores = model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False)
-            # of torch: out of memory, a token without an embedding
+            # from torch: out of memory, a token without an embedding
             except (RuntimeError, ValueError, IndexError) as error:
                 raise ProviderError(
                     f"{self.model!r} failed on {len(pairs)} passages: {error}", code="model_failed"
@@ -102,7 +95,7 @@ class CrossEncoderReranker:
                 )
             except ConfigError:
                 raise
-            except Exception as error:  # whatever the model's files lead to
+            except Exception as error:  # broken files raise anything
                 raise ConfigError(
                     f"the model {self.model!r} cannot be loaded on {self.device!r}:"
                     f" {type(error).__name__}: {error}; fetch it once with `hf download"
@@ -121,7 +114,7 @@ class CrossEncoderReranker:
         folder = Path(self.model).expanduser()
         if folder.is_dir():
             return str(folder.resolve())
-        if _HUB_NAME.fullmatch(self.model):
+        if is_hub_name(self.model):
             return self.model
         raise ConfigError(
             f"there is no model folder {self.model!r}; give the absolute path of a folder, or the"

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.providers.model_calls import Endpoint, ask, key_of, record_call
+from rag_platform.providers.model_replies import is_number
 from rag_platform.providers.model_texts import passage
+from rag_platform.registry import require_at_least
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HttpReranker:
-    """A rerank endpoint by its full `url`; it is sent {model, query, documents, top_n} and must
-    answer results[{index, relevance_score}].
+    """A rerank endpoint by its full `url`; it gets {model, query, documents, top_n} and must return
+    results[{index, relevance_score}].
 
     The key is read from the environment variable that `api_key_env` names; empty means an endpoint
-    without keys. Rate limits, server errors, lost connections and timeouts are tried again up to
-    `retries` times while `timeout_ms` lasts, which bounds all tries together.
+    without keys. Rate limits, server errors, lost connections and timeouts are retried up to
+    `retries` times within `timeout_ms`, which limits all tries together.
     """
 
     url: str = ""
@@ -49,9 +50,7 @@ class HttpReranker:
                 "`url` must be the whole address, such as https://api.cohere.com/v2/rerank, not"
                 f" {self.url!r}"
             )
-        for name, least in (("timeout_ms", 1), ("retries", 0), ("backoff_ms", 0), ("max_chars", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        require_at_least(self, timeout_ms=1, retries=0, backoff_ms=0, max_chars=1)
 
     def load(self) -> None:
         """Import the client."""
@@ -115,23 +114,11 @@ class HttpReranker:
             raise self._bad("no list of results")
         scores: dict[int, float] = {}
         for item in results:
-            index, score = (
-                (item.get("index"), item.get("relevance_score"))
-                if isinstance(item, dict)
-                else (None, None)
-            )
-            if (
-                not isinstance(index, int)
-                or isinstance(index, bool)
-                or not 0 <= index < count
-                or index in scores
-            ):
+            fields = item if isinstance(item, dict) else {}
+            index, score = fields.get("index"), fields.get("relevance_score")
+            if type(index) is not int or index not in range(count) or index in scores:
                 raise self._bad(f"the index {index!r}, of {count} documents")
-            if (
-                isinstance(score, bool)
-                or not isinstance(score, (int, float))
-                or not math.isfinite(score)
-            ):
+            if not is_number(score):
                 raise self._bad(f"the relevance_score {score!r}")
             scores[index] = float(score)
         if len(scores) != count:
@@ -145,7 +132,7 @@ class HttpReranker:
 
 
 def _usage(reply: Any) -> Json:
-    """What was billed, as the endpoint says it: Jina under `usage`, Cohere under `meta`."""
+    """The billed usage, which Jina returns in `usage`, Cohere in `meta`."""
     if not isinstance(reply, dict):
         return {}
     meta = reply.get("meta")
