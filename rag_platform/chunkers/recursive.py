@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rag_platform.chunkers.sizes import (
-    EXACT_ROUNDS,
     INK,
     Ruler,
     Span,
@@ -94,15 +93,15 @@ class ParentChild:
 
 
 SEPARATORS = ("\n\n", "\n", " ", "")
-BESIDE = 16  # context in characters that patterns need to recognise a sentence start
-# where an overlong word, such as a URL, is best split
+_CONTEXT = 16  # characters that patterns need to recognise the start of a sentence
+# where to split a very long word, such as a URL
 SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")
 
 
 @dataclass(frozen=True)
 class Recursive:
     """Cuts at the best separator in the second half of the allowed size, preferably before a
-    heading, and after an introductory sentence only if that half has no other sentence end.
+    heading; after a sentence that introduces the next only if that half has no other sentence end.
 
     `chunk_size` is in characters, or in tokens by the embedder's tokenizer or an estimate. No chunk
     has more than `max_tokens`, except for fences and table rows, which are kept whole up to 6,400
@@ -144,15 +143,7 @@ class Recursive:
         counts = token_counter(self.embedder, self.embedder_options) if in_tokens else None
         ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=in_tokens, counts=counts)
         cuts = boundaries(text, self.separators, ruler.fits, ruler.keeps)
-        found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
-        # a tokenizer may count more tokens for a run of characters than for its parts
-        for _ in range(EXACT_ROUNDS):
-            fitting = [span for span in found if ruler.fits(*span)]
-            if not (most := ruler.count_excess(fitting)):
-                break
-            ruler.budget = ruler.budget * ruler.token_size // (most + 1)
-            found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
-        return found
+        return ruler.cut_exactly(lambda: best_spans(start, end, ruler, cuts, self.chunk_overlap))
 
 
 def best_spans(start: int, stop: int, ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
@@ -253,7 +244,7 @@ def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int)
     sentences = list(cuts.sentence_ranks)
     words = [rank for rank, ends in enumerate(cuts.separators) if ends is blank_ends]
     # patterns only see this window
-    near = max(start, end - BESIDE), min(len(cuts.text), end + BESIDE)
+    near = max(start, end - _CONTEXT), min(len(cuts.text), end + _CONTEXT)
     within = not any(end in cuts.cuts(rank, *near) for rank in sentences)
     for rank in [*sentences, *(words if within else ())]:
         for place in cuts.cuts(rank, low, end - 1):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -11,11 +12,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_platform import registry
-from rag_platform.chunkers.pieces import Piece, pieces
-from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trim
+from rag_platform.chunkers.recursive import SEPARATORS, best_spans
+from rag_platform.chunkers.sizes import INK, Ruler, Span, require_sizes, trim
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder
-from rag_platform.text.markdown_blocks import HEADING
+from rag_platform.text.cut_points import Boundaries, boundaries
+from rag_platform.text.markdown_blocks import BULLET, HEADING
+from rag_platform.text.sentences import sentence_ends
+
+# the end of a paragraph, or the start of a list item, heading, table row or quote
+_LINE_START = re.compile(rf"\n[ \t]*\n\s*|\n(?=[ \t>]*(?:{BULLET}|#{{1,6}}[ \t]|\||>))")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """text[start:end]: a sentence, list item, table row or fence; `whole` for the last two."""
+
+    start: int
+    end: int
+    whole: bool
+
+
+def pieces(text: str, ruler: Ruler) -> list[Piece]:
+    """The pieces of a text in order, none blank; each fits, except fences and table rows."""
+    cuts = boundaries(text, SEPARATORS, ruler.fits, ruler.keeps)
+    edges = {edge for run in cuts.guarded for edge in (run.start, run.end)}
+    places = (
+        {match.end() for match in _LINE_START.finditer(text)} | set(sentence_ends(text)) | edges
+    )
+    legal = [place for place in sorted(places) if 0 < place < len(text) and cuts.legal(place)]
+    found: list[Piece] = []
+    for start, end in zip([0, *legal], [*legal, len(text)], strict=True):
+        if INK.search(text, start, end) is not None:
+            found += _split_to_fit(cuts, ruler, start, end)
+    return found
+
+
+def _split_to_fit(cuts: Boundaries, ruler: Ruler, start: int, end: int) -> Iterator[Piece]:
+    """The piece, or its parts if it is too long."""
+    if ruler.fits(start, end):
+        yield Piece(start, end, cuts.holds_run(start, end))
+        return
+    spans = best_spans(start, end, ruler, cuts, 0)
+    edges = [start, *(begin for begin, _ in spans[1:]), end]
+    for begin, stop in pairwise(edges):
+        yield Piece(begin, stop, cuts.holds_run(begin, stop) or cuts.inside_opened(begin))
 
 
 @dataclass(frozen=True)

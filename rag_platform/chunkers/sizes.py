@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ TokenCounts = Callable[[Sequence[str]], list[int]]
 INK = re.compile(r"\S")
 WORD = re.compile(r"\S+\s*|\s+")
 WHOLE_CHARS = 6400  # length up to which a fence or table row is kept whole
-EXACT_ROUNDS = 4
+_MAX_ROUNDS = 4  # of cutting with exact token counts
 
 
 def require_sizes(chunk_size: int, chunk_overlap: int, max_tokens: int) -> None:
@@ -88,13 +88,21 @@ class Ruler:
             return max(0, end - overlap)
         return int(np.searchsorted(self.sums, self.sums[end] - 100 * overlap, side="left"))
 
-    def count_excess(self, spans: Iterable[Span]) -> int:
-        """The tokenizer's count for the longest span if it exceeds the limit, else 0."""
-        texts = [self.text[start:end] for start, end in spans]
-        if self.counts is None or not texts:
-            return 0
-        most = max(self.counts(texts))
-        return most if most > self.token_size else 0
+    def cut_exactly(self, cut: Callable[[], list[Span]]) -> list[Span]:
+        """The spans of `cut`, repeated with a smaller budget while the tokenizer counts more tokens
+        for one than allowed, as it may for a run of characters compared with its parts.
+        """
+        found = cut()
+        if self.counts is None:
+            return found
+        for _ in range(_MAX_ROUNDS):
+            texts = [self.text[start:end] for start, end in found if self.fits(start, end)]
+            most = max(self.counts(texts)) if texts else 0
+            if most <= self.token_size:
+                break
+            self.budget = self.budget * self.token_size // (most + 1)
+            found = cut()
+        return found
 
 
 def count_words(text: str, counts: TokenCounts) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 from rag_platform.chunkers.recursive import find_forced_end
 from rag_platform.chunkers.sizes import (
-    EXACT_ROUNDS,
     INK,
     Ruler,
     Span,
@@ -58,13 +57,7 @@ class Token:
             counts=token_counter(self.embedder, self.embedder_options),
         )
         cuts = boundaries(text, ("\n", " "), ruler.fits, ruler.keeps)
-        found = _windows(ruler, cuts, self.chunk_overlap)
-        for _ in range(EXACT_ROUNDS):
-            if not (most := ruler.count_excess(span for span in found if ruler.fits(*span))):
-                break
-            ruler.budget = ruler.budget * ruler.token_size // (most + 1)
-            found = _windows(ruler, cuts, self.chunk_overlap)
-        return found
+        return ruler.cut_exactly(lambda: _windows(ruler, cuts, self.chunk_overlap))
 
 
 def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
