@@ -1,4 +1,4 @@
-"""The public contract of evaluations: what `/api/eval` answers and the pages show."""
+"""The public contract of evaluations: the results of `/api/eval`, also shown by the pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MetricPart(TypedDict):
 
 
 class EvalRunPart(TypedDict):
-    """A run in brief; `leading` holds the metrics that lists show."""
+    """A run in a list; `leading` has the metrics that lists show."""
 
     run_id: str
     started_at: str
@@ -58,7 +58,7 @@ class SlicePart(TypedDict):
 
 
 class FloorPart(TypedDict):
-    """What a gate of the namespace asks of a metric, and whether this run reaches it."""
+    """The minimum of a metric that a gate of the namespace requires, and whether it is reached."""
 
     metric: str
     floor: float
@@ -67,7 +67,7 @@ class FloorPart(TypedDict):
 
 
 class GatePart(TypedDict):
-    """What the gates said of the release that was asked; `markdown` has their reasons."""
+    """The verdict of the gates on the release of a run; `markdown` has the reasons."""
 
     passed: bool
     markdown: str
@@ -75,7 +75,7 @@ class GatePart(TypedDict):
 
 
 class EvalRunData(TypedDict):
-    """One run with all its figures; `gate` is null where its release was not judged or is gone."""
+    """One run with all its figures; `gate` is null if its release was not judged or was deleted."""
 
     run: EvalRunPart
     metrics: list[MetricPart]
@@ -93,7 +93,7 @@ class EvalRunData(TypedDict):
 
 
 class EvalCasePart(TypedDict):
-    """How one case went."""
+    """The result of one case."""
 
     case_id: str
     query: str
@@ -108,7 +108,7 @@ class EvalCasePart(TypedDict):
 
 
 class EvalCasesData(TypedDict):
-    """Cases of a run; `count` is of all that were wanted."""
+    """One page of the selected cases of a run; `count` is of all pages."""
 
     run_id: str
     count: int
@@ -117,7 +117,7 @@ class EvalCasesData(TypedDict):
 
 
 class ExpectedPart(TypedDict):
-    """One thing that a case expects."""
+    """One expectation of a case."""
 
     kind: str  # answer | text | citation | file | tag | chunk | refusal | document
     value: str
@@ -126,7 +126,7 @@ class ExpectedPart(TypedDict):
 
 
 class RankedPart(TypedDict):
-    """A candidate of a stage; without words where the release or the document is gone."""
+    """A candidate of a stage; `text` is empty if the release or the document was deleted."""
 
     rank: int
     chunk_id: str
@@ -140,12 +140,12 @@ class RankedPart(TypedDict):
 
 
 class EvalCaseData(TypedDict):
-    """One case: what it expects, and what was found by each stage."""
+    """One case: its expectations, and what each stage found."""
 
     run: EvalRunPart
     case: EvalCasePart
     expected: list[ExpectedPart]
-    expected_note: str  # why nothing expected can be shown
+    expected_note: str  # why the expectations cannot be shown
     found: list[RankedPart]
     stages: dict[str, list[RankedPart]]
     latency_ms: dict[str, float]
@@ -155,7 +155,7 @@ class EvalCaseData(TypedDict):
 
 
 class TrendPart(TypedDict):
-    """A metric in one run; `change` is that since the run before of the same cases, namespace,
+    """A metric in one run; `change` is since the previous run of the same cases, namespace,
     strategy and mode.
     """
 
@@ -172,7 +172,7 @@ class TrendPart(TypedDict):
 
 
 class EvalTrendsData(TypedDict):
-    """A metric over time, oldest first; `metrics` are all that the runs measured."""
+    """A metric over time, oldest first; `metrics` are the names of all measured ones."""
 
     metric: str
     metrics: list[str]
@@ -180,9 +180,7 @@ class EvalTrendsData(TypedDict):
 
 
 class DifferencePart(TypedDict):
-    """A metric of two runs; `significant` where the 95 % interval of the paired difference leaves
-    out 0.
-    """
+    """A metric of two runs; `significant` if the 95 % interval of the difference excludes 0."""
 
     metric: str
     before: float
@@ -195,7 +193,7 @@ class DifferencePart(TypedDict):
 
 
 class FlipPart(TypedDict):
-    """A case that one run has right and the other wrong."""
+    """A case that is right in one run and wrong in the other."""
 
     case_id: str
     query: str
@@ -218,7 +216,7 @@ class EvalComparisonData(TypedDict):
 
 
 class StrategyCell(TypedDict):
-    """A metric under one strategy; `significant` where it differs from the first by more than
+    """A metric of one strategy; `significant` if it differs from the first one's by more than
     chance.
     """
 
@@ -227,7 +225,7 @@ class StrategyCell(TypedDict):
 
 
 class StrategyRow(TypedDict):
-    """A metric under every strategy that was asked."""
+    """A metric of every compared strategy."""
 
     metric: str
     values: dict[str, StrategyCell]
@@ -244,7 +242,7 @@ class StrategiesData(TypedDict):
 
 
 class PromotionPart(TypedDict):
-    """A strategy that was to become a namespace's own, and what became of it."""
+    """The promotion of a strategy to be a namespace's own, and its outcome."""
 
     job_id: str
     namespace: str
@@ -261,16 +259,16 @@ class PromotionPart(TypedDict):
 
 
 class DatasetPart(TypedDict):
-    """A dataset that can be asked by its name."""
+    """A dataset that can be run by its name."""
 
     name: str
     cases: int
-    fingerprint: str  # of its cases; runs of equal ones can be compared
+    fingerprint: str  # of its cases; runs with the same one can be compared
     problem: str  # why it cannot be read
 
 
 class EvalChoicesData(TypedDict):
-    """What a run can be started with."""
+    """The options for starting a run."""
 
     datasets: list[DatasetPart]
     strategies: list[str]
@@ -281,7 +279,7 @@ class EvalChoicesData(TypedDict):
 
 
 class EvalJobData(TypedDict):
-    """A run that was started: `run_id` is there once it is done."""
+    """A started run; `run_id` is empty until it is done."""
 
     job_id: str
     state: str
@@ -296,7 +294,7 @@ class EvalJobData(TypedDict):
 
 
 class SignalPart(TypedDict):
-    """One signal of what users ask and get, in both windows."""
+    """One drift signal of users' questions and answers, in both windows."""
 
     name: str
     measure: str
@@ -308,7 +306,7 @@ class SignalPart(TypedDict):
 
 
 class DriftData(TypedDict):
-    """The questions of late against the last stable window."""
+    """The recent questions compared with the last stable window."""
 
     namespace: str
     questions: int
@@ -318,7 +316,7 @@ class DriftData(TypedDict):
 
 
 class GapPart(TypedDict):
-    """Questions about one matter that the library does not answer well."""
+    """Questions about one topic that the library does not answer well."""
 
     questions: list[str]
     trace_ids: list[str]
@@ -329,7 +327,7 @@ class GapPart(TypedDict):
 
 
 class GapsData(TypedDict):
-    """What should be written, the questions asked most first."""
+    """The gaps in a library's content, most frequent questions first."""
 
     namespace: str
     days: int
@@ -338,7 +336,7 @@ class GapsData(TypedDict):
 
 
 class LostCanaryPart(TypedDict):
-    """A canary that the release before found and this one does not."""
+    """A canary that the previous release found and this one does not."""
 
     case_id: str
     query: str
@@ -349,7 +347,7 @@ class LostCanaryPart(TypedDict):
 
 
 class CanariesData(TypedDict):
-    """What became of questions made of the release before."""
+    """The results of canaries, questions generated from the previous release."""
 
     namespace: str
     release_id: str
@@ -362,7 +360,7 @@ class CanariesData(TypedDict):
 
 
 class PromptPart(TypedDict):
-    """A version of a prompt; `share` of the questions where it is tried."""
+    """A version of a prompt; in an experiment it gets a `share` of the questions."""
 
     name: str
     version: int

@@ -34,7 +34,7 @@ _QUESTION_CHARS = 60  # of a trace in a list
 
 
 def quote_of(citation: Mapping[str, Any]) -> dict[str, Any]:
-    """The citation with the section and lines of its quote in place of its passage's."""
+    """The citation with the place of its quote instead of that of its passage."""
     return {**citation, **citation.get("quote", {})}
 
 
@@ -52,7 +52,7 @@ def hit_text(hit: Hit) -> str:
 
 
 def snippet(text: str, max_chars: int) -> str:
-    """The text on one line, cut at a word where there is one, with an ellipsis when cut."""
+    """The text on one line, shortened at the end of a word if possible, with an ellipsis."""
     line = " ".join(text.split())
     if len(line) <= max_chars:
         return line
@@ -62,8 +62,8 @@ def snippet(text: str, max_chars: int) -> str:
 
 
 def document_line(listed: ListedDocument, grouping: str | None = None, language: str = "en") -> str:
-    """One document of a list: title, source, day of its last change, id, and tags unless it is
-    grouped by them.
+    """One document of a list: title, source, day of the last change, id, and the tags unless the
+    list is grouped by them.
     """
     title = listed["title"] or listed["filename"]
     say = partial(translate_filled, language=language)
@@ -82,7 +82,7 @@ def document_line(listed: ListedDocument, grouping: str | None = None, language:
 
 
 def documents_markdown(data: DocumentsData, language: str = "en") -> str:
-    """A page of documents as a list by group; labels are in the reader's language."""
+    """A page of documents as a list by group, with labels in the given language."""
     say = partial(translate_filled, language=language)
     if not data["groups"]:
         return say(
@@ -126,7 +126,7 @@ def document_heading(part: DocumentPart, language: str = "en") -> str:
 
 
 def part_markdown(part: DocumentPart, language: str = "en") -> str:
-    """The chunks or sections of a document; labels are in the reader's language."""
+    """The chunks or sections of a document, with labels in the given language."""
     return (_chunks_markdown if "chunks" in part else _sections_markdown)(part, language)
 
 
@@ -197,7 +197,7 @@ def passage_markdown(data: ChunkData) -> str:
 
 
 def dropped_markdown(data: DroppedData, language: str = "en") -> str:
-    """The dropped texts, one a line: place, reason and words."""
+    """The dropped texts, one per line: place, reason and words."""
     say = partial(translate_filled, language=language)
     kept = data["text_kept"]
     lines = []
@@ -272,7 +272,7 @@ def _behind(row: NamespaceStatus) -> list[str]:
 
 
 def status_markdown(data: StatusData) -> str:
-    """A line about the installation, then one for each namespace."""
+    """One line for the installation, one for each namespace, then jobs, servers and problems."""
     up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
     lines = [f"rag_platform {data['app_version']}{up}, default library {data['default_namespace']}"]
     for row in data["namespaces"]:
@@ -286,7 +286,7 @@ def status_markdown(data: StatusData) -> str:
                 f"- {name}: {pluralise(row['documents'], 'document')},"
                 f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}"
                 f" of {_moment(row['published_at'])}, strategy {row['strategy']}, embedder"
-                f" {row['embedder'].split(' ')[0]}"  # its version has dozens of signs
+                f" {row['embedder'].split(' ')[0]}"  # without its long version
             )
         lines += _behind(row)
         if row["pending"] or row["failed"]:
@@ -315,7 +315,7 @@ def status_markdown(data: StatusData) -> str:
 
 
 def traces_markdown(rows: list[TraceRow], next_cursor: str | None) -> str:
-    """One line a trace."""
+    """One line per trace."""
     lines = [_trace_line(row) for row in rows]
     if next_cursor is not None:
         lines.append(f"more: --cursor {next_cursor}")
@@ -335,48 +335,14 @@ def _trace_line(row: TraceRow) -> str:
 
 
 def stats_markdown(stats: TraceStats) -> str:
-    """Tables of what was measured."""
+    """The statistics of traces as tables, without empty ones."""
+    counted = ("count", "failed", "p50_ms", "p95_ms", "p99_ms")
+    used = ("calls", "failed", "input_tokens", "output_tokens", "cost")
     parts = [
-        _titled_table(
-            "traces",
-            ["type", "count", "failed", "p50 ms", "p95 ms", "p99 ms"],
-            [
-                [row["trace_type"], row["count"], row["failed"], *_percentiles(row)]
-                for row in stats["kinds"]
-            ],
-        ),
-        _titled_table(
-            "stages",
-            ["type", "stage", "count", "failed", "p50 ms", "p95 ms", "p99 ms"],
-            [
-                [row["trace_type"], row["stage"], row["count"], row["failed"], *_percentiles(row)]
-                for row in stats["stages"]
-            ],
-        ),
-        _titled_table(
-            "caches",
-            ["cache", "hits", "misses", "hit rate"],
-            [
-                [row["cache"], row["hits"], row["misses"], f"{row['hit_rate']:.0%}"]
-                for row in stats["caches"]
-            ],
-        ),
-        _titled_table(
-            "model calls",
-            ["provider", "model", "calls", "failed", "input tokens", "output tokens", "cost"],
-            [
-                [
-                    row["provider"],
-                    row["model"],
-                    row["calls"],
-                    row["failed"],
-                    row["input_tokens"],
-                    row["output_tokens"],
-                    row["cost"],
-                ]
-                for row in stats["model_calls"]
-            ],
-        ),
+        _stats_table("traces", stats["kinds"], "trace_type", *counted),
+        _stats_table("stages", stats["stages"], "trace_type", "stage", *counted),
+        _stats_table("caches", stats["caches"], "cache", "hits", "misses", "hit_rate"),
+        _stats_table("model calls", stats["model_calls"], "provider", "model", *used),
     ]
     day = stats["last_24h"]
     counts = [f"{count} {kind}" for kind, count in sorted(day["counts"].items())]
@@ -384,10 +350,14 @@ def stats_markdown(stats: TraceStats) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _percentiles(row: object) -> list[str]:
-    figures = [row[name] for name in ("p50_ms", "p95_ms", "p99_ms")]  # type: ignore[index]
-    return ["" if value is None else f"{value:.1f}" for value in figures]
+def _stats_table(title: str, rows: Sequence[Mapping[str, Any]], *fields: str) -> str:
+    """A table of these fields with its title; empty without rows."""
+    heads = [field.removeprefix("trace_").replace("_", " ") for field in fields]
+    cells = [[_format_figure(field, row[field]) for field in fields] for row in rows]
+    return "\n".join([f"## {title}", "", *format_table(heads, cells)]) if rows else ""
 
 
-def _titled_table(title: str, heads: list[str], rows: list[list[object]]) -> str:
-    return "\n".join([f"## {title}", "", *format_table(heads, rows)]) if rows else ""
+def _format_figure(field: str, value: Any) -> Any:
+    if field.endswith("_ms") and value is not None:
+        return f"{value:.1f}"
+    return f"{value:.0%}" if field.endswith("_rate") else value

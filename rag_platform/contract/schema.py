@@ -1,8 +1,8 @@
-"""The public contract: the shape of every answer that MCP tools and `--json` give.
+"""The public contract: the shapes of the results of MCP tools and `--json`.
 
-Each call returns one envelope around one kind of data. `api` builds them, the server derives its
-output schemas from them, and a snapshot test guards them: a field may be added, none may change its
-meaning or disappear.
+Each call returns one envelope with one kind of data. `api` builds them, the server derives its
+output schemas from them, and a snapshot test protects them: fields may be added, but none may be
+removed or change its meaning.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing_extensions import TypedDict
 
 
 class ErrorPart(TypedDict):
-    """Why a call failed: a code for programs, a message with the value and the remedy for people.
+    """Why a call failed: a code for programs, and a message with the value and the remedy.
 
-    `details.kind` says what to do: `usage` correct the argument, `not_found` name something that
-    exists, `failed` look at the trace.
+    `details.kind` says what to do: for `usage` correct the argument, for `not_found` name something
+    that exists, for `failed` look at the trace.
     """
 
     code: str
@@ -26,8 +26,8 @@ class ErrorPart(TypedDict):
 
 
 class Envelope(TypedDict):
-    """What every call returns; `error` is there when `ok` is false, `data` when it is true or a
-    failed call has something to show.
+    """The result of every call. `error` is null if `ok` is true, and `data` if a failed call has no
+    result.
     """
 
     ok: bool
@@ -50,19 +50,19 @@ class CitationPart(TypedDict):
     line_range: NotRequired[list[int]]
     # native place in formats without pages and lines, e.g. sheet=Q1;rows=3-9
     locator: NotRequired[str]
-    # the text was edited by hand and is no quote; ids of the file's own chunks it came from
+    # ids of the original chunks, if the text was edited by hand and is therefore no quote
     edited_from: NotRequired[list[str]]
     text: str
     score: float
-    namespace: NotRequired[str]  # the collection it stands in, where several were asked
-    # [start, end) of what in `text` the answer rests on; absent: all of it
+    namespace: NotRequired[str]  # the collection that has it, if several were searched
+    # [start, end) of the parts of `text` that support the answer; absent: all of it
     spans: NotRequired[list[list[int]]]
-    # the place of the spans, where it is narrower than that of `text`
+    # the place of the spans, if it is narrower than that of `text`
     quote: NotRequired[QuotePart]
 
 
 class QuotePart(TypedDict):
-    """Where what an answer rests on stands in its passage."""
+    """The place of the supporting spans of a passage."""
 
     section_path: NotRequired[str]
     page_range: NotRequired[list[int]]
@@ -81,12 +81,12 @@ class ResultPart(TypedDict):
     citation: CitationPart
     asset_ids: list[str]
     asset_uris: list[str]
-    # which phrasings had it among their first hits: 0 the question, n the nth of `searches`
+    # the phrasings that had it among their first hits: 0 the question, n the nth of `searches`
     found_by: NotRequired[list[int]]
 
 
 class QueryData(TypedDict):
-    """The answer to a question, readable alone in `markdown`."""
+    """The answer to a question; `markdown` is a complete text of it."""
 
     markdown: str
     answer_markdown: str
@@ -100,31 +100,31 @@ class QueryData(TypedDict):
     answered: NotRequired[bool]  # the state is `answered`
     # closest: `answer_markdown` shows the nearest passages, which may not answer the question
     state: NotRequired[Literal["answered", "closest", "nothing_found"]]
-    releases: NotRequired[dict[str, str]]  # collection to its release, where several were asked
-    # sentence and reason of what the cited passages do not bear out
+    releases: NotRequired[dict[str, str]]  # collection to its release, if several were searched
+    # sentence and reason, of sentences that the cited passages do not support
     unsupported: NotRequired[list[dict[str, str]]]
-    # the phrasings that were searched beside the question
+    # the phrasings that were searched in addition to the question
     searches: NotRequired[list[str]]
-    # of model calls: calls, of these failed, input_tokens, output_tokens, cost
+    # of model calls: calls, failed, input_tokens, output_tokens, cost
     usage: NotRequired[dict[str, Any]]
-    next_cursor: NotRequired[str]  # of the results that follow
-    exhausted: NotRequired[bool]  # none follow
+    next_cursor: NotRequired[str]  # of the next results
+    exhausted: NotRequired[bool]  # there are no more results
 
 
 class FoundDocument(TypedDict):
-    """A document that results of an answer come from."""
+    """A document with results of an answer."""
 
     version_id: str
     source_uri: str
 
 
 class FoundPassage(TypedDict):
-    """A passage of an answer, best first; `id` is the n of its mark, [n] where it is cited."""
+    """A passage found for an answer, best first; if it is cited, `id` is the n of its [n] mark."""
 
     id: int
     uri: str  # chunk://<chunk_id>
     doc_id: str  # a key of `documents`
-    source_uri: NotRequired[str]  # in brief, where `documents` is left out
+    source_uri: NotRequired[str]  # in brief answers, which have no `documents`
     section_path: str
     page_range: NotRequired[list[int]]
     line_range: NotRequired[list[int]]
@@ -132,7 +132,7 @@ class FoundPassage(TypedDict):
     score: float
     text: str
     cited: NotRequired[bool]
-    # [start, end) of what in `text` the answer rests on
+    # [start, end) of the parts of `text` that support the answer
     spans: NotRequired[list[list[int]]]
     quote: NotRequired[QuotePart]
     edited_from: NotRequired[list[str]]
@@ -142,13 +142,13 @@ class FoundPassage(TypedDict):
 
 
 class AnswerData(TypedDict):
-    """An answer as clients of the server get it beside its text: QueryData with each thing once."""
+    """The structured part of an answer for clients of the server: QueryData without repetitions."""
 
     answer_markdown: str
     state: str
     confidence: float
-    effective_mode: NotRequired[str]  # not in brief
-    release_id: NotRequired[str]  # not in brief
+    effective_mode: NotRequired[str]  # not in brief answers
+    release_id: NotRequired[str]  # not in brief answers
     releases: NotRequired[dict[str, str]]
     applied_filters: NotRequired[dict[str, Any]]
     matched_count: NotRequired[int]
@@ -171,15 +171,14 @@ class ListedDocument(TypedDict):
     version_id: str
     chunks: int
     status: str  # active | pending | failed | retired | deleted
-    # why its newest version failed, also while an earlier one is still read; empty when all is well
+    # why its newest version failed, even if an earlier one is still published; else empty
     problem: str
     updated_at: str
 
 
 class BriefDocument(TypedDict):
-    """A row as an assistant gets it beside the text of the list, without what only people read:
-    title and path stand in the text. A document of an earlier group of the page: id and file name
-    alone.
+    """A row for assistants, which complements the text of the list: title and path are only in the
+    text. A document that an earlier group of the page contains has only id and file name.
     """
 
     doc_id: str
@@ -191,9 +190,7 @@ class BriefDocument(TypedDict):
 
 
 class DocumentGroup(TypedDict):
-    """Documents of one tag, category or source; `count` counts the whole group, also beyond this
-    page.
-    """
+    """Documents of one tag, category or source; `count` is of the whole group, on all pages."""
 
     key: str
     count: int
@@ -212,7 +209,7 @@ class DocumentsData(TypedDict):
 
 
 class BriefGroup(TypedDict):
-    """A group of documents as an assistant gets it."""
+    """A group of documents for assistants."""
 
     key: str
     count: int
@@ -220,7 +217,7 @@ class BriefGroup(TypedDict):
 
 
 class BriefDocumentsData(TypedDict):
-    """One page of the documents of a namespace as an assistant gets it."""
+    """One page of the documents of a namespace for assistants."""
 
     markdown: str
     namespace: str
@@ -242,7 +239,7 @@ class SectionPart(TypedDict):
 
 
 class ChunkPart(TypedDict):
-    """A chunk of a document as citations quote it."""
+    """A chunk of a document with the text that citations quote."""
 
     chunk_id: str
     chunk_index: int
@@ -279,18 +276,16 @@ class DocumentPart(TypedDict):
 
 
 class DocumentData(TypedDict):
-    """One document, readable alone in `markdown`; for the format md that is the document's own text
-    and nothing else.
-    """
+    """One document; `markdown` is a complete text of it, for the format md the document's own."""
 
     markdown: str
     document: DocumentPart
-    next_cursor: NotRequired[str]  # where the text goes on, absent at its end
-    warnings: NotRequired[list[str]]  # for the envelope: whoever wraps the data moves them there
+    next_cursor: NotRequired[str]  # of the following text, absent at the end
+    warnings: NotRequired[list[str]]  # moved to the envelope when the data is wrapped
 
 
 class ChunkData(TypedDict):
-    """A chunk with those around it, in reading order; readable alone in `markdown`."""
+    """A chunk with its neighbours in reading order; `markdown` is a complete text of them."""
 
     markdown: str
     chunk_id: str
@@ -304,13 +299,13 @@ class ChunkData(TypedDict):
 
 
 class JobHead(TypedDict):
-    """A piece of writing work as a list has it."""
+    """A job in a list."""
 
     job_id: str
     kind: str  # ingest | delete | rebuild | ...
     namespace: str
     state: str  # queued | running | cancelling | done | partly | failed | cancelled
-    code: str  # of why it ended early, where it has one: disk_full
+    code: str  # of the error that ended it early, such as disk_full
     reason: str
     stage: str
     done: int
@@ -319,13 +314,13 @@ class JobHead(TypedDict):
     seconds_left: float | None
     created_at: str
     count: int  # of its documents
-    skipped: int  # of these unchanged
+    skipped: int  # unchanged documents
     failed: int
 
 
 class JobData(JobHead):
-    """A piece of writing work, readable alone in `markdown`; `documents` and `failures` are the
-    first of `count` and `failed`, unchanged documents only where there is nothing else.
+    """A job; `markdown` is a complete text of it. `documents` and `failures` are the first of
+    `count` and `failed`; unchanged documents are only listed if there are no others.
     """
 
     markdown: str
@@ -341,22 +336,22 @@ class JobsData(TypedDict):
 
 
 class DeletionData(TypedDict):
-    """What a deletion takes; `job` is there once it was confirmed."""
+    """What a deletion removes; `job` is present after its confirmation."""
 
     markdown: str
     doc_id: str
     version_ids: list[str]
     mode: str
     affected: dict[str, int]  # by store
-    drops: list[str]  # releases whose files go
+    drops: list[str]  # releases whose files are removed
     pinned: list[str]
-    rollback: list[str]  # releases that stay
-    confirm: str  # the code that carries out this deletion
+    rollback: list[str]  # releases that are kept
+    confirm: str  # the code that confirms this deletion
     job: NotRequired[JobData]
 
 
 class ExpectationsData(TypedDict):
-    """What is expected of a library."""
+    """The expectations of a library."""
 
     markdown: str
     namespace: str
@@ -372,11 +367,11 @@ class CollectionPart(TypedDict):
     documents: int
     chunks: int
     languages: dict[str, float]  # share of its chunks
-    problem: str  # why it cannot be read, empty when it can
+    problem: str  # why it cannot be read, else empty
 
 
 class CollectionsData(TypedDict):
-    """The libraries there are; `default` are those asked where none is named."""
+    """All libraries; `default` are those that are searched unless the caller names others."""
 
     markdown: str
     default: list[str]
@@ -384,7 +379,7 @@ class CollectionsData(TypedDict):
 
 
 class SourcePart(TypedDict):
-    """A cited chunk: current (in the published release), changed (in an older one alone) or gone;
+    """A cited chunk: current (in the published release), changed (only in an older one) or gone;
     `reason` says why it is not proved.
     """
 
@@ -398,11 +393,11 @@ class SourcePart(TypedDict):
 
 
 class SentencePart(TypedDict):
-    """A sentence of an answer, the chunk_ids it rests on, and why it is not proven.
+    """A sentence of an answer, the chunk_ids of its sources, and why it is not proven.
 
-    `compared` says by what a passage bears it out: it stands there word for word, has that share of
-    its words, or, in another language, its numbers and identifiers; `nearest` is the part of that
-    passage which is most like it.
+    `compared` says how a passage supports it: word for word, by a `share` of its words, or, in
+    another language, by its numbers and identifiers; `nearest` is the most similar part of that
+    passage.
     """
 
     sentence: str
@@ -415,7 +410,7 @@ class SentencePart(TypedDict):
 
 
 class ProofData(TypedDict):
-    """What was checked of an answer and its sources, readable alone in `markdown`."""
+    """The check of an answer and its sources; `markdown` is a complete text of it."""
 
     markdown: str
     checked: int  # sources
@@ -425,7 +420,7 @@ class ProofData(TypedDict):
 
 
 class AssetPart(TypedDict):
-    """An image whose bytes stand beside the data; width and height are those of the original."""
+    """An image, whose bytes follow the data; width and height are those of the original."""
 
     asset_id: str
     uri: str
@@ -438,7 +433,7 @@ class AssetPart(TypedDict):
 
 
 class AssetsData(TypedDict):
-    """Images in the order of the bytes beside the data; `missing` holds asset_id and reason."""
+    """Images in the order of the bytes after the data; `missing` has asset_id and reason."""
 
     markdown: str
     assets: list[AssetPart]
@@ -446,7 +441,7 @@ class AssetsData(TypedDict):
 
 
 class DroppedText(TypedDict):
-    """Words of a document that stand in no chunk."""
+    """Words of a document that are in no chunk."""
 
     page: NotRequired[int]
     line: NotRequired[int]
@@ -455,36 +450,35 @@ class DroppedText(TypedDict):
 
 
 class DroppedData(TypedDict):
-    """What of a document's text was dropped, readable alone in `markdown`."""
+    """The dropped text of a document; `markdown` is a complete text of it."""
 
     markdown: str
     doc_id: str
     version_id: str
     dropped: list[DroppedText]
     words: dict[str, int]  # by reason
-    # what the check of that name found; empty for a format without pages, and where nothing was
-    # measured
+    # result of the check of that name; empty if it was not run, as for formats without pages
     text_kept: dict[str, Any]
 
 
 class SummaryData(TypedDict):
-    """A summary of one document, readable alone in `markdown`."""
+    """A summary of one document; `markdown` is a complete text of it."""
 
     markdown: str
     doc_id: str
     version_id: str
     title: str
     style: str  # short | bullet | detailed
-    method: str  # llm | textrank: the latter quotes sentences of the document as they stand
+    method: str  # llm | textrank: the latter quotes sentences of the document
     sections: list[str]  # paths of the sections that the summary names
     prompt_profile_id: str  # empty without a language model
-    usage: dict[str, Any]  # calls, of these failed, input_tokens, output_tokens, cost
+    usage: dict[str, Any]  # calls, failed, input_tokens, output_tokens, cost
     release_id: str
-    warnings: NotRequired[list[str]]  # for the envelope, as in DocumentData
+    warnings: NotRequired[list[str]]  # as in DocumentData
 
 
 class NamespaceStatus(TypedDict):
-    """One library: what is published, and how it was made."""
+    """One library: what is published, and how it was built."""
 
     namespace: str
     release_id: str | None
@@ -498,26 +492,24 @@ class NamespaceStatus(TypedDict):
     pending: int  # new and changed documents that wait for a release
     failed: int  # documents whose newest version failed
     failures: list[dict[str, str]]  # the first of these: source_uri, reason
-    problem: str  # why the release cannot be opened, empty when it can
-    behind: NotRequired[int]  # publications that did not come here yet
+    problem: str  # why the release cannot be opened, else empty
+    behind: NotRequired[int]  # publications not yet received here
 
 
 class ServerStatus(TypedDict):
-    """A data root that reads what other machines publish."""
+    """A data root that receives the publications of other machines."""
 
     server: str
     host: str
     releases: dict[str, str]  # namespace to the release that is read there
     seen_at: str
-    gone: bool  # it has not said for long that it lives
+    gone: bool  # it has not been seen for a long time
     unacknowledged: int  # hard deletions that it has not carried out
-    here: bool  # the data root that says this
+    here: bool  # this data root
 
 
 class CacheStatus(TypedDict):
-    """How full a cache is, and how often it helped in the processes that answer now, since each
-    began.
-    """
+    """The size and use of a cache, in the running server processes since each started."""
 
     size: int  # entries at most; 0: off
     entries: int
@@ -527,9 +519,7 @@ class CacheStatus(TypedDict):
 
 
 class FaultPart(TypedDict):
-    """An unexpected error: when, in which stage, of which type, and in which trace, whose log has
-    the stack trace.
-    """
+    """An unexpected error; the log of its trace has the stack trace."""
 
     ts: str
     stage: str
@@ -538,7 +528,7 @@ class FaultPart(TypedDict):
 
 
 class FaultStatus(TypedDict):
-    """The unexpected errors that were logged, and the latest of them."""
+    """The number of unexpected errors that were logged, and the latest one."""
 
     count: int
     since: str
@@ -546,7 +536,7 @@ class FaultStatus(TypedDict):
 
 
 class JobStatus(TypedDict):
-    """A job that is open, or the newest of its namespace."""
+    """An open job, or the newest job of its namespace."""
 
     job_id: str
     kind: str
@@ -558,7 +548,7 @@ class JobStatus(TypedDict):
 
 
 class StatusData(TypedDict):
-    """What this installation holds."""
+    """The state of this installation."""
 
     markdown: str
     app_version: str
@@ -569,9 +559,9 @@ class StatusData(TypedDict):
     uptime_seconds: float
     namespaces: list[NamespaceStatus]
     jobs: NotRequired[list[JobStatus]]
-    problems: NotRequired[list[str]]  # what is wrong, a sentence each; empty when all is well
+    problems: NotRequired[list[str]]  # one sentence each
     caches: NotRequired[dict[str, CacheStatus]]  # of a server: query_vectors, retrievals, responses
     running_queries: NotRequired[int]  # of a server
-    unexpected_errors: NotRequired[FaultStatus]  # where there were any
-    ledger_problem: NotRequired[str]  # why it cannot be asked, empty when it can
-    servers: NotRequired[list[ServerStatus]]  # where machines share an object store
+    unexpected_errors: NotRequired[FaultStatus]  # if there were any
+    ledger_problem: NotRequired[str]  # why the ledger cannot be read, else empty
+    servers: NotRequired[list[ServerStatus]]  # if machines share an object store

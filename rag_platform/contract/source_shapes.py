@@ -1,5 +1,5 @@
-"""The public contract of what pages ask and show: an answer, where its sources stand, how they were
-proved, and why they stand in this order.
+"""The public contract of the pages about one question: its answer, the places and proofs of the
+sources, and the ranking of the hits.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from rag_platform.contract.schema import ChunkPart, QueryData
 
 
 class AskedData(QueryData):
-    """An answer, the trace that tells how it came about, and what is to be known of it."""
+    """An answer with its trace id and warnings."""
 
     trace_id: str
     warnings: list[str]
 
 
 class VersionPart(TypedDict):
-    """A version of a document; `state` is live, wanted, or that of the ledger."""
+    """A version of a document; `state` is live, wanted, or its status in the ledger."""
 
     version_id: str
     received_at: str
@@ -36,8 +36,8 @@ class SourceImage(TypedDict):
 
 
 class SourceData(TypedDict):
-    """A cited chunk with its document; `state` is current, or changed where the published release
-    holds it no more.
+    """A cited chunk with its document; `state` is changed if the published release no longer
+    contains the chunk.
     """
 
     chunk: ChunkPart
@@ -56,8 +56,8 @@ class SourceData(TypedDict):
 
 
 class PlacePage(TypedDict):
-    """A page on which a chunk stands: its size and the rectangles [x0, y0, x1, y1] of the chunk's
-    and of the cited words, in points from the top left.
+    """A page with a part of a chunk: its size, and the rectangles [x0, y0, x1, y1] of the words of
+    the chunk and of the cited words, in points from the top left.
     """
 
     page: int
@@ -74,7 +74,7 @@ class PlaceLine(TypedDict):
 
     number: NotRequired[int]
     text: str
-    inside: bool  # some of it belongs to the chunk
+    inside: bool  # a part of it belongs to the chunk
     cited: list[list[int]]
 
 
@@ -96,7 +96,7 @@ class PlaceTable(TypedDict):
 
 
 class PlaceData(TypedDict):
-    """Where a chunk stands in its file, in the form that its format has."""
+    """The place of a chunk in its file; `form` says which of the lists has it."""
 
     chunk_id: str
     version_id: str
@@ -109,7 +109,7 @@ class PlaceData(TypedDict):
 
 
 class Comparison(TypedDict):
-    """One thing that a proof compared; `detail` says with what."""
+    """One comparison of a proof; `detail` says what was compared."""
 
     what: Literal[
         "file_hash",
@@ -128,14 +128,14 @@ class Comparison(TypedDict):
 
 
 class ProvedData(TypedDict):
-    """The proof of one chunk, made anew: `reason` says why it failed, `warnings` what it had to do
-    without.
+    """A new proof of one chunk; `reason` says why it failed, `warnings` which checks were not
+    possible.
     """
 
     chunk_id: str
     state: Literal["current", "changed"]
     proved: bool
-    edited: bool  # by hand: what was proved are the texts that it was edited from
+    edited: bool  # by hand; the proof is of the texts that it was edited from
     reason: str
     file_sha256: str
     size: int
@@ -146,14 +146,14 @@ class ProvedData(TypedDict):
 
 
 class LegPlace(TypedDict):
-    """The rank that a stage gave a hit, from 1, and its score where the stage has one."""
+    """The rank, from 1, and the score of a hit in one stage, if that stage has scores."""
 
     rank: int
     score: NotRequired[float]
 
 
 class OrderRow(TypedDict):
-    """How one hit came to its place; a stage that did not have it is missing."""
+    """The ranks of one hit by stage; stages that did not find it are missing."""
 
     chunk_id: str
     namespace: str
@@ -164,7 +164,7 @@ class OrderRow(TypedDict):
 
 
 class OrderData(TypedDict):
-    """Why the hits of a question stand in their order: their places by stage."""
+    """The ranks of the hits of a question in each stage."""
 
     trace_id: str
     question: str
@@ -176,7 +176,7 @@ class OrderData(TypedDict):
 
 
 class RankedRow(TypedDict):
-    """A chunk with its ranks in two rankings, null where it is missing."""
+    """A chunk with its ranks in two rankings; null if it is missing in one."""
 
     chunk_id: str
     before: int | None
@@ -187,7 +187,7 @@ class RankedRow(TypedDict):
 
 
 class ReplayData(TypedDict):
-    """A question asked again: the rankings then and now, and what explains a difference."""
+    """A repeated question: the rankings then and now, and the reasons for a difference."""
 
     trace_id: str
     new_trace_id: str
@@ -212,7 +212,7 @@ class ComparedData(TypedDict):
 
 
 class PinnedData(TypedDict):
-    """An expectation that was made; `new` is false where it was there already."""
+    """A saved expectation; `new` is false if it already existed."""
 
     case_id: str
     query: str

@@ -1,5 +1,5 @@
-"""The shapes of what is listed, shown and measured of traces, and of one trace as pages show it:
-stages with their bars, and what happened in a part.
+"""The shapes of traces: lists, details, statistics, and one trace for the pages, with its stages as
+bars.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing_extensions import TypedDict
 
 
 class TraceError(TypedDict):
-    """Why a trace, or a stage of it, failed."""
+    """Why a trace or one of its stages failed."""
 
     code: str
     message: str
 
 
 class TraceRow(TypedDict):
-    """One trace; what only its end tells is null while it is running or was never ended."""
+    """One trace; fields that are only known at its end are null until then."""
 
     trace_id: str
     trace_type: str  # query | ingestion | tool | command | evaluation
@@ -57,7 +57,7 @@ class TracesData(TypedDict):
 
 
 class ProviderPart(TypedDict):
-    """What did the work of a stage."""
+    """The provider that a stage used."""
 
     provider_type: str
     provider_id: str
@@ -66,7 +66,7 @@ class ProviderPart(TypedDict):
 
 
 class SpanPart(TypedDict):
-    """A stage, `depth` below the trace; times are milliseconds since the trace began."""
+    """A stage at `depth` below the trace; times are milliseconds since the start of the trace."""
 
     ts: str
     span_id: str
@@ -83,7 +83,7 @@ class SpanPart(TypedDict):
 
 
 class EventPart(TypedDict):
-    """What happened at a moment, in a span or in the trace itself."""
+    """An event in a span, or in the trace itself."""
 
     ts: str
     event_id: str
@@ -94,7 +94,7 @@ class EventPart(TypedDict):
 
 
 class TraceEnvelope(TypedDict):
-    """A whole trace, as `trace_envelope.v1.json` says."""
+    """A whole trace in the form of `trace_envelope.v1.json`."""
 
     schema_version: int
     trace_id: str
@@ -119,8 +119,8 @@ class TraceEnvelope(TypedDict):
 
 
 class TraceParts(TypedDict):
-    """A trace with those that it belongs to: `parent` began it, it began `children`, and `job` are
-    the other ones of its job, oldest first.
+    """A trace with related ones: its `parent`, its `children`, and the others of its `job`, oldest
+    first.
     """
 
     trace: TraceEnvelope
@@ -130,13 +130,13 @@ class TraceParts(TypedDict):
 
 
 class TraceData(TraceParts):
-    """The same, also as text."""
+    """A trace with related ones, also as text."""
 
     markdown: str
 
 
 class KindFigures(TypedDict):
-    """Traces of one type."""
+    """Statistics of the traces of one type."""
 
     trace_type: str
     count: int
@@ -149,7 +149,7 @@ class KindFigures(TypedDict):
 
 
 class StageFigures(TypedDict):
-    """Spans of one name in traces of one type."""
+    """Statistics of the spans with one name in traces of one type."""
 
     trace_type: str
     stage: str
@@ -164,7 +164,7 @@ class StageFigures(TypedDict):
 
 
 class CacheFigures(TypedDict):
-    """A cache by the stage that asks it; `retrieval` is that of whole retrievals."""
+    """Statistics of the cache of a stage; `retrieval` is the cache of whole retrievals."""
 
     cache: str
     hits: int
@@ -173,7 +173,7 @@ class CacheFigures(TypedDict):
 
 
 class ModelFigures(TypedDict):
-    """Calls of one model of one provider; tokens and cost are null where no call told them."""
+    """Statistics of the calls of one model; tokens and cost are null if no call reported them."""
 
     provider: str
     model: str
@@ -189,7 +189,7 @@ class ModelFigures(TypedDict):
 
 
 class DayFigures(TypedDict):
-    """The last 24 hours."""
+    """Counts over the last 24 hours."""
 
     counts: dict[str, int]  # traces by type
     failed: dict[str, int]
@@ -197,7 +197,7 @@ class DayFigures(TypedDict):
 
 
 class TraceStats(TypedDict):
-    """Figures over the traces that were meant."""
+    """Statistics of the selected traces."""
 
     markdown: str
     since: str | None
@@ -212,8 +212,8 @@ class TraceStats(TypedDict):
 
 
 class StagePart(TypedDict):
-    """A span; `left` and `width` are its bar in thousandths of the trace, `ext` what only its
-    provider knows, `events` how many happened in it.
+    """A span; `left` and `width` place its bar in thousandths of the trace's duration, `ext` has
+    the fields specific to its provider, `events` is the number of its events.
     """
 
     span: SpanPart
@@ -232,15 +232,15 @@ class StageError(TypedDict):
 
 
 class KindPart(TypedDict):
-    """Events of one kind."""
+    """The number of events of one kind."""
 
     kind: str
     count: int
 
 
 class CandidatePart(TypedDict):
-    """A chunk in a ranking; without words where it cannot be read any more. `moved` is how many
-    places it rose since the ranking before of the same event.
+    """A chunk in a ranking; `text` is empty if it can no longer be read. `moved` is how many ranks
+    it rose since the previous ranking of the same event.
     """
 
     rank: int
@@ -254,17 +254,17 @@ class CandidatePart(TypedDict):
 
 
 class RankingPart(TypedDict):
-    """A list of chunks that an event holds."""
+    """A ranking of chunks in an event."""
 
     kind: str
     name: str  # the field: candidates, ranked, before, after
-    facts: dict[str, Any]  # of the event beside it
+    facts: dict[str, Any]  # the other fields of the event
     count: int
     rows: list[CandidatePart]
 
 
 class TraceDetail(TypedDict):
-    """One trace: all about it but long lists, which are paged and cut."""
+    """One trace for its page; long lists are paged and cut."""
 
     trace: TraceRow
     build: dict[str, Any]

@@ -1,5 +1,5 @@
-"""The shapes of what the pages that keep a library up read: versions, chunks, drafts, jobs,
-releases, and the overview of what a library is made of, holds, and how it does.
+"""The shapes for the maintenance pages: versions, chunks, drafts, jobs, releases, and the overview
+of a library.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from rag_platform.contract.schema import ChunkPart, JobStatus, SectionPart
+from rag_platform.contract.source_shapes import SourceImage
 from rag_platform.contract.traces import CacheFigures, KindFigures, ModelFigures
 
 
 class VersionRow(TypedDict):
-    """A version of a document; `drift` says how its build differs from the one before."""
+    """A version of a document; `drift` is the difference of its build from the previous one."""
 
     version_id: str
     received_at: str
@@ -21,7 +22,7 @@ class VersionRow(TypedDict):
     status: str  # received | ready | failed | dead | purged
     live: bool
     pinned: bool
-    wanted: bool  # what the source held last
+    wanted: bool  # the version last seen in the source
     deleted_at: str
     size: int
     chunks: int | None
@@ -35,8 +36,8 @@ class VersionRow(TypedDict):
 
 
 class DocumentDetail(TypedDict):
-    """A document as the ledger knows it, its versions newest first, and the outline of what is
-    published of it; `unread` says why nothing is.
+    """A document from the ledger, its versions newest first, and the outline of its published
+    version; `unread` says why there is none.
     """
 
     namespace: str
@@ -63,8 +64,8 @@ class DocumentDetail(TypedDict):
 
 
 class VersionDiff(TypedDict):
-    """What differs between two versions of a document; `sections` and `chunks` each have `added`,
-    `removed`, `changed` and how many are `unchanged`.
+    """The differences of two versions of a document; `sections` and `chunks` each have `added`,
+    `removed`, `changed` and the number `unchanged`.
     """
 
     markdown: str
@@ -78,7 +79,7 @@ class VersionDiff(TypedDict):
 
 
 class ChunksData(TypedDict):
-    """Published chunks of a document in reading order; `total` counts those of all pages."""
+    """Published chunks of a document in reading order; `total` is of all pages."""
 
     namespace: str
     doc_id: str
@@ -89,16 +90,8 @@ class ChunksData(TypedDict):
     next_cursor: str | None
 
 
-class ImageText(TypedDict):
-    """What models read in an image of a chunk."""
-
-    asset_id: str
-    ocr_text: str
-    caption: str
-
-
 class ChunkDetail(TypedDict):
-    """A published chunk with its place and what the retrievers read of it."""
+    """A published chunk with its place and its texts for the retrievers."""
 
     namespace: str
     release_id: str
@@ -114,7 +107,7 @@ class ChunkDetail(TypedDict):
     lang: str
     chunk_type: str
     parent_id: str
-    before: str  # chunk_id of the one before it in its document, empty at the begin
+    before: str  # chunk_id of the previous chunk of the document, empty at the beginning
     after: str
     dense_text: str
     sparse_text: str
@@ -123,7 +116,7 @@ class ChunkDetail(TypedDict):
     view_title: str
     view_summary: str
     view_tags: list[str]
-    images: list[ImageText]
+    images: list[SourceImage]
 
 
 class DraftRow(TypedDict):
@@ -134,7 +127,7 @@ class DraftRow(TypedDict):
     operations: int
     conflicts: int
     version_id: str
-    outdated: bool  # made over another version than the live one
+    outdated: bool  # based on another version than the live one
     updated_at: str
 
 
@@ -154,7 +147,7 @@ class DraftConflict(TypedDict):
 
 
 class DraftChunk(TypedDict):
-    """A chunk as a draft has it."""
+    """A chunk of a draft."""
 
     chunk_id: str
     section_path: str
@@ -167,7 +160,7 @@ class DraftChunk(TypedDict):
 
 
 class DraftData(TypedDict):
-    """A draft over a document's chunks; `state` is none where nothing was edited yet."""
+    """A draft of a document's chunks; `state` is none if nothing was edited yet."""
 
     markdown: str
     doc_id: str
@@ -208,7 +201,7 @@ class JobRow(TypedDict):
     kind: str
     namespace: str
     state: str
-    code: str  # of why it ended early, where it has one: disk_full
+    code: str  # of the error that ended it early, such as disk_full
     reason: str
     stage: str
     message: str
@@ -221,17 +214,17 @@ class JobRow(TypedDict):
     ended_at: str
     trace_id: str
     retry_of: str
-    run_url: str  # in the Dagster UI; empty where its address is not set
+    run_url: str  # in the Dagster UI; empty if its address is not configured
     counts: dict[str, int]
 
 
 class StageProgress(TypedDict):
-    """How far a stage of a job is."""
+    """The progress of a stage of a job."""
 
     name: str
     done: int
     total: int
-    growing: bool  # more than `total` may come
+    growing: bool  # `total` may still increase
     rate_per_s: float | None
     seconds_left: float | None
 
@@ -250,7 +243,7 @@ class JobItemRow(TypedDict):
 
 
 class JobDetail(JobRow):
-    """A job with its stages, what came of it, and a page of its documents, failed ones first."""
+    """A job with its stages, its result, and a page of its documents, failed ones first."""
 
     stages: list[StageProgress]
     result: dict[str, Any]
@@ -266,21 +259,21 @@ class JobPage(TypedDict):
 
 
 class UploadedFile(TypedDict):
-    """A file that was handed over and waits to be ingested."""
+    """An uploaded file that is not ingested yet."""
 
     name: str
     size: int
 
 
 class UploadData(TypedDict):
-    """Files that wait under an id until they are ingested."""
+    """Uploaded files that are not ingested yet, with the id of their upload."""
 
     upload_id: str
     files: list[UploadedFile]
 
 
 class PreviewData(TypedDict):
-    """What ingesting a file would give."""
+    """The result that ingesting a file would have."""
 
     markdown: str
     filename: str
@@ -301,7 +294,7 @@ class PreviewData(TypedDict):
 
 
 class ReleaseRow(TypedDict):
-    """A release: its state, size, what it changed against its parent, and its checks."""
+    """A release with its state, size, difference from its parent, and checks."""
 
     release_id: str
     parent: str | None
@@ -317,12 +310,12 @@ class ReleaseRow(TypedDict):
     bytes: int
     bytes_alone: int
     delta: dict[str, Any]
-    kept: bool  # its files are there
+    kept: bool  # its files exist
     checks: list[dict[str, Any]]  # name, passed, details
 
 
 class ReleasesData(TypedDict):
-    """The releases of a namespace, newest first; `keep` is how many retention keeps."""
+    """The releases of a namespace, newest first; `keep` is the number that retention keeps."""
 
     namespace: str
     keep: int
@@ -332,7 +325,7 @@ class ReleasesData(TypedDict):
 
 
 class ReleaseDiffData(TypedDict):
-    """How one release differs from another: documents, chunks, and hits of the latest questions."""
+    """The differences of two releases: documents, chunks, and hits of the latest questions."""
 
     markdown: str
     namespace: str
@@ -347,7 +340,7 @@ class ReleaseDiffData(TypedDict):
 
 
 class DeletionProof(TypedDict):
-    """What every store still holds of a document."""
+    """The data of a document that remains in each store."""
 
     markdown: str
     doc_id: str
@@ -358,7 +351,7 @@ class DeletionProof(TypedDict):
 
 
 class ComponentPart(TypedDict):
-    """What does the work of a module."""
+    """The provider of a module."""
 
     module: str
     provider_id: str
@@ -368,7 +361,7 @@ class ComponentPart(TypedDict):
 
 
 class TotalPart(TypedDict):
-    """How many there are, and how many came in within the last 24 hours."""
+    """A total, and the number added in the last 24 hours."""
 
     name: str  # documents | chunks | images
     total: int
@@ -376,8 +369,8 @@ class TotalPart(TypedDict):
 
 
 class OverviewData(TypedDict):
-    """One library. `health` is measured over the traces of the last `days`, `caches` beside them
-    are those of this process.
+    """One library. `health`, `caches` and `model_calls` are statistics of the traces of the last
+    `days`, `process_caches` of this process.
     """
 
     namespace: str
@@ -404,14 +397,14 @@ class OverviewData(TypedDict):
 
 
 class DiskPart(TypedDict):
-    """One part of the data root and how large it is."""
+    """One part of the data root and its size."""
 
     name: str
     bytes: int
 
 
 class DiskData(TypedDict):
-    """Disk use, the largest part first; `free` is left on the file system."""
+    """Disk use, the largest part first; `free` is the space left on the file system."""
 
     total: int
     free: int

@@ -12,11 +12,11 @@ from rag_platform.api.places import image_texts
 from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import SectionPart
+from rag_platform.contract.source_shapes import SourceImage
 from rag_platform.contract.upkeep_shapes import (
     ChunkDetail,
     ChunksData,
     DocumentDetail,
-    ImageText,
     VersionDiff,
 )
 from rag_platform.documents.metadata import with_file_metadata
@@ -176,7 +176,7 @@ def describe_chunk(library: Library, namespace: str, chunk_id: str) -> ChunkDeta
             view_title=view.title if view else "",
             view_summary=view.summary if view else "",
             view_tags=list(view.tags) if view else [],
-            images=[fill_shape(ImageText, text) for text in image_texts(lease, chunk)],
+            images=[fill_shape(SourceImage, text) for text in image_texts(lease, chunk)],
         )
 
 
