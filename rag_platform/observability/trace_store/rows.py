@@ -2,7 +2,7 @@
 
 Each row of `traces`, `spans` and `events` keeps its line as written, so nothing without a column is
 lost. `model_calls` repeats figures of events. Times are UTC without a zone. `trace_key` is the end
-of the trace's id as a number; joins by it take half the time.
+of the trace id as a number, by which joins take half the time.
 """
 
 from __future__ import annotations
@@ -108,22 +108,23 @@ class Rows:
             return True
         if record.get("schema_version", LOG_SCHEMA_VERSION) > LOG_SCHEMA_VERSION:
             return False
-        make = _MAKERS.get(str(record.get("line")))
+        table, make = _MAKERS.get(str(record.get("line")), ("", None))
         if make is None or not record.get("trace_id"):
             return True
-        table, values = make(record)
-        values["line"] = line.decode("utf-8", "replace").rstrip()
+        values = {
+            "trace_key": int(record["trace_id"][-15:], 16),  # 60 bits, for a signed number
+            "trace_id": record["trace_id"],
+            "trace_type": record.get("trace_type", ""),
+            **make(record),
+            "line": line.decode("utf-8", "replace").rstrip(),
+        }
         self.values[table].append(values)
         if values.get("kind") == "model.call":
-            self.values["model_calls"].append(_call(record, values))
-        self._follow(record, pid)
-        return True
-
-    def _follow(self, record: Json, pid: int) -> None:
-        """Remember a trace until its last line comes."""
+            self.values["model_calls"].append(_model_call(record, values))
         if record["line"] in ("span.end", "event"):
-            start = {"trace_type": record.get("trace_type", ""), "started_at": record["ts"]}
-            self.started.setdefault(record["trace_id"], {**start, "pid": pid})
+            start = {"trace_type": values["trace_type"], "started_at": record["ts"], "pid": pid}
+            self.started.setdefault(record["trace_id"], start)
+        return True
 
     def open_traces(self) -> dict[str, Json]:
         """The traces without their last line among these lines, by id."""
@@ -211,16 +212,14 @@ def trace_facts(record: Json) -> Values:
     }
 
 
-def _trace(record: Json) -> tuple[str, Values]:
+def _trace(record: Json) -> Values:
     attrs, aggregates = record.get("attrs") or {}, record.get("aggregates") or {}
     request, error = attrs.get("request") or {}, record.get("error") or {}
     counters = aggregates.get("counters") or {}
     hit, miss = _cache({**attrs, **counters})
     namespace = record.get("namespace") or ""
-    return "traces", {
+    return {
         **trace_facts(record),
-        "trace_key": _key(record["trace_id"]),
-        "trace_type": record.get("trace_type", ""),
         "status": record.get("status", ""),
         "started_at": _time(record.get("started_at") or record["ts"]),
         "ended_at": _time(record.get("ended_at") or record["ts"]),
@@ -244,7 +243,7 @@ def _trace(record: Json) -> tuple[str, Values]:
 
 
 def _cache(figures: Json) -> tuple[int | None, int | None]:
-    """(hits, misses) of a cache; None if none was asked."""
+    """(hits, misses) of a cache; None if no cache was used."""
     found, missed = figures.get("cache_hit"), figures.get("cache_miss")
     if isinstance(found, bool):
         return int(found), int(not found)
@@ -253,63 +252,41 @@ def _cache(figures: Json) -> tuple[int | None, int | None]:
     return int(found or 0), int(missed or 0)
 
 
-def _span(record: Json) -> tuple[str, Values]:
+def _span(record: Json) -> Values:
     provider, (hit, miss) = record.get("provider") or {}, _cache(record.get("attrs") or {})
-    return "spans", {
-        "trace_key": _key(record["trace_id"]),
-        "trace_id": record["trace_id"],
-        "trace_type": record.get("trace_type", ""),
-        "span_id": record.get("span_id"),
-        "parent_span_id": record.get("parent_span_id"),
+    return {
+        **_pick(record, "span_id", "parent_span_id", "start_ms", "end_ms", "duration_ms"),
         "name": record.get("name", ""),
         "status": record.get("status", ""),
         "ts": _time(record["ts"]),
-        "start_ms": record.get("start_ms"),
-        "end_ms": record.get("end_ms"),
-        "duration_ms": record.get("duration_ms"),
-        **{
-            key: provider.get(key)
-            for key in ("provider_type", "provider_id", "provider_version", "profile_id")
-        },
+        **_pick(provider, "provider_type", "provider_id", "provider_version", "profile_id"),
         "error_code": (record.get("error") or {}).get("code"),
         "cache_hit": hit,
         "cache_miss": miss,
     }
 
 
-def _event(record: Json) -> tuple[str, Values]:
-    return "events", {
-        "trace_key": _key(record["trace_id"]),
-        "trace_id": record["trace_id"],
-        "trace_type": record.get("trace_type", ""),
-        "event_id": record.get("event_id"),
-        "span_id": record.get("span_id"),
+def _event(record: Json) -> Values:
+    return {
+        **_pick(record, "event_id", "span_id", "ts_ms"),
         "kind": record.get("kind") or record["line"],
         "ts": _time(record["ts"]),
-        "ts_ms": record.get("ts_ms"),
     }
 
 
-def _call(record: Json, event: Values) -> Values:
+def _model_call(record: Json, event: Values) -> Values:
     call = record.get("payload") or {}
-    usage = call.get("usage") or {}
     return {
-        **{key: event[key] for key in ("trace_key", "trace_id", "trace_type", "span_id", "ts")},
-        **{
-            key: call.get(key)
-            for key in ("provider", "model", "model_version", "mode", "prompt_profile_id")
-        },
+        **_pick(event, "trace_key", "trace_id", "trace_type", "span_id", "ts"),
+        **_pick(call, "provider", "model", "model_version", "mode", "prompt_profile_id"),
+        **_pick(call, "cost", "retries", "duration_ms"),
+        **_pick(call.get("usage") or {}, "input_tokens", "output_tokens"),
         "error_code": (call.get("error") or {}).get("code"),
-        "input_tokens": usage.get("input_tokens"),
-        "output_tokens": usage.get("output_tokens"),
-        "cost": call.get("cost"),
-        "retries": call.get("retries"),
-        "duration_ms": call.get("duration_ms"),
     }
 
 
-def _key(trace_id: str) -> int:
-    return int(trace_id[-15:], 16)  # 60 bits, for a signed number
+def _pick(values: Json, *keys: str) -> Values:
+    return {key: values.get(key) for key in keys}
 
 
 def _time(text: str) -> str:
@@ -319,10 +296,11 @@ def _time(text: str) -> str:
     return datetime.fromisoformat(text).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_MAKERS: Mapping[str, Callable[[Json], tuple[str, Values]]] = {
-    "trace.end": _trace,
-    "span.end": _span,
-    "event": _event,
-    "trace.eval": _event,
-    "log": _event,
+# the table and the columns besides those of the trace, by the kind of line
+_MAKERS: Mapping[str, tuple[str, Callable[[Json], Values]]] = {
+    "trace.end": ("traces", _trace),
+    "span.end": ("spans", _span),
+    "event": ("events", _event),
+    "trace.eval": ("events", _event),
+    "log": ("events", _event),
 }
