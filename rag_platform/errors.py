@@ -1,24 +1,4 @@
-"""Every error a user can meet, as one tree.
-
-RagError                    code, message with the value and the remedy, optional details
-├── InputError              the caller's argument is wrong: empty query, unknown filter key, missing
-                            path
-│   └── NotFoundError what was named does not exist: namespace, document, chunk, release, trace
-├── ConfigError             settings or strategy do not load, or name a provider that is not
-                            installed
-├── DocumentError           one document cannot be processed; the batch goes on without it
-│   └── FetchError          something could not be downloaded, or may not be
-├── SchemaVersionError      a stored file was written by a newer or unknown program version
-├── IntegrityError          stored data contradicts its own hashes or counts
-├── StorageError            the disk is full, or a file under the data root cannot be written
-├── LedgerError             the ledger's database cannot be reached, or does not let this program
-                            work
-├── ReleaseError            a release cannot be built, opened, published or rolled back
-├── ProviderError           an engine or model behind a provider failed; `retryable` says if waiting
-                            may help
-├── CancelledError          the caller no longer waits for what it asked
-└── BusyError               another process holds a lock; details `owner`, `pid`, `since` say which
-"""
+"""All errors shown to users; the subclasses of RagError."""
 
 from __future__ import annotations
 
@@ -44,7 +24,7 @@ class RagError(Exception):
         self.details = details
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Survive pickling, so that a child process can hand the error to its parent."""
+        """Makes errors picklable, for passing them from a child process to its parent."""
         return _rebuild, (type(self), self.message, self.code, self.details)
 
 
@@ -53,26 +33,26 @@ def _rebuild(kind: type[RagError], message: str, code: str, details: dict[str, A
 
 
 class InputError(RagError):
-    """The caller's argument is wrong."""
+    """The caller's argument is wrong: an empty query, an unknown filter key, a missing path."""
 
     default_code = "invalid_input"
 
 
 class NotFoundError(InputError):
-    """What the caller named does not exist."""
+    """Something that the caller named does not exist: a document, chunk, release, trace."""
 
     default_code = "not_found"
 
 
 class ConfigError(RagError):
-    """Settings or a strategy cannot be loaded or used."""
+    """Settings or a strategy cannot be loaded, or name a provider that is not installed."""
 
     default_code = "invalid_config"
 
 
 class DocumentError(RagError):
-    """One document cannot be processed; codes say why (`empty_file`, `encrypted`, `broken_file`,
-    ...).
+    """One document cannot be processed, and the batch goes on without it. The code says why, such
+    as `empty_file` or `encrypted`.
     """
 
     default_code = "document_failed"
@@ -108,15 +88,15 @@ NEEDS_ANOTHER_FILE = frozenset(
 
 
 class FetchError(DocumentError):
-    """Something could not be downloaded, or may not be; codes as `fetching.fetch` lists them,
-    details `status` and `retryable`.
+    """A URL could not be downloaded, or must not be. The codes are listed by `fetching.fetch`; the
+    details are `status` and `retryable`.
     """
 
     default_code = "fetch_failed"
 
 
 class SchemaVersionError(RagError):
-    """A stored file carries a schema version that this program does not know."""
+    """A stored file has a schema version that this program does not know."""
 
     default_code = "unknown_schema_version"
 
@@ -134,7 +114,7 @@ class StorageError(RagError):
 
 
 class LedgerError(RagError):
-    """The ledger's database cannot be reached, or does not let this program work there."""
+    """The ledger's database cannot be reached, or denies this program access."""
 
     default_code = "ledger_unreachable"
 
@@ -157,13 +137,13 @@ class ProviderError(RagError):
 
 
 class CancelledError(RagError):
-    """The caller no longer waits for what it asked."""
+    """The caller no longer waits for the result."""
 
     default_code = "cancelled"
 
 
 class BusyError(RagError):
-    """Another process holds the write lock."""
+    """Another process holds the lock; details `owner`, `pid`, `since` identify it."""
 
     default_code = "busy"
 
@@ -213,9 +193,7 @@ def damaged_file(path: Path, reason: object, remedy: str = "put it back from a b
 
 
 def read_only(home: Path) -> StorageError:
-    """The error for writing where this process can only read, or if the cause is a full disk, for
-    that.
-    """
+    """The error for a folder that cannot be written; for a full disk, if that is the cause."""
     if os.access(home, os.W_OK) and is_full(home):
         return full_disk(home)
     return StorageError(
@@ -231,7 +209,7 @@ def read_only(home: Path) -> StorageError:
 FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
 # a database in WAL mode whose shared memory file cannot grow says only "disk I/O error"
 _FULL_SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
-# for the databases that a command opens: SQLite creates 32 KiB and a log for each
+# needed to open the databases of a command: SQLite creates 32 KiB and a log for each
 _OPENING_BYTES = 256 * 1024
 FULL_DISK = "the disk is full:"  # the beginning of all our messages about it
 _FULL_WORDS = (
@@ -243,8 +221,8 @@ _FULL_WORDS = (
 
 
 def is_full(folder: Path, needed: int = _OPENING_BYTES) -> bool:
-    """True if the disk of a folder has less than `needed` bytes free, by default what opening the
-    databases for writing takes, or no free inodes.
+    """True if the disk of a folder has no free inodes or less than `needed` bytes free; the default
+    is needed to open the databases for writing.
     """
     disk = os.statvfs(folder)
     # file systems without counts of blocks or files report a total of 0
@@ -253,8 +231,8 @@ def is_full(folder: Path, needed: int = _OPENING_BYTES) -> bool:
 
 
 def disk_full(error: BaseException, home: Path) -> StorageError | None:
-    """The StorageError for an error that a full disk caused, also through other libraries; None for
-    any other error.
+    """The StorageError for an error that a full disk caused, directly or through other libraries;
+    None for any other error.
     """
     link: BaseException | None = error
     for _ in range(20):
@@ -269,7 +247,7 @@ def disk_full(error: BaseException, home: Path) -> StorageError | None:
 
 
 def says_disk_full(error: BaseException) -> bool:
-    """True for an error with which the system or a library reports a full disk."""
+    """True for an error by which the system or a library reports a full disk."""
     if isinstance(error, OSError) and error.errno in FULL_ERRNO:
         return True
     if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) in _FULL_SQLITE:
@@ -284,7 +262,7 @@ def _says_read_only(error: BaseException) -> bool:
 
 
 def full_disk(home: Path, path: str | None = None) -> StorageError:
-    """The error for a full disk under the data root: how much is free, and what to do."""
+    """The error for a full disk under the data root, with the free space and the remedy."""
     free = shutil.disk_usage(home).free
     where = f" ({path} could not be written)" if path else ""
     return StorageError(

@@ -1,10 +1,9 @@
-"""What people read in another language than English: one catalogue for pages and command line.
+"""Translates messages of pages and command line by a catalogue.
 
-English is the source: a message is looked up by its English text, with its places in braces, and
-stays English where the catalogue lacks it. An error is a finished text when it reaches whoever
-reads it; the places of its template are `{}`, or `{0}`, `{1}` where a language orders them
-otherwise; `{#}` stands for a number. The files under `defaults/messages/<language>` together
-are the catalogue of a language.
+The keys are the English messages with placeholders in braces; a message without an entry stays
+English. Error messages are already formatted when they are translated, so their templates have
+unnamed placeholders: `{}`, `{0}` and `{1}` in translations with another order, `{#}` for a number.
+All files in `defaults/messages/<language>` form the catalogue of a language.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ LANGUAGES = {"en": "English", "zh": "中文"}
 
 
 def translate(text: str, language: str, **values: Any) -> str:
-    """The message in that language, with the values in its places."""
-    shown = catalogue(language).get(text, text)
+    """The message in that language, formatted with the values if there are any."""
+    template = catalogue(language).get(text, text)
     if not values:
-        return shown
-    return (_make_singular(shown, values) if language == "en" else shown).format(**values)
+        return template
+    return (_make_singular(template, values) if language == "en" else template).format(**values)
 
 
 _COUNTED = re.compile(r"\{(\w+)\} ([a-z]{2,})s\b")
 
 
 def _make_singular(template: str, values: Mapping[str, object]) -> str:
-    """The English template with the noun behind each place in the singular that a one will fill.
+    """The English template with singular nouns after the placeholders whose value is 1.
 
     >>> _make_singular("{hits} hits, {of} misses, {n} retries", {"hits": 1, "of": 1, "n": 2})
     '{hits} hit, {of} miss, {n} retries'
@@ -51,7 +50,7 @@ def _make_singular(template: str, values: Mapping[str, object]) -> str:
 
 @cache
 def catalogue(language: str) -> dict[str, str]:
-    """English messages to those of the language; empty for English."""
+    """English messages to their translations; empty for English."""
     if language == "en":
         return {}
     found: dict[str, str] = {}
@@ -61,14 +60,14 @@ def catalogue(language: str) -> dict[str, str]:
 
 
 def choose_language(wanted: str) -> str:
-    """The best language that there is for an `Accept-Language` header, or a single tag such as
-    `zh_CN.UTF-8`; else English.
+    """The best available language for an `Accept-Language` header, or for a single tag such as
+    `zh_CN.UTF-8`; English if there is none.
     """
     ranked: list[tuple[float, int, str]] = []
-    for place, part in enumerate(wanted.replace("_", "-").split(",")):
+    for position, part in enumerate(wanted.replace("_", "-").split(",")):
         tag, _, weight = part.strip().partition(";q=")
         try:
-            ranked.append((-float(weight or 1), place, tag.partition("-")[0].lower()))
+            ranked.append((-float(weight or 1), position, tag.partition("-")[0].lower()))
         except ValueError:
             continue
     return next((tag for _, _, tag in sorted(ranked) if tag in LANGUAGES), "en")
@@ -81,8 +80,8 @@ def terminal_language() -> str:
 
 
 def translate_filled(message: str, language: str) -> str:
-    """A message whose places are filled already, by the template in the catalogue it was made of;
-    one that no template fits, as it is.
+    """A formatted message, translated by the first template that it matches; unchanged if it
+    matches none.
     """
     known = catalogue(language)
     if message in known or not known:
@@ -94,8 +93,8 @@ def translate_filled(message: str, language: str) -> str:
 
 
 def _match(message: str, fixed: Sequence[str], kinds: Sequence[str]) -> list[str] | None:
-    """What stands in the places between the fixed texts, each as short as can be; None where the
-    message is not made of them. One pass: whoever asks may have put anything into it.
+    """The shortest values between the fixed texts; None if the message does not match. In one pass,
+    because the values may come from users.
     """
     end = len(message) - len(fixed[-1])
     if not (message.startswith(fixed[0]) and message.endswith(fixed[-1])):
@@ -113,29 +112,29 @@ def _match(message: str, fixed: Sequence[str], kinds: Sequence[str]) -> list[str
 
 def _fill(template: str, values: Sequence[str]) -> str:
     rest = iter(values)
-    return _PLACE.sub(lambda place: values[int(place[1])] if place[1] else next(rest), template)
+    return _PLACEHOLDER.sub(lambda at: values[int(at[1])] if at[1] else next(rest), template)
 
 
-_PLACE = re.compile(r"\{(\d*|#)\}")
+_PLACEHOLDER = re.compile(r"\{(\d*|#)\}")
 _NUMBER = re.compile(r"[\d.,]+")
 
 
 @cache
 def _templates(language: str) -> list[tuple[str, list[str], list[str]]]:
-    """The templates with unnamed places, the most specific first, with the texts between the places
-    and the kinds of these.
+    """(template, texts between its placeholders, kinds of these) for templates with unnamed
+    placeholders, the most specific first.
     """
-    parts = ((text, _PLACE.split(text)) for text in catalogue(language))
+    parts = ((text, _PLACEHOLDER.split(text)) for text in catalogue(language))
     found = [(text, part[::2], part[1::2]) for text, part in parts if len(part) > 1]
     return sorted(found, key=lambda item: -sum(map(len, item[1])))
 
 
 def _translate_value(value: str, language: str) -> str:
-    """What stands in a place: a message or several, or names, which no language changes."""
+    """The value of a placeholder, translated if it consists of messages; names are unchanged."""
     if " " not in value and value != "none":
         return value
-    if (shown := translate_filled(value, language)) != value:
-        return shown
+    if (translated := translate_filled(value, language)) != value:
+        return translated
     for between, joined in (("; ", "；"), (", ", "，")):
         parts = value.split(between)
         found = [_translate_value(part, language) for part in parts] if len(parts) > 1 else parts
