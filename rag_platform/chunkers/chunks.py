@@ -29,8 +29,8 @@ TOO_SHORT = 20
 
 
 def chunker_of(strategy: Strategy) -> Chunker:
-    """The chunker of a strategy, with the strategy's embedder if it takes one. Its chunks fit the
-    embedder's window, except for fences and table rows.
+    """The chunker of a strategy, with the strategy's embedder if it has that option. Its chunks fit
+    the embedder's window, except fences and table rows.
     """
     provider, options = strategy.chunker.provider, dict(strategy.chunker.options)
     name, embedder_options = chunking_embedder(strategy)
@@ -99,7 +99,7 @@ def cut(
 
     def add(section: Section, span: Span, chunk_type: str = "child", parent_id: str = "") -> str:
         norm = section.norm_start + span[0], section.norm_start + span[1]
-        print_, chunk_id = identify(
+        fingerprint, chunk_id = identify(
             section.section_id, normalised.text[norm[0] : norm[1]], chunk_type
         )
         chunks.append(
@@ -109,7 +109,7 @@ def cut(
                 doc_id=version.doc_id,
                 version_id=version.version_id,
                 chunk_index=len(chunks),
-                chunk_fingerprint=print_,
+                chunk_fingerprint=fingerprint,
                 section_path=section.section_path,
                 title=section.title,
                 h1_title=section.h1_title,
@@ -160,7 +160,7 @@ def _families(chunker: Chunker, text: str) -> list[tuple[Span | None, list[Span]
 
 
 def _with_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], facts: Facts) -> list[Chunk]:
-    """The chunks with their images; a parent has those of its children."""
+    """The chunks with their images; a parent has the images of its children."""
     children = attach_images(
         [chunk for chunk in chunks if chunk.chunk_type != "parent"], links, facts.blocks
     )
@@ -176,7 +176,7 @@ def _with_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], facts: Fac
 
 
 def chunk_hash(chunks: Sequence[Chunk]) -> str:
-    """sha256 over the ids in order; a change without one of section_hash is length drift."""
+    """sha256 over the ids in order. A change with an equal section_hash is length drift."""
     return hashlib.sha256("\n".join(chunk.chunk_id for chunk in chunks).encode()).hexdigest()
 
 
@@ -187,15 +187,15 @@ def _make_identifier(strategy: Strategy) -> Callable[[str, str, str], tuple[str,
     seen: dict[tuple[str, str, str], int] = {}
 
     def identify(section_id: str, text: str, chunk_type: str) -> tuple[str, str]:
-        mark = fingerprint_text(text, strategy.cleaning)
-        nth = seen.get((section_id, mark, chunk_type), 0)
-        seen[section_id, mark, chunk_type] = nth + 1
-        return mark, chunk_name(section_id, mark, nth, chunk_type)
+        fingerprint = fingerprint_text(text, strategy.cleaning)
+        nth = seen.get((section_id, fingerprint, chunk_type), 0)
+        seen[section_id, fingerprint, chunk_type] = nth + 1
+        return fingerprint, chunk_name(section_id, fingerprint, nth, chunk_type)
 
     return identify
 
 
-def chunk_name(section_id: str, mark: str, nth: int, chunk_type: str) -> str:
-    """The chunk_id of the nth chunk in a section with the fingerprint `mark`."""
-    name = [section_id, mark, str(nth), *(["parent"] if chunk_type == "parent" else [])]
+def chunk_name(section_id: str, fingerprint: str, nth: int, chunk_type: str) -> str:
+    """The chunk_id of the nth chunk in a section with this fingerprint."""
+    name = [section_id, fingerprint, str(nth), *(["parent"] if chunk_type == "parent" else [])]
     return "chk_" + hashlib.sha256("\x1f".join(name).encode()).hexdigest()[:20]

@@ -20,18 +20,18 @@ from rag_platform.text.markdown_blocks import (
 )
 
 _MARK = r"[ \t]*(?:[-*+>][ \t]+|\d{1,3}[.)、][ \t]*)?(?:#{1,6}[ \t]+)?[*_]{0,2}"
-QUESTION = re.compile(
+_QUESTION = re.compile(
     rf"{_MARK}(?:Q(?:uestion)?|问题?|問題?|提问)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]",
     re.IGNORECASE,
 )
-ANSWER = re.compile(
+_ANSWER = re.compile(
     rf"{_MARK}(?:A(?:nswer)?|答案?|回答|解答)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]",
     re.IGNORECASE,
 )
-ASKED = re.compile(r"[?？][*_”\"')）]*[ \t]*(?:\{[^{}]*\})?$")
-BOLD = re.compile(r"[ \t]*(?:\*\*|__)[^*_\n]*[?？](?:\*\*|__)[ \t]*$")
-ASKING_COLUMN = re.compile(r"^(?:q|questions?|问题?|問題?|提问|常见问题)$", re.IGNORECASE)
-ANSWERING_COLUMN = re.compile(r"^(?:a|answers?|答案?|回答|解答)$", re.IGNORECASE)
+_QUESTION_END = re.compile(r"[?？][*_”\"')）]*[ \t]*(?:\{[^{}]*\})?$")
+_BOLD_QUESTION = re.compile(r"[ \t]*(?:\*\*|__)[^*_\n]*[?？](?:\*\*|__)[ \t]*$")
+_QUESTION_COLUMN = re.compile(r"^(?:q|questions?|问题?|問題?|提问|常见问题)$", re.IGNORECASE)
+_ANSWER_COLUMN = re.compile(r"^(?:a|answers?|答案?|回答|解答)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ class QuestionAnswer:
         require_sizes(self.max_chars, 0, self.max_tokens)
 
     def spans(self, text: str) -> list[Span]:
-        """Half-open spans in order, trimmed, none blank."""
         if not text.strip():
             return []
         ruler = Ruler(text, self.max_chars, self.max_tokens)
@@ -85,20 +84,20 @@ class _Line:
 def pairs(text: str) -> list[Span]:
     """The spans of questions with their answers, in order and without overlaps."""
     runs = structure(text)
-    lines = list(_open_lines(text, runs))
+    lines = list(_prose_lines(text, runs))
     found = [
         *_find_marked(lines, len(text)),
-        *_asking_headings(lines, len(text)),
-        *_rows(text, runs),
+        *_find_headings(lines, len(text)),
+        *_find_rows(text, runs),
     ]
-    apart: list[Span] = []
+    disjoint: list[Span] = []
     for span in sorted(found, key=lambda span: (span[0], -span[1])):
-        if not apart or span[0] >= apart[-1][1]:
-            apart.append(span)
-    return apart
+        if not disjoint or span[0] >= disjoint[-1][1]:
+            disjoint.append(span)
+    return disjoint
 
 
-def _open_lines(text: str, runs: list[Guarded]) -> Iterator[_Line]:
+def _prose_lines(text: str, runs: list[Guarded]) -> Iterator[_Line]:
     """The lines outside fences and tables."""
     start, index = 0, 0
     for line in text.split("\n"):
@@ -114,39 +113,39 @@ def _find_marked(lines: list[_Line], stop: int) -> Iterator[Span]:
     start: int | None = None
     answered = False
     for line in [*lines, _Line(stop, "# ")]:
-        asks = QUESTION.match(line.text) is not None
-        if start is not None and answered and (asks or line.text.startswith("#")):
+        is_question = _QUESTION.match(line.text) is not None
+        if start is not None and answered and (is_question or line.text.startswith("#")):
             yield start, line.start
             start = None
-        if asks:
+        if is_question:
             start, answered = line.start, False
-        elif start is not None and ANSWER.match(line.text):
+        elif start is not None and _ANSWER.match(line.text):
             answered = True
         elif line.text.startswith("#"):
             start = None
 
 
-def _asking_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
+def _find_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
     """The spans from a heading or bold line with a question to the next one, if not empty."""
     start, level, answered = -1, 0, False
     for line in [*lines, _Line(stop, "# ")]:
         heading = HEADING.match(line.text)
-        asks = (
-            bool(heading and ASKED.search(heading_text(line.text)))
-            or BOLD.match(line.text) is not None
+        is_question = (
+            bool(heading and _QUESTION_END.search(heading_text(line.text)))
+            or _BOLD_QUESTION.match(line.text) is not None
         )
         rank = len(heading[1]) if heading else 7
-        if start >= 0 and (asks or (heading is not None and rank <= level)):
+        if start >= 0 and (is_question or (heading is not None and rank <= level)):
             if answered:
                 yield start, line.start
             start = -1
-        if asks:
+        if is_question:
             start, level, answered = line.start, rank, False
         elif line.text.strip():
             answered = True
 
 
-def _rows(text: str, runs: list[Guarded]) -> Iterator[Span]:
+def _find_rows(text: str, runs: list[Guarded]) -> Iterator[Span]:
     """The rows of tables with question and answer columns; the first includes the header."""
     has_pairs, end = False, -1
     for run in runs:
@@ -155,8 +154,8 @@ def _rows(text: str, runs: list[Guarded]) -> Iterator[Span]:
         head, rule = (*text[run.start : run.end].split("\n"), "")[:2]
         if DELIMITER.fullmatch(rule):
             names = [cell.strip(" *_`\t>") for cell in cells(head.strip(" \t>"))]
-            has_pairs = any(map(ASKING_COLUMN.match, names)) and any(
-                map(ANSWERING_COLUMN.match, names)
+            has_pairs = any(map(_QUESTION_COLUMN.match, names)) and any(
+                map(_ANSWER_COLUMN.match, names)
             )
         elif run.start != end:
             has_pairs = False

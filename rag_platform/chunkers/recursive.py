@@ -134,7 +134,6 @@ class Recursive:
         return options.get("length_function") == "tokens"
 
     def spans(self, text: str) -> list[Span]:
-        """Half-open spans in order, trimmed, none blank."""
         return self.spans_within(text, 0, len(text)) if text.strip() else []
 
     def spans_within(self, text: str, start: int, end: int) -> list[Span]:

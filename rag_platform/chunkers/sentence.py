@@ -81,7 +81,6 @@ class SentenceWindow:
             raise ConfigError(f"overlap_sentences is {self.overlap_sentences}; it must be 0 to 10")
 
     def spans(self, text: str) -> list[Span]:
-        """Half-open spans in order, trimmed, none blank."""
         if not text.strip():
             return []
         ruler = Ruler(text, self.chunk_size, self.max_tokens)
@@ -163,7 +162,6 @@ class Semantic:
         return True
 
     def spans(self, text: str) -> list[Span]:
-        """Half-open spans in order, trimmed, none blank."""
         if not text.strip():
             return []
         ruler = Ruler(text, self.chunk_size, self.max_tokens)

@@ -46,7 +46,6 @@ class Token:
         return True
 
     def spans(self, text: str) -> list[Span]:
-        """Half-open spans in order, trimmed, none blank."""
         if not text.strip():
             return []
         ruler = Ruler(

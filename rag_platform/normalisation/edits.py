@@ -1,8 +1,8 @@
-"""Normalises the facts before they are cut, as a list of edits so that offsets can be mapped back;
-and the canonical form of text for fingerprints.
+"""Normalises the text of facts by a list of edits, through which offsets are mapped back; and
+computes the canonical form of text for fingerprints.
 
-Kept on purpose: joiners inside emoji and words of joining scripts, visible format characters, and
-everything in code except CR and NUL.
+Joiners inside emoji and words of joining scripts, visible format characters, and everything in code
+except CR and NUL are kept on purpose.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class _Candidate(NamedTuple):
 
 
 def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig) -> Normalised:
-    """The facts cleaned for cutting; `edits` lists the changes and their rules."""
+    """The normalised text of the facts; `edits` lists the changes and their rules."""
     text = facts.text
     code = Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
     found = [

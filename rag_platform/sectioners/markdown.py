@@ -13,18 +13,18 @@ from rag_platform.ir import Section
 from rag_platform.loaders.markdown import MAX_QUOTES, block_parser
 from rag_platform.sectioners.sections import Heading, MarkdownHeadings, join_sections, section_id
 
-TOO_DEEP = re.compile(rf"(?m)^(?:[ \t]*>){{{MAX_QUOTES + 1}}}")
-BLANK = re.compile(r"\n[ \t]*\n\s*")
+_TOO_DEEP = re.compile(rf"(?m)^(?:[ \t]*>){{{MAX_QUOTES + 1}}}")
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n\s*")
 
 
 @dataclass(frozen=True)
 class AstMarkdown:
-    """Sections made of whole nodes of the Markdown tree, each up to `max_section_chars`.
+    """Sections of whole nodes of the Markdown tree, each up to `max_section_chars`.
 
-    A paragraph, list, table, fence or quote is never split, however long it is. A paragraph that
+    A paragraph, list, table, fence or quote is never split, even if it is longer. A paragraph that
     ends with a colon stays with the node it introduces, and a heading with the node after it.
-    Headings up to `max_section_level` begin sections; a longer section becomes several with the
-    same path and different ordinals.
+    Headings up to `max_section_level` begin sections; a longer section is split into several with
+    the same path and different ordinals.
     """
 
     max_section_chars: int = 2000
@@ -49,7 +49,7 @@ class AstMarkdown:
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """Sections that cover the text in order; blank ones are left out."""
-        starts = node_starts(text, {offset for offset, _, _ in headings})
+        starts = _node_starts(text, {offset for offset, _, _ in headings})
         counts: dict[str, int] = {}
         found: list[Section] = []
         for section in join_sections(self._headings().sections(text, headings, doc_id)):
@@ -84,7 +84,7 @@ class AstMarkdown:
         return [*groups, (begin, section.norm_end)]
 
 
-def node_starts(text: str, headings: set[int]) -> list[int]:
+def _node_starts(text: str, headings: set[int]) -> list[int]:
     """The starts of top-level nodes, except nodes that stay with the previous one."""
     starts = _top_level(text)
     kept: list[int] = []
@@ -97,8 +97,9 @@ def node_starts(text: str, headings: set[int]) -> list[int]:
 
 
 def _top_level(text: str) -> list[int]:
-    if TOO_DEEP.search(text):  # parsing would not be linear; split into paragraphs instead
-        return [0, *(match.end() for match in BLANK.finditer(text) if match.end() < len(text))]
+    if _TOO_DEEP.search(text):  # parsing would not be linear; split into paragraphs instead
+        ends = (match.end() for match in _PARAGRAPH_END.finditer(text))
+        return [0, *(end for end in ends if end < len(text))]
     lines = [0]
     for line in text.split("\n"):
         lines.append(lines[-1] + len(line) + 1)

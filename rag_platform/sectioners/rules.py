@@ -64,11 +64,11 @@ TEMPLATES: dict[str, tuple[tuple[str, int], ...]] = {
 class RuleBased:
     """Starts a section at each line that matches a rule.
 
-    Rules are `patterns` (each `{pattern, level}`), then those of a `template` (contract, log,
-    form), then `separators`: lines equal to one of them divide the text, and the line after one is
-    the title. A title is the pattern's group `title`, else the line if it is short, else the match.
-    Consecutive lines with the same title, as in one day of a log, make one section. Rules do not
-    apply inside fences.
+    The rules are `patterns` (each `{pattern, level}`), then those of a `template` (contract, log,
+    form), then `separators`: a line equal to one of them separates sections, and the line after it
+    is the title. Otherwise the title is the pattern's group `title`, else the line if it is short,
+    else the match. Consecutive lines with the same title, such as those of one day of a log, form
+    one section. Rules do not apply inside fences.
     """
 
     template: Literal["", "contract", "log", "form"] = "contract"
@@ -116,7 +116,7 @@ class RuleBased:
             for match in matches(pattern, text):
                 start = text.rfind("\n", 0, match.start()) + 1
                 by_line.setdefault(start, (level, _title(text, start, match)))
-        for start, title in self._find_parts(text):
+        for start, title in self._find_separators(text):
             by_line.setdefault(start, (1, title))
         found: list[Heading] = []
         for start, (level, title) in sorted(by_line.items()):
@@ -127,7 +127,7 @@ class RuleBased:
             found.append((start, level, title))
         return found
 
-    def _find_parts(self, text: str) -> Iterator[tuple[int, str]]:
+    def _find_separators(self, text: str) -> Iterator[tuple[int, str]]:
         """(start of a separator line, title from the line after it)."""
         start, separator = 0, -1
         for line in text.split("\n"):

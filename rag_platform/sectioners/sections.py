@@ -1,4 +1,4 @@
-"""Divides the normalised text into sections with stable ids."""
+"""Splits the normalised text into sections with stable ids."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
 
 
 def join_sections(sections: Sequence[Section]) -> list[Section]:
-    """The sections as they are cut into chunks: each extended by those that were joined to it."""
+    """The sections for cutting into chunks: each extended by those that are joined to it."""
     joined: list[Section] = []
     for section in sections:
         if section.joined_to:
@@ -62,7 +62,7 @@ def join_sections(sections: Sequence[Section]) -> list[Section]:
 
 
 def section_hash(sections: Sequence[Section], text: str) -> str:
-    """sha256 over paths and texts. With equal facts, a different hash means structure drift."""
+    """sha256 over paths and texts. A change with equal facts is structure drift."""
     digest = hashlib.sha256()
     for section in sections:
         body = hashlib.sha256(text[section.norm_start : section.norm_end].encode()).hexdigest()
@@ -98,11 +98,11 @@ class MarkdownHeadings:
     1. A heading without text before its first subheading joins that subsection, whose path already
        contains it; one that only numbers a part (`Chapter 2`) joins the next heading.
     2. A section below level 1 joins the previous section if that is a sibling or its parent's own
-       text, until `min_section_chars` have been joined. So a list of short siblings becomes several
-       groups for chunking, and none is filed under a distant heading. It keeps its own path and
-       position; `joined_to` names the other section.
-    3. All others stay as they are: the text of an H1 never joins one of its H2 sections, and
-       nothing joins a preamble.
+       text, until `min_section_chars` have been joined. So many short siblings form several groups
+       for chunking, and none belongs to a distant heading. The section keeps its path and position;
+       `joined_to` names the other section.
+    3. All others are unchanged: the text of an H1 never joins one of its H2 sections, and nothing
+       joins a preamble.
 
     A section that is long enough is never joined, so an edit moves boundaries only up to the next
     long one. Ordinals count headings before merging, so merging changes no other id.
