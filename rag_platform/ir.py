@@ -109,15 +109,15 @@ class Block:
     repeated: bool = False
 
 
-# Reasons why text that a reader sees is not part of the facts: navigation, headers and footers;
-# buttons; text of drawings; beside the main content; only in the other version of a mail's text.
+# reasons for leaving out visible text: navigation, headers and footers; buttons; text of drawings;
+# text next to the main content; text that only the other version of a mail's body has
 SHOWN = ("navigation", "control", "drawing", "beside_main", "alternative")
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenText:
-    """Text of a page that is not part of the facts and never searched: it is invisible to readers,
-    or left out for one of the reasons SHOWN.
+    """Text of a page that is not part of the facts and never searched: invisible text, or visible
+    text with one of the reasons SHOWN.
     """
 
     page: int  # 0 in a format without pages
@@ -260,7 +260,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PageKept:
-    """How many of a page's words, as read by a second loader, are in the chunks; page 0 is the
+    """The number of a page's words, read by a second loader, that are in the chunks; page 0 is the
     whole file in formats without pages.
     """
 
@@ -502,7 +502,7 @@ class QueryRequest:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The engine's result, which server and CLI only convert."""
+    """The result of a query; server and CLI only convert it."""
 
     answer_markdown: str
     citations: tuple[Citation, ...]

@@ -1,5 +1,4 @@
-"""The interfaces of providers, with one or two methods each. `registry.PROVIDERS` lists the shipped
-ones.
+"""The interfaces of providers. `registry.PROVIDERS` lists the shipped ones.
 
 Every provider class has a `VERSION`, which is part of the profiles of its outputs and changes
 whenever those would. Its `traits` say how the platform may use it; a class without them has the
@@ -119,7 +118,7 @@ class Chunker(Protocol):
     VERSION: ClassVar[str]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Half-open spans of `text` in order, each within the size limit, none blank."""
+        """Half-open spans of `text` in order, trimmed, each within the size limit, none blank."""
         ...
 
 

@@ -10,8 +10,8 @@ LONGEST_SECONDS = 30.0
 def pause(
     tries: int, first: float, *, asked: float | None = None, longest: float = LONGEST_SECONDS
 ) -> float:
-    """Seconds to wait before the next try, at most `longest`: what the endpoint `asked` for, else
-    exponential backoff, `first` doubled for each of the `tries` so far, with a jitter of a quarter.
+    """Seconds to wait before the next try, at most `longest`: the delay that the endpoint `asked`
+    for, else `first` doubled for each of the `tries` so far, with a jitter of a quarter.
     """
     return min(longest, first * 2**tries * random.uniform(0.75, 1.25) if asked is None else asked)
 

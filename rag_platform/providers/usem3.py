@@ -72,7 +72,6 @@ class Usem3:
         _package()
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint, without loading weights."""
         return EmbedderInfo(self.NAME, self.VERSION, 512, max_tokens=_WINDOW)
 
     def weights(self) -> list[tuple[Path, str]]:

@@ -1,5 +1,5 @@
-"""The positions at which a text may be cut: never inside a grapheme cluster, fence, table row,
-heading, link, code span, tag or URL, and in Chinese only between words.
+"""Finds the positions at which a text may be cut: never inside a grapheme cluster, fence, table
+row, heading, link, code span, tag or URL, and in Chinese only between words.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import Any
 
 
 def encodable(text: str) -> str:
-    """The text without lone surrogates, which UTF-8 cannot encode, and with spaces for NUL, which
-    would end a C string.
+    """The text without lone surrogates, which UTF-8 cannot encode, and with spaces instead of NUL,
+    which would end a C string.
     """
     return text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8")
 

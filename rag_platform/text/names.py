@@ -1,5 +1,5 @@
-"""The words by which file names and titles are matched with questions, including pairs of words
-that a name may write as one.
+"""Splits file names and titles into the words by which questions find them, including pairs of
+words that a name may join.
 """
 
 from __future__ import annotations

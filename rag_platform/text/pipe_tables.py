@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from rag_platform.ir import Chunk
-from rag_platform.text.markdown_blocks import DELIMITER
+from rag_platform.text.markdown_blocks import DELIMITER, cells
 
 
 def escape_cell(cell: str) -> str:
@@ -14,9 +13,9 @@ def escape_cell(cell: str) -> str:
     return cell.replace("|", "\\|")
 
 
-def format_row(cells: Sequence[str]) -> str:
-    """One row; the cells must not have line breaks."""
-    return "| " + " | ".join(map(escape_cell, cells)) + " |"
+def format_row(texts: Sequence[str]) -> str:
+    """One row; the texts of its cells must not have line breaks."""
+    return "| " + " | ".join(map(escape_cell, texts)) + " |"
 
 
 def format_rule(columns: int) -> str:
@@ -26,13 +25,13 @@ def format_rule(columns: int) -> str:
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """The lines of a table of a report; None is an empty cell."""
-    cells = (["" if cell is None else str(cell) for cell in row] for row in rows)
-    return [format_row(head), f"|{'---|' * len(head)}", *map(format_row, cells)]
+    texts = (["" if cell is None else str(cell) for cell in row] for row in rows)
+    return [format_row(head), f"|{'---|' * len(head)}", *map(format_row, texts)]
 
 
 def parse_row(line: str) -> list[str]:
     """The cells of a row written by `format_row`."""
-    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+    return [cell.replace("\\|", "|") for cell in cells(line)]
 
 
 def table_heads(chunks: Iterable[Chunk]) -> dict[str, str]:
@@ -50,8 +49,8 @@ def table_heads(chunks: Iterable[Chunk]) -> dict[str, str]:
 
 
 def _open_head(lines: Sequence[str], before: str) -> str:
-    """The header row of the table in which the lines end, empty without one; `before` where all
-    lines are rows.
+    """The header row of the table in which the lines end, empty without one; `before` if all lines
+    are rows.
     """
     for index in range(len(lines) - 1, -1, -1):
         if "|" not in lines[index]:

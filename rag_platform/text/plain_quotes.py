@@ -1,5 +1,5 @@
-"""Cleans quoted Markdown for display outside its page: without relative links, presentational tags
-and block quote marks.
+"""Removes relative links, presentational tags and block quote marks from Markdown that is quoted
+outside its page.
 """
 
 from __future__ import annotations

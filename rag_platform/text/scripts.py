@@ -1,4 +1,4 @@
-"""The characters of scripts, as the contents of regular expression character classes."""
+"""Character classes of scripts for regular expressions, and the normalisation of characters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _NO_LETTER = re.compile(r"[\W_]+")
 
 
 def letters(text: str) -> str:
-    """The letters and digits of a text, each normalised to NFKC; parsing must preserve them."""
+    """The letters and digits of a text in NFKC, which parsing must preserve."""
     if not text.isascii():
         text = "".join(map(_nfkc, text))
     return _NO_LETTER.sub("", text)

@@ -378,8 +378,8 @@ class Dictionary:
 
 
 def normalise_words(words: Sequence[str]) -> tuple[str, ...]:
-    """The distinct words in NFKC and lower case with single spaces, sorted. Raises ConfigError for
-    a word that is too long, and for too many words.
+    """The distinct words in NFKC and lower case with single spaces, sorted. Raises ConfigError if a
+    word is too long or there are too many.
     """
     found = sorted(
         {

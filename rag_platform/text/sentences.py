@@ -53,11 +53,12 @@ def _is_end(text: str, match: re.Match[str]) -> bool:
     return (
         text[dot] != "."
         or text[dot - 1 : dot].isspace()
-        or not (_goes_on(text, place) or _NO_END.search(text, max(0, place - _LONGEST), place))
+        or not (_continues(text, place) or _NO_END.search(text, max(0, place - _LONGEST), place))
     )
 
 
-def _goes_on(text: str, place: int) -> bool:
+def _continues(text: str, place: int) -> bool:
+    """True before a lower-case letter."""
     following = _NEXT.match(text, place)
     return following is not None and text[following.end() - 1].islower()
 
@@ -75,6 +76,6 @@ def sentences(text: str, start: int = 0, end: int | None = None) -> Iterator[tup
 
 
 def field_label(line: str) -> str:
-    """The label with its colon that a line begins with: `Date:`, `联系人：`; else nothing."""
+    """The label and colon at the beginning of a line, such as `Date:` or `联系人：`; else empty."""
     match = _FIELD.match(line)
     return match[0] if match and not line[0].islower() else ""

@@ -1,8 +1,9 @@
-"""Words with little meaning: function words, which are not searched for, and words that are no
-subject.
+"""Words with little meaning: function words, which are not searched for, and words that cannot be
+the topic of a text.
 
-BM25 weights a word by its rarity, and `which` and `什么` are rare in documentation. In Chinese,
-function words are interrogatives and their idioms, in simplified and traditional characters.
+Function words are removed because BM25 weights a word by its rarity, and `which` and `什么` are
+rare in documentation. In Chinese, function words are interrogatives and their idioms, in simplified
+and traditional characters.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CHINESE_FUNCTION_CHARACTER = re.compile(
     "[的了是在和与與及或就都而也着著把被让讓给給向从從到对對为為于於之其这這那哪个個些吗嗎呢吧啊呀么麼怎请請问問我你他她它们們由谁誰几幾所]"
 )
 
-# words that are no subject; `keyphrases.stopwords.path` adds to them
+# words that are no topic; `keyphrases.stopwords.path` adds to them
 ENGLISH = WEAK_WORDS.union(
     """above according across actually after again against ago almost along already although always
     among amount another anyone anything anyway aren't around available away back based became
@@ -87,8 +88,8 @@ _CHINESE = (
     r"|何时|何時|何地|[是能可]否(?![定认認决決])|请问|請問|有没有|有沒有|是不是|能不能|分别|分別|已[经經]|已(?![知故婚])|[吗嗎呢](?!\w)"
     "|[几幾](?=[个個种種次年月日天人名位岁歲家座])"
 )
-# What stands within an identifier, a path, an option, a quotation or a call is no function word:
-# on_delete, what-if, --in, `for`, is().
+# a part of an identifier, path, option, quotation or call is no function word: on_delete, what-if,
+# --in, `for`, is()
 _BEFORE, _AFTER = r"(?<![\w.\-/\\:@#$&+'’`])", r"(?![\w\-/\\@#&+`(]|[.:'’]\w)"
 _CONTRACTED = r"(?:['’](?:s|re|ll|d|ve|m)(?!\w))?"
 _SENTENCE_END = ".?!。？！"
@@ -100,9 +101,9 @@ def without(text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, 
     """The text without function words and the `further` ones, on one line; unchanged if nothing
     would be left.
 
-    These stay: whatever lies in a `spared` span [start, end), parts of identifiers, and words in
+    Not removed are words in a `spared` span [start, end), parts of identifiers, and words in
     capitals or with a capital inside a sentence (WHO, the Who, vitamin A). `I` is removed only
-    behind a function word, for it may be a number.
+    after a function word, because it may be a numeral.
 
     >>> without("What is the default of on_delete?")
     'default on_delete?'

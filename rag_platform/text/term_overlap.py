@@ -69,8 +69,8 @@ DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年�
 NAME_WEIGHT = 2.0
 _COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number is a term as well
 _HAN_RUN = re.compile(f"[{HAN}]+")
-_MANY = 64  # terms, above which a text is tokenised instead of searched for each
-_INSIDE = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
+_MAX_SEARCHED = 64  # terms; for more, a text is tokenised instead of searched for each
+_WITHIN_WORD = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
 _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
 
 
@@ -144,7 +144,7 @@ def _shares(text: str) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class QuestionTerms:
-    """The terms of a question's words, found in texts without tokenising these completely."""
+    """The terms of a question, which are found in texts without tokenising these completely."""
 
     terms: frozenset[str]
     pairs: tuple[str, ...]
@@ -153,7 +153,7 @@ class QuestionTerms:
 
     def find_in(self, text: str) -> frozenset[str]:
         """The question's terms that are among the `terms` of the text."""
-        if len(self.terms) > _MANY:
+        if len(self.terms) > _MAX_SEARCHED:
             return self.terms.intersection(terms(text))
         normal = segmentation.to_nfkc(text)
         found = [pair for pair in self.pairs if pair in normal]
@@ -164,7 +164,7 @@ class QuestionTerms:
             found += [
                 term
                 for term, beginning in self.words
-                if beginning in folded and _stands_in(term, beginning, normal, folded)
+                if beginning in folded and _has_term(term, beginning, normal, folded)
             ]
         if self.others:
             found += self.others.intersection(terms(text))
@@ -190,11 +190,12 @@ def _common_beginning(stem: str) -> str:
     return beginning(stem).partition("'")[0]
 
 
-def _stands_in(term: str, beginning: str, text: str, folded: str) -> bool:
+def _has_term(term: str, beginning: str, text: str, folded: str) -> bool:
+    """True if a word of the normalised text that has this beginning has the term."""
     at = folded.find(beginning)
     while at >= 0:
         end = at + 1
-        if at == 0 or not _INSIDE.match(text, at - 1):
+        if at == 0 or not _WITHIN_WORD.match(text, at - 1):
             start, end = segmentation.find_around(text, at)
             if term in stemmed_terms(text[start:end]):
                 return True
