@@ -1,5 +1,5 @@
-"""PowerPoint presentations: the titles, texts, tables, images and notes of each slide, in the
-order of its shapes.
+"""PowerPoint presentations: the titles, texts, tables, images and notes of each slide, in reading
+order.
 
 Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them, with
 `5.2` for the second that has the id 5), `slide=3` for the heading of a slide without a title, and
@@ -8,10 +8,11 @@ Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the f
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,6 +51,7 @@ _NUMBERS = {
     "ea1": "chineseCounting",
 }
 _MARKS = {"ParenBoth": ("(", ")"), "ParenR": ("", ")"), "Period": ("", "."), "Minus": ("-", "-")}
+_INSETS = 91_440, 45_720  # of text at the sides, above and below: lIns, tIns of ECMA-376 21.1.2.1.1
 _TRUE = ("1", "true")
 _LINK = re.compile(r"\]\([^()\s]*\)")
 _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
@@ -176,7 +178,7 @@ class _Reading:
         self.names = dict(_name_shapes(slide._element))
         lines = title.text_frame.paragraphs if title is not None else ()
         heading = " ".join(filter(None, (_words(line, linked=False) for line in lines)))
-        parts = [part for shape in slide.shapes for part in self._shape(shape, number, title, 0)]
+        parts = self._shapes(slide.shapes, number, title, 0)
         if heading and title is not None:
             yield Part(
                 "heading",
@@ -214,13 +216,23 @@ class _Reading:
                 text = "\n".join(f"> {line}" for line in said)
                 yield from [Part("paragraph", text, f"slide={number};comments")] if text else []
 
+    def _shapes(self, shapes: Any, number: int, title: Any, depth: int) -> list[Part]:
+        """The parts of the shapes of a slide or group in reading order, furniture last."""
+        found = [(shape, list(self._shape(shape, number, title, depth))) for shape in shapes]
+        found = [(shape, parts) for shape, parts in found if parts]
+        boxes = [_Box.of(shape, parts) for shape, parts in found if not _is_furniture(shape)]
+        if _reads_leftwards(shapes):
+            boxes = [replace(box, left=-box.right, right=-box.left) for box in boxes]
+        last = [part for shape, parts in found if _is_furniture(shape) for part in parts]
+        return [part for box in _order(boxes) for part in box.parts] + last
+
     def _shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
         if (title is not None and shape._element is title._element) or _is_unseen(shape._element):
             return
         place = f"slide={number};shape={self.names.get(shape._element, '')}"
         if hasattr(shape, "shapes"):
-            for inner in shape.shapes if depth < MAX_DEPTH else ():
-                yield from self._shape(inner, number, title, depth + 1)
+            if depth < MAX_DEPTH:
+                yield from self._shapes(shape.shapes, number, title, depth + 1)
         elif getattr(shape, "has_table", False):
             rows, repeated = _read_table(shape.table)
             self.added += repeated
@@ -269,6 +281,73 @@ class _Reading:
             return
         texts = [f"\\{words}" if _LINE_SPECIAL.match(words) else words for _, _, words in lines]
         yield Part("footer" if kind in _FURNITURE else "paragraph", "\n\n".join(texts), place)
+
+
+# --- reading order ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """What the text of a shape takes up, in EMU: the shape without its insets, so that neighbours
+    that overlap by these are still apart; a shape without a place takes up
+    the whole slide.
+    """
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    parts: list[Part]
+
+    @classmethod
+    def of(cls, shape: Any, parts: list[Part]) -> _Box:
+        from pptx.exc import InvalidXmlError
+
+        try:
+            left, top, width, height = shape.left, shape.top, shape.width, shape.height
+        except InvalidXmlError:  # a graphic without a place
+            left = top = width = height = None
+        if None in (left, top, width, height):
+            return cls(-math.inf, -math.inf, math.inf, math.inf, parts)
+        x, y = min(_INSETS[0], width / 2), min(_INSETS[1], height / 2)
+        return cls(left + x, top + y, left + width - x, top + height - y, parts)
+
+    def precedes(self, other: _Box) -> bool:
+        """True for a box above the other, unless to its right, and for one to the left that begins
+        above the other's middle; neither of two that overlap precedes the other.
+        """
+        return (self.bottom <= other.top and self.left < other.right) or (
+            self.right <= other.left and self.top * 2 < other.top + other.bottom
+        )
+
+
+def _order(boxes: list[_Box]) -> list[_Box]:
+    """The boxes, given as drawn, in reading order: as drawn, but behind what is read before them by
+    its place.
+    """
+    before = {
+        at: {other for other, found in enumerate(boxes) if found.precedes(box)}
+        for at, box in enumerate(boxes)
+    }
+    ordered = []
+    while before:
+        at = next((at for at, others in before.items() if not others), next(iter(before)))
+        del before[at]
+        for others in before.values():
+            others.discard(at)
+        ordered.append(boxes[at])
+    return ordered
+
+
+def _is_furniture(shape: Any) -> bool:
+    return _placeholder(shape) in _FURNITURE
+
+
+def _reads_leftwards(shapes: Any) -> bool:
+    """True where most paragraphs with text are set from right to left."""
+    lines = [line for line in shapes._element.iter(f"{A}p") if _said(line).strip()]
+    set_so = [line for line in lines if line.find(f"{A}pPr[@rtl='1']") is not None]
+    return len(set_so) * 2 > len(lines)
 
 
 def read_comments(root: Any) -> list[str]:

@@ -499,3 +499,34 @@ def test_lists_have_the_numbers_that_are_shown(tmp_path: Path) -> None:
     )
     assert facts.summary.warnings == ()
     assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+def text_of_boxes(folder: Path, *boxes: tuple[str, float, float, float, float], rtl: bool = False):
+    """What is read of text boxes drawn in this order, with their left, top, width, height."""
+    made = pptx.Presentation()
+    shapes = made.slides.add_slide(made.slide_layouts[6]).shapes
+    for text, *place in boxes:
+        box = shapes.add_textbox(*(Inches(length) for length in place))
+        box.text_frame.text = text
+        box.text_frame.paragraphs[0]._p.get_or_add_pPr().set("rtl", str(int(rtl)))
+    made.save(str(folder / "a.pptx"))
+    return SlidesLoader().load(folder / "a.pptx", "a.pptx").text.split("\n\n")[1:]
+
+
+def test_boxes_are_read_by_their_places_and_as_drawn_where_these_leave_it_open(
+    tmp_path: Path,
+) -> None:
+    title, note = ("Title", 0.5, 0.3, 9, 1), ("Note", 0.5, 6.5, 9, 0.5)
+    step = [(f"Step {at}", 3.1 * at, 2, 3, 1) for at in range(3)]
+    assert text_of_boxes(tmp_path, note, step[2], step[0], title, step[1]) == [
+        *("Title", "Step 0", "Step 1", "Step 2", "Note\n")
+    ]
+    grid = [
+        (f"{side}{row}", 5 * at, 2.0 * row, 4, 1) for at, side in enumerate("LR") for row in (0, 1)
+    ]
+    assert text_of_boxes(tmp_path, *grid) == ["L0", "L1", "R0", "R1\n"]
+    by_row = sorted(grid, key=lambda box: box[2])
+    assert text_of_boxes(tmp_path, *by_row) == ["L0", "R0", "L1", "R1\n"]
+    assert text_of_boxes(tmp_path, *step[:2], rtl=True) == ["Step 1", "Step 0\n"]
+    over = ("Callout", 0, 5.0, 2, 0.5), ("Body", 0, 1.0, 4, 5), ("Tall", 5, 1.0, 4, 5)
+    assert text_of_boxes(tmp_path, *over[1:], over[0]) == ["Body", "Tall", "Callout\n"]
