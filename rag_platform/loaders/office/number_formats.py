@@ -1,5 +1,5 @@
 """What a spreadsheet shows of a number or of a part of a date: Excel's number formats (ECMA-376
-part 1, 18.8.31), but for fractions.
+part 1, 18.8.31).
 
 Colours, widths and fill characters say nothing and are left out; white space is collapsed.
 """
@@ -12,6 +12,7 @@ import operator
 import re
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
 
 MAX_FORMAT = 255  # characters, as Excel allows
 _TOKEN = re.compile(
@@ -29,6 +30,8 @@ _TESTS = {
     "<>": operator.ne,
 }
 _DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
+# an integer part, a numerator, and a denominator of so many digits or a fixed one: `# ??/??`, `#/8`
+_FRACTION = re.compile(r"(?:([#0?]+) +)?[#0?]+ */ *(?:([#0?]+)|([1-9]\d*))")
 
 Token = tuple[str, str]  # kind (text, bracket, exponent, digit, sign, other) and what is written
 
@@ -188,7 +191,7 @@ def _format_section(section: Section, value: float) -> str | None:
     tokens = section.tokens
     digits = [index for index, (kind, _) in enumerate(tokens) if kind == "digit"]
     if ("sign", "/") in tokens and digits:
-        return None  # a fraction
+        return _format_fraction(tokens, value)
     if not digits:
         literal = "".join(_literal(*token, value) for token in tokens)
         return literal or None
@@ -237,6 +240,28 @@ def _format_section(section: Section, value: float) -> str | None:
         filled[index] if index in filled else _literal(*token, value)
         for index, token in enumerate(tokens)
     )
+
+
+def _format_fraction(tokens: tuple[Token, ...], value: float) -> str | None:
+    """The text of a section such as `# ?/?`; None where its parts are not those of a fraction."""
+    # one character per token
+    shape = "".join(
+        " " if text.strip('\\"') == " " else "x" if kind in ("text", "bracket") else text[0]
+        for kind, text in tokens
+    )
+    found = _FRACTION.search(shape)
+    if found is None or re.search("[#0?/.,%@]", shape[: found.start()] + shape[found.end() :]):
+        return None
+    whole, digits, fixed = found.groups()
+    exact = Fraction(_decimal(value))
+    denominator = int(fixed or 0) or exact.limit_denominator(10 ** len(digits) - 1).denominator
+    numerator = int(_round(_decimal(value) * denominator, 0))
+    integer, rest = divmod(numerator, denominator) if whole else (0, numerator)
+    part = f"{rest}/{denominator}" if rest or not whole else ""
+    shown = str(integer) if integer or (whole and (not part or "0" in whole)) else ""
+    before = "".join(_literal(*token, value) for token in tokens[: found.start()])
+    behind = "".join(_literal(*token, value) for token in tokens[found.end() :])
+    return f"{before}{' '.join(filter(None, (shown, part)))}{behind}"
 
 
 def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
