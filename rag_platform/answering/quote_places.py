@@ -16,7 +16,9 @@ from rag_platform.text.passages import LABEL_LEVEL
 
 JOINT = " / "  # separates the headings of a section path
 # `sheet=Q1;rows=3-9;head=1`, `body/tbl[2]/tr[3-9]`
-_ROWS = re.compile(r"((?:sheet=[^;]*;)?rows=|[^ ]*/tr\[)(\d+)-(\d+)((?:;head=[\d-]+)?|\])")
+_ROWS = re.compile(
+    r"((?:sheet=[^;]*;)?(?:columns=[^;]*;)?rows=|[^ ]*/tr\[)(\d+)-(\d+)((?:;head=[\d-]+)?|\])"
+)
 _PAGE = re.compile(r"page=(\d+);char=(\d+)")  # the position in a passage at which a page begins
 _LINE = re.compile(r"[^\n]+")
 _RULE = re.compile(r"\|(?: ?:?-{3,}:? ?\|)+$")

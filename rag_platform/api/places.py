@@ -42,7 +42,9 @@ _AROUND_ROWS = 8
 _MAX_LINES = 400  # of text, or rows of a sheet
 _LINE_CHARS = 2000  # a longer line is cut to the part around the passage
 _ENGINES = ("pymupdf", "pdfium")
-_ROWS = re.compile(r"(?:sheet=(?P<sheet>[^;]*);)?rows=(?P<first>\d+)(?:-(?P<last>\d+))?")
+_ROWS = re.compile(
+    r"(?:sheet=(?P<sheet>[^;]*);)?(?:columns=(?P<columns>[^;]*);)?rows=(?P<first>\d+)"
+)
 
 
 class LeasedChunk(NamedTuple):
@@ -289,24 +291,24 @@ class _PlaceLookup:
         return self.facts.text[begin:end], cited
 
     def _tables(self) -> Iterator[PlaceTable]:
-        """Per sheet that the chunk touches: its rows and some around them."""
-        touched: dict[str, list[PlaceRow]] = {}
-        heads: dict[str, list[str]] = {}
-        sheets = {
-            _sheet(block)
+        """Per table of a sheet that the chunk touches: its rows and some around them."""
+        touched: dict[tuple[str, str], list[PlaceRow]] = {}
+        heads: dict[tuple[str, str], list[str]] = {}
+        tables = {
+            _table(block)
             for block in self.facts.blocks
             if block.start < self.chunk_span[1] and self.chunk_span[0] < block.end
         }
         for block in self.facts.blocks:
-            if (sheet := _sheet(block)) in sheets and _ROWS.match(block.locator):
+            if (table := _table(block)) in tables and _ROWS.match(block.locator):
                 head, rows = self._rows(block)
-                heads.setdefault(sheet, head)
-                touched.setdefault(sheet, []).extend(rows)
-        for sheet, rows in touched.items():
+                heads.setdefault(table, head)
+                touched.setdefault(table, []).extend(rows)
+        for table, rows in touched.items():
             at = [number for number, row in enumerate(rows) if row["inside"]] or [0]
             first, last = max(0, at[0] - _AROUND_ROWS), at[-1] + _AROUND_ROWS + 1
             shown = rows[first : min(last, first + _MAX_LINES)]
-            yield {"sheet": unquote(sheet), "head": heads.get(sheet, []), "rows": shown}
+            yield {"sheet": unquote(table[0]), "head": heads.get(table, []), "rows": shown}
 
     def _rows(self, block: Block) -> tuple[list[str], list[PlaceRow]]:
         """(header cells, rows) of a sheet's block."""
@@ -342,9 +344,10 @@ def is_drawn(version: Version) -> bool:
     return traits("loader", version.loader).engine in _ENGINES
 
 
-def _sheet(block: Block) -> str:
+def _table(block: Block) -> tuple[str, str]:
+    """(the sheet, the columns where tables are side by side) of a block's locator."""
     named = _ROWS.match(block.locator)
-    return (named["sheet"] or "") if named else ""
+    return (named["sheet"] or "", named["columns"] or "") if named else ("", "")
 
 
 def _to_facts(chunk: Chunk, normalised: Normalised, spans: Sequence[Span]) -> list[Span]:

@@ -83,7 +83,12 @@ def _lines(blocks: Sequence[Block]) -> tuple[int | None, int | None]:
 
 
 _RANGES = (
-    (re.compile(r"((?:sheet=[^;]*;)?rows=)(\d+)(?:-(\d+))?()(?:;head=[\d-]+)?"), ", "),
+    (
+        re.compile(
+            r"((?:sheet=[^;]*;)?(?:columns=[^;]*;)?rows=)(\d+)(?:-(\d+))?()(?:;head=[\d-]+)?"
+        ),
+        ", ",
+    ),
     (re.compile(r"(.*\[)(\d+)(?:-(\d+))?(\])"), ""),
 )
 _MAX_SHEETS = 4

@@ -21,12 +21,13 @@ _NOUNS = {
     "header": "header",
     "footer": "footer",
     "rows": "row",
+    "columns": "column",
     "slide": "slide",
     "cell": "cell",
     "output": "output",
     "lines": "line",
 }
-_STEP = re.compile(r"([a-z]+?)(?:\[([\d-]+)\]|=([\d-]+)|(\d+))?")
+_STEP = re.compile(r"([a-z]+?)(?:\[([\d-]+)\]|=([\dA-Z-]+)|(\d+))?")
 _SEPARATOR = re.compile(r"( to |, )(?=[a-z]+\d*[=/])")  # not inside the name of a sheet
 _PART = re.compile(r"part=([^;]*)(?:;|$)")  # of a book, mail or saved page
 _XPATH = re.compile(r"xpath=[^;]*(?:;nodes=[\d-]+)?")

@@ -3,15 +3,16 @@ stand under it.
 
 A group is made to fit one chunk, so the header is repeated for each: what is quoted says what its
 columns are. Locators name the data rows and the rows of the header: `sheet=Q1;rows=3-9;head=1`;
-without `head` the columns are named by their letters.
+without `head` the columns are named by their letters. Tables side by side on a sheet also name
+their own columns: `sheet=Q1;columns=D-E;rows=3-9;head=1`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, pairwise
 
 from rag_platform.ir import Block
 from rag_platform.loaders.parts import Part
@@ -71,12 +72,15 @@ class Group:
     head: tuple[int, ...] = ()
     lines: tuple[int, int] | None = None
     column: int = 0  # of a note on a cell, from 1
+    span: tuple[int, int] | None = None  # the columns of a table that has others beside it, from 0
 
     def locator(self, sheet: str) -> str:
         """`sheet=Q1;rows=3-9;head=1`, without the sheet where the file has none; for a note
         `sheet=Q1;rows=3;note=2`.
         """
         parts = [f"sheet={escape_locator(sheet)}"] if sheet else []
+        if self.span:
+            parts.append("columns=" + "-".join(map(column_letters, self.span)))
         parts.append(f"rows={_range(self.rows)}")
         if self.head:
             parts.append(f"head={_range((self.head[0], self.head[-1]))}")
@@ -96,6 +100,13 @@ def column_letters(index: int) -> str:
     return str(get_column_letter(index + 1))
 
 
+def column_index(letters: str) -> int:
+    """The index of a column that a spreadsheet calls so: A is 0, AA is 26."""
+    from openpyxl.utils import column_index_from_string
+
+    return int(column_index_from_string(letters)) - 1
+
+
 # --- rows to groups -----------------------------------------------------------------------------
 
 
@@ -109,14 +120,17 @@ def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Ite
         if blank:
             continue
         region = list(part)
-        columns = tuple(
-            sorted(
-                {index for row in region for index, cell in enumerate(row.cells) if cell.strip()}
-            )
-        )
+        columns = _used_columns(region)
         titles = _titles(region, columns)
         yield from _lines(region[:titles], size)
         region = region[titles:]
+        if len(spans := _side_tables(region)) > 1:
+            for span in spans:
+                own = [_within(row, span) for row in region]
+                for group in group_rows(own, size, lettered=lettered):
+                    yield replace(group, span=group.span or span)
+            previous = None
+            continue
         if not region:
             continue
         if len(columns) == 1:
@@ -126,6 +140,47 @@ def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Ite
         body = [row for row in region if row.number not in head.rows]
         yield from _table(body, head, size)
         previous = head
+
+
+def _used_columns(rows: Sequence[Row]) -> tuple[int, ...]:
+    return tuple(
+        sorted({index for row in rows for index, cell in enumerate(row.cells) if cell.strip()})
+    )
+
+
+def _side_tables(region: Sequence[Row]) -> list[tuple[int, int]]:
+    """The first and last columns of tables beside one another, which empty columns separate; none
+    where the parts may be one table.
+
+    Each has a row of names. Its first column repeats the name of the first table's, or holds a
+    different text in each row; else the parts may be columns of the same rows.
+    """
+    spans: list[tuple[int, int]] = []
+    first_names = set[str]()
+    for _, run in groupby(enumerate(_used_columns(region)), key=lambda item: item[1] - item[0]):
+        span = [column for _, column in run]
+        if len(span) == 1:
+            return []
+        own = (_within(row, (span[0], span[-1])) for row in region)
+        rows = [row for row in own if not row.blank]
+        names, *body = rows[_titles(rows, span) :] or rows[:1]
+        heads = [_cell(names, column) for column in span]
+        keys = [_cell(row, span[0]) for row in body]
+        is_named = all(heads) and _heads(heads) and not any(name[-1] in ":：" for name in heads)
+        if not (is_named and body):
+            return []
+        first_names.add(heads[0])
+        is_keyed = len(set(keys)) == len(keys) and all(keys) and not _numeric(keys)
+        if spans and len(first_names) > 1 and not is_keyed:
+            return []
+        spans.append((span[0], span[-1]))
+    return spans
+
+
+def _within(row: Row, span: tuple[int, int]) -> Row:
+    """The row with the cells outside of the columns blank."""
+    first, last = span
+    return replace(row, cells=("",) * first + row.cells[first : last + 1])
 
 
 def _titles(region: Sequence[Row], columns: Sequence[int]) -> int:
@@ -288,13 +343,17 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     if "rows" not in place:
         return f"the locator {block.locator!r} names no rows"
     first, last = place["rows"]
+    top, bottom = place.get("head", (1, 0))
+    if span := re.search(r";columns=([A-Z]+)-([A-Z]+);", f";{block.locator};"):
+        columns = column_index(span[1]), column_index(span[2])
+        needed = chain(range(top, bottom + 1), range(first, last + 1))
+        rows = {number: _within(rows[number], columns) for number in needed if number in rows}
     named = [
         rows[number]
         for number in range(first, last + 1)
         if number in rows and not rows[number].blank
     ]
     lines = text[block.start : block.end].split("\n")
-    top, bottom = place.get("head", (1, 0))
     head = [rows[number] for number in range(top, bottom + 1) if number in rows]
     if block.kind == "table":
         names = pipe_tables.parse_row(lines[0])

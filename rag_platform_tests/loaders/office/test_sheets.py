@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openpyxl.comments import Comment
 
+from rag_platform.chunkers.source_locations import merge_locators
+from rag_platform.contract.place_names import format_locator
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.office.ooxml import A
 from rag_platform.loaders.office.sheet_tables import (
@@ -501,3 +503,65 @@ def test_a_quote_that_is_never_closed_merges_no_rows(tmp_path, text, rows, line)
     assert facts.text.splitlines()[2:] == rows
     assert [f"line {line} " in warning for warning in facts.summary.warnings] == [True] * bool(line)
     assert CsvLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+SIDE_BY_SIDE = [
+    ["Staff", "", "", "Rooms"],
+    ["Name", "Grade", "", "Room", "Seats"],
+    ["Ines", "B2", "", "Oak", 12],
+    ["Jon", "C1", "", "Elm", 30],
+    ["Mara", "A3"],
+    ["Piet", "B1", "", "Lift", "Persons"],
+    ["Rosa", "B4", "", "East", 8],
+]
+
+
+def test_tables_side_by_side_are_read_apart(tmp_path):
+    path = book(tmp_path, S=SIDE_BY_SIDE)
+    facts = XlsxLoader().load(path, "a.xlsx")
+    assert [(block.locator, facts.text[block.start : block.end]) for block in facts.blocks][1:] == [
+        ("sheet=S;columns=A-B;rows=1", "Staff"),
+        (
+            "sheet=S;columns=A-B;rows=3-7;head=2",
+            "| Name | Grade |\n| --- | --- |\n| Ines | B2 |\n| Jon | C1 |\n| Mara | A3 |\n"
+            "| Piet | B1 |\n| Rosa | B4 |",
+        ),
+        ("sheet=S;columns=D-E;rows=1", "Rooms"),
+        (
+            "sheet=S;columns=D-E;rows=3-4;head=2",
+            "| Room | Seats |\n| --- | --- |\n| Oak | 12 |\n| Elm | 30 |",
+        ),
+        (
+            "sheet=S;columns=D-E;rows=7;head=6",
+            "| Lift | Persons |\n| --- | --- |\n| East | 8 |",
+        ),
+    ]
+    assert XlsxLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    other = [replace(block, locator=block.locator.replace("D-E", "A-B")) for block in facts.blocks]
+    assert set(XlsxLoader().verify_blocks(path, facts.text, other)) == {3, 4, 5}
+    assert format_locator(facts.blocks[2].locator) == "sheet S, columns A-B, rows 3-7"
+    assert merge_locators([block.locator for block in facts.blocks]) == (
+        "sheet=S;columns=A-B;rows=1-7, sheet=S;columns=D-E;rows=1-7"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "apart"),
+    [
+        # an own column of dates, under the name of the first table's
+        ([("Day", "Out", "", "Day", "In"), ("2024-03-01", "9", "", "2024-03-02", "7")], True),
+        # figures of the same rows, repeated texts, and labels of a form are one table
+        ([("Land", "City", "", "Guests", "Nights"), ("Italy", "Bari", "", "51", "120")], False),
+        (
+            [
+                ("Name", "Tel", "", "City", "Zip"),
+                ("A", "1", "", "Graz", "8"),
+                ("B", "2", "", "Graz", "9"),
+            ],
+            False,
+        ),
+        ([("Client:", "Moss", "", "Order:", "A7"), ("Site:", "Hull", "", "Agent:", "Orr")], False),
+    ],
+)
+def test_columns_behind_a_gap_are_a_table_of_their_own_only_with_own_keys(lines, apart):
+    assert any("columns=" in place for place, _ in texts(*lines)) is apart
