@@ -11,7 +11,7 @@ import functools
 import operator
 import re
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
 MAX_FORMAT = 255  # characters, as Excel allows
@@ -30,6 +30,8 @@ _TESTS = {
     "<>": operator.ne,
 }
 _DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
+# more digits than a number below 1e21 has with the decimals and percent signs of a format
+_EXACT = Context(prec=21 + 3 * MAX_FORMAT, rounding=ROUND_HALF_UP)
 # an integer part, a numerator, and a denominator of so many digits or a fixed one: `# ??/??`, `#/8`
 _FRACTION = re.compile(r"(?:([#0?]+) +)?[#0?]+ */ *(?:([#0?]+)|([1-9]\d*))")
 
@@ -271,7 +273,7 @@ def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) ->
 
 
 def _round(number: Decimal, decimals: int) -> Decimal:
-    return number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+    return number.quantize(Decimal(1).scaleb(-decimals), context=_EXACT)
 
 
 def _whole_digits(
