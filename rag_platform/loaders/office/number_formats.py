@@ -39,32 +39,25 @@ Token = tuple[str, str]  # kind (text, bracket, exponent, digit, sign, other) an
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
-    """What a section comes to that has all its digits in one place, as nearly every one does."""
+class Digits:
+    """The places of a section's digits among its tokens."""
 
-    before: str
-    behind: str
-    whole: int  # digits before the point, at least
-    decimals: int
+    places: list[int]
+    whole: list[int]
+    after: list[int]  # the decimal point
+    point: int | None
+    power: int | None  # of `E+`
     grouped: bool
-    scale: int  # power of ten
-
-    def format(self, value: float) -> str:
-        """The text for a value that is not negative."""
-        number = _round(_decimal(value).scaleb(self.scale), self.decimals)
-        text = f"{number:,f}" if self.grouped else f"{number:f}"
-        whole, point, rest = text.partition(".")
-        whole = whole.lstrip("0") if not self.whole and whole == "0" else whole.zfill(self.whole)
-        return f"{self.before}{whole}{point}{rest}{self.behind}"
+    scale: int  # power of ten by which the number is multiplied
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One of the up to four parts of a format."""
+    """One of the up to four parts of a format; `digits` is None for text alone."""
 
     tokens: tuple[Token, ...]
     condition: tuple[str, float] | None = None
-    plain: Plain | None = None
+    digits: Digits | None = None
 
     def holds(self, value: float) -> bool:
         """True where the section's own condition is met."""
@@ -77,9 +70,9 @@ def format_number(value: float, number_format: str) -> str | None:
     """The number as the format shows it; None where the format is no number's, shows no digit of
     it, or is not understood.
 
-    >>> shown_number(1234567.891, '#,##0.00 "EUR"')
+    >>> format_number(1234567.891, '#,##0.00 "EUR"')
     '1,234,567.89 EUR'
-    >>> shown_number(123, "00000")
+    >>> format_number(123, "00000")
     '00123'
     """
     if abs(value) >= 1e21:
@@ -89,10 +82,7 @@ def format_number(value: float, number_format: str) -> str | None:
     if chosen is None:
         return None
     section, own_sign = chosen
-    if section.plain is not None:
-        written: str | None = section.plain.format(abs(value))
-    else:
-        written = _format_section(section, abs(value))
+    written = _format_section(section, abs(value))
     if written is None or (
         value
         and any(kind == "digit" for kind, _ in section.tokens)
@@ -126,39 +116,8 @@ def _section(tokens: list[Token]) -> Section:
         for kind, text in tokens
         if kind == "bracket" and (match := _CONDITION.fullmatch(text))
     ]
-    return Section(
-        tuple(tokens), (found[0][1], float(found[0][2])) if found else None, _plain(tuple(tokens))
-    )
-
-
-def _plain(tokens: tuple[Token, ...]) -> Plain | None:
-    """The section in short; None where other parts stand among its digits."""
-    places = [
-        index
-        for index, (kind, text) in enumerate(tokens)
-        if kind == "digit" or (kind, text) in (("sign", "."), ("sign", ","))
-    ]
-    if (
-        not places
-        or places[-1] - places[0] >= len(places)
-        or any(text.lower() == "general" for _, text in tokens)
-    ):
-        return None
-    match = re.fullmatch(
-        r"(#*(?:#,##)?)(0+)?(?:\.(0+))?(,*)", "".join(tokens[index][1] for index in places)
-    )
-    grouped = match is not None and "," in match[1]
-    if (
-        match is None
-        or not (match[2] or match[3])
-        or (grouped and len(match[2] or "") != 1)
-        or any(kind == "exponent" or (kind, text) == ("sign", "/") for kind, text in tokens)
-    ):
-        return None
-    before = "".join(_literal(*token, 0.0) for token in tokens[: places[0]])
-    behind = "".join(_literal(*token, 0.0) for token in tokens[places[-1] + 1 :])
-    scale = 2 * sum(token == ("sign", "%") for token in tokens) - 3 * len(match[4])
-    return Plain(before, behind, len(match[2] or ""), len(match[3] or ""), grouped, scale)
+    condition = (found[0][1], float(found[0][2])) if found else None
+    return Section(tuple(tokens), condition, _find_digits(tuple(tokens)))
 
 
 def _decimal(value: float) -> Decimal:
@@ -188,33 +147,36 @@ def _choose_section(sections: tuple[Section, ...], value: float) -> tuple[Sectio
     return (numeric[2] if value == 0 and len(numeric) > 2 else numeric[0]), False
 
 
+def _find_digits(tokens: tuple[Token, ...]) -> Digits | None:
+    places = [index for index, (kind, _) in enumerate(tokens) if kind == "digit"]
+    if not places:
+        return None
+    start = places[0]
+    point = next((i for i in range(start, len(tokens)) if tokens[i] == ("sign", ".")), None)
+    if point is None and start and tokens[start - 1] == ("sign", "."):
+        point = start - 1
+    power = next((i for i in range(start, len(tokens)) if tokens[i][0] == "exponent"), None)
+    last = max(index for index in places if power is None or index < power)
+    whole_stop = min(index for index in (point, power, last + 1) if index is not None)
+    whole = [index for index in places if index < whole_stop]
+    after = [index for index in places if point is not None and point < index <= last]
+    commas = [index for index, token in enumerate(tokens) if token == ("sign", ",")]
+    grouped = any(whole and whole[0] < index < whole[-1] for index in commas)
+    scale = 2 * tokens.count(("sign", "%"))
+    scale -= 3 * sum(_scales(tokens, at, whole[-1] if whole else -1, last) for at in commas)
+    return Digits(places, whole, after, point, power, grouped, scale)
+
+
 def _format_section(section: Section, value: float) -> str | None:
     """The section's text for a value that is not negative; None for an unknown part."""
-    tokens = section.tokens
-    digits = [index for index, (kind, _) in enumerate(tokens) if kind == "digit"]
-    if ("sign", "/") in tokens and digits:
-        return _format_fraction(tokens, value)
-    if not digits:
+    tokens, digits = section.tokens, section.digits
+    if digits is None:
         literal = "".join(_literal(*token, value) for token in tokens)
         return literal or None
-    point = next((i for i in range(digits[0], len(tokens)) if tokens[i] == ("sign", ".")), None)
-    if point is None and digits[0] and tokens[digits[0] - 1] == ("sign", "."):
-        point = digits[0] - 1
-    power = next((i for i in range(digits[0], len(tokens)) if tokens[i][0] == "exponent"), None)
-    last = max(index for index in digits if power is None or index < power)
-    whole_stop = min(index for index in (point, power, last + 1) if index is not None)
-    whole = [index for index in digits if index < whole_stop]
-    after = [
-        index
-        for index in digits
-        if point is not None and point < index and (power is None or index < power)
-    ]
-    commas = [index for index in range(len(tokens)) if tokens[index] == ("sign", ",")]
-    grouped = any(whole and whole[0] < index < whole[-1] for index in commas)
-    number = _decimal(value).scaleb(2 * sum(token == ("sign", "%") for token in tokens))
-    number = number.scaleb(
-        -3 * sum(1 for index in commas if _scales(tokens, index, whole[-1] if whole else -1, last))
-    )
+    if ("sign", "/") in tokens:
+        return _format_fraction(tokens, value)
+    whole, after, point, power = digits.whole, digits.after, digits.point, digits.power
+    number = _decimal(value).scaleb(digits.scale)
     exponent = 0
     if power is not None:
         step = max(1, len(whole))
@@ -225,13 +187,13 @@ def _format_section(section: Section, value: float) -> str | None:
     text = f"{_round(number, len(after)):f}"
     before, _, behind = text.partition(".")
     filled = {
-        **_whole_digits(tokens, whole, before.lstrip("0"), grouped),
+        **_whole_digits(tokens, whole, before.lstrip("0"), digits.grouped),
         **_decimal_digits(tokens, after, behind),
     }
     if power is not None:
         sign = "-" if exponent < 0 else "+" if tokens[power][1].endswith("+") else ""
         filled |= _whole_digits(
-            tokens, [index for index in digits if index > power], str(abs(exponent)), False
+            tokens, [index for index in digits.places if index > power], str(abs(exponent)), False
         )
         filled[power] = f"E{sign}"
     if point is not None:
