@@ -4,11 +4,9 @@ variants for display. SVG keeps only known drawing elements: nothing that is exe
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,7 +133,11 @@ def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        with _quiet(), Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:
+        with (
+            # about large images, whose pixels are limited below, and odd metadata
+            warnings.catch_warnings(action="ignore"),
+            Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image,
+        ):
             kind, (width, height) = str(image.format), image.size
             if width * height > max_pixels:
                 raise Missing("too_many_pixels")
@@ -225,14 +227,6 @@ def _draw_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
     # the safe original is kept without a preview
     except (RuntimeError, ValueError, TypeError, OSError):
         return {}
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences Pillow's warnings about large images and odd metadata; we limit the pixels."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 SVG = "http://www.w3.org/2000/svg"

@@ -23,6 +23,7 @@ from rag_platform.loaders.numerals import without_page_number
 from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
 from rag_platform.loaders.office.docx_text import (
+    NOTES,
     InlineImage,
     Piece,
     Reader,
@@ -53,11 +54,6 @@ from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
-NOTE_PARTS = {
-    "footnoteReference": ("footnotes", ""),
-    "endnoteReference": ("endnotes", "e"),
-    "commentReference": ("comments", "c"),
-}
 _RUNNING = ("header", "footer")
 MAX_DEPTH = 8  # text boxes and tables in one another
 # a short line that is no sentence, no field of a form (`Name: Ann`, `甲方：…`), no row of them and
@@ -456,7 +452,7 @@ class _Story:
         )
         for (name, note_id), number in waiting:
             self.notes_written += 1
-            kind, mark = NOTE_PARTS[name]
+            kind, mark = NOTES[name]
             part = self.package.related_part(self.part, kind)
             note = find_note(self.package, part, note_id) if part else None
             if note is None:

@@ -23,7 +23,11 @@ from rag_platform.loaders.office.ooxml import (
 )
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-_NOTES = {"footnoteReference": "", "endnoteReference": "e", "commentReference": "c"}
+NOTES = {  # reference to the part that holds the notes, and the mark before their numbers
+    "footnoteReference": ("footnotes", ""),
+    "endnoteReference": ("endnotes", "e"),
+    "commentReference": ("comments", "c"),
+}
 _BREAKS = {
     "br": "\n",
     "cr": "\n",
@@ -113,7 +117,7 @@ class Reader:
                 out.append(_BREAKS[name])
             elif name == "sym":
                 out.append(symbol(child))
-            elif name in _NOTES:
+            elif name in NOTES:
                 out.append(self._note(name, str(child.get(W + "id", ""))))
             elif name in ("drawing", "pict", "object"):
                 out.extend(self._images(child))
@@ -133,7 +137,7 @@ class Reader:
         number = self.notes.setdefault(
             (name, note_id), 1 + sum(kind == name for kind, _ in self.notes)
         )
-        return f"[^{_NOTES[name]}{number}]"
+        return f"[^{NOTES[name][1]}{number}]"
 
     def _field(self, kind: str, out: list[Piece]) -> None:
         if kind == "begin":

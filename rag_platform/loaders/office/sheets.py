@@ -362,9 +362,7 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
                     sheets.append(Sheet(sheet.title, hidden, rows, told, notes))
                 metadata = _metadata(book.properties)
                 unread = tuple(_find_unread(package))
-        except DocumentError:
-            raise
-        except MemoryError:
+        except (DocumentError, MemoryError):
             raise
         except Exception as error:  # openpyxl raises whatever its parsers raise on a damaged file
             faults.report_own(error, "stage.loader")
