@@ -26,7 +26,6 @@ from urllib.parse import urljoin
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import decode, looks_like_text
-from rag_platform.loaders.markup.flowed import unflow
 from rag_platform.loaders.markup.html import decode_page, find_unproved, parse_page
 from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
 from rag_platform.loaders.markup.html_main import left_out, main_pieces
@@ -47,6 +46,7 @@ ENCODED_WORDS = re.compile(r"(?:=\?[^?\s]+\?[BbQq]\?[^?]*\?=\s*)*=\?[^?\s]+\?[Bb
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 _PROPERTY = re.compile(r"^([\w-]+)((?:;(?:\"[^\"]*\"|[^\":\n])*)?):(.*)$", re.MULTILINE)
 _TOLD = {"DTSTART": "Start", "DTEND": "End", "RRULE": "Repeats", "LOCATION": "Location"}
+_SIGNATURE = "-- "
 _TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 
 
@@ -243,6 +243,29 @@ def body_text(part: Message) -> str:
     except DocumentError:
         return ""
     return _read_events(text) if part.get_content_type() == CALENDAR else text
+
+
+def unflow(part: Message, text: str) -> str:
+    """The text of a part with its soft line breaks undone, if it declares
+    `format=flowed` (RFC 3676).
+    """
+    if str(part.get_param("format", "")).lower() != "flowed":
+        return text
+    deletes_spaces = str(part.get_param("delsp", "")).lower() == "yes"
+    lines: list[tuple[int, str]] = []  # depth of the quote, words
+    flows = False
+    for line in text.split("\n"):
+        words = line.lstrip(">")
+        depth = len(line) - len(words)
+        words = words.removeprefix(" ")
+        signs = words == _SIGNATURE
+        before = lines.pop()[1] if flows and not signs and lines[-1][0] == depth else ""
+        flows = words.endswith(" ") and not signs
+        lines.append((depth, before + (words[:-1] if flows and deletes_spaces else words)))
+    return "\n".join(
+        f"{'>' * depth} {words}".strip(" ") if words != _SIGNATURE else f"{'>' * depth}{words}"
+        for depth, words in lines
+    )
 
 
 def _read_events(calendar: str) -> str:
