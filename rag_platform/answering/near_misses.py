@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rag_platform.answering.calendar_misses import find_other_date
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS, READ_HITS
 from rag_platform.answering.contradictions import split_clauses
 from rag_platform.ir import Hit, QueryIR
@@ -162,12 +163,16 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
 def find_doubts(
     query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None = None
 ) -> tuple[str, ...]:
-    """The first warning that applies to an extractive answer: it is a near miss, lacks the name,
-    number or date that the question asks for, begins with a table of which only the header matches,
-    or no passage mentions the property asked for. `embed` compares that property with the columns
-    of a table. Empty without a doubt.
+    """The first warning that applies to an extractive answer: it is about a neighbour, or another
+    month, weekday or quarter; it lacks the name, number or date that the question asks for; it
+    begins with a table of which only the header matches; or no passage mentions the property asked
+    for. `embed` compares that property with the columns of a table. Empty without a doubt.
     """
-    if near_miss := find_near_miss(query.original, answer, passages):
+    cited = [hit for n, hit in enumerate(passages, 1) if f"[{n}]" in answer]
+    if near_miss := (
+        find_other_date(query.original, answer, cited)
+        or find_near_miss(query.original, answer, passages)
+    ):
         return (f"the answer speaks of “{near_miss[1]}”, the question of “{near_miss[0]}”",)
     question = simplify(query.original)
     text = _LINKS_AND_MARKS.sub("", _CODE.sub("", simplify(answer)))

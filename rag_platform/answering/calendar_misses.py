@@ -1,0 +1,118 @@
+"""Detects answers about another month, weekday or quarter than the question names.
+
+These words are a closed class: unlike `staging` and `production`, none is another word for a
+neighbour.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rag_platform.ir import Hit
+from rag_platform.text.passages import units
+from rag_platform.text.scripts import simplify
+from rag_platform.text.terms import meaning
+
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_DAYS = "mon tue wed thu fri sat sun".split()
+_ORDINALS = "first second third fourth".split()
+_HAN_DIGITS = {char: str(n) for n, char in enumerate("一二三四五六七八九", 1)} | {
+    "十": "10",
+    "十一": "11",
+    "十二": "12",
+    "日": "7",
+    "天": "7",
+}
+_MONTH_NAME = (
+    r"jan(?:uary)?|feb(?:ruary)?|march|apr(?:il)?|june?|july?"
+    r"|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+    r"|(?-i:(?<=[a-z\d,(|/-] )May|May(?= \d))"  # not `May I`
+)
+# months, weekdays and quarters, each with its number or name as a group
+_UNITS = (
+    re.compile(
+        rf"\b({_MONTH_NAME})\b|(?<![\d.])(1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九])月"
+        r"|(?<!\d)(?:19|20)\d\d[-/.](1[0-2]|0?[1-9])(?!\d)",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b"
+        r"|(?:星期|(?<![一两])周|礼拜)([一二三四五六日天])(?!次)",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"\bq([1-4])(?!\w)|\b({'|'.join(_ORDINALS)}) quarter\b|([一二三四1-4])季度",
+        re.IGNORECASE,
+    ),
+)
+_SPAN = re.compile(r"\W*(?:to|through|until|till|and|[至到和、~～–-])?\W*(?:第|每)?", re.IGNORECASE)
+# words that hold for every unit, or for some that are not named
+_EVERY = re.compile(
+    r"\b(?:daily|(?:every|each|any) (?:day|month|quarter)|week(?:day|end)s?"
+    r"|(?:work|business )(?:ing)? ?days?)\b|每[天日月季]|工作日|周末",
+    re.IGNORECASE,
+)
+_OPEN_BEFORE = re.compile(r"\b(?:since|after|before|until|till|by|from|between|to)\W*$|自|截至")
+_OPEN_AFTER = re.compile(r"[份底初末]?(?:\d+[日号])?(?:以来|[以之]?[前后]|起|至|到)")
+
+
+def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[str, str] | None:
+    """(the month, weekday or quarter of the question, another one in the answer), where neither the
+    answer nor a title of the passages that it cites has the former, or the sentences that have it
+    share fewer words with the question than one that has another; None otherwise.
+    """
+    question = simplify(question)
+    for pattern in _UNITS:
+        asked = list(pattern.finditer(question))
+        if len(asked) != 1 or _is_open(question, asked[0]):
+            continue
+        titles = (f"{it.doc_title}\n{it.section_path}\n{it.source_uri}" for it in cited)
+        own, above = simplify(answer), simplify("\n".join(titles))
+        found = list(pattern.finditer(f"{own}\n{above}"))
+        if not found or _EVERY.search(own):
+            continue
+        number = _number(asked[0])
+        if number not in _list_numbers(f"{own}\n{above}", found):
+            return asked[0][0], found[0][0]
+        if number in _list_numbers(above, list(pattern.finditer(above))):
+            continue
+        rest = meaning(pattern.sub(" ", question))
+        best, other = 0, ""
+        for unit in units(own):
+            sentence = own[unit.start : unit.end]
+            inside = list(pattern.finditer(sentence))
+            shared = len(rest & meaning(pattern.sub(" ", sentence)))
+            if inside and shared > best:
+                has_it = number in _list_numbers(sentence, inside)
+                best, other = shared, "" if has_it else inside[0][0]
+            elif shared == best and number in _list_numbers(sentence, inside):
+                other = ""
+        if other:
+            return asked[0][0], other
+    return None
+
+
+def _is_open(text: str, match: re.Match[str]) -> bool:
+    """True where a unit only begins or ends a period: since March."""
+    before = text[max(0, match.start() - 10) : match.start()]
+    return bool(_OPEN_BEFORE.search(before) or _OPEN_AFTER.match(text, match.end()))
+
+
+def _list_numbers(text: str, found: Sequence[re.Match[str]]) -> set[int]:
+    """The numbers of the units, and of all those between two that a range joins."""
+    numbers = {_number(match) for match in found}
+    for one, other in pairwise(found):
+        if _SPAN.fullmatch(text, one.end(), other.start()):
+            numbers.update(range(_number(one), _number(other)))
+    return numbers
+
+
+def _number(match: re.Match[str]) -> int:
+    word = next(filter(None, match.groups())).lower()
+    word = _HAN_DIGITS.get(word, word)
+    if word.isdecimal():
+        return int(word)
+    names = next(it for it in (_MONTHS, _DAYS, _ORDINALS) if any(map(word.startswith, it)))
+    return next(n for n, name in enumerate(names, 1) if word.startswith(name))
