@@ -179,16 +179,20 @@ def _without_entries(
     """The headings without the entries of a table of contents: a heading and its page number, in a
     style that other headings may share.
     """
-    last: dict[str, int] = {}
-    for (page, _), block in found.items():
+    entries = {
+        place: match[1]
+        for place, block in found.items()
+        if place not in known and (match := _ENTRY.fullmatch(block.text.strip()))
+    }
+    last: dict[str, int] = {}  # key of a title to its last page
+    for (page, _), block in found.items() if entries else ():
         last[_title_keys(block.text)[1]] = page
-    kept = dict(found)
-    for (page, at), block in found.items():
-        match = _ENTRY.fullmatch(block.text.strip())
-        title = _title_keys(match[1])[1] if match else ""
-        if title and last.get(title, 0) > page and (page, at) not in known:
-            del kept[page, at]
-    return kept
+    last.pop("", None)
+    return {
+        place: block
+        for place, block in found.items()
+        if place not in entries or last.get(_title_keys(entries[place])[1], 0) <= place[0]
+    }
 
 
 def _find_values(page: PageFacts) -> set[int]:
