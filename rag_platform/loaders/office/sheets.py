@@ -66,7 +66,7 @@ class CsvLoader:
     group_tokens: int = GROUP_TOKENS
 
     NAME: ClassVar[str] = "csv"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -225,7 +225,7 @@ class XlsxLoader(ZipLoader):
     hidden_sheets: bool = False
 
     NAME: ClassVar[str] = "xlsx"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -62,7 +62,7 @@ class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
 
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
