@@ -12,6 +12,7 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import get_document, list_documents
+from rag_platform.api.passages import get_chunk
 from rag_platform.errors import InputError, NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
 from rag_platform.processes import jobs
@@ -24,7 +25,6 @@ from rag_platform.releases.publishing import (
     roll_back,
 )
 from rag_platform.releases.stored_artifacts import read_record
-from rag_platform.server.resources import chunk_text
 
 GATE = "# Gate\n\nThe north gate opens at 05:30 for trucks.\n"
 DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
@@ -86,7 +86,7 @@ def test_a_server_that_was_running_hides_it_from_its_next_query(
     assert all(
         found(server, mode) == {"gate.md", "dock.md"} for mode in ("dense", "sparse", "hybrid")
     )
-    assert "05:30" in chunk_text(server, gate.chunk_id) and get_document(
+    assert "05:30" in get_chunk(server, gate.chunk_id)["markdown"] and get_document(
         server, "default", gate.doc_id
     )
 
@@ -108,7 +108,7 @@ def test_a_server_that_was_running_hides_it_from_its_next_query(
         get_document(server, "default", gate.doc_id)
     assert refused.value.code == "document_deleted"
     with pytest.raises(NotFoundError, match="no published chunk"):
-        chunk_text(server, gate.chunk_id)
+        get_chunk(server, gate.chunk_id)
     listed = [
         row["filename"]
         for row in list_documents(server, "default", group_by=None)["groups"][0]["documents"]
