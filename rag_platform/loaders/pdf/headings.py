@@ -7,12 +7,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from rag_platform.loaders.box_labels import is_box_label
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
-from rag_platform.loaders.pdf.printed.runs import union, usual_size
+from rag_platform.loaders.pdf.printed.runs import usual_size
 from rag_platform.text.scripts import HAN, letters
 
 Place = tuple[int, int]  # page from 1, position of the block on its page
@@ -27,19 +26,11 @@ _NUMBER = re.compile(
     r"．]?\s+|([A-Z](?:\.\d{1,3})+)[.)]?\s+|([IVX]{1,5})[.)]\s+)(?=\S*[^\W\d])"
 )
 _NTH = r"第\s*[一二三四五六七八九十百零〇\d]+\s*"
-_IN_WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 _PART = re.compile(
-    rf"^(?:(?:chapter|part|appendix|annex|book)\s+(?:\d+|[IVXLC]+|[A-Z]|{_IN_WORDS})\b"
+    r"^(?:(?:chapter|part|appendix|annex|book)\s+(?:\d+|[IVXLC]+|[A-Z])\b"
     rf"|{_NTH}[章编篇部]|附录\s*[A-Z一二三四\d]?)",
     re.I,
 )
-_BARE = re.compile(  # a number whose title stands on the next line
-    rf"(?:{_PART.pattern[1:]}|{_NTH}[节節]|[一二三四五六七八九十]{{1,3}}\s*[、．.])\s*[.:：]?", re.I
-)
-_NO_TITLE = re.compile(  # what stands below a part without being its title
-    rf"(?:item|section|article|clause)\s+\d|{_CAPTION.pattern[1:]}", re.I
-)
-_TITLE_EMS = 4  # between a bare number and its title, at most
 _MARKS = (  # Chinese numbering, from the highest level to the lowest
     re.compile(f"^{_NTH}[章编篇部回]"),
     re.compile(f"^{_NTH}[节節]"),
@@ -55,10 +46,9 @@ _UNNUMBERED = re.compile(  # chapters without a number in a document that number
     r"|摘\s*要|前\s*言|目\s*[录錄]|致\s*[谢謝]|[参參]考文[献獻])[.:：]?",
     re.I,
 )
-_ENTRY = re.compile(r"(.*[^\d\s.·…])[\s.·…]+(?:\d{1,4}|[ivxl]{1,6})", re.DOTALL)  # of a contents
 _LEADING = re.compile(
     rf"^(?:{_NTH}[章节節编篇部回]|[一二三四五六七八九十]{{1,3}}(?=[、．.\s])"
-    rf"|附录|(?:chapter|part)\s+(?:{_IN_WORDS})\b|(?:chapter|part|section|appendix)?)"
+    r"|附录|(?:chapter|part|section|appendix)?)"
     r"\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)、．\s]*",
     re.I,
 )
@@ -124,46 +114,17 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             if plain:
                 crowd.append(place)
         _drop_crowd(found, crowd)
-    found = _without_entries(found, known)
     if _is_complete(known, len(pages)):
         found = {
             place: block
             for place, block in found.items()
             if place in known or not _is_plain(block, body)
         }
-    return _assign_levels(found, known, _find_title(pages, found, known), len(pages))
-
-
-def join_bare(page: PageFacts) -> PageFacts:
-    """The page, with each heading that is only a number, such as `第一章` or `Chapter 2`, joined to
-    its title below.
-    """
-    blocks: list[PageBlock] = []
-    for block in page.blocks:
-        if blocks and _is_titled(blocks[-1], block):
-            bare = blocks.pop()
-            gap = "" if bare.text.endswith(("、", "．")) else " "
-            box = union([bare.bbox, block.bbox])
-            blocks.append(replace(block, text=f"{bare.text}{gap}{block.text}", bbox=box))
-        else:
-            blocks.append(block)
-    return replace(page, blocks=tuple(blocks))
-
-
-def _is_titled(bare: PageBlock, below: PageBlock) -> bool:
-    """True for a bare number, or the first word of one, above the rest of its heading."""
-    text, size = below.text.strip(), max(bare.size, below.size)
-    return (
-        bare.kind == below.kind == "heading"
-        and (
-            not (number_depth(text) or _NO_TITLE.match(text) or text.endswith(_SENTENCE_ENDS))
-            if _BARE.fullmatch(bare.text.strip())
-            else _PART.fullmatch(f"{bare.text.strip()} {text}") is not None
-        )
-        and bare.bbox[1] < below.bbox[1] < bare.bbox[3] + _TITLE_EMS * size
-        and bare.bbox[0] < below.bbox[2]
-        and below.bbox[0] < bare.bbox[2]
+    levels = _assign_levels(found, known, _find_title(pages, found, known), len(pages))
+    levels.update(
+        {place: levels[below] for place, below in _find_bare(found).items() if place not in known}
     )
+    return levels
 
 
 def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
@@ -171,28 +132,6 @@ def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
     if len(crowd) >= _CROWD:
         for place in crowd:
             found.pop(place, None)
-
-
-def _without_entries(
-    found: Mapping[Place, PageBlock], known: Mapping[Place, int]
-) -> dict[Place, PageBlock]:
-    """The headings without the entries of a table of contents: a heading and its page number, in a
-    style that other headings may share.
-    """
-    entries = {
-        place: match[1]
-        for place, block in found.items()
-        if place not in known and (match := _ENTRY.fullmatch(block.text.strip()))
-    }
-    last: dict[str, int] = {}  # key of a title to its last page
-    for (page, _), block in found.items() if entries else ():
-        last[_title_keys(block.text)[1]] = page
-    last.pop("", None)
-    return {
-        place: block
-        for place, block in found.items()
-        if place not in entries or last.get(_title_keys(entries[place])[1], 0) <= place[0]
-    }
 
 
 def _find_values(page: PageFacts) -> set[int]:
@@ -391,6 +330,17 @@ def number_depth(text: str) -> int:
     return 0
 
 
+def _find_bare(found: Mapping[Place, PageBlock]) -> dict[Place, Place]:
+    """The place of each bare `Chapter 2` to the place of its title, the heading below it."""
+    return {
+        (page, at): (page, at + 1)
+        for (page, at), block in found.items()
+        if _PART.fullmatch(block.text.strip())
+        and (title := found.get((page, at + 1)))
+        and not number_depth(title.text)
+    }
+
+
 def _mark_level(text: str) -> int:
     """The level, from 1, of the Chinese numbering that a text begins with; 0 for none."""
     return next((i for i, pattern in enumerate(_MARKS, start=1) if pattern.match(text)), 0)
@@ -408,7 +358,8 @@ def _assign_levels(
     # the outlined headings come below a title that the outline does not name
     shift = int(title is not None and list(outlined.values()).count(1) > 1)
     known = {place: min(6, level + shift) for place, level in outlined.items()}
-    depths = _number_depths(found, known)
+    bare = _find_bare(found)
+    depths = _number_depths(found, known, bare)
     offsets = Counter(level - depths[place] for place, level in known.items() if depths[place])
     offset = (
         min(offsets, key=lambda item: (-offsets[item], item)) if offsets else int(title is not None)
@@ -422,7 +373,7 @@ def _assign_levels(
     styles = _styles(found)
     votes: dict[Style, Counter[int]] = {}
     for place, level in levels.items():
-        if place != title:
+        if place != title and (place in known or place not in bare):
             votes.setdefault(styles[place], Counter())[level] += 1
     by_style = {
         style: min(counts, key=lambda level: (-counts[level], level))
@@ -495,7 +446,7 @@ def _capital_words(text: str) -> int:
 
 
 def _number_depths(
-    found: Mapping[Place, PageBlock], known: Mapping[Place, int]
+    found: Mapping[Place, PageBlock], known: Mapping[Place, int], bare: Mapping[Place, Place]
 ) -> dict[Place, int]:
     """Place to the depth of its number; 0 for numbered steps, which repeatedly restart at 1."""
     marks = {place: _mark_level(block.text) for place, block in found.items()}
@@ -504,6 +455,7 @@ def _number_depths(
         place: used.index(mark) + 1 if (mark := marks[place]) else number_depth(block.text)
         for place, block in found.items()
     }
+    depths.update({below: depths[place] for place, below in bare.items()})
     single = [
         place
         for place in found
