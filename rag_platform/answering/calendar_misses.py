@@ -74,9 +74,9 @@ def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
         if not found or _EVERY.search(own):
             continue
         number = _number(asked[0])
-        if number not in _list_numbers(f"{own}\n{above}", found):
+        if number not in _list_numbers(found):
             return asked[0][0], found[0][0]
-        if number in _list_numbers(above, list(pattern.finditer(above))):
+        if number in _list_numbers(list(pattern.finditer(above))):
             continue
         rest = meaning(pattern.sub(" ", question))
         best, other = 0, ""
@@ -84,10 +84,10 @@ def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
             sentence = own[unit.start : unit.end]
             inside = list(pattern.finditer(sentence))
             shared = len(rest & meaning(pattern.sub(" ", sentence)))
+            has_it = number in _list_numbers(inside)
             if inside and shared > best:
-                has_it = number in _list_numbers(sentence, inside)
                 best, other = shared, "" if has_it else inside[0][0]
-            elif shared == best and number in _list_numbers(sentence, inside):
+            elif shared == best and has_it:
                 other = ""
         if other:
             return asked[0][0], other
@@ -100,11 +100,11 @@ def _is_open(text: str, match: re.Match[str]) -> bool:
     return bool(_OPEN_BEFORE.search(before) or _OPEN_AFTER.match(text, match.end()))
 
 
-def _list_numbers(text: str, found: Sequence[re.Match[str]]) -> set[int]:
+def _list_numbers(found: Sequence[re.Match[str]]) -> set[int]:
     """The numbers of the units, and of all those between two that a range joins."""
     numbers = {_number(match) for match in found}
     for one, other in pairwise(found):
-        if _SPAN.fullmatch(text, one.end(), other.start()):
+        if _SPAN.fullmatch(one.string, one.end(), other.start()):
             numbers.update(range(_number(one), _number(other)))
     return numbers
 

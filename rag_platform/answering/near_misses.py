@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rag_platform.answering.calendar_misses import find_other_date
+from rag_platform.answering.citations import find_cited
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS, READ_HITS
 from rag_platform.answering.contradictions import split_clauses
 from rag_platform.ir import Hit, QueryIR
@@ -168,7 +169,7 @@ def find_doubts(
     begins with a table of which only the header matches; or no passage mentions the property asked
     for. `embed` compares that property with the columns of a table. Empty without a doubt.
     """
-    cited = [hit for n, hit in enumerate(passages, 1) if f"[{n}]" in answer]
+    cited = [passages[n - 1] for n in sorted(find_cited(answer, len(passages)))]
     if near_miss := (
         find_other_date(query.original, answer, cited)
         or find_near_miss(query.original, answer, passages)
