@@ -76,24 +76,26 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
 
 def describe_broken_gates() -> str:
     """What is wrong with gates.yaml, so that nothing can be judged by it; empty if it can be."""
+    return next(iter(find_gate_problems()), "")
+
+
+def find_gate_problems(libraries: Iterable[str] | None = None) -> list[str]:
+    """What is wrong with gates.yaml, or a warning for each library in it that is not among
+    `libraries`, the existing ones; None checks the file alone.
+    """
     try:
-        read_gates()
+        gates = read_gates()
     except ConfigError as error:
-        return (
+        return [
             f"{error.message}; until this is mended, no release is published but by deletions and"
             " rollbacks"
-        )
-    return ""
-
-
-def find_gate_problems(libraries: Iterable[str]) -> list[str]:
-    """What is wrong with gates.yaml, or a warning for each library in it that does not exist."""
-    if broken := describe_broken_gates():
-        return [broken]
+        ]
+    if libraries is None:
+        return []
     known, path = set(libraries), config_file(FILENAME)
     return [
         f"{place_of(path, [name])}: there is no library {name!r}, so its gates judge nothing; mend"
         f" the name, or ingest into it{did_you_mean(name, known)}"
-        for name in read_gates()
+        for name in gates
         if name not in known
     ]
