@@ -128,8 +128,10 @@ def receive(
             record_namespace()
         sources = state.sources | finds.sources
         guards = options.sync and not options.retire_all
+        missing: list[Document] = []  # what the sync would retire
         if guards:
-            _refuse_replaced_folders(finds, state, sources, workspace.settings)
+            missing = _would_retire(finds.missing(state.documents.values()), sources)
+            _refuse_replaced_folders(finds, missing, state, workspace.settings)
         decisions, gone = _decide_all(finds.found.values(), state, workspace, options)
         records = [decision.records for decision in decisions if decision.records]
         if not is_known and records:  # without records no namespace is created
@@ -138,7 +140,7 @@ def receive(
         push_raw(workspace.store, [version.file_sha256 for _, version in records])
         ledger.receive(records)
         if guards:
-            _refuse_emptied_folders(finds, decisions, state, sources)
+            _refuse_emptied_folders(finds, missing, decisions)
             gone = _refuse_vanished_lists(finds, gone, state, sources, workspace.settings)
         gone += finds.missing(state.documents.values())
         kept_or_retired = [
@@ -349,16 +351,15 @@ def _would_retire(documents: Iterable[Document], sources: Mapping[str, Source]) 
 
 
 def _refuse_replaced_folders(
-    finds: Finds, state: _NamespaceState, sources: Mapping[str, Source], settings: Settings
+    finds: Finds, missing: Sequence[Document], state: _NamespaceState, settings: Settings
 ) -> None:
     """Refuse folders of which so much is gone that another disk or checkout may stand in their
     place, and read nothing of them. What was only renamed or moved inside of them is not gone.
     """
-    gone = _would_retire(finds.missing(state.documents.values()), sources)
     for place in finds.looked:
         if place.startswith(tuple(finds.unseen)):
             continue
-        lost = [document for document in gone if document.source_uri.startswith(place)]
+        lost = [document for document in missing if document.source_uri.startswith(place)]
         live = sum(document.source_uri.startswith(place) for document in state.live())
         if not _is_too_much(len(lost), live, settings):
             continue
@@ -421,20 +422,16 @@ def _mostly_gone(lost: Sequence[Document], live: int) -> str:
 
 
 def _refuse_emptied_folders(
-    finds: Finds,
-    decisions: Sequence[_Decision],
-    state: _NamespaceState,
-    sources: Mapping[str, Source],
+    finds: Finds, missing: Sequence[Document], decisions: Sequence[_Decision]
 ) -> None:
     """Refuse folders that no longer hold any readable file although documents came from them: the
     drive may be unmounted, or a pattern may match nothing.
     """
     read_uris = [it.item.source_uri for it in decisions if it.item.code not in _UNREAD]
-    gone = _would_retire(finds.missing(state.documents.values()), sources)
     for place in finds.looked:
         if place.startswith(tuple(finds.unseen)) or any(it.startswith(place) for it in read_uris):
             continue
-        if lost := [document for document in gone if document.source_uri.startswith(place)]:
+        if lost := [document for document in missing if document.source_uri.startswith(place)]:
             finds.unseen.append(place)
             reason = (
                 "the folder holds no file to read any more; to retire what came from it"

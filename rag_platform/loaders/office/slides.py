@@ -288,9 +288,8 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """What the text of a shape takes up, in EMU: the shape without its insets, so that neighbours
-    that overlap by these are still apart; a shape without a place takes up
-    the whole slide.
+    """The area of a shape's text, in EMU: the shape without its insets, so that neighbours that
+    overlap only by these are apart. A shape without a place takes up the whole slide.
     """
 
     left: float
