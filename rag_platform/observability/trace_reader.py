@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from rag_platform.ir import Json
 from rag_platform.observability.redaction import ERASED
 from rag_platform.observability.trace_store.parts import read_manifest, traces_dir
 from rag_platform.observability.trace_store.queries import open_status
-from rag_platform.observability.trace_store.rows import naive
-from rag_platform.observability.trace_store.tables import find_lines
+from rag_platform.observability.trace_store.tables import as_time, find_lines
 
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
 _ENVELOPE_KEYS = tuple(
@@ -59,12 +58,12 @@ def read_questions(
     With `since`, only those of traces that began on its day or later. A question that names its
     release is an evaluation's and is left out.
     """
-    first = datetime.min if since is None else naive(since)
+    import pyarrow.compute as pc
+
+    first = datetime.min.replace(tzinfo=UTC) if since is None else since.astimezone(UTC)
     first = first.replace(hour=0, minute=0, second=0, microsecond=0)
-    condition = "trace_type = 'query' AND started_at >= ?"
-    for line, _ in find_lines(
-        logs_dir, b'"line":"trace.end"', condition, [first], tables=["traces"]
-    ):
+    condition = (pc.field("trace_type") == "query") & (pc.field("started_at") >= as_time(first))
+    for line, _ in find_lines(logs_dir, b'"line":"trace.end"', condition, ["traces"]):
         record = _parse(line)
         if (
             record is not None
@@ -117,6 +116,8 @@ def show(logs_dir: Path, trace_id: str) -> Json:
     The first digits of the id suffice, with or without `trc_`. Raises NotFoundError when nothing
     matches, InputError when it is no id or several traces match.
     """
+    import pyarrow.compute as pc
+
     wanted = _ID.fullmatch(trace_id.strip().lower())
     if wanted is None:
         raise InputError(
@@ -127,7 +128,7 @@ def show(logs_dir: Path, trace_id: str) -> Json:
     pids: dict[str, int] = {}
     prefix = f"trc_{wanted[1]}"
     needle = f'"trace_id":"{prefix}'.encode()
-    for line, pid in find_lines(logs_dir, needle, "starts_with(trace_id, ?)", [prefix]):
+    for line, pid in find_lines(logs_dir, needle, pc.starts_with(pc.field("trace_id"), prefix)):
         record = _parse(line)
         if record is not None and str(record.get("trace_id", "")).startswith(prefix):
             records.setdefault(record["trace_id"], []).append(record)

@@ -4,20 +4,28 @@ Parquet or JSON lines, and figures: percentiles of stages, failures, caches, and
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store.rows import COLUMNS, naive, time_column
-from rag_platform.observability.trace_store.tables import Tables, open_tables, quote
+from rag_platform.observability.trace_store.tables import Tables, as_time, is_one_of, open_tables
 from rag_platform.storage.store import atomic_path
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+    from pyarrow.compute import Expression
 
 # Columns of a summary, in this order; an unfinished trace has only the first three.
 _COLUMNS = (
@@ -27,12 +35,25 @@ _COLUMNS = (
     " stages counters"
 ).split()
 _RELATED = 1000  # traces at most
-FORMATS = {"parquet": "FORMAT parquet, COMPRESSION zstd", "jsonl": "FORMAT json"}  # of exports
 # the column with the fields of a line that have no column of their own
 _REST = {"traces": "attrs", "spans": "attrs", "events": "payload"}
 _PERCENTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
-_FAILED = "count(*) FILTER (status = 'error') AS failed"
-_SUMS = ("retries", "input_tokens", "output_tokens")
+_COUNTED = ["trace_key", "trace_type", "status", "cache_hit", "cache_miss"]
+# figures by name: column, and Arrow's function on it
+_FIGURES = {
+    "count": ("trace_key", "count"),
+    "failed": ("failed", "sum"),
+    "mean_ms": ("", "mean"),  # of the duration
+    "hits": ("cache_hit", "sum"),
+    "misses": ("cache_miss", "sum"),
+}
+_CALL_KEYS = ["trace_key", "provider", "model", "error_code"]
+_CALL_SUMS = ["retries", "input_tokens", "output_tokens", "cost"]
+_CALL_FIGURES = {
+    "calls": ("trace_key", "count"),
+    "failed": ("error_code", "count"),
+    **{name: (name, "sum") for name in _CALL_SUMS},
+}
 TraceType = Literal["query", "ingestion", "tool", "command", "evaluation"]
 Status = Literal["ok", "error", "running", "unfinished"]
 
@@ -73,17 +94,18 @@ def list_traces(
     A trace without its last line is `running` while its process lives, else `unfinished`. An absent
     folder has no traces.
     """
-    with open_tables(logs_dir, where.since) as tables:
-        condition, values = conditions(where)
-        if after is not None:
-            condition += " AND (started_at, trace_id) < (?, ?)"
-            values += [naive(after[0]), after[1]]
-        order = "ORDER BY started_at DESC, trace_id DESC LIMIT ?"
-        found = tables.select(
-            f"SELECT {', '.join(_COLUMNS)} FROM traces WHERE {condition} {order}", [*values, limit]
-        )
-        begun = _list_open(tables, where, after)
-    rows = [_summary(row) for row in (*found, *begun)]
+    import pyarrow.compute as pc
+
+    tables = open_tables(logs_dir, where.since)
+    condition = None
+    if after is not None:
+        started, trace_id = pc.field("started_at"), pc.field("trace_id")
+        time, last = as_time(after[0]), after[1]
+        condition = (started < time) | ((started == time) & (trace_id < last))
+    chosen = _choose(tables, where, ["started_at", "trace_id"], condition)
+    order = [("started_at", "descending"), ("trace_id", "descending")]
+    chosen = chosen.take(pc.select_k_unstable(chosen, limit, order))
+    rows = [*_summarise(tables, chosen), *map(_summary, _list_open(tables, where, after))]
     rows.sort(key=lambda row: (row["started_at"], row["trace_id"]), reverse=True)
     return rows[:limit], tables.warnings
 
@@ -92,17 +114,20 @@ def list_related(logs_dir: Path, envelope: Json, visible: frozenset[str] | None)
     """Summaries of related traces, oldest first: `parent`, `children`, and `job`, the others of its
     job.
     """
+    import pyarrow.compute as pc
+
     links, own = envelope.get("links") or {}, envelope["trace_id"]
     parent, job = links.get("parent_trace_id"), links.get("job_id")
-    condition, values = conditions(TraceFilter(visible=visible))
-    with open_tables(logs_dir, names=["traces"]) as tables:
-        rows = tables.select(
-            f"SELECT {', '.join(_COLUMNS)} FROM traces WHERE {condition}"
-            " AND (trace_id = ? OR parent_trace_id = ? OR job_id = ?) AND trace_id <> ?"
-            " ORDER BY started_at, trace_id LIMIT ?",
-            [*values, parent, own, job, own, _RELATED],
-        )
-    found = [_summary(row) for row in rows]
+    trace_id = pc.field("trace_id")
+    related = pc.field("parent_trace_id") == own
+    for column, value in ((trace_id, parent), (pc.field("job_id"), job)):
+        related = related if value is None else related | (column == value)
+    tables = open_tables(logs_dir, names=["traces"])
+    where = TraceFilter(visible=visible)
+    chosen = _choose(tables, where, ["started_at", "trace_id"], related & (trace_id != own))
+    oldest = [("started_at", "ascending"), ("trace_id", "ascending")]
+    found = _summarise(tables, chosen.take(pc.select_k_unstable(chosen, _RELATED, oldest)))
+    found.sort(key=lambda row: (row["started_at"], row["trace_id"]))
     return {
         "parent": next((row for row in found if row["trace_id"] == parent), None),
         "children": [row for row in found if row["parent_trace_id"] == own],
@@ -118,7 +143,7 @@ def _list_open(
     if others != TraceFilter():
         return []
     found = []
-    for row in tables.select("SELECT * FROM open_traces"):
+    for row in tables.open_traces():
         row["status"] = open_status(row.pop("pid"))
         started = row["started_at"]
         if (
@@ -132,41 +157,86 @@ def _list_open(
     return found
 
 
-def conditions(where: TraceFilter) -> tuple[str, list[Any]]:
-    """A filter as an SQL condition on `traces`, with its values."""
-    parts: list[str] = ["true"]
-    values: list[Any] = []
+def _choose(
+    tables: Tables, where: TraceFilter, columns: Sequence[str], condition: Expression | None = None
+) -> Table:
+    """The columns of the traces that match the filter and the condition."""
+    expressions = [*_conditions(where), *([] if condition is None else [condition])]
+    met = functools.reduce(operator.and_, expressions) if expressions else None
+    if where.namespace is None and where.visible is None:
+        return tables.read("traces", columns, met)
+    found = tables.read("traces", [*columns, "namespaces"], met)
+    matching = _match_namespaces(found["namespaces"].combine_chunks(), where)
+    return found.select(columns).filter(matching)
 
-    def add(condition: str, *given: Any) -> None:
-        parts.append(condition)
-        values.extend(given)
 
-    for condition, value in (
-        ("started_at >= ?", where.since and naive(where.since)),
-        ("started_at < ?", where.until and naive(where.until)),
-        ("list_contains(namespaces, ?)", where.namespace),
-        ("strategy_config_id = ?", where.strategy_config_id),
-        ("job_id = ?", where.job_id),
-        ("latency_ms >= ?", where.min_latency_ms),
-        ("latency_ms <= ?", where.max_latency_ms),
-        ("confidence >= ?", where.min_confidence),
-        ("confidence <= ?", where.max_confidence),
-    ):
-        if value is not None:
-            add(condition, value)
-    if where.client is not None:
-        add("? IN (lower(client), lower(door))", where.client.lower())
-    for word in (where.words or "").split():
-        add("contains(lower(question), ?)", word.lower())
-    if where.kinds:
-        add("list_contains(?, trace_type)", list(where.kinds))
-    if where.statuses:
-        add("list_contains(?, status)", list(where.statuses))
-    if where.published:
-        add("asked_release_id IS NULL")
+def _match_namespaces(namespaces: Any, where: TraceFilter) -> Any:
+    """For each list of namespaces whether the filter's is in it, and whether the caller may see
+    all of them.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names, rows = pc.list_flatten(namespaces), pc.list_parent_indices(namespaces).to_numpy()
+    matching = namespaces.is_valid().to_numpy(zero_copy_only=False)
+    if where.namespace is not None:
+        named = np.zeros(len(namespaces), bool)
+        named[rows[pc.equal(names, where.namespace).to_numpy(zero_copy_only=False)]] = True
+        matching &= named
     if where.visible is not None:
-        add("list_has_all(?::VARCHAR[], namespaces)", sorted(where.visible))
-    return " AND ".join(parts), values
+        seen = pc.is_in(names, pa.array(sorted(where.visible), pa.string()))
+        matching[rows[~seen.to_numpy(zero_copy_only=False)]] = False
+    return pa.array(matching)
+
+
+def _conditions(where: TraceFilter) -> list[Expression]:
+    """The conditions of a filter, without those on the namespaces of a trace."""
+    import pyarrow.compute as pc
+
+    field = pc.field
+    found = [
+        compare(field(column), value)
+        for column, compare, value in (
+            ("started_at", operator.ge, where.since and as_time(where.since)),
+            ("started_at", operator.lt, where.until and as_time(where.until)),
+            ("strategy_config_id", operator.eq, where.strategy_config_id),
+            ("job_id", operator.eq, where.job_id),
+            ("latency_ms", operator.ge, where.min_latency_ms),
+            ("latency_ms", operator.le, where.max_latency_ms),
+            ("confidence", operator.ge, where.min_confidence),
+            ("confidence", operator.le, where.max_confidence),
+        )
+        if value is not None
+    ]
+    if where.client is not None:
+        name = where.client.lower()
+        client, door = pc.utf8_lower(field("client")), pc.utf8_lower(field("door"))
+        found.append((client == name) | (door == name))
+    for word in (where.words or "").split():
+        found.append(pc.match_substring(pc.utf8_lower(field("question")), word.lower()))
+    if where.kinds:
+        found.append(is_one_of("trace_type", where.kinds))
+    if where.statuses:
+        found.append(is_one_of("status", where.statuses))
+    if where.published:
+        found.append(field("asked_release_id").is_null())
+    return found
+
+
+def _summarise(tables: Tables, chosen: Table) -> list[Json]:
+    """Summaries of the traces whose `started_at` and `trace_id` are given, in no order."""
+    import pyarrow.compute as pc
+
+    if not chosen.num_rows:
+        return []
+    started, bounds = pc.field("started_at"), pc.min_max(chosen["started_at"])
+    condition = (
+        (started >= bounds["min"])
+        & (started <= bounds["max"])
+        & is_one_of("trace_id", chosen["trace_id"].to_pylist())
+    )
+    return [_summary(row) for row in tables.read("traces", _COLUMNS, condition).to_pylist()]
 
 
 def _summary(row: Json) -> Json:
@@ -181,16 +251,6 @@ def _summary(row: Json) -> Json:
     made["error"] = {"code": code, "message": message} if code else None
     made["namespace"], made["namespaces"] = made["namespace"] or "", made["namespaces"] or []
     return made
-
-
-def choose(tables: Tables, where: TraceFilter) -> None:
-    """Create `chosen`, a table of the selected traces."""
-    condition, values = conditions(where)
-    tables.connection.execute(
-        "CREATE TEMP TABLE chosen AS SELECT trace_key, trace_type, status, latency_ms, cache_hit,"
-        f" cache_miss FROM traces WHERE {condition}",
-        values,
-    )
 
 
 def open_status(pid: int) -> str:
@@ -209,30 +269,59 @@ def export(logs_dir: Path, where: TraceFilter, target: Path, form: str) -> dict[
     Returns the number of rows by file; `attrs` and `payload` are JSON. Raises NotFoundError when no
     trace is selected, InputError when a file of that name exists.
     """
+    tables = open_tables(logs_dir, where.since)
+    keys = _choose(tables, where, ["trace_key"])["trace_key"]
+    if not len(keys):
+        raise NotFoundError(
+            "no trace that ended is as the filters say; `rag trace list` shows those there are",
+            code="no_traces",
+        )
     counts: dict[str, int] = {}
-    with open_tables(logs_dir, where.since) as tables:
-        choose(tables, where)
-        if not tables.select("SELECT 1 FROM chosen LIMIT 1"):
-            raise NotFoundError(
-                "no trace that ended is as the filters say; `rag trace list` shows those there are",
-                code="no_traces",
+    for name, columns in COLUMNS.items():
+        path = target / f"{name}.{form}"
+        if path.exists():
+            raise InputError(
+                f"{path} is there already; name another folder, or remove it", code="file_exists"
             )
-        for name in COLUMNS:
-            path = target / f"{name}.{form}"
-            if path.exists():
-                raise InputError(
-                    f"{path} is there already; name another folder, or remove it",
-                    code="file_exists",
-                )
-            rest = _REST.get(name)
-            columns = "*" if rest is None else f"* EXCLUDE (line), line->'$.{rest}' AS {rest}"
-            with atomic_path(path) as temporary:
-                ((count,),) = tables.connection.execute(
-                    f"COPY (SELECT {columns} FROM {name} SEMI JOIN chosen USING (trace_key)"
-                    f" ORDER BY {time_column(name)}) TO {quote(temporary)} ({FORMATS[form]})"
-                ).fetchall()
-            counts[path.name] = count
+        table = tables.read(name, list(columns), _of_traces(keys)).sort_by(time_column(name))
+        if (rest := _REST.get(name)) is not None:
+            table = table.drop_columns("line").append_column(rest, _parse_rest(table["line"], rest))
+        with atomic_path(path) as temporary:
+            _WRITERS[form](table, temporary)
+        counts[path.name] = table.num_rows
     return counts
+
+
+def _parse_rest(lines: Any, rest: str) -> Any:
+    """The field of each line as JSON."""
+    import pyarrow as pa
+
+    values = (orjson.loads(line).get(rest) for line in lines.to_pylist())
+    return pa.array(
+        [None if value is None else orjson.dumps(value).decode() for value in values], pa.string()
+    )
+
+
+def _write_parquet(table: Table, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, path, compression="zstd")
+
+
+def _write_jsonl(table: Table, path: Path) -> None:
+    rest, options = set(_REST.values()), orjson.OPT_APPEND_NEWLINE | orjson.OPT_NAIVE_UTC
+    with path.open("wb") as file:
+        for batch in table.to_batches():
+            for row in batch.to_pylist():
+                for name in rest & row.keys():
+                    row[name] = None if row[name] is None else orjson.Fragment(row[name])
+                file.write(orjson.dumps(row, option=options | orjson.OPT_UTC_Z))
+
+
+_WRITERS: Mapping[str, Callable[[Table, Path], None]] = {
+    "parquet": _write_parquet,
+    "jsonl": _write_jsonl,
+}
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -242,50 +331,67 @@ def measure(logs_dir: Path, where: TraceFilter) -> Json:
     """Figures over the selected traces: `kinds` (count, failures, latency), `stages`, `caches`,
     `model_calls`, `last_24h`; and `warnings` about files that could not be read.
     """
-    with open_tables(logs_dir) as tables:
-        choose(tables, where)
-        kinds = tables.select(
-            f"SELECT trace_type, count(*) AS count, {_FAILED}, avg(latency_ms) AS mean_ms,"
-            f" {_quantiles('latency_ms')}, sum(cache_hit)::BIGINT AS hits,"
-            " sum(cache_miss)::BIGINT AS misses FROM chosen GROUP BY ALL ORDER BY trace_type"
-        )
-        stages = tables.select(
-            f"SELECT trace_type, name AS stage, count(*) AS count, {_FAILED},"
-            f" avg(duration_ms) AS mean_ms, sum(duration_ms) AS total_ms,"
-            f" {_quantiles('duration_ms')}, sum(cache_hit)::BIGINT AS hits,"
-            f" sum(cache_miss)::BIGINT AS misses FROM spans{_write_condition(where)}"
-            " GROUP BY ALL ORDER BY trace_type, total_ms DESC"
-        )
-        sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in _SUMS)
-        calls = tables.select(
-            "SELECT provider, model, count(*) AS calls, count(error_code) AS failed,"
-            f" {sums}, sum(cost) AS cost, {_quantiles('duration_ms')}"
-            f" FROM model_calls{_write_condition(where)} GROUP BY ALL ORDER BY provider, model"
-        )
-        day, warnings = _last_day(tables, where), list(tables.warnings)
-    caches = _caches(kinds, stages)
+    tables = open_tables(logs_dir)
+    chosen = _choose(tables, where, ["latency_ms", *_COUNTED])
+    meant = None if where == TraceFilter() else _of_traces(chosen["trace_key"], where.since)
+    spans = tables.read("spans", ["name", "duration_ms", *_COUNTED], meant)
+    calls = tables.read("model_calls", ["duration_ms", *_CALL_KEYS, *_CALL_SUMS], meant)
+    kinds = _aggregate(_mark_failed(chosen), ["trace_type"], "latency_ms", _FIGURES)
+    figures = {**_FIGURES, "total_ms": ("duration_ms", "sum")}
+    stages = _aggregate(_mark_failed(spans), ["trace_type", "name"], "duration_ms", figures)
+    for row in stages:
+        row["stage"] = row.pop("name")
+    stages.sort(key=lambda row: (row["trace_type"], -row["total_ms"]))
     return {
         "kinds": [_add_failed_share(row) for row in kinds],
         "stages": [_add_failed_share(row) for row in stages],
-        "caches": caches,
-        "model_calls": [_name_quantiles(row) for row in calls],
-        "last_24h": day,
-        "warnings": warnings,
+        "caches": _caches(kinds, stages),
+        "model_calls": _aggregate(calls, ["provider", "model"], "duration_ms", _CALL_FIGURES),
+        "last_24h": _last_day(tables, where),
+        "warnings": list(tables.warnings),
     }
 
 
-def _quantiles(column: str) -> str:
-    return f"quantile_cont({column}, {list(_PERCENTILES.values())}) AS quantiles"
+def _of_traces(keys: Any, since: datetime | None = None) -> Expression:
+    """The condition on a table that its rows are of these traces; with the time of the first, which
+    skips older row groups.
+    """
+    import pyarrow.compute as pc
+
+    met = pc.field("trace_key").isin(keys.combine_chunks())
+    return met if since is None else met & (pc.field("ts") >= as_time(since))
 
 
-def _write_condition(where: TraceFilter) -> str:
-    """The SQL that limits a table to these traces; its time condition skips older row groups."""
-    if where == TraceFilter():
-        return ""
-    meant = " SEMI JOIN chosen USING (trace_key)"
-    if where.since is not None:
-        meant += f" WHERE ts >= TIMESTAMP '{naive(where.since).isoformat()}'"
-    return meant
+def _mark_failed(table: Table) -> Table:
+    import pyarrow.compute as pc
+
+    return table.append_column("failed", pc.equal(table["status"], "error"))
+
+
+def _aggregate(
+    table: Table, keys: Sequence[str], duration: str, figures: Mapping[str, tuple[str, str]]
+) -> list[Json]:
+    """For each combination of keys, in their order, a row with them, the figures, each a column and
+    Arrow's function on it, and the percentiles of the column `duration`.
+    """
+    import pyarrow.compute as pc
+
+    figures = {name: (column or duration, function) for name, (column, function) in figures.items()}
+    found = table.group_by(keys).aggregate([*figures.values(), (duration, "list")])
+    rows = []
+    for row, values in zip(
+        found.drop_columns(f"{duration}_list").to_pylist(), found[f"{duration}_list"], strict=True
+    ):
+        made = {key: row[key] for key in keys}
+        made |= {name: row["_".join(figure)] for name, figure in figures.items()}
+        percentiles = pc.quantile(values.values, list(_PERCENTILES.values())).to_pylist()
+        made |= dict(zip(_PERCENTILES, percentiles, strict=True))
+        for name, value in made.items():
+            if isinstance(value, float):
+                made[name] = round(value, 6 if name == "cost" else 3)
+        rows.append(made)
+    # unknown keys last
+    return sorted(rows, key=lambda row: [(row[key] is None, row[key]) for key in keys])
 
 
 def _caches(kinds: Sequence[Json], stages: Sequence[Json]) -> list[Json]:
@@ -311,36 +417,20 @@ def _caches(kinds: Sequence[Json], stages: Sequence[Json]) -> list[Json]:
 def _last_day(tables: Tables, where: TraceFilter) -> Json:
     """Numbers of traces and of failed ones by type, and the sums of the ingestion counters."""
     since = datetime.now(UTC) - timedelta(hours=24)
-    condition, values = conditions(replace(where, since=since, until=None))
-    kinds = tables.select(
-        f"SELECT trace_type, count(*) AS count, {_FAILED}"
-        f" FROM traces WHERE {condition} GROUP BY ALL ORDER BY trace_type",
-        values,
-    )
+    columns = ["trace_type", "status", "counters"]
+    counts: Counter[str] = Counter()
+    failed: dict[str, int] = {}
     counters: Counter[str] = Counter()
-    for row in tables.select(
-        f"SELECT counters FROM traces WHERE {condition} AND trace_type = 'ingestion'", values
-    ):
-        counters.update(json.loads(row["counters"]))
-    return {
-        "counts": {row["trace_type"]: row["count"] for row in kinds},
-        "failed": {row["trace_type"]: row["failed"] for row in kinds},
-        "counters": dict(counters),
-    }
+    for row in _choose(tables, replace(where, since=since, until=None), columns).to_pylist():
+        kind = row["trace_type"]
+        counts[kind] += 1
+        failed[kind] = failed.get(kind, 0) + (row["status"] == "error")
+        if kind == "ingestion":
+            counters.update(json.loads(row["counters"]))
+    return {"counts": dict(counts), "failed": failed, "counters": dict(counters)}
 
 
 def _add_failed_share(row: Mapping[str, Any]) -> Json:
-    """A row with `failed_share` and named quantiles, without its cache figures."""
+    """A row with `failed_share`, without its cache figures."""
     kept = {name: value for name, value in row.items() if name not in ("hits", "misses")}
-    return {**_name_quantiles(kept), "failed_share": round(row["failed"] / row["count"], 4)}
-
-
-def _name_quantiles(row: Mapping[str, Any]) -> Json:
-    """A row with its quantiles by name and rounded numbers."""
-    quantiles = row["quantiles"] or [None] * len(_PERCENTILES)
-    named = {name: row[name] for name in row if name != "quantiles"}
-    named |= dict(zip(_PERCENTILES, quantiles, strict=True))
-    return {
-        name: round(value, 6 if name == "cost" else 3) if isinstance(value, float) else value
-        for name, value in named.items()
-    }
+    return {**kept, "failed_share": round(row["failed"] / row["count"], 4)}

@@ -1,55 +1,96 @@
-"""The traces as DuckDB tables: the compacted ones, and newer lines of the logs.
+"""The tables of the trace store as Arrow tables: the compacted ones, and newer lines of the logs.
 
-    with open_tables(store.logs_dir) as tables:
-        rows = tables.select("SELECT trace_id FROM traces WHERE latency_ms > ?", [500])
-
-There are `traces`, `spans`, `events`, `model_calls`, and `open_traces`: those without a last line.
+tables = open_tables(store.logs_dir)
+slow = tables.read("traces", ["trace_id"], pc.field("latency_ms") > 500)
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rag_platform.errors import BusyError, StorageError
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store import compaction
 from rag_platform.observability.trace_store.parts import Manifest, Part, read_manifest, traces_dir
-from rag_platform.observability.trace_store.rows import LINE_TABLES, Rows, make_table, naive
+from rag_platform.observability.trace_store.rows import (
+    LINE_TABLES,
+    Rows,
+    arrow_schema,
+    make_table,
+    naive,
+    time_column,
+)
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+    from pyarrow.compute import Expression
 
 # Bytes of new lines from which readers compact first; parsing this much takes about 50 ms.
 _COMPACT_FROM = 1 << 20
 _ATTEMPTS = 3  # a part may be merged into another between reading the manifest and opening it
-_THREADS = 2
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """An open connection with the tables as views, and `warnings` about unreadable lines."""
+    """The tables at one moment: the `parts` in a folder, the `new` rows of the logs by table, the
+    traces that `began`, of which some may have ended, and `warnings` about unreadable lines.
+    """
 
-    connection: Any
+    folder: Path
+    parts: Sequence[Part]
+    new: Mapping[str, Table]
+    began: Mapping[str, Json]
     warnings: tuple[str, ...] = ()
 
-    def select(self, query: str, values: Sequence[Any] = ()) -> list[Json]:
-        """The rows of a query as mappings."""
-        cursor = self.connection.execute(query, list(values))
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    def read(self, name: str, columns: Sequence[str], condition: Expression | None = None) -> Table:
+        """The rows of a table that meet the condition, in no order."""
+        import pyarrow as pa
+
+        new = self.new[name] if condition is None else self.new[name].filter(condition)
+        old = _read_parts(self.folder, self.parts, name, columns, condition)
+        return pa.concat_tables([old, new.select(list(columns))])
+
+    def open_traces(self) -> list[Json]:
+        """The traces without a last line: trace_id, trace_type, started_at, pid."""
+        ended = self.read("traces", ["trace_id"], is_one_of("trace_id", self.began))
+        ended_ids = set(ended["trace_id"].to_pylist())
+        left = [
+            {"trace_id": trace_id, **values}
+            for trace_id, values in self.began.items()
+            if trace_id not in ended_ids
+        ]
+        columns = ["trace_id", "trace_type", "started_at", "pid"]
+        rows: list[Json] = make_table("traces", left).select(columns).to_pylist()
+        return rows
 
 
-@contextmanager
+def as_time(time: datetime) -> Any:
+    """A time to compare columns with, in their unit, without which no row group is skipped."""
+    import pyarrow as pa
+
+    return pa.scalar(naive(time), pa.timestamp("ms"))
+
+
+def is_one_of(column: str, values: Iterable[str]) -> Expression:
+    """The condition that a column of texts has one of the values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.field(column).isin(pa.array(values, pa.string()))
+
+
 def open_tables(
     logs_dir: Path, since: datetime | None = None, names: Collection[str] = ()
-) -> Iterator[Tables]:
+) -> Tables:
     """The tables for a folder of logs, all or those in `names`; with `since`, older rows may be
     missing.
 
@@ -58,32 +99,40 @@ def open_tables(
     """
     _catch_up(logs_dir)
 
-    def connect(manifest: Manifest) -> Tables:
+    def take(manifest: Manifest) -> Tables:
         rows, warnings = _read_tail(logs_dir, manifest)
-        return Tables(_connect(traces_dir(logs_dir), manifest, rows, since, names), warnings)
+        parts = [
+            part
+            for part in manifest.parts
+            if since is None or part.last >= naive(since).isoformat()
+        ]
+        _require_present(traces_dir(logs_dir), parts)
+        began = {**rows.open_traces(), **manifest.open}
+        return Tables(traces_dir(logs_dir), parts, rows.tables(names), began, warnings)
 
-    tables = _read_parts(logs_dir, connect)
-    with closing(tables.connection):
-        yield tables
+    return _with_parts(logs_dir, take)
 
 
 def find_lines(
-    logs_dir: Path,
-    needle: bytes,
-    condition: str,
-    values: Sequence[Any] = (),
-    tables: Sequence[str] = LINE_TABLES,
+    logs_dir: Path, needle: bytes, condition: Expression, tables: Sequence[str] = LINE_TABLES
 ) -> Iterator[tuple[bytes | str, int | None]]:
-    """(line, id of the process that wrote it): first the compacted lines that meet an SQL condition
-    in one of the tables, with None for the process, then new lines of the logs that contain the
+    """(line, id of the process that wrote it): first the compacted lines that meet a condition in
+    one of the tables, with None for the process, then new lines of the logs that contain the
     `needle`.
     """
 
     def read(manifest: Manifest) -> tuple[Manifest, list[str]]:
-        where = (condition, values)
-        return manifest, _compacted_lines(traces_dir(logs_dir), manifest, tables, where)
+        folder = traces_dir(logs_dir)
+        _require_present(folder, manifest.parts)
+        return manifest, [
+            line
+            for name in tables
+            for line in _read_parts(folder, manifest.parts, name, ["line"], condition)[
+                "line"
+            ].to_pylist()
+        ]
 
-    manifest, lines = _read_parts(logs_dir, read)
+    manifest, lines = _with_parts(logs_dir, read)
     yield from zip(lines, itertools.repeat(None))
     for file in compaction.log_files(logs_dir):
         for line, _ in compaction.whole_lines(file, manifest.marks):
@@ -91,7 +140,7 @@ def find_lines(
                 yield line, file.pid
 
 
-def _read_parts(logs_dir: Path, read: Callable[[Manifest], R]) -> R:
+def _with_parts(logs_dir: Path, read: Callable[[Manifest], R]) -> R:
     """The result of `read` for the current parts; repeated if a part disappears meanwhile."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):
@@ -99,26 +148,27 @@ def _read_parts(logs_dir: Path, read: Callable[[Manifest], R]) -> R:
     return read(read_manifest(traces_dir(logs_dir)))
 
 
-def _compacted_lines(
-    folder: Path, manifest: Manifest, tables: Sequence[str], where: tuple[str, Sequence[Any]]
-) -> list[str]:
-    if not manifest.parts:
-        return []
-    condition, values = where
-    _require_present(folder, manifest.parts)
-    query = " UNION ALL ".join(
-        f"SELECT line FROM {_read_files(folder, manifest.parts, name)} WHERE {condition}"
-        for name in tables
-    )
-    with closing(_database(os.getpid()).cursor()) as connection:
-        found = connection.execute(query, [*values] * len(tables)).fetchall()
-    return [line for (line,) in found]
+def _read_parts(
+    folder: Path,
+    parts: Sequence[Part],
+    name: str,
+    columns: Sequence[str],
+    condition: Expression | None,
+) -> Table:
+    """The rows of a table of the parts that meet the condition. Lines, which are long, are read
+    only for the time in which there are such rows.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
 
-
-def _read_files(folder: Path, parts: Sequence[Part], name: str) -> str:
-    """The SQL that reads a table of the parts."""
-    files = ", ".join(quote(folder / part.name / f"{name}.parquet") for part in parts)
-    return f"read_parquet([{files}], union_by_name = true)"
+    files = [str(folder / part.name / f"{name}.parquet") for part in parts]
+    table = ds.dataset(files, schema=arrow_schema(name), format="parquet")
+    if condition is not None and "line" in columns:
+        time = time_column(name)
+        bounds = pc.min_max(table.to_table([time], filter=condition)[time])
+        between = (pc.field(time) >= bounds["min"]) & (pc.field(time) <= bounds["max"])
+        condition = condition & between
+    return table.to_table(list(columns), filter=condition)
 
 
 def _catch_up(logs_dir: Path) -> None:
@@ -147,50 +197,7 @@ def _read_tail(logs_dir: Path, manifest: Manifest) -> tuple[Rows, tuple[str, ...
     return rows, tuple(warnings)
 
 
-@functools.lru_cache(maxsize=1)
-def _database(pid: int) -> Any:
-    """The process's empty database, which takes 30 ms to create; each reader has its own connection
-    with its own views.
-    """
-    import duckdb
-
-    # nothing is downloaded
-    offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    return duckdb.connect(":memory:", config={"threads": _THREADS, **offline})
-
-
-def _connect(
-    folder: Path, manifest: Manifest, rows: Rows, since: datetime | None, names: Collection[str]
-) -> Any:
-    parts = [p for p in manifest.parts if since is None or p.last >= naive(since).isoformat()]
-    _require_present(folder, parts)
-    connection = _database(os.getpid()).cursor()
-    for name, table in rows.tables(names).items():
-        connection.register(f"new_{name}", table)
-        sources = [f"SELECT * FROM new_{name}"]
-        if parts:
-            sources.append(f"SELECT * FROM {_read_files(folder, parts, name)}")
-        connection.execute(f"CREATE TEMP VIEW {name} AS {' UNION ALL BY NAME '.join(sources)}")
-    if names:
-        return connection
-    begun = [
-        {"trace_id": trace_id, **value}
-        for trace_id, value in {**rows.open_traces(), **manifest.open}.items()
-    ]
-    columns = ("trace_id", "trace_type", "started_at", "pid")
-    connection.register("begun", make_table("traces", begun).select(columns))
-    connection.execute(
-        "CREATE TEMP VIEW open_traces AS SELECT * FROM begun ANTI JOIN traces USING (trace_id)"
-    )
-    return connection
-
-
 def _require_present(folder: Path, parts: Sequence[Part]) -> None:
     """Raise FileNotFoundError for a part that was merged since the manifest was read."""
     for part in parts:
         os.stat(folder / part.name)
-
-
-def quote(path: Path) -> str:
-    """A path as an SQL string."""
-    return "'" + str(path).replace("'", "''") + "'"
