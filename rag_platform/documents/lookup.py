@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 
@@ -15,18 +15,24 @@ _SHOWN = 5
 
 
 def find_document(ledger: Ledger, namespace: str, name: str) -> Document:
-    """The document with that doc_id or source_uri, doc_id prefix, or ending of a source_uri.
+    """The document with that doc_id or source_uri, else ending of a source_uri, else one without
+    the file suffix, else doc_id prefix.
 
-    The file suffix may be left out; retired and deleted documents are found too. Raises
-    NotFoundError `unknown_document` with similar names, InputError `ambiguous` with the candidates.
+    Retired and deleted documents are found too. Raises NotFoundError `unknown_document` with
+    similar names, InputError `ambiguous` with the candidates.
     """
     with suppress(NotFoundError):
         return ledger.document(namespace, name)
     documents = ledger.documents(namespace)
-    exact = [document for document in documents if name == document.source_uri]
-    meant = exact or [
-        d for d in documents if name and (d.doc_id.startswith(name) or _ends(d.source_uri, name))
-    ]
+    tail = "/" + name.lstrip("/")
+    ways: tuple[Callable[[Document], bool], ...] = (
+        lambda document: document.source_uri == name,
+        lambda document: f"/{document.source_uri}".endswith(tail),
+        lambda document: f"/{_without_suffix(document.source_uri)}".endswith(tail),
+        lambda document: document.doc_id.startswith(name),
+    )
+    found = ([document for document in documents if way(document)] for way in ways)
+    meant = next(filter(None, found), []) if name else []
     if len(meant) == 1:
         return meant[0]
     if meant:
@@ -57,13 +63,8 @@ def unknown_document(namespace: str, name: str, names: Iterable[str]) -> NotFoun
     )
 
 
-def _ends(source_uri: str, name: str) -> bool:
-    """True when the name equals the last whole parts of a path, with or without file suffix."""
-    tail = "/" + name.lstrip("/")
-    return any(
-        f"/{form}".endswith(tail)
-        for form in (source_uri, source_uri.removesuffix(PurePosixPath(source_uri).suffix))
-    )
+def _without_suffix(source_uri: str) -> str:
+    return source_uri.removesuffix(PurePosixPath(source_uri).suffix)
 
 
 def find_version(document: Document, versions: Sequence[Version], name: str) -> Version:

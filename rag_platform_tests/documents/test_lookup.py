@@ -13,6 +13,8 @@ DOCUMENTS = {
     "docs-guide-aa11": "docs/guide.md",
     "old-guide-bb22": "docs/old/guide.md",
     "docs-ports-cc33": "docs/ports.md",
+    "ports-of-call-dd44": "docs/ports of call.md",
+    "ports-ee55": "ship/ports",
 }
 
 
@@ -47,7 +49,10 @@ def shelf_of_three(ledger: Ledger) -> Ledger:
         ("docs/old/guide.md", "old-guide-bb22"),
         ("old/guide.md", "old-guide-bb22"),
         ("ports.md", "docs-ports-cc33"),
-        ("ports", "docs-ports-cc33"),
+        ("docs/ports", "docs-ports-cc33"),
+        ("ports", "ports-ee55"),  # the only file of exactly that name
+        ("ports of call", "ports-of-call-dd44"),
+        ("ports-o", "ports-of-call-dd44"),
     ],
 )
 def test_a_document_by_id_place_or_a_part_of_either(
