@@ -359,7 +359,7 @@ def _scan(
     for path in sorted(paths):
         if reason := _reason_to_ignore(path, source):
             yield Found(path, source, _uri_below(source, path), False, reason)
-        elif path.is_file():
+        else:
             age = _age(path) if settle_seconds else 0.0
             arriving = age < settle_seconds
             reason = f"changed {age:.0f} s ago and may still be written" if arriving else ""
@@ -380,7 +380,7 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
     if not path.resolve().is_relative_to(source.root):
         return "link out of the source's folder"
     if path.is_dir():
-        return ""
+        return "link to a folder inside the source, which is not followed"
     if not path.is_file():
         return "not a regular file"
     if source.include and not any(fnmatch(relative, glob) for glob in source.include):

@@ -147,15 +147,22 @@ def test_a_file_that_is_not_what_its_name_says_becomes_a_version_that_will_fail(
     assert library.ledger.version(reception.to_process[0]).loader == "pdf"
 
 
-def test_a_link_out_of_the_folder_is_ignored(library: Library, tmp_path: Path) -> None:
+def test_a_link_to_a_folder_or_out_of_the_source_is_ignored(
+    library: Library, tmp_path: Path
+) -> None:
     outside = tmp_path / "secret.md"
     outside.write_text("# secret", encoding="utf-8")
     library.write("a.md", "# A")
+    library.write("sub/b.md", "# B")
     (library.folder / "link.md").symlink_to(outside)
+    (library.folder / "same").symlink_to(library.folder / "sub")
+    (library.folder / "sub" / "loop").symlink_to(library.folder)
     (library.folder / "stale.md").symlink_to(tmp_path / "none.md")
     ignored = [item for item in library.receive().items if item.decision == "ignored"]
     assert {item.source_uri: item.reason for item in ignored} == {
         "docs/link.md": "link out of the source's folder",
+        "docs/same": "link to a folder inside the source, which is not followed",
+        "docs/sub/loop": "link to a folder inside the source, which is not followed",
         "docs/stale.md": "link to what does not exist",
     }
 
