@@ -267,7 +267,7 @@ def full_disk(home: Path, path: str | None = None) -> StorageError:
     where = f" ({path} could not be written)" if path else ""
     return StorageError(
         f"the disk is full: {free / 1e6:.1f} MB are free under {home}{where}; what is published"
-        " stays as it is. Free some space (`rag gc` removes what nothing needs), then do it again",
+        " stays as it is. Free some space (`rag gc` removes what nothing needs)",
         code="disk_full",
     )
 

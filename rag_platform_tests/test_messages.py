@@ -298,10 +298,10 @@ def fill(text: str, values: list[str]) -> str:
         ),
         (
             "the disk is full: 0.1 MB are free under /srv; what is published stays as it is. Free"
-            " some space (`rag gc` removes what nothing needs), then do it again; `rag jobs retry"
+            " some space (`rag gc` removes what nothing needs); `rag jobs retry"
             " job_1` does the work then",
             "磁盘已满：仅剩 0.1 MB，位于 /srv；已发布的内容保持不变。请释放一些空间"
-            "（`rag gc` 会清除不再需要的数据），然后重试；届时 `rag jobs retry job_1` 会完成工作",
+            "（`rag gc` 会清除不再需要的数据）；届时 `rag jobs retry job_1` 会完成工作",
         ),
         (
             "- failed: versions_complete: missing versions: default.a@1; versions that are not"

@@ -133,7 +133,7 @@ def test_a_full_disk_is_told_with_what_is_kept_free_and_the_job(tmp_path: Path) 
         and "JOB" not in raised.value.message
     )
     assert jobs.again(full_disk(tmp_path), "job_7").endswith(
-        "then do it again; `rag jobs retry job_7` does the work then"
+        "what nothing needs); `rag jobs retry job_7` does the work then"
     )
 
 

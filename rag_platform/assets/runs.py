@@ -14,7 +14,7 @@ import dagster as dg
 from rag_platform.assets.dagster_private import explain_backfill
 from rag_platform.assets.partitions import NAMESPACE_TAG
 from rag_platform.config.settings import JobPolicy
-from rag_platform.errors import BusyError, NotFoundError, RagError
+from rag_platform.errors import BusyError, NotFoundError, RagError, StorageError
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
@@ -136,8 +136,8 @@ def record_job(
         with jobs.keep_heartbeat(job.job_id, ledger):
             yield record
     except RagError as error:
-        later = f"; `rag jobs retry {job.job_id}` does the work then"
-        reason = f"{error.message}{later if isinstance(error, BusyError) else ''}"
+        passes = isinstance(error, (BusyError, StorageError))
+        reason = jobs.again(error, job.job_id) if passes else error.message
         end("failed", reason)
         # the run's page shows the message of a Failure, but the stack of other exceptions
         raise dg.Failure(f"[{error.code}] {reason}") from error

@@ -577,8 +577,7 @@ def require_space(home: Path, needed: int) -> None:
             f"the disk is full: {free / 1e6:.1f} MB are free under {home}, and the next release"
             f" needs {needed / 1e6:.1f} MB: it may take {(needed - RESERVE) / 1e6:.1f} MB, and"
             f" {RESERVE / 1e6:.1f} MB are kept free for the ledger, logs and Dagster; what is"
-            " published stays as it is. Free some space (`rag gc` removes what nothing needs),"
-            " then do it again",
+            " published stays as it is. Free some space (`rag gc` removes what nothing needs)",
             code="disk_full",
             needed=needed,
             free=free,

@@ -122,7 +122,7 @@ def _make_room(root: DataRoot) -> Collected:
         raise StorageError(
             f"the disk is full: {free / 1e6:.1f} MB are free under {store.home}, now that"
             f" {work.result.data()['bytes'] / 1e6:.1f} MB that nothing needs are removed; what is"
-            " published stays as it is. Free some space elsewhere on this disk, then do it again",
+            " published stays as it is. Free some space elsewhere on this disk",
             code="disk_full",
         )
     return work.result

@@ -355,7 +355,7 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
     job = shelf.ledger.add_job("ingest", "default", {}, items)
     reason = (
         "the disk is full: 0.1 MB are free under /srv; what is published stays as it is. Free some"
-        " space (`rag gc` removes what nothing needs), then do it again; `rag jobs retry"
+        " space (`rag gc` removes what nothing needs); `rag jobs retry"
         f" {job.job_id}` does the work then"
     )
     shelf.ledger.update_job(job.job_id, state="failed", reason=reason, ended_at="x")

@@ -198,8 +198,7 @@ def _model_of(weights: WeightFile, precision: Precision, folder: Path | None) ->
             raise StorageError(
                 f"the disk is full: {shutil.disk_usage(folder).free / 1e6:.1f} MB are free under"
                 f" {folder}, and E5 in {precision} needs {len(model) / 1e6:.1f} MB there; what is"
-                " published stays as it is. Free some space (`rag gc` removes what nothing needs),"
-                " then do it again",
+                " published stays as it is. Free some space (`rag gc` removes what nothing needs)",
                 code="disk_full",
             ) from error
     return str(path)
