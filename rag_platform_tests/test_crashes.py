@@ -69,7 +69,7 @@ def test_killed_while_the_release_is_built(desk: Any) -> None:
     wait_for(lambda: unfinished_releases(desk), process)
     os.killpg(job.pid, signal.SIGKILL)
     said, _ = process.communicate(timeout=180)
-    assert process.returncode == 1 and '"ingest_failed"' in said and "ended with code -9" in said
+    assert process.returncode == 1 and '"ingest_failed"' in said and "was killed before" in said
 
     assert desk.store.current_path("default").read_text(encoding="utf-8").strip() == first
     assert "05:30" in answer(desk, "When does the north gate open?") and "12 trucks" not in answer(
@@ -131,7 +131,7 @@ def test_an_ingest_with_nothing_to_do_ends_the_run_of_one_that_was_killed_once_p
             "release", status=dg.DagsterRunStatus.STARTED, tags={JOB_TAG: job.job_id}
         )
         instance.add_run(run)
-        reason = "the job's process ended with code -9 before it finished"
+        reason = "the job's process was killed before it finished"
         ledger.update_job(job.job_id, state="failed", reason=reason, ended_at=now())
         assert open_runs(job.job_id) == ["STARTED"]
         for _ in range(2):  # the second has nothing to clear up

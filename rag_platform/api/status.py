@@ -33,7 +33,7 @@ from rag_platform.ledger.tables import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
 from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
-from rag_platform.processes.jobs import OPEN_STATES
+from rag_platform.processes.jobs import OPEN_STATES, as_it_stands
 from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
 from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Lease, Library
@@ -202,9 +202,10 @@ def _jobs(library: Library, names: Sequence[str]) -> list[JobStatus]:
                 *(job for state in OPEN_STATES for job in ledger.jobs(name, state=state)),
             )
         }
+        stands = [as_it_stands(job, ledger, library.settings.jobs) for job in found.values()]
     return [
         fill_shape(JobStatus, job, reason=str(without_paths(_verdict(job.reason))))
-        for job in found.values()
+        for job in stands
     ]
 
 

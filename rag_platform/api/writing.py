@@ -233,7 +233,7 @@ def get_job(
     with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
         while True:
-            job = require_job(root, job_id)
+            job = jobs.as_it_stands(require_job(root, job_id), root.ledger, settings.jobs)
             if on_progress is not None:
                 done, total = job.progress.get("done", 0), job.progress.get("total", 0)
                 on_progress(done, total, str(job.progress.get("stage", job.state)))
@@ -303,7 +303,7 @@ def watch(
 
 def job_data(job_id: str, root: DataRoot) -> JobData:
     """A job as clients see it, without absolute paths and process ids."""
-    job = root.ledger.job(job_id)
+    job = jobs.as_it_stands(root.ledger.job(job_id), root.ledger, root.settings.jobs)
     items = jobs.items_as_told(root.ledger.job_items(job_id), job)
     failed = [item for item in items if item.state in _BAD_STATES]
     changed = [item for item in items if item.decision != "skip"]

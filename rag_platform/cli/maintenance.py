@@ -53,7 +53,7 @@ def jobs_list(
     names = [None] if everywhere else [context.known_namespace(namespace), ""]
     work.end_orphans(context.ledger, context.settings.jobs)
     found = [
-        job
+        work.as_it_stands(job, context.ledger, context.settings.jobs)
         for each in names
         for job in context.ledger.jobs(
             each, limit, state=state if state != "dead" else None, dead=state == "dead"
@@ -98,7 +98,8 @@ def _format_progress(row: Json) -> str:
 def jobs_show(context: Context, job_id: str) -> Json:
     """One job: its progress, its documents and why some failed, its figures, trace and log."""
     work.end_orphans(context.ledger, context.settings.jobs)
-    return work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store)
+    job = work.as_it_stands(context.ledger.job(job_id), context.ledger, context.settings.jobs)
+    return work.report(job, context.ledger.job_items(job_id), context.store)
 
 
 @jobs.command("cancel")

@@ -133,8 +133,8 @@ def list_run_jobs(store: Store, limit: int = 5) -> list[EvalJobData]:
     if not store.has_ledger():
         return []
     with closing(open_ledger(store)) as ledger:
-        found = [job for job in ledger.jobs("", 50) if _is_visible(job)]
-    return [job_data(job) for job in found[:limit]]
+        found = [job for job in ledger.jobs("", 50) if _is_visible(job)][:limit]
+        return [job_data(jobs.as_it_stands(job, ledger)) for job in found]
 
 
 def get_run_job(settings: Settings, job_id: str) -> EvalJobData:
@@ -142,7 +142,7 @@ def get_run_job(settings: Settings, job_id: str) -> EvalJobData:
     store = Store.of(settings)
     with closing(open_ledger(store)) as ledger:
         jobs.end_orphans(ledger, settings.jobs)
-        job = ledger.job(job_id)
+        job = jobs.as_it_stands(ledger.job(job_id), ledger, settings.jobs)
     if not _is_visible(job):
         raise NotFoundError(f"{job_id[:80]!r} is no job of an evaluation", code="unknown_job")
     return job_data(job)

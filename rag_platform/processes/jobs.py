@@ -53,7 +53,8 @@ JOB_TAG = "rag/job_id"  # tag of Dagster runs: the job that started the run, or 
 DISK_FULL_EXIT = os.EX_IOERR  # exit code of a job's process that could not record its failure
 HEARTBEAT_SECONDS = 15.0
 GONE = "is gone (killed, or the machine went down)"
-_CUT_OFF = "ended with code"  # part of the reason of a job whose launcher saw its process end
+# parts of the reason of a job whose launcher saw its process end
+_CUT_OFF, _KILLED = "ended with code", "was killed"
 STOP_SECONDS = 10.0  # time for a cancelled job to end its run properly
 _POLL_SECONDS = 0.1
 _SWEEP_SECONDS = 5.0  # between checks for dead jobs while waiting for one
@@ -111,7 +112,7 @@ def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
     reason = (
         again(full_disk(store.home), job.job_id)
         if code == DISK_FULL_EXIT
-        else _describe_exit(store, job.job_id, code)
+        else _describe_exit(store, job, code)
     )
     try:
         ledger.update_job(
@@ -134,13 +135,18 @@ def code_of(job: Job) -> str:
     return "disk_full" if job.reason.startswith(FULL_DISK) else ""
 
 
-def _describe_exit(store: Store, job_id: str, code: int) -> str:
-    path = log_path(store, job_id)
+def _describe_exit(store: Store, job: Job, code: int) -> str:
+    path = log_path(store, job.job_id)
+    if code == -signal.SIGKILL:  # its log ends anywhere, and says nothing of it
+        return (
+            f"the job's process {_KILLED} before it finished, by a person or because the machine"
+            f" ran out of memory; its log is {path.relative_to(store.home).as_posix()}; {_rest(job)}"
+        )
     log = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     last = (log.strip().splitlines() or ["nothing"])[-1]
     return (
         f"the job's process {_CUT_OFF} {code} before it finished; last line of its log"
-        f" ({path.name}): {last[:500]}; `rag jobs retry {job_id}` does the rest"
+        f" ({path.name}): {last[:500]}; {_rest(job)}"
     )
 
 
@@ -225,8 +231,7 @@ def end_orphans(ledger: Ledger, policy: JobPolicy = _POLICY) -> list[str]:
         elif at_work(job, policy.silent_seconds) or _is_being_submitted(job, ledger):
             continue
         else:
-            what = "was never started" if job.state == "queued" and not job.pid else GONE
-            reason = f"the job's process {what}; {_rest(job)}"
+            reason = _describe_loss(job)
         if job.state == "cancelling":
             record_cancelled(job.job_id, ledger)
         elif not ledger.update_job(
@@ -261,8 +266,33 @@ def left_runs_open(namespace: str, ledger: Ledger) -> bool:
     """
     for job in ledger.jobs(namespace):
         if job.pid:
-            return job.state == "failed" and (GONE in job.reason or _CUT_OFF in job.reason)
+            return job.state == "failed" and any(
+                words in job.reason for words in (GONE, _CUT_OFF, _KILLED)
+            )
     return False
+
+
+def as_it_stands(job: Job, ledger: Ledger, policy: JobPolicy = _POLICY) -> Job:
+    """The job as readers are shown it: failed when its process is gone, although that could not be
+    recorded because the disk is full or the data root is read-only.
+    """
+    if job.state not in OPEN_STATES or not job.pid or at_work(job, policy.silent_seconds):
+        return job
+    job = ledger.job(job.job_id)  # it may have recorded its end since it was read
+    if job.state in FINAL_STATES:
+        return job
+    reason = _describe_loss(job)
+    if ledger.read_only:
+        reason = (
+            "the job's process is gone, and nothing can be written (a full disk, or a read-only"
+            f" data root: `rag doctor` says which); {_rest(job)}"
+        )
+    return replace(job, state="failed", reason=reason, ended_at=job.heartbeat_at)
+
+
+def _describe_loss(job: Job) -> str:
+    what = "was never started" if job.state == "queued" and not job.pid else GONE
+    return f"the job's process {what}; {_rest(job)}"
 
 
 def at_work(job: Job, silent: float = _POLICY.silent_seconds) -> bool:

@@ -35,6 +35,7 @@ from rag_platform.ledger import traffic
 from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.observability import tracing
+from rag_platform.processes.jobs import OPEN_STATES, as_it_stands
 from rag_platform.processes.limits import Load
 from rag_platform.protocols import Vectors
 from rag_platform.releases.release_store import (
@@ -149,7 +150,7 @@ class Library:
             known = ", ".join(self.namespaces()) or "none"
             if path.parent.is_dir() or namespace == self.settings.default_namespace:
                 others = "" if known == "none" else f", or name another library: {known}"
-                raise _nothing_published(self.store, namespace, others) from error
+                raise _nothing_published(self.store, namespace, others, self.settings) from error
             raise unknown_namespace(namespace, self.namespaces()) from error
         stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
         known_current = self._current.get(namespace)
@@ -465,16 +466,21 @@ class Library:
         return found
 
 
-def _nothing_published(store: Store, namespace: str, others: str) -> NotFoundError:
+def _nothing_published(
+    store: Store, namespace: str, others: str, settings: Settings
+) -> NotFoundError:
     """The error of a library without a published release, with the job at work or the failures."""
-    job_id, failed = "", 0
+    job, failed = None, 0
     with suppress(RagError), closing(open_ledger(store)) as ledger:
-        at_work = (job.job_id for job in ledger.open_jobs() if job.namespace == namespace)
-        job_id, failed = next(at_work, ""), ledger.document_problems(namespace, (), 1)[0]
-    if job_id:
+        found = [*ledger.open_jobs(), *ledger.jobs(namespace, 1)]
+        stands = (
+            as_it_stands(job, ledger, settings.jobs) for job in found if job.namespace == namespace
+        )
+        job, failed = next(stands, None), ledger.document_problems(namespace, (), 1)[0]
+    if job is not None and job.state in OPEN_STATES:
         return NotFoundError(
-            f"nothing of library {namespace!r} is published: {job_id} is at work; `rag jobs show"
-            f" {job_id}` says how far it is{others}",
+            f"nothing of library {namespace!r} is published: {job.job_id} is at work; `rag jobs"
+            f" show {job.job_id}` says how far it is{others}",
             code="no_release",
             namespace=namespace,
         )
@@ -482,6 +488,13 @@ def _nothing_published(store: Store, namespace: str, others: str) -> NotFoundErr
         return NotFoundError(
             f"nothing of library {namespace!r} is published:"
             f" {pluralise(failed, 'document')} failed; `rag status` says why{others}",
+            code="no_release",
+            namespace=namespace,
+        )
+    if job is not None and job.state == "failed":
+        return NotFoundError(
+            f"nothing of library {namespace!r} is published: {job.job_id} failed; `rag jobs show"
+            f" {job.job_id}` says why{others}",
             code="no_release",
             namespace=namespace,
         )

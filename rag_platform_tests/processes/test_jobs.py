@@ -64,6 +64,19 @@ def test_a_process_that_dies_leaves_its_last_words(store: Any, ledger: Any) -> N
     assert f"rag jobs retry {job.job_id}" in ended.reason
 
 
+def test_a_killed_process_is_said_to_be_killed(store: Any, ledger: Any) -> None:
+    job = ledger.add_job("ingest", "default", {})
+    path = launchers.log_path(store, job.job_id)
+    path.parent.mkdir(parents=True)
+    path.write_text("2026-11-24 dagster - DEBUG - STEP_OUTPUT - Yielded", encoding="utf-8")
+    ended = jobs.wait(job.job_id, process("import os; os.kill(os.getpid(), 9)"), ledger, store)
+    assert ended.reason == (
+        "the job's process was killed before it finished, by a person or because the machine ran"
+        f" out of memory; its log is logs/jobs/{job.job_id}.log; `rag jobs retry {job.job_id}` does"
+        " the rest"
+    )
+
+
 @pytest.mark.usefixtures("ledger_file")
 def test_a_process_that_could_not_say_that_the_disk_is_full(store: Any, ledger: Any) -> None:
     """Its log lies on the full disk too: the exit status alone tells, and what the ledger cannot

@@ -27,7 +27,7 @@ READING = (
     "status",
     "doctor",
     "releases list",
-    "jobs list",
+    "jobs list --all",
     "trace list",
     "sources list",
     "rebuild --plan",
@@ -50,8 +50,19 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     with seated(folder) as desk, small_disk(desk.store.home, "64m"):
         desk.write(ports=PORTS)
         assert desk.call("ingest", desk.docs).exit_code == 0
+        with desk.ledger() as ledger:
+            job_id = ledger.add_job("ingest", "lost", {}).job_id
+            ledger.bind_strategy("lost", "tiny", "scfg_0")
+            ledger.update_job(job_id, state="running", pid=2**22 - 1)
         fill(desk.store.home)
         yield desk
+
+
+@pytest.fixture
+def killed(filled: Desk) -> str:
+    """A job whose process died while nothing could be written."""
+    with filled.ledger() as ledger:
+        return ledger.jobs("lost")[0].job_id
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +85,24 @@ def test_questions_are_answered(answers: dict[str, Answer]) -> None:
 def test_what_reads(answers: dict[str, Answer], args: str) -> None:
     assert answers[args].exit_code == 0, answers[args]
     assert "Traceback" not in answers[args].said
+
+
+def test_a_job_whose_process_is_gone_is_not_said_to_run(
+    answers: dict[str, Answer], filled: Desk, killed: str
+) -> None:
+    with filled.ledger() as ledger:
+        assert ledger.job(killed).state == "running"  # nobody could record its end
+    (told,) = (job for job in answers["status"].data["jobs"] if job["job_id"] == killed)
+    assert (told["state"], "a full disk" in told["reason"]) == ("failed", True)
+    states = {job["job_id"]: job["state"] for job in answers["jobs list --all"].data["jobs"]}
+    assert states[killed] == "failed"
+    assert (
+        filled.call("query", "x", "--namespace", "lost")
+        .error["message"]
+        .startswith(
+            f"nothing of library 'lost' is published: {killed} failed; `rag jobs show {killed}`"
+        )
+    )
 
 
 def test_nothing_is_called_damaged(answers: dict[str, Answer]) -> None:

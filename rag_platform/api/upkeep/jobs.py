@@ -32,7 +32,10 @@ def list_jobs(
         found = root.ledger.jobs(namespace, limit + 1, before=before)
         page = found[:limit]
         return {
-            "jobs": [_row(job, root.ledger, settings) for job in page],
+            "jobs": [
+                _row(jobs.as_it_stands(job, root.ledger, settings.jobs), root.ledger, settings)
+                for job in page
+            ],
             "next_cursor": make_cursor(page[-1].job_id) if len(found) > limit else None,
         }
 
@@ -48,7 +51,7 @@ def show_job(
         raise InputError(f"cursor {str(cursor)[:40]!r} was not given out here", code="bad_cursor")
     with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
-        job = require_job(root, job_id)
+        job = jobs.as_it_stands(require_job(root, job_id), root.ledger, settings.jobs)
         row = _row(job, root.ledger, settings)
         items = root.ledger.job_item_page(job_id, begin, limit)
         end = begin + len(items)
