@@ -35,6 +35,7 @@ from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES, as_it_stands
 from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
+from rag_platform.releases.publishing import find_newer
 from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
@@ -155,6 +156,17 @@ def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[Serv
     ]
 
 
+def _find_gone_back(store: Store, namespace: str, release_id: str) -> Iterator[str]:
+    """A warning where a rollback published an earlier release than the newest one."""
+    with closing(open_ledger(store)) as ledger:
+        newer = find_newer(namespace, release_id, store, ledger)
+    if newer:
+        yield (
+            f"{namespace}: since a rollback the earlier release {release_id} is read instead of"
+            f" {newer.release_id}; `rag releases forward --namespace {namespace}` undoes that"
+        )
+
+
 def _count_behind(namespace: str, library: Library) -> int:
     """How many releases were published after the one that this server reads."""
     with closing(open_ledger(library.store)) as ledger:
@@ -256,6 +268,8 @@ def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus
             found["strategy_config_id"] = manifest.strategy_config_id
             if library.store.remote is not None:
                 found["behind"] = _count_behind(namespace, library)
+            if not found.get("behind"):
+                problems += _find_gone_back(library.store, namespace, manifest.release_id)
             found["encoding"], embedder = manifest.encoding, manifest.embedder
             found["embedder"] = f"{embedder.embedder_id} {embedder.version}" if embedder else "none"
     # one namespace that cannot be opened must not hide the state of the others

@@ -356,7 +356,8 @@ def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> No
 
 
 def test_an_ingest_says_what_is_read_that_the_folder_no_longer_holds(desk: Any) -> None:
-    first, _ = publish_two(desk)
+    first, second = publish_two(desk)
+    assert not desk.call("status").data["problems"]
     (desk.docs / "gate.md").unlink()
     (desk.docs / "dock.md").write_bytes(b"\x7fELF\x02\x01\x01\x00" + bytes(range(256)))
     tried = desk.call("ingest", desk.docs).data
@@ -367,7 +368,10 @@ def test_an_ingest_says_what_is_read_that_the_folder_no_longer_holds(desk: Any) 
     again = desk.call("ingest", desk.docs).data
     assert (again["release_id"], again["gone_back"]) == (first, True), "a failure undoes nothing"
     assert "which a rollback published" in again["markdown"]
+    warning = f"default: since a rollback the earlier release {first} is read instead of {second};"
+    assert warning in desk.call("status").data["markdown"]
     desk.call("releases", "forward")
+    assert "since a rollback" not in desk.call("status").data["markdown"]
     assert not desk.call("ingest", desk.docs).data["gone_back"]
 
 
