@@ -140,7 +140,8 @@ def _describe_exit(store: Store, job: Job, code: int) -> str:
     if code == -signal.SIGKILL:  # its log ends anywhere, and says nothing of it
         return (
             f"the job's process {_KILLED} before it finished, by a person or because the machine"
-            f" ran out of memory; its log is {path.relative_to(store.home).as_posix()}; {_rest(job)}"
+            f" ran out of memory; its log is {path.relative_to(store.home).as_posix()};"
+            f" {_rest(job)}"
         )
     log = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     last = (log.strip().splitlines() or ["nothing"])[-1]

@@ -57,15 +57,18 @@ class ChildLauncher:
     def stop(self, job: Job, seconds: float) -> bool:
         """Stop a job's process within `seconds`, then kill it and its children; True once they are
         gone. The children get no signal before that, or a document would be recorded as failed
-        because its reader died. False on another machine, where the process stops itself at a
-        heartbeat.
+        because its reader died. False on another machine and for another user's process, which
+        stop themselves at a heartbeat.
         """
         if job.pid and not is_here(job.process):
             return False
         started = job.process.get("started", "")
         if job.pid not in (0, os.getpid()) and alive(job.pid, job.job_id, started):
-            with suppress(ProcessLookupError):
-                os.kill(job.pid, signal.SIGTERM)
+            try:
+                with suppress(ProcessLookupError):
+                    os.kill(job.pid, signal.SIGTERM)
+            except PermissionError:
+                return False
             _wait_until_gone(job, seconds)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(job.pid, signal.SIGKILL)
@@ -185,10 +188,11 @@ def alive(pid: int, mark: str, started: str = "") -> bool:
     """
     if pid == os.getpid():
         return is_same(pid, started)
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError):  # gone, or another user's
-        return False
+    with suppress(PermissionError):  # another user's: its command line can be read
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
     return mark in _command(pid, mark) and is_same(pid, started)
 
 

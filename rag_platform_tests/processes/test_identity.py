@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,20 @@ def test_a_job_of_another_machine_is_judged_by_its_last_sign_of_life(ledger: Any
 def test_a_job_of_another_machine_is_told_to_stop_and_not_ended_from_here(ledger: Any) -> None:
     job_id = elsewhere_job(ledger)
     assert jobs.cancel(job_id, ledger).state == ledger.job(job_id).state == "cancelling"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_job_of_another_user_is_left_at_work(ledger: Any) -> None:
+    job = ledger.add_job("ingest", "default", {})
+    with working(SLEEP, job.job_id) as (process, _):
+        ledger.update_job(job.job_id, state="running", **launchers.of_process(process.pid))
+        job = ledger.job(job.job_id)
+        child = os.fork()
+        if not child:
+            os.setuid(65534)
+            stays = jobs.at_work(job) and not launchers.launcher_of(job).stop(job, 1)
+            os._exit(0 if stays else 1)
+        assert os.waitpid(child, 0)[1] == 0 and process.poll() is None
 
 
 def test_a_number_that_is_given_again_is_no_living_job(ledger: Any) -> None:
