@@ -632,7 +632,7 @@ class Ledger(DocumentList, Servers):
             condition += " AND job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')"
         if before:
             condition += " AND rowid < (SELECT rowid FROM jobs WHERE job_id = ?)"
-        newest = f"created_at DESC, rowid DESC LIMIT {limit:d}"
+        newest = f"rowid DESC LIMIT {limit:d}"
         where = {"namespace": namespace, "state": state}
         return self._select(Job, "jobs", where, newest, condition, (before,) if before else ())
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from rag_platform.config.ingestion import EmbeddingConfig
@@ -56,7 +56,7 @@ from rag_platform.releases.manifest import (
     write_versions,
 )
 from rag_platform.releases.proofs.catalog_proof import given_fingerprints
-from rag_platform.releases.release_store import usable_parent
+from rag_platform.releases.release_store import list_heads, usable_parent
 from rag_platform.releases.version_bundles import bring_version, output_fingerprint
 from rag_platform.storage.store import (
     Store,
@@ -132,7 +132,7 @@ def build(
             release_id=release_id,
             namespace=namespace,
             parent=descent.parent,
-            created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+            created_at=_next_moment(store, namespace).isoformat(timespec="microseconds"),
             strategy=strategy.name,
             strategy_config_id=strategy_config_id(strategy),
             strategy_config=strategy.model_dump(mode="json"),
@@ -155,6 +155,14 @@ def build(
         os.replace(directory, final)
         flush_directory(final.parent)
     return manifest
+
+
+def _next_moment(store: Store, namespace: str) -> datetime:
+    """Now, but after every other release, also where the clock was put back: releases are ordered
+    by their time.
+    """
+    others = (datetime.fromisoformat(head.created_at) for head in list_heads(store, namespace))
+    return max([datetime.now(UTC), *(other + timedelta(microseconds=1) for other in others)])
 
 
 @contextmanager

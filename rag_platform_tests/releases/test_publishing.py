@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rag_platform.errors import BusyError, NotFoundError, ReleaseError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
+from rag_platform.releases import building
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import (
     VERSION_FIELDS,
@@ -105,6 +107,22 @@ def test_back_and_forward(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
         first: "retired",
     }
     assert found(shelf, "gate trucks") == {"a.md", "b.md"}
+
+
+def test_a_clock_that_was_put_back_does_not_make_a_new_release_an_old_one(
+    shelf: Any, take: Any, rest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Any:
+            return datetime.now(tz) + timedelta(days=10)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "datetime", Ahead)
+        first = take(a="# Gate\n\nOpens at five.\n")
+    second = take(a="# Gate\n\nOpens at six.\n", b="# Dock\n\nHolds trucks.\n")
+    assert states(shelf) == {second: "published", first: "retired"} and read(shelf) == second
+    assert [row["release_id"] for row in history("default", **rest)] == [second, first]
 
 
 def test_a_document_that_comes_back_needs_a_release_that_does_not_hide_it(
