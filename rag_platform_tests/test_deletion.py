@@ -221,6 +221,29 @@ def test_a_question_with_the_bare_file_name_goes_from_the_logs(desk: Any) -> Non
 
 
 @pytest.mark.usefixtures("ledger_file")
+def test_a_ledger_older_than_the_release_is_told_of(desk: Any) -> None:
+    desk.write(gate=GATE, dock=DOCK)
+    desk.publish()
+    older = desk.store.ledger_path.read_bytes()
+    desk.write(rack="# Rack\n\nThe rack carries 900 kg.\n")
+    latest = desk.publish()
+
+    def put_back(ledger: bytes) -> None:
+        for path in desk.store.home.glob("ledger.sqlite*"):
+            path.unlink()
+        desk.store.ledger_path.write_bytes(ledger)
+
+    put_back(older)
+    problem = f"default: the ledger does not know release {latest}, which is read"
+    assert [it[: len(problem)] for it in desk.call("status").data["problems"]] == [problem]
+    assert desk.call("docs", "delete", "gate.md", "--yes").exit_code == 0
+    put_back(older)
+    assert desk.call("query", "dock").error["code"] == "no_ledger"
+    assert "no question can be answered" in desk.call("status").data["problems"][0]
+    assert desk.call("doctor").error["message"] == "to be mended: releases of default"
+
+
+@pytest.mark.usefixtures("ledger_file")
 def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
     desk.publish()

@@ -24,7 +24,7 @@ from rag_platform.contract.schema import (
     ServerStatus,
     StatusData,
 )
-from rag_platform.errors import ConfigError, RagError
+from rag_platform.errors import ConfigError, IntegrityError, RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
@@ -107,13 +107,14 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
 
 
 def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
-    """Warnings about a published release: questions cannot be asked by its strategy's file, or a
-    gate has not judged it, or it fails one.
+    """Warnings about a published release: questions cannot be asked by its strategy's file or with
+    this ledger, or a gate has not judged it, or it fails one.
     """
     namespace, manifest = lease.namespace, lease.release.manifest
     try:
         library.query_strategy(lease)
-    except ConfigError as error:
+        library.hidden_names(lease)
+    except (ConfigError, IntegrityError) as error:
         yield f"{namespace}: no question can be answered: {without_paths(error.message)}"
     with suppress(ConfigError):  # `find_gate_problems` reports it
         if lacks_verdict(manifest):
@@ -156,11 +157,20 @@ def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[Serv
     ]
 
 
-def _find_gone_back(store: Store, namespace: str, release_id: str) -> Iterator[str]:
-    """A warning where a rollback published an earlier release than the newest one."""
+def _compare_with_ledger(store: Store, namespace: str, release_id: str) -> Iterator[str]:
+    """Warnings where a rollback published an earlier release than the newest one, or the ledger
+    does not know the published one.
+    """
     with closing(open_ledger(store)) as ledger:
+        known = ledger.release(namespace, release_id)
         newer = find_newer(namespace, release_id, store, ledger)
-    if newer:
+    if known is None:
+        yield (
+            f"{namespace}: the ledger does not know release {release_id}, which is read: it is an"
+            " older copy or another one; put the newest back, or the next release lacks what came"
+            " since"
+        )
+    elif newer:
         yield (
             f"{namespace}: since a rollback the earlier release {release_id} is read instead of"
             f" {newer.release_id}; `rag releases forward --namespace {namespace}` undoes that"
@@ -269,7 +279,7 @@ def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus
             if library.store.remote is not None:
                 found["behind"] = _count_behind(namespace, library)
             if not found.get("behind"):
-                problems += _find_gone_back(library.store, namespace, manifest.release_id)
+                problems += _compare_with_ledger(library.store, namespace, manifest.release_id)
             found["encoding"], embedder = manifest.encoding, manifest.embedder
             found["embedder"] = f"{embedder.embedder_id} {embedder.version}" if embedder else "none"
     # one namespace that cannot be opened must not hide the state of the others

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -24,6 +24,7 @@ from rag_platform.errors import RagError, read_only
 from rag_platform.evaluation.gating import open_gates
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic
+from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import bound_namespaces, open_ledger, require
 from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
@@ -284,6 +285,8 @@ def _releases(store: Store) -> Iterator[Finding]:
                 yield Finding("warning", f"releases of {folder.name}", "nothing is published")
                 continue
             manifest = read_manifest(store.release_dir(folder.name, release_id))
+            with ExitStack() as opened:
+                LedgerView(store, opened).hidden(folder.name, manifest.deletions)
             yield Finding(
                 "ok",
                 f"releases of {folder.name}",

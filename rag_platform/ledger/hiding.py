@@ -40,8 +40,8 @@ class LedgerView:
         ledger = self._ledger()
         if (last := ledger.deletion_sequence(namespace)) < since:
             raise IntegrityError(
-                f"the ledger knows of {last} deletions in library {namespace!r}, the release of"
-                f" {since}: it is an older copy or another one; put the newest back",
+                f"the ledger knows the deletions in library {namespace!r} up to number {last}, the"
+                f" release up to {since}: it is an older copy or another one; put the newest back",
                 code="no_ledger",
             )
         if last == since:
