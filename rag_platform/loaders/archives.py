@@ -8,10 +8,14 @@ import logging
 import re
 import struct
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from rag_platform.errors import DocumentError
+from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
 
 MAX_ENTRIES = 20_000
@@ -37,6 +41,12 @@ class ZipLoader:
 
     max_archive_ratio: float = MAX_RATIO
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES
+
+    SUFFIXES: ClassVar[tuple[str, ...]] = ()
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for a ZIP container with one of the loader's suffixes."""
+        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in self.SUFFIXES
 
     def require(self, path: Path, suffix: str = "") -> None:
         """Raise DocumentError unless the container is safe to unpack and of the suffix's kind."""
@@ -186,6 +196,20 @@ def damage(error: BaseException) -> str:
         return "it ends too early"
     names = [cls.__name__ for cls in type(error).__mro__]
     return next((words for name, words in _WORDS if name in names), "its content is damaged")
+
+
+@contextmanager
+def reject_damaged(problem: str, remedy: str) -> Iterator[None]:
+    """Turn what the block raises into the DocumentError `broken_file`: parsers raise anything on
+    damaged files.
+    """
+    try:
+        yield
+    except (DocumentError, MemoryError):
+        raise
+    except Exception as error:
+        faults.report_own(error, "stage.loader")
+        raise DocumentError(f"{problem}: {damage(error)}; {remedy}", code="broken_file") from error
 
 
 class Reading(faults.Attempt):

@@ -10,10 +10,9 @@ from typing import ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts, MediaRef
-from rag_platform.loaders.archives import damage
+from rag_platform.loaders.archives import reject_damaged
 from rag_platform.loaders.decoding import Decoded
 from rag_platform.loaders.parts import Engine, make_facts
-from rag_platform.observability import faults
 from rag_platform.traits import Traits
 
 _KINDS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")
@@ -40,23 +39,19 @@ class ImageLoader:
         """Facts without text, with the image `file:`. Raises `broken_file`, `too_large`."""
         from PIL import Image
 
-        try:
-            with warnings.catch_warnings():
-                # about odd metadata; the size is checked when the image is decoded
-                warnings.simplefilter("ignore")
+        with (
+            reject_damaged(f"{filename} cannot be read as an image", "save it again"),
+            # about odd metadata; the size is checked when the image is decoded
+            warnings.catch_warnings(action="ignore"),
+        ):
+            try:
                 with Image.open(path, formats=_KINDS) as opened:
                     frames = int(getattr(opened, "n_frames", 1)) if opened.format == "TIFF" else 1
-        except Image.DecompressionBombError as error:
-            raise DocumentError(
-                f"{filename} has more pixels than any image is decoded with; make it smaller",
-                code="too_large",
-            ) from error
-        except Exception as error:  # Pillow's readers raise many types on broken files
-            faults.report_own(error, "stage.loader")
-            raise DocumentError(
-                f"{filename} cannot be read as an image: {damage(error)}; save it again",
-                code="broken_file",
-            ) from error
+            except Image.DecompressionBombError as error:
+                raise DocumentError(
+                    f"{filename} has more pixels than any image is decoded with; make it smaller",
+                    code="too_large",
+                ) from error
         notes = [
             "the image holds no text of its own; OCR (media_texts.ocr) or captions"
             " (media_texts.captions) make it findable"

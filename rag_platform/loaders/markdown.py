@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaRef
 from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
-from rag_platform.loaders.markdown_images import find_images, hidden_spans, inline_parser
-from rag_platform.loaders.parts import Engine, make_facts
+from rag_platform.loaders.markdown_images import Lines, find_images, hidden_spans, inline_parser
+from rag_platform.loaders.parts import Engine, image_refs, make_facts
 from rag_platform.loaders.restructured import is_restructured
 from rag_platform.loaders.text import (
-    LINE_END,
     first_line,
     line_starts,
     locate,
@@ -143,7 +142,7 @@ class _TooDeepError(Exception):
     """A line is nested so deeply that parsing it would hang."""
 
 
-def _read_blocks(text: str, start: int, starts: Sequence[int]) -> tuple[list[Token], _Lines]:
+def _read_blocks(text: str, start: int, starts: Sequence[int]) -> tuple[list[Token], Lines]:
     """(block tokens of text[start:], the offsets of their lines). Raises _TooDeepError."""
     marks = re.finditer(r"(?m)^[ \t>]*>", text)
     quotes = max((mark.group().count(">") for mark in marks), default=0)
@@ -152,7 +151,7 @@ def _read_blocks(text: str, start: int, starts: Sequence[int]) -> tuple[list[Tok
     first_line_no = (
         next((i for i, offset in enumerate(starts) if offset >= start), len(starts)) if start else 0
     )
-    lines = _Lines(text, starts, first_line_no)
+    lines = Lines(text, starts, first_line_no)
     return block_parser().parse(text[lines.start(0) :]), lines
 
 
@@ -181,40 +180,9 @@ def parse(
         span = lines.span(first, last)
         if span is not None:
             blocks.append(Block(len(blocks), kind, *span, level=level, title=title))
-    media, notes = find_images(text, blocks, tokens, lines, references)
+    images, notes = find_images(text, tokens, lines, references)
     hidden = hidden_spans(text, tokens, lines) if _MAY_HIDE.search(text, start) else ()
-    return blocks, media, notes, list(hidden)
-
-
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """Maps line numbers of the parsed body to spans of the whole text."""
-
-    text: str
-    starts: Sequence[int]
-    offset: int  # lines before the body
-
-    def start(self, line: int) -> int:
-        """The offset of a line of the body."""
-        index = line + self.offset
-        return self.starts[index] if index < len(self.starts) else len(self.text)
-
-    def span(self, first: int, last: int) -> tuple[int, int] | None:
-        """The span of lines [first, last) without blank lines around it; None if all are blank."""
-        part = self.text[self.start(first) : self.start(last)]
-        end = self.start(first) + len(part.rstrip())
-        # trailing blanks belong to the last line
-        stop = LINE_END.search(self.text, end)
-        end = min(stop.start() if stop else len(self.text), self.start(last))
-        lead = len(part) - len(part.lstrip())
-        begin = max(
-            (match.end() for match in LINE_END.finditer(part, 0, lead)), default=0
-        ) + self.start(first)
-        return (begin, end) if part.strip() else None
-
-    def count(self) -> int:
-        """The number of lines of the body."""
-        return len(self.starts) - self.offset
+    return blocks, list(image_refs(images, blocks)), notes, list(hidden)
 
 
 @functools.cache
@@ -236,7 +204,7 @@ def block_parser() -> MarkdownIt:
     return parser
 
 
-def _merge_lists(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, int, str]]:
+def _merge_lists(tokens: Sequence[Token], lines: Lines) -> list[tuple[str, int, int, int, str]]:
     """(kind, first line, last line, level, title) of the blocks; a list is one block."""
     runs: list[tuple[str, int, int, int, str]] = []
     done, list_open = 0, 0

@@ -9,10 +9,12 @@ import html
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from rag_platform.ir import Block, MediaRef
 from rag_platform.loaders.markup.html_styles import hidden_by
+from rag_platform.loaders.parts import Image
+from rag_platform.loaders.text import LINE_END
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -46,32 +48,49 @@ _IN_TEXT = re.compile(
 )
 
 
-class Lines(Protocol):
-    """Maps line numbers of the body to offsets of the text."""
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Maps line numbers of the parsed body to spans of the whole text."""
+
+    text: str
+    starts: Sequence[int]
+    offset: int  # lines before the body
 
     def start(self, line: int) -> int:
-        """The offset of a line."""
-        ...
+        """The offset of a line of the body."""
+        index = line + self.offset
+        return self.starts[index] if index < len(self.starts) else len(self.text)
+
+    def span(self, first: int, last: int) -> tuple[int, int] | None:
+        """The span of lines [first, last) without blank lines around it; None if all are blank."""
+        part = self.text[self.start(first) : self.start(last)]
+        end = self.start(first) + len(part.rstrip())
+        # trailing blanks belong to the last line
+        stop = LINE_END.search(self.text, end)
+        end = min(stop.start() if stop else len(self.text), self.start(last))
+        lead = len(part) - len(part.lstrip())
+        begin = max(
+            (match.end() for match in LINE_END.finditer(part, 0, lead)), default=0
+        ) + self.start(first)
+        return (begin, end) if part.strip() else None
+
+    def count(self) -> int:
+        """The number of lines of the body."""
+        return len(self.starts) - self.offset
 
 
 def find_images(
-    text: str,
-    blocks: Sequence[Block],
-    tokens: Sequence[Token],
-    lines: Lines,
-    references: dict[str, Any],
-) -> tuple[list[MediaRef], list[str]]:
+    text: str, tokens: Sequence[Token], lines: Lines, references: dict[str, Any]
+) -> tuple[list[Image], list[str]]:
     """(images in order, warnings); spans cover all of the markup, targets are as written."""
     warnings: list[str] = []
-    found: list[tuple[int, int, str, str]] = []
+    found: list[Image] = []
     for token in tokens:
         if token.map is None:
             continue
         if token.type == "html_block":
             begin, end = lines.start(token.map[0]), lines.start(token.map[1])
-            found += [
-                (begin + a, begin + b, src, alt) for a, b, src, alt in html_images(text[begin:end])
-            ]
+            found += [image.move(begin) for image in html_images(text[begin:end])]
         elif token.type == "inline" and ("![" in token.content or "<img" in token.content.lower()):
             if len(token.content) > MAX_INLINE or token.content.count("[") > MAX_BRACKETS:
                 warnings.append(
@@ -79,9 +98,8 @@ def find_images(
                     " read"
                 )
                 continue
-            found += _inline_images(text, token, lines, references, found[-1][1] if found else 0)
-    found.sort()
-    return list(image_refs(found, blocks)), warnings
+            found += _inline_images(text, token, lines, references, found[-1].end if found else 0)
+    return sorted(found, key=lambda image: image.start), warnings
 
 
 def hidden_spans(text: str, tokens: Sequence[Token], lines: Lines) -> Iterator[tuple[int, int]]:
@@ -117,12 +135,12 @@ def _extend_to_space(text: str, start: int, end: int) -> tuple[int, int]:
     return start - spaced, end
 
 
-def html_images(part: str) -> Iterator[tuple[int, int, str, str]]:
-    """(start, end, target, alternative text) of every <img> with a src outside comments."""
+def html_images(part: str) -> Iterator[Image]:
+    """Every <img> with a src outside comments."""
     for match in IMG_TAG.finditer(part):
         if not match.group().startswith("<!--") and (src := SRC.search(match.group())):
             alt = ALT.search(match.group())
-            yield *match.span(), _unescape(src), _unescape(alt) if alt else ""
+            yield Image(*match.span(), _unescape(src), _unescape(alt) if alt else "")
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -131,26 +149,26 @@ def _unescape(match: re.Match[str]) -> str:
 
 def _inline_images(
     text: str, token: Token, lines: Lines, references: dict[str, Any], cursor: int
-) -> Iterator[tuple[int, int, str, str]]:
+) -> Iterator[Image]:
     env: dict[str, Any] = {"references": references, "images": []}
     inline_parser().parseInline(token.content, env)
     if not env["images"] or token.map is None:
         return
     first, last = token.map
     offsets = _map_offsets(text, token.content, lines, first, last)
-    for start, end, target, alt in env["images"]:
-        construct = token.content[start:end]
-        at = offsets(start)
+    for image in env["images"]:
+        construct = token.content[image.start : image.end]
+        at = offsets(image.start)
         if at is None or not text.startswith(construct.split("\n", 1)[0], at):
             # a table cell, or a line whose tabs the parser expanded: search for the markup itself
             at = text.find(construct, max(cursor, lines.start(first)), lines.start(last))
         if at is None or at < 0:
             continue
-        stop = at + len(construct) if "\n" not in construct else offsets(end - 1)
+        stop = at + len(construct) if "\n" not in construct else offsets(image.end - 1)
         if stop is None:
             continue
         cursor = stop if "\n" not in construct else stop + 1
-        yield at, cursor, target, alt
+        yield Image(at, cursor, image.target, image.alt)
 
 
 def _map_offsets(text: str, content: str, lines: Lines, first: int, last: int) -> Any:
@@ -173,7 +191,7 @@ def _map_offsets(text: str, content: str, lines: Lines, first: int, last: int) -
 
 @functools.cache
 def inline_parser() -> MarkdownIt:
-    """An inline parser that adds (start, end, target, alternative text) to env["images"]."""
+    """An inline parser that adds each Image to env["images"]."""
     from markdown_it import MarkdownIt
     from markdown_it.rules_inline import html_inline, image
 
@@ -193,50 +211,18 @@ def inline_parser() -> MarkdownIt:
             outer[0] -= 1
         if matched and not silent and outer[0] == 0 and "images" in state.env:
             token = state.tokens[-1]
-            state.env["images"].append(
-                (start, state.pos, str(token.attrGet("src") or ""), token.content)
-            )
+            target = str(token.attrGet("src") or "")
+            state.env["images"].append(Image(start, state.pos, target, token.content))
         return matched
 
     def note_html(state: StateInline, silent: bool) -> bool:
         start = state.pos
         matched = html_inline(state, silent)
         if matched and not silent and outer[0] == 0 and "images" in state.env:
-            state.env["images"].extend(
-                (start + a, start + b, src, alt)
-                for a, b, src, alt in html_images(state.src[start : state.pos])
-            )
+            found = html_images(state.src[start : state.pos])
+            state.env["images"] += [image.move(start) for image in found]
         return matched
 
     parser.inline.ruler.at("image", note_image)
     parser.inline.ruler.at("html_inline", note_html)
     return parser
-
-
-def image_refs(
-    found: Sequence[tuple[int, int, str, str]],
-    blocks: Sequence[Block],
-    source_type: str = "markdown",
-) -> Iterator[MediaRef]:
-    """The images, given as (start, end, target, alternative text), with their headings."""
-    headings = [block for block in blocks if block.kind == "heading"]
-    path: list[tuple[int, str]] = []
-    next_heading = 0
-    for order, (start, end, target, alt) in enumerate(found):
-        while next_heading < len(headings) and headings[next_heading].start <= start:
-            level = headings[next_heading].level
-            path = [
-                *(item for item in path if item[0] < level),
-                (level, headings[next_heading].title),
-            ]
-            next_heading += 1
-        yield MediaRef(
-            f"img-{order + 1:04d}",
-            source_type,
-            target,
-            start,
-            end,
-            order=order,
-            heading_path=" / ".join(title for _, title in path),
-            context_hint=" ".join(alt.split())[:200],
-        )

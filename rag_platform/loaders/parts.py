@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, NamedTuple, Protocol
@@ -12,7 +12,6 @@ from typing import ClassVar, NamedTuple, Protocol
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, MediaRef, ParseSummary
 from rag_platform.loaders.decoding import Decoded
-from rag_platform.loaders.markdown_images import image_refs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +58,11 @@ class Engine(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Parts joined to one text, with its blocks and its images in the form for `image_refs`."""
+    """Parts joined to one text, with its blocks and images."""
 
     text: str
     blocks: list[Block]
-    images: list[tuple[int, int, str, str]]
+    images: list[Image]
 
     def choose_title(self, own: str, filename: str) -> str:
         """The title in the file, else its first heading, else the file name without suffix."""
@@ -75,7 +74,7 @@ def join_parts(parts: Iterable[Part], empty: str) -> Joined:
     """The parts separated by blank lines. Raises `empty_file` with the message `empty` for none."""
     texts: list[str] = []
     blocks: list[Block] = []
-    images: list[tuple[int, int, str, str]] = []
+    images: list[Image] = []
     at = 0
     for part in parts:
         gap = "" if not texts else "\n" if part.tight else "\n\n"
@@ -96,10 +95,34 @@ def join_parts(parts: Iterable[Part], empty: str) -> Joined:
                 title=part.title,
             )
         )
-        images += [(start + i.start, start + i.end, i.target, i.alt) for i in part.images]
+        images += [image.move(start) for image in part.images]
     if not blocks:
         raise DocumentError(empty, code="empty_file")
     return Joined("".join(texts) + "\n", blocks, images)
+
+
+def image_refs(
+    images: Sequence[Image], blocks: Sequence[Block], source_type: str = "markdown"
+) -> Iterator[MediaRef]:
+    """The images, given in order, with the headings above them."""
+    headings = [block for block in blocks if block.kind == "heading"]
+    path: list[tuple[int, str]] = []
+    next_heading = 0
+    for order, image in enumerate(images):
+        while next_heading < len(headings) and headings[next_heading].start <= image.start:
+            level, title = headings[next_heading].level, headings[next_heading].title
+            path = [*(item for item in path if item[0] < level), (level, title)]
+            next_heading += 1
+        yield MediaRef(
+            f"img-{order + 1:04d}",
+            source_type,
+            image.target,
+            image.start,
+            image.end,
+            order=order,
+            heading_path=" / ".join(title for _, title in path),
+            context_hint=" ".join(image.alt.split())[:200],
+        )
 
 
 def joined_facts(

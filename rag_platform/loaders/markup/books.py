@@ -8,7 +8,6 @@ from __future__ import annotations
 import posixpath
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,11 +17,11 @@ from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
-from rag_platform.loaders.archives import ZipLoader, damage
+from rag_platform.loaders.archives import ZipLoader, reject_damaged
 from rag_platform.loaders.markup.html import decode_page, find_unproved, parse_page
 from rag_platform.loaders.markup.html_blocks import Page
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
-from rag_platform.loaders.text import escape_locator, suffix_of
+from rag_platform.loaders.text import escape_locator
 from rag_platform.traits import Traits
 
 MAX_CHAPTERS = 5_000
@@ -37,13 +36,10 @@ _DECLARED = re.compile(rb"""^\s*<\?xml[^>]*encoding=["']([\w.:-]+)""")
 class EpubLoader(ZipLoader):
     """Reads books without copy protection."""
 
+    SUFFIXES: ClassVar[tuple[str, ...]] = (".epub",)
     NAME: ClassVar[str] = "epub"
     VERSION: ClassVar[str] = "10"
     traits: ClassVar[Traits] = Traits(isolated=True)
-
-    def claims(self, filename: str, head: bytes) -> bool:
-        """True for a ZIP container called .epub."""
-        return head.startswith(b"PK\x03\x04") and suffix_of(filename) == ".epub"
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
@@ -52,23 +48,12 @@ class EpubLoader(ZipLoader):
         self.require(path)
         warnings: list[str] = []
         hidden: list[HiddenText] = []
-        try:
-            with zipfile.ZipFile(path) as archive:
-                book = _read_book(archive)
-                joined = join_parts(_parts(archive, book, warnings, hidden), _EMPTY)
-        except (
-            KeyError,
-            zipfile.BadZipFile,
-            etree.XMLSyntaxError,
-            OSError,
-            ValueError,
-            RuntimeError,
-            zlib.error,
-        ) as error:
-            raise DocumentError(
-                f"the book cannot be read: {damage(error)}; download or export it again",
-                code="broken_file",
-            ) from error
+        with (
+            reject_damaged("the book cannot be read", "download or export it again"),
+            zipfile.ZipFile(path) as archive,
+        ):
+            book = _read_book(archive)
+            joined = join_parts(_parts(archive, book, warnings, hidden), _EMPTY)
         title = joined.choose_title(str(book.metadata.pop("title", "")), filename)
         metadata = {**book.metadata, "chapters": len(book.chapters)}
         engine = Engine("lxml", etree.__version__, "spine")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders.archives import damage
+from rag_platform.loaders.archives import damage, reject_damaged
 from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.parts import (
     Engine,
@@ -64,11 +64,11 @@ class NotebookLoader:
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its cell or output does not hold."""
         book = read_notebook(path)
-        bad: dict[int, str] = {}
-        for block in blocks:
-            if reason := _problem(book, text[block.start : block.end], block):
-                bad[block.ordinal] = reason
-        return bad
+        return {
+            block.ordinal: reason
+            for block in blocks
+            if (reason := _problem(book, text[block.start : block.end], block))
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def read_notebook(path: Path) -> Notebook:
         raise DocumentError(
             f"the notebook is no JSON ({why}); open and save it in Jupyter", code="broken_file"
         ) from error
-    try:
+    with reject_damaged("the file is JSON and no notebook", "export it from Jupyter again"):
         sheets = data.get("worksheets", [data])
         cells = [cell for sheet in sheets for cell in sheet["cells"]]
         if len(cells) > MAX_CELLS:
@@ -122,11 +122,6 @@ def read_notebook(path: Path) -> Notebook:
             re.sub(r"[^\w+#-]", "", str(language))[:30],
             " ".join(str(title).split())[:300],
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise DocumentError(
-            f"the file is JSON and no notebook: {damage(error)}; export it from Jupyter again",
-            code="broken_file",
-        ) from error
 
 
 def _cell(cell: Any) -> Cell:

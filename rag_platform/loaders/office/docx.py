@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, HiddenText, Json
+from rag_platform.ir import Block, Facts, HiddenText
 from rag_platform.loaders.archives import ZipLoader
 from rag_platform.loaders.numerals import without_page_number
 from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
 from rag_platform.loaders.office.docx_text import (
     NOTES,
-    InlineImage,
     Piece,
     Reader,
     find_drawings,
@@ -47,14 +46,14 @@ from rag_platform.loaders.office.ooxml import (
     text_boxes,
 )
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
-from rag_platform.loaders.text import first_line, suffix_of
+from rag_platform.loaders.text import first_line
 from rag_platform.text import pipe_tables
 from rag_platform.text.pipe_tables import parse_row
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
-SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
 _RUNNING = ("header", "footer")
+_PROPERTIES = "title author subject keywords description created modified category language".split()
 MAX_DEPTH = 8  # text boxes and tables in one another
 # a short line that is no sentence, no field of a form (`Name: Ann`, `甲方：…`), no row of them and
 # not all in parentheses
@@ -68,13 +67,10 @@ _HEADS = re.compile(
 class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
 
+    SUFFIXES: ClassVar[tuple[str, ...]] = (".docx", ".docm", ".dotx", ".dotm")
     NAME: ClassVar[str] = "docx"
     VERSION: ClassVar[str] = "9"
     traits: ClassVar[Traits] = Traits(isolated=True)
-
-    def claims(self, filename: str, head: bytes) -> bool:
-        """True for a ZIP container called .docx, .docm, .dotx or .dotm."""
-        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in SUFFIXES
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `empty_file`."""
@@ -86,24 +82,27 @@ class DocxLoader(ZipLoader):
         from lxml import etree
 
         main, body, styles, numbered = structure(package)
-        writer = _Writer(styles, numbered, Reader(package.relations(main), styles))
-        for part in related_parts(package, main, body, "header"):
-            _furniture(package, part, "header", writer)
-        _Story(writer, package, main).blocks_of(body, "body")
-        for part in related_parts(package, main, body, "footer"):
-            _furniture(package, part, "footer", writer)
+        writer = _Writer(styles, numbered)
+        reader = Reader(package.relations(main), styles)
+        _write_running(
+            package, "header", related_parts(package, main, body, "header"), writer, reader
+        )
+        _Flow(writer, package, main, reader).blocks_of(body, "body")
+        _write_running(
+            package, "footer", related_parts(package, main, body, "footer"), writer, reader
+        )
         empty = "the document holds no text and no picture; nothing to index"
         joined = join_parts(writer.parts, empty)
         joined = joined._replace(blocks=_mark_repeated(joined.text, joined.blocks))
         own = [block for block in joined.blocks if block.kind not in _RUNNING]
         if not own:
             raise DocumentError(empty, code="empty_file")
-        metadata = core_properties(package)
+        metadata = package.properties(_PROPERTIES)
         title = str(metadata.pop("title", "")) or joined.choose_title("", "")
         title = title or first_line(without_marks(joined.text[own[0].start : own[0].end]))
         engine = Engine("lxml", etree.__version__, "structure")
-        hidden = [HiddenText(0, "vanish", words) for words in writer.reader.hidden]
-        warnings = _warnings(package, writer)
+        hidden = [HiddenText(0, "vanish", words) for words in reader.hidden]
+        warnings = _warnings(package, reader)
         return joined_facts(self, engine, joined, title, metadata, warnings, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
@@ -134,11 +133,11 @@ def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Lab
     )
 
 
-def _warnings(package: Package, writer: _Writer) -> list[str]:
-    counts = writer.reader.counts
+def _warnings(package: Package, reader: Reader) -> list[str]:
+    counts = reader.counts
     said = [
         (counts["deleted"], "tracked deletions left out, insertions kept"),
-        (len(writer.reader.hidden), "runs of hidden text left out"),
+        (len(reader.hidden), "runs of hidden text left out"),
         (counts["charts and diagrams"], "charts and diagrams that were not read"),
         (counts["embedded objects"], "embedded objects that were not read"),
         (counts["images without a part"], "pictures without data in the file"),
@@ -149,32 +148,6 @@ def _warnings(package: Package, writer: _Writer) -> list[str]:
     if any(name.endswith("vbaProject.bin") for name in package.archive.namelist()):
         found.append("the macros were ignored")
     return found
-
-
-def core_properties(package: Package) -> Json:
-    """Title, author, dates and keywords of the file, those that are set."""
-    root = package.root(package.related_part("", "core-properties"))
-    found: Json = {}
-    for item in root if root is not None else ():
-        key = {"creator": "author"}.get(name_of(item), name_of(item))
-        value = " ".join((item.text or "").split())
-        if value and key in (
-            "title",
-            "author",
-            "subject",
-            "keywords",
-            "description",
-            "created",
-            "modified",
-            "category",
-            "language",
-        ):
-            found[key] = value
-    return {
-        key: value
-        for key, value in found.items()
-        if value not in ("python-docx", "generated by python-docx")
-    }
 
 
 def related_parts(package: Package, main: str, body: Element, kind: str) -> list[str]:
@@ -215,17 +188,15 @@ def _mark_repeated(text: str, blocks: Sequence[Block]) -> list[Block]:
     return marked
 
 
-def _furniture(package: Package, part: str, kind: str, writer: _Writer) -> None:
-    root = package.root(part)
-    if root is not None:
-        reader, writer.reader = (
-            writer.reader,
-            replace(writer.reader, relations=package.relations(part), notes={}),
-        )
-        _Story(writer, package, part, kind).blocks_of(
-            root, posixpath.splitext(posixpath.basename(part))[0]
-        )
-        writer.reader = reader
+def _write_running(
+    package: Package, kind: str, parts: Sequence[str], writer: _Writer, reader: Reader
+) -> None:
+    """Write the blocks of the header or footer parts."""
+    for part in parts:
+        if (root := package.root(part)) is not None:
+            own = replace(reader, relations=package.relations(part), notes={})
+            path = posixpath.splitext(posixpath.basename(part))[0]
+            _Flow(writer, package, part, own, kind).blocks_of(root, path)
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -237,33 +208,18 @@ class _Writer:
 
     styles: Styles
     labels: dict[Element, Label]
-    reader: Reader
     parts: list[Part] = field(default_factory=list)
     styled: int = 1  # the level of the last heading that has a style
 
-    def add(
-        self,
-        kind: str,
-        text: str,
-        locator: str,
-        images: Sequence[tuple[int, InlineImage]] = (),
-        *,
-        level: int = 0,
-        title: str = "",
-        tight: bool = False,
-    ) -> None:
-        """One block; a `tight` one follows on the next line, others after a blank line."""
-        found = [Image(at, at + len(i.text), i.target, i.alt) for at, i in images]
-        self.parts.append(Part(kind, text, locator, level, title, found, tight))
-
 
 @dataclass
-class _Story:
+class _Flow:
     """One flow of blocks (body, header, text box); notes follow the section that cites them."""
 
     writer: _Writer
     package: Package
     part: str
+    reader: Reader
     kind: str = ""  # header | footer: what every block of this flow is
     notes_written: int = 0  # notes written so far
 
@@ -285,7 +241,7 @@ class _Story:
                 tables += 1
                 self._table(child, f"{path}/tbl[{tables}]", depth)
             elif name == "altChunk":
-                self.writer.reader.counts["embedded documents"] += 1
+                self.reader.counts["embedded documents"] += 1
         self._flush(code, path)
         if depth == 0:
             self._notes()
@@ -295,7 +251,7 @@ class _Story:
         level = 0 if self.kind or depth else writer.styles.heading_level(element)
         writer.styled = level or writer.styled
         label = writer.labels.get(element) if not self.kind else None
-        pieces = writer.reader.paragraph(element)
+        pieces = self.reader.paragraph(element)
         if not (level or self.kind or depth) and self._names_what_follows(element, pieces):
             level = min(writer.styled + 1 + (label.level if label else 0), 6) if writer.parts else 1
         if level:
@@ -314,25 +270,20 @@ class _Story:
             self._notes()
             prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
             title = " ".join(f"{label.text if label else ''} {without_marks(text)}".split())
-            writer.add(
-                "heading",
-                prefix + text,
-                locator,
-                _shift(images, len(prefix)),
-                level=level,
-                title=title,
-            )
+            images = _move(images, len(prefix))
+            writer.parts.append(Part("heading", prefix + text, locator, level, title, images))
         elif text and label is not None:
             prefix = list_prefix(label)
             tight = bool(writer.parts) and writer.parts[-1].kind == "list"
-            writer.add("list", prefix + text, locator, _shift(images, len(prefix)), tight=tight)
+            images = _move(images, len(prefix))
+            writer.parts.append(Part("list", prefix + text, locator, images=images, tight=tight))
         elif text:
             kind = self.kind or (
                 "caption" if writer.styles.has_name(element, "caption", "题注") else "paragraph"
             )
             if text.startswith(("```", "~~~")):
-                text, images = "\\" + text, _shift(images, 1)
-            writer.add(kind, text, locator, images)
+                text, images = "\\" + text, _move(images, 1)
+            writer.parts.append(Part(kind, text, locator, images=images))
         for number, drawing in enumerate(find_drawings(element), 1):
             self._drawing(drawing, f"{locator}/drawing[{number}]")
         for number, box in enumerate(text_boxes(element), 1):
@@ -355,19 +306,19 @@ class _Story:
         """Write a chart as a table and a diagram as a list, where their file holds their words."""
         kind, text = drawings.read_drawing(self.package, self.part, drawing)
         if text:
-            self.writer.reader.counts["charts and diagrams"] -= 1
-            self.writer.add(self.kind or kind, text, locator)
+            self.reader.counts["charts and diagrams"] -= 1
+            self.writer.parts.append(Part(self.kind or kind, text, locator))
 
     def _nest(self, container: Element, path: str, depth: int) -> None:
         if depth >= MAX_DEPTH:
-            self.writer.reader.counts["too deep"] += 1
+            self.reader.counts["too deep"] += 1
             return
         self.blocks_of(container, path, depth + 1)
 
     def _code(self, element: Element) -> str:
         text = "".join(
             piece if isinstance(piece, str) else piece.text
-            for piece in self.writer.reader.paragraph(element)
+            for piece in self.reader.paragraph(element)
         )
         return text.rstrip().replace("```", "``\u200b`")
 
@@ -376,7 +327,8 @@ class _Story:
         if any(text.strip() for _, text in code):
             first, last = code[0][0], code[-1][0]
             place = f"{path}/p[{first}]" if first == last else f"{path}/p[{first}-{last}]"
-            self.writer.add("code", "```\n" + "\n".join(text for _, text in code) + "\n```", place)
+            fenced = "```\n" + "\n".join(text for _, text in code) + "\n```"
+            self.writer.parts.append(Part("code", fenced, place))
         return []
 
     def _table(self, table: Element, locator: str, depth: int) -> None:
@@ -389,7 +341,8 @@ class _Story:
             for number, cells in enumerate(grid, 1):
                 text, images = join_pieces(self._row_pieces(cells, depth))
                 if text:
-                    self.writer.add(self.kind, text, f"{locator}/tr[{number}]", images)
+                    place = f"{locator}/tr[{number}]"
+                    self.writer.parts.append(Part(self.kind, text, place, images=images))
             return
         width = max((first + span for cells in grid for first, span, _, _ in cells), default=0)
         above: list[list[Piece]] = [[] for _ in range(width)]
@@ -402,7 +355,9 @@ class _Story:
             text, images = _pipe_row(line)
             if number == 1:
                 text += "\n" + pipe_tables.format_rule(width)
-            self.writer.add("table", text, f"{locator}/tr[{number}]", images, tight=number > 1)
+            place = f"{locator}/tr[{number}]"
+            row = Part("table", text, place, images=images, tight=number > 1)
+            self.writer.parts.append(row)
 
     def _row_pieces(
         self, cells: Sequence[tuple[int, int, bool, Element]], depth: int
@@ -417,7 +372,7 @@ class _Story:
         """The text of a cell on one line; tables in it become `a, b; c, d`."""
         found: list[Piece] = []
         if depth >= MAX_DEPTH:
-            self.writer.reader.counts["too deep"] += 1
+            self.reader.counts["too deep"] += 1
             return found
         for child in shown_children(cell):
             if name_of(child) == "p":
@@ -425,7 +380,7 @@ class _Story:
                 found += [
                     " ",
                     f"{label.text} " if label and label.text else "",
-                    *self.writer.reader.paragraph(child),
+                    *self.reader.paragraph(child),
                 ]
                 for box in text_boxes(child):
                     found += [" ", *self._cell(box, depth + 1)]
@@ -447,9 +402,7 @@ class _Story:
 
     def _notes(self) -> None:
         """Write the notes mentioned since the last time."""
-        waiting = (
-            list(self.writer.reader.notes.items())[self.notes_written :] if not self.kind else []
-        )
+        waiting = list(self.reader.notes.items())[self.notes_written :] if not self.kind else []
         for (name, note_id), number in waiting:
             self.notes_written += 1
             kind, mark = NOTES[name]
@@ -457,14 +410,14 @@ class _Story:
             note = find_note(self.package, part, note_id) if part else None
             if note is None:
                 continue
-            reader = replace(self.writer.reader, relations=self.package.relations(part))
+            reader = replace(self.reader, relations=self.package.relations(part))
             pieces: list[Piece] = [f"[^{mark}{number}]: "]
             author = note.get(W + "author")
             pieces += [f"{author}: "] if author else []
             for paragraph in paragraphs_below(note):
                 pieces += [*reader.paragraph(paragraph), "\n"]
             text, images = join_pieces(pieces, flat=True)
-            self.writer.add("paragraph", text, f"{kind}/{note_id}", images)
+            self.writer.parts.append(Part("paragraph", text, f"{kind}/{note_id}", images=images))
 
 
 def list_prefix(label: Label) -> str:
@@ -489,20 +442,20 @@ def find_note(package: Package, part: str, note_id: str) -> Element | None:
     )
 
 
-def _shift(images: Sequence[tuple[int, InlineImage]], by: int) -> list[tuple[int, InlineImage]]:
-    return [(at + by, image) for at, image in images]
+def _move(images: Sequence[Image], by: int) -> list[Image]:
+    return [image.move(by) for image in images]
 
 
-def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[tuple[int, InlineImage]]]:
-    """(row of a pipe table, images with their offsets)."""
+def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[Image]]:
+    """(row of a pipe table, the images in it)."""
     text = "|"
-    images: list[tuple[int, InlineImage]] = []
+    images: list[Image] = []
     for cell in cells:
         escaped = [
             pipe_tables.escape_cell(piece) if isinstance(piece, str) else piece for piece in cell
         ]
         words, found = join_pieces(escaped, flat=True)
-        images += _shift(found, len(text) + 1)
+        images += _move(found, len(text) + 1)
         text += f" {words} |"
     return text, images
 

@@ -20,7 +20,9 @@ from rag_platform.loaders.office.ooxml import (
     field_instructions,
     name_of,
     shown_children,
+    walk_shown,
 )
+from rag_platform.loaders.parts import Image
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 NOTES = {  # reference to the part that holds the notes, and the mark before their numbers
@@ -161,7 +163,7 @@ class Reader:
     def _images(self, drawing: Element) -> Iterator[Piece]:
         """The images and WordArt of a drawing or embedded object; charts are counted."""
         alt = ""
-        for item in _walk_shown(drawing):
+        for item in walk_shown(drawing):
             match name_of(item):
                 case "docPr" | "cNvPr" | "shape":
                     alt = str(item.get("descr") or item.get("alt") or alt)
@@ -189,14 +191,7 @@ class Reader:
 
 def find_drawings(paragraph: Element) -> Iterator[Element]:
     """What points to the charts and diagrams of a paragraph; those of its text boxes are theirs."""
-    return (item for item in _walk_shown(paragraph) if name_of(item) in ("chart", "relIds"))
-
-
-def _walk_shown(element: Element) -> Iterator[Element]:
-    for child in shown_children(element):
-        if name_of(child) != "txbxContent":
-            yield child
-            yield from _walk_shown(child)
+    return (item for item in walk_shown(paragraph) if name_of(item) in ("chart", "relIds"))
 
 
 def _target(target: str) -> str:
@@ -309,19 +304,17 @@ def without_marks(text: str) -> str:
     return NOTE.sub("", TARGET.sub("]", IMAGE.sub("", text)))
 
 
-def join_pieces(
-    pieces: Sequence[Piece], flat: bool = False
-) -> tuple[str, list[tuple[int, InlineImage]]]:
-    """(text trimmed, images with their offsets in it); flat text has no line ends."""
+def join_pieces(pieces: Sequence[Piece], *, flat: bool = False) -> tuple[str, list[Image]]:
+    """(trimmed text, the images in it); flat text has no line ends."""
     text = ""
-    images: list[tuple[int, InlineImage]] = []
+    images: list[Image] = []
     for piece in pieces:
         if isinstance(piece, InlineImage):
             if text and not text[-1].isspace():
                 text += " "
-            images.append((len(text), piece))
+            images.append(Image(len(text), len(text) + len(piece.text), piece.target, piece.alt))
             text += piece.text + " "
         else:
             text += re.sub(r"\s*[\n\t]\s*", " ", piece) if flat else piece
     lead = len(text) - len(text.lstrip())
-    return text.strip(), [(at - lead, image) for at, image in images]
+    return text.strip(), [image.move(-lead) for image in images]

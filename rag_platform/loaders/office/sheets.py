@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders.archives import ZipLoader, damage
+from rag_platform.loaders.archives import ZipLoader, reject_damaged
 from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.office.number_formats import (
     format_general,
@@ -41,7 +41,6 @@ from rag_platform.loaders.office.sheet_tables import (
 )
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
-from rag_platform.observability import faults
 from rag_platform.traits import Traits
 
 log = logging.getLogger(__name__)
@@ -51,6 +50,7 @@ GROUP_CHARS = 720  # a group with its sheet's name fits the shipped chunk size o
 GROUP_TOKENS = 400
 MAX_FIELD_CHARS = 200_000  # a cell of a spreadsheet holds 32,767
 DELIMITERS = ",;\t|"
+_PROPERTIES = "title author subject keywords description created modified".split()
 
 
 @dataclass(frozen=True)
@@ -224,18 +224,10 @@ class XlsxLoader(ZipLoader):
     group_tokens: int = GROUP_TOKENS
     hidden_sheets: bool = False
 
+    SUFFIXES: ClassVar[tuple[str, ...]] = (".xlsx", ".xlsm", ".xltx", ".xltm")
     NAME: ClassVar[str] = "xlsx"
     VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(isolated=True)
-
-    def claims(self, filename: str, head: bytes) -> bool:
-        """True for a ZIP container called .xlsx, .xlsm, .xltx or .xltm."""
-        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in (
-            ".xlsx",
-            ".xlsm",
-            ".xltx",
-            ".xltm",
-        )
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
@@ -337,40 +329,30 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
     """Every worksheet of the file, also hidden ones. Raises `broken_file`, `too_large`."""
     cells = 0
     sheets: list[Sheet] = []
-    with warnings.catch_warnings():
+    with (
+        reject_damaged("the workbook cannot be read", "open and save it in Excel or LibreOffice"),
         # openpyxl warns of features it drops; those that hold text are named below
-        warnings.simplefilter("ignore")
-        try:
-            with (
-                Package(path) as package,
-                open_plain(path) as opened,
-                contextlib.closing(_open_book(opened, package)) as book,
-            ):
-                for sheet in book.worksheets:
-                    extras = _read_extras(sheet, package)
-                    rows = _rows(sheet, extras, cells, max_cells)
-                    cells += sum(len(row.cells) for row in rows)
-                    said = (
-                        "formulas without a stored value, which are shown as formulas:"
-                        f" {len(extras.formulas)}; open and save the file in Excel"
-                    )
-                    told: tuple[str, ...] = (said,) if extras.formulas else ()
-                    if extras.hidden:
-                        told += (f"hidden {' and '.join(sorted(extras.hidden))} were read too",)
-                    notes = tuple(_find_notes(package, sheet._worksheet_path.lstrip("/"), rows))
-                    hidden = sheet.sheet_state != "visible"
-                    sheets.append(Sheet(sheet.title, hidden, rows, told, notes))
-                metadata = _metadata(book.properties)
-                unread = tuple(_find_unread(package))
-        except (DocumentError, MemoryError):
-            raise
-        except Exception as error:  # openpyxl raises whatever its parsers raise on a damaged file
-            faults.report_own(error, "stage.loader")
-            raise DocumentError(
-                f"the workbook cannot be read: {damage(error)}; open and save it in Excel or"
-                " LibreOffice",
-                code="broken_file",
-            ) from error
+        warnings.catch_warnings(action="ignore"),
+        Package(path) as package,
+        open_plain(path) as opened,
+        contextlib.closing(_open_book(opened, package)) as book,
+    ):
+        for sheet in book.worksheets:
+            extras = _read_extras(sheet, package)
+            rows = _rows(sheet, extras, cells, max_cells)
+            cells += sum(len(row.cells) for row in rows)
+            said = (
+                "formulas without a stored value, which are shown as formulas:"
+                f" {len(extras.formulas)}; open and save the file in Excel"
+            )
+            told: tuple[str, ...] = (said,) if extras.formulas else ()
+            if extras.hidden:
+                told += (f"hidden {' and '.join(sorted(extras.hidden))} were read too",)
+            notes = tuple(_find_notes(package, sheet._worksheet_path.lstrip("/"), rows))
+            hidden = sheet.sheet_state != "visible"
+            sheets.append(Sheet(sheet.title, hidden, rows, told, notes))
+        metadata = package.properties(_PROPERTIES)
+        unread = tuple(_find_unread(package))
     return Workbook(tuple(sheets), str(metadata.pop("title", "")), metadata, unread)
 
 
@@ -406,27 +388,6 @@ def _plain_styles(root: Any) -> bytes:
         if (style := next(item.iter("{*}xf"), None)) is not None:
             etree.SubElement(styles, style.tag, numFmtId=style.get("numFmtId", "0"))
     return bytes(etree.tostring(kept))
-
-
-def _metadata(properties: Any) -> Json:
-    found = {
-        "title": properties.title,
-        "author": properties.creator,
-        "subject": properties.subject,
-        "keywords": properties.keywords,
-        "description": properties.description,
-        "created": properties.created,
-        "modified": properties.modified,
-    }
-    return {
-        key: (
-            value.isoformat()
-            if isinstance(value, datetime.datetime)
-            else " ".join(str(value).split())
-        )
-        for key, value in found.items()
-        if value and str(value).strip() and not (key == "author" and value == "openpyxl")
-    }
 
 
 def _find_unread(package: Package) -> Iterator[str]:

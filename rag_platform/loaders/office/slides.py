@@ -17,19 +17,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders.archives import ZipLoader, damage
+from rag_platform.ir import Block, Facts
+from rag_platform.loaders.archives import ZipLoader, reject_damaged
 from rag_platform.loaders.markup.html_blocks import letters
 from rag_platform.loaders.numerals import number_text
 from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_text import M, math_text
 from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
-from rag_platform.loaders.text import suffix_of
-from rag_platform.observability import faults
 from rag_platform.traits import Traits
 
-SUFFIXES = (".pptx", ".pptm", ".potx", ".ppsx")
+_PROPERTIES = "title author subject keywords created modified".split()
 MAX_SLIDES = 5_000
 MAX_DEPTH = 16  # groups in one another
 _FURNITURE = {"SLIDE_NUMBER", "DATE", "FOOTER", "HEADER"}
@@ -61,13 +59,10 @@ _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
 class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
 
+    SUFFIXES: ClassVar[tuple[str, ...]] = (".pptx", ".pptm", ".potx", ".ppsx")
     NAME: ClassVar[str] = "pptx"
     VERSION: ClassVar[str] = "8"
     traits: ClassVar[Traits] = Traits(isolated=True)
-
-    def claims(self, filename: str, head: bytes) -> bool:
-        """True for a ZIP container called .pptx, .pptm, .potx or .ppsx."""
-        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in SUFFIXES
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
@@ -75,22 +70,13 @@ class SlidesLoader(ZipLoader):
         import pptx
 
         reading = _Reading()
-        try:
-            with open_plain(path) as opened:
+        with reject_damaged("the presentation cannot be read", "open and save it again"):
+            with Package(path) as package, open_plain(path) as opened:
                 show = pptx.Presentation(opened)
+                metadata = package.properties(_PROPERTIES)
             joined = join_parts(
                 reading.parts(show), "no slide holds text or a picture; nothing to index"
             )
-            metadata = _metadata(show.core_properties)
-        except (DocumentError, MemoryError):
-            raise
-        # python-pptx raises whatever its parsers raise on a damaged file
-        except Exception as error:
-            faults.report_own(error, "stage.loader")
-            raise DocumentError(
-                f"the presentation cannot be read: {damage(error)}; open and save it again",
-                code="broken_file",
-            ) from error
         own = str(metadata.pop("title", ""))
         title = joined.choose_title(own if own != "PowerPoint Presentation" else "", filename)
         metadata["slides"] = len(show.slides)
@@ -116,16 +102,6 @@ class SlidesLoader(ZipLoader):
 def _plain(text: str) -> str:
     """The text without the addresses of links and without images."""
     return _LINK.sub("]", _IMAGE.sub("", text))
-
-
-def _metadata(properties: Any) -> Json:
-    names = ("title", "author", "subject", "keywords", "created", "modified")
-    found = {name: getattr(properties, name) for name in names}
-    return {
-        key: value if isinstance(value, str) else value.isoformat()
-        for key, value in found.items()
-        if value
-    }
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -566,3 +566,14 @@ def test_tables_side_by_side_are_read_apart(tmp_path):
 )
 def test_columns_behind_a_gap_are_a_table_of_their_own_only_with_own_keys(lines, apart):
     assert any("columns=" in place for place, _ in texts(*lines)) is apart
+
+
+def test_a_workbook_without_properties_has_no_dates(tmp_path: Path):
+    """openpyxl would give it the time at which it is read."""
+    source = book(tmp_path, S=[["a", "b"], [1, 2]])
+    assert {"created", "modified"} <= XlsxLoader().load(source, "a.xlsx").summary.metadata.keys()
+    bare = rewritten(source, tmp_path / "bare.xlsx", b"core-properties", b"other-properties")
+    assert XlsxLoader().load(bare, "a.xlsx").summary.metadata == {
+        "sheets": ["S"],
+        "hidden_sheets": [],
+    }
