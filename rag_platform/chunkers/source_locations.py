@@ -13,7 +13,7 @@ from typing import Any
 
 from rag_platform.ir import PREAMBLE, Block, Chunk, Facts, MediaLink, Section, Version
 from rag_platform.loaders.decoding import byte_map_of_blocks
-from rag_platform.loaders.text import line_starts
+from rag_platform.loaders.text import format_range, line_starts
 from rag_platform.media.store import BLANK, is_page_image
 from rag_platform.normalisation.edits import Normalised
 from rag_platform.sectioners.sections import section_id
@@ -117,14 +117,10 @@ def merge_locators(locators: Sequence[str]) -> str:
             and len(ranges) <= (_MAX_SHEETS if separator else 1)
         ):
             return separator.join(
-                f"{before}{_range(min(ends), max(ends))}{after}"
+                f"{before}{format_range(min(ends), max(ends))}{after}"
                 for (before, after), ends in ranges.items()
             )
     return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}" if found else ""
-
-
-def _range(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def block_range(

@@ -1,5 +1,5 @@
-"""ZIP containers: their kind of document, and rejection of decompression bombs before unpacking.
-Also the error messages for damaged files.
+"""ZIP containers: their type, and rejection of decompression bombs before unpacking. Also the error
+messages for damaged files.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _bomb(reason: str) -> DocumentError:
 
 log = logging.getLogger(__name__)
 
-# (class of the exception or of a base class, description); the first match counts.
+# (class of the exception or of a base class, description); the first match counts
 _WORDS = (
     ("MemoryError", "it needs more memory than there is"),
     ("RecursionError", "its parts are nested too deeply"),
@@ -190,7 +190,7 @@ _WORDS = (
 
 
 def damage(error: BaseException) -> str:
-    """Why a parser failed, such as `its archive is damaged`; logs the exception."""
+    """Why a parser failed, in words such as `its archive is damaged`; logs the exception."""
     log.info("a parser failed", exc_info=error)
     if "truncated" in str(error).lower() or "eof" in str(error).lower().split():
         return "it ends too early"
@@ -213,10 +213,10 @@ def reject_damaged(problem: str, remedy: str) -> Iterator[None]:
 
 
 class Reading(faults.Attempt):
-    """An attempt to read a part of a file that may be damaged; logs only errors of this package."""
+    """An attempt to read a part of a file that may be damaged; reports only our own errors."""
 
     def give_up(self, error: Exception) -> None:
-        """Log an error that is not the file's fault."""
+        """Report an error raised by this package."""
         faults.report_own(error, self.stage)
 
     @property

@@ -1,4 +1,4 @@
-"""Labels of boxes in books and manuals, such as `Note` and 注意: they look like headings and begin
+"""Labels of boxes in books and manuals, such as `Note` and 注意, which look like headings but begin
 no section.
 """
 

@@ -50,7 +50,7 @@ MAGIC = {
     b"II*\x00": "TIFF",
     b"MM\x00*": "TIFF",
 }
-# Labels of encodings that pages and servers use for a superset (WHATWG Encoding, labels).
+# labels that mean a superset of the named encoding (WHATWG Encoding, labels)
 CODECS = {
     label: codec
     for codec, labels in (
@@ -66,12 +66,12 @@ CODECS = {
     )
     for label in labels.split()
 }
-# Encodings that can be declared; some of Python's, such as unicode_escape, are not for documents.
+# encodings that can be declared; some of Python's, such as unicode_escape, are not for documents
 DECLARED = re.compile(
     r"(?:x-)?(?:iso[-_]?8859[-_]\d{1,2}|(?:windows-|cp)(?:125\d|874|932|949|950)|koi8[-_][ru]|(?:ibm|cp)866|macintosh|mac-cyrillic|"
     r"gb18030|big5hkscs|big5-hkscs|euc[-_]jp|euc[-_]kr|johab|utf-?8)"
 )
-# Encodings with escape sequences that switch how the following bytes are read (RFC 1468, RFC 1843).
+# encodings with escape sequences that change the meaning of the bytes after them (RFC 1468, 1843)
 STATEFUL = ("iso2022_jp_ext", "hz")
 _JIS_MARK = re.compile(rb"\x1b(?:\$[@B]|\$\(D|\([BJI])")
 _HZ_RUN = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
@@ -231,26 +231,12 @@ def _wide_encoding(raw: bytes) -> str:
     """The encoding of UTF-16 or UTF-32 without a mark, which decodes to everyday characters; ""."""
     head = raw[:4096]
     nul = head.count(0)
+    encodings = ["utf-32-le", "utf-32-be"] if nul >= len(head) / 4 else []
     # Pairs of ASCII letters decode to Han characters: valid UTF-8 counts as UTF-16 only if full of
     # NULs, and the NULs of ASCII characters are all at even or all at odd offsets.
-    if (
-        not nul
-        or (nul < 0.4 * len(head) and _is_utf8(head))
-        or max(head[::2].count(0), head[1::2].count(0)) < 0.9 * nul
-    ):
-        return _utf32(raw, head)
-    return _utf32(raw, head) or _first_plausible(raw, head, ("utf-16-le", "utf-16-be"))
-
-
-def _utf32(raw: bytes, head: bytes) -> str:
-    return (
-        _first_plausible(raw, head, ("utf-32-le", "utf-32-be"))
-        if head.count(0) >= len(head) / 4
-        else ""
-    )
-
-
-def _first_plausible(raw: bytes, head: bytes, encodings: Sequence[str]) -> str:
+    aligned = max(head[::2].count(0), head[1::2].count(0)) >= 0.9 * nul
+    if nul and aligned and not (nul < 0.4 * len(head) and _is_utf8(head)):
+        encodings += ["utf-16-le", "utf-16-be"]
     for encoding in encodings:
         sample = head.decode(encoding, "ignore")
         everyday = sum(

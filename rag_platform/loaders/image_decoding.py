@@ -1,5 +1,5 @@
-"""Type and size of an image file, checked before its pixels are decoded, and its smaller or safer
-variants for display. SVG keeps only known drawing elements: nothing that is executed or fetched.
+"""Type and size of an image, checked before its pixels are decoded, and smaller or safer variants
+for display. Of SVG only known drawing elements are kept: nothing that is executed or fetched.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OTHERS = (
     (b"gimp xcf", "xcf"),
     (b"\x1f\x8b", "gzip"),
 )
-# of 255: mean difference in a square of pixels that is due to another version of a graphics library
+# mean difference (of 255) in a square of 8 pixels that another version of a graphics library causes
 _NOISE, _SQUARE = 16, 8
 _PNG_MODES = ("1", "L", "P", "LA", "PA")  # drawings and scans, which stay sharp as PNG
 
@@ -65,7 +65,7 @@ _REASONS = {
 
 
 def explain(reason: str) -> str:
-    """The reason of a Missing in words, or the reason itself if it has none."""
+    """The reason of a Missing in words; an unknown reason as it is."""
     return _REASONS.get(reason.partition(": ")[0], reason)
 
 
@@ -92,7 +92,7 @@ def is_simple(data: bytes) -> bool:
 
 
 def looks_alike(one: bytes, other: bytes) -> bool:
-    """True for images of the same size and look, as bytes differ between graphics libraries."""
+    """True for images of the same size and look; bytes may differ between graphics libraries."""
     if one == other:
         return True
     from PIL import Image, ImageChops
@@ -112,8 +112,8 @@ def looks_alike(one: bytes, other: bytes) -> bool:
 
 
 def decode_image(data: bytes, max_pixels: int, *, redraw: bool = False) -> DecodedImage:
-    """The type by content, the size by header, and the first frame as thumbnail. With `redraw` also
-    as `display.*`, even if every client can show the bytes as they are.
+    """Decode an image: type by content, size by header, first frame as thumbnail. With `redraw`,
+    there is also a `display.*` if every client can show the original.
 
     Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image:
     REASON`, `broken_svg`.
@@ -134,7 +134,7 @@ def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
 
     try:
         with (
-            # about large images, whose pixels are limited below, and odd metadata
+            # warnings are about large images, which are limited below, and odd metadata
             warnings.catch_warnings(action="ignore"),
             Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image,
         ):
@@ -177,7 +177,7 @@ def _eight_bit(frame: Any) -> Any:
 
 
 def thumbnail(frame: Any) -> bytes:
-    """A WebP of at most THUMB_PIXELS each way."""
+    """A WebP of at most THUMB_PIXELS in each dimension."""
     transparent = frame.mode in ("RGBA", "LA", "PA", "RGBa") or "transparency" in frame.info
     small = frame.convert("RGBA" if transparent else "RGB")
     small.thumbnail((THUMB_PIXELS, THUMB_PIXELS))
@@ -185,7 +185,9 @@ def thumbnail(frame: Any) -> bytes:
 
 
 def _display(frame: Any) -> dict[str, bytes]:
-    """The frame as PNG if it has few colours, else as WebP, at most DISPLAY_PIXELS each way."""
+    """The frame as PNG if it has few colours, else as WebP; at most DISPLAY_PIXELS in each
+    dimension.
+    """
     if frame.mode in _PNG_MODES:
         small = (
             frame.convert("L")
@@ -224,7 +226,7 @@ def _draw_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
             drawn = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False).tobytes("png")
         with Image.open(io.BytesIO(drawn)) as image:
             return {"display.png": drawn, "thumb.webp": thumbnail(image)}
-    # the safe original is kept without a preview
+    # then the sanitised original has no preview
     except (RuntimeError, ValueError, TypeError, OSError):
         return {}
 

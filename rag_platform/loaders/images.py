@@ -23,7 +23,7 @@ _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00
 class ImageLoader:
     """Reads an image file as a document of one page without text.
 
-    Enable it only if images are documents; it also claims the images that Markdown files refer to.
+    Enable it only if images are documents: it also claims the images of Markdown files.
     """
 
     NAME: ClassVar[str] = "image"
@@ -31,7 +31,7 @@ class ImageLoader:
     traits: ClassVar[Traits] = Traits(isolated=True)  # decoders of images have crashed before
 
     def claims(self, filename: str, head: bytes) -> bool:
-        """True for PNG, JPEG, GIF, WebP, TIFF and BMP by content, whatever the file is called."""
+        """True for the content of PNG, JPEG, GIF, WebP, TIFF and BMP, whatever the filename."""
         bitmap = head[:2] == b"BM" and b"\x00" in head[:14] and len(head) > 14
         return head.startswith(_MAGIC) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or bitmap
 

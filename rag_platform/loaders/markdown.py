@@ -42,7 +42,7 @@ MARKDOWN_LINE = re.compile(
     r" \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
 )
 _MAY_HIDE = re.compile(r"<(?:!--|script\b|style\b)|\shidden\b|\bstyle\s*=", re.IGNORECASE)
-# Lines that cost markdown-it more than linear time; real documents stay far below.
+# limits of what markdown-it parses in more than linear time; real documents stay far below
 MAX_QUOTES = 100
 MAX_LINE_INLINE = 20_000
 KINDS = {"fence": "code", "code_block": "code", "html_block": "html", "table_open": "table"}
@@ -115,7 +115,7 @@ class MarkdownLoader:
 
 
 def _find_title(blocks: Sequence[Block], text: str, visible: str) -> str:
-    """The first heading, or the first visible line without one. If the first heading is that of a
+    """The first heading, or without headings the first visible line. If the first heading names a
     section, an `<h1>` above it, or "".
     """
     headings = [block for block in blocks if block.title]

@@ -76,10 +76,10 @@ PAGE_WORDS = re.compile(
 
 
 def without_page_number(words: str) -> str:
-    """The letters of a running header or footer in lower case, without its page number, which may
-    be given as NUL; "" if it is nothing else.
+    """The letters of a running header or footer in lower case without its page number, which a NUL
+    may stand for; "" if there are no others.
     """
-    opened = words if "\0" in words else NUMBER.sub("\0", words, count=1)
-    if PAGE_WORDS.fullmatch(opened):
+    numbered = words if "\0" in words else NUMBER.sub("\0", words, count=1)
+    if PAGE_WORDS.fullmatch(numbered):
         return ""
     return letters(PAGE_WORDS.sub("", words)).casefold()

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
 from rag_platform.ir import Block, Edit
+from rag_platform.loaders.parts import longest_ticks
 from rag_platform.text.pipe_tables import format_row, format_rule
 
 PROFILE = "restructuredtext"  # parse profile of the facts
 REWRITTEN = "markup"  # rule of the edits that keep the words
 _HIDDEN = "hidden_text: not_displayed"
-# found in no other text: a directive, target, substitution, code after two colons, or a link
+# markup of no other format: a directive, target, substitution, code after two colons, or a link
 _TYPICAL = re.compile(
     r"^\.\. (?:[\w:-]+::(?:\s|$)|_[^:\n]+:(?:\s|$)|\|[^|\n]+\| [\w-]+::)"
     r"|^[^\n]*::[ \t]*\r?\n[ \t]*\r?\n[ \t]+\S|`[^`\n<]+ <[a-z]+:[^`<>\s]+>`__?(?!\w)",
@@ -44,7 +45,7 @@ _CODE = frozenset(
 _HIDDEN_DIRECTIVES = frozenset(
     "toctree index autosummary raw meta graphviz mermaid uml testsetup testcleanup".split()
 )
-# admonitions, whose text may follow their names, with what is written in place of the name
+# admonitions, whose text may follow on the line of the name, with the replacement of the name
 _BOXES = dict.fromkeys(
     "note warning tip important caution danger attention hint error seealso todo".split(), ""
 ) | {
@@ -70,13 +71,13 @@ _INLINE = re.compile(
     r"|(?<![`\w])`[^`]+`"
     r"|[ ]?\[(?P<note>\d+|\#[\w.-]*|\*)\]_(?!\w)"
     r"|(?P<cited>\[[A-Za-z][\w.-]*\])_(?!\w)"
-    r"|(?<![\w|])\|(?P<stands>[^\s|][^|\n]*?)\|_{0,2}(?![\w|])"
+    r"|(?<![\w|])\|(?P<substitution>[^\s|][^|\n]*?)\|_{0,2}(?![\w|])"
     r"|(?<![\w`.])(?P<word>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)__?(?![\w`])"
     r"|\\(?P<blank>\s)"
 )
 _EXTERNAL = re.compile(r"(?:https?|ftp|mailto):", re.IGNORECASE)
 _MAX_LEVEL = 6  # of a heading in Markdown
-_MAX_DEPTH = 24  # of nested bodies; deeper ones stay as they are
+_MAX_DEPTH = 24  # of nested bodies; deeper ones stay unchanged
 
 
 def is_restructured(text: str, suffix: str) -> bool:
@@ -152,7 +153,7 @@ class _Reader:
     # --- blocks
 
     def _read_body(self, at: int, last: int, out: int) -> None:
-        """Read lines [at, last), whose text is to be written from column `out` on."""
+        """Read lines [at, last), whose text is to be written at column `out`."""
         column = min((line.column for line in self._lines[at:last] if line.text), default=0)
         self._depth += 1
         while at < last and self._depth < _MAX_DEPTH:
@@ -281,8 +282,8 @@ class _Reader:
         if note := _FOOTNOTE.match(line.text):
             self._open_body(at, body, line.begin + note.end(), "", out)
         elif (found := _DIRECTIVE.match(line.text)) is None:
-            aims = line.text.startswith((".. _", ".. |", "__ "))
-            self._remove(at, body, _HIDDEN if aims else "hidden_text: comment")
+            defines = line.text.startswith((".. _", ".. |", "__ "))
+            self._remove(at, body, _HIDDEN if defines else "hidden_text: comment")
         elif (name := found["name"].lower()) in _BOXES:
             text = found["text"] or ""
             version = text.split()[0] if _BOXES[name] and text else ""
@@ -464,7 +465,7 @@ class _Reader:
         lines = [it for it in self._lines[code:end] if it.text]
         width = min(it.begin - it.start for it in lines)
         inside = self.text[lines[0].start : lines[-1].end]
-        mark = "`" * max(3, 1 + max(map(len, re.findall("`+", inside)), default=0))
+        mark = "`" * max(3, 1 + longest_ticks(inside))
         for line in lines[1:]:
             self._edit(line.start, line.start + width, " " * out)
         first, last = lines[0].start + width, lines[-1].end
@@ -495,12 +496,12 @@ class _Reader:
             return f"`{text}`" if role.rpartition(":")[2] in _CODE_ROLES else text
         if name := match["name"] or match["url"]:
             return f"[{name}]({match['url']})" if _EXTERNAL.match(match["url"] or "") else str(name)
-        if match["stands"]:
-            return str(self._substitutions.get(match["stands"], match["stands"]))
+        if name := match["substitution"]:
+            return str(self._substitutions.get(name, name))
         if match["word"] and match["word"].lower() in self._targets:
             return str(match["word"])
-        gone = match["blank"] or match["note"]
-        return str(match["cited"] or ("" if gone else match[0]))
+        dropped = match["blank"] or match["note"]
+        return str(match["cited"] or ("" if dropped else match[0]))
 
 
 def _extend_row(rows: list[_Row], number: int, cells: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Plain text and source code: the decoded file, word for word, one block per paragraph."""
+"""Plain text and source code: the decoded file, unchanged, with one block per paragraph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LANGUAGES = {
 BARE_NAMES = {"jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"} | {
     name: name for name in ("dockerfile", "makefile")
 }
-# the title of a document in each markup
+# the markup of a document's title
 _TITLES = {
     ".adoc": re.compile(r"^= +(\S.*)$", re.M),
     ".org": re.compile(r"^#\+title:[ \t]*(\S.*)$", re.M | re.I),
@@ -166,6 +166,11 @@ def locate(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
         locator=odd_lengths(bytes_of, block.start, block.end),
         title=block.title,
     )
+
+
+def format_range(first: int, last: int) -> str:
+    """`3-9`, or `3` for a single number."""
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def escape_locator(name: str) -> str:

@@ -21,11 +21,11 @@ from rag_platform.text.scripts import letters
 _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
 )
-_MAX_FRAGMENT = 3.2  # mean letters of the fragments of torn words
-# letters with the same glyph, either of which a font may name, and the mark that stretches Arabic
-# words, which is dropped; a hamza or another letter would change the word
+_MAX_FRAGMENT = 3.2  # mean number of letters of the fragments of torn words
+# letters with the same glyph, which fonts confuse, and the mark that stretches Arabic words, which
+# is dropped; another letter, even with a hamza, would change the word
 _SAME_GLYPHS = str.maketrans("ىیک٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹", "ييك01234567890123456789", "\u0640")
-_MAX_INSERTED = 2  # letters in a row that an engine adds for a symbol font: hindexihlabeli
+_MAX_INSERTED = 2  # adjacent letters that an engine adds for a symbol font: hindexihlabeli
 _PIPE = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
 
@@ -101,7 +101,7 @@ def cells(text: str) -> list[str]:
 
 
 def pieces(kind: str, text: str) -> list[Line]:
-    """The parts of a block whose words every engine must read in a row: table cells, or all."""
+    """The parts of a block whose words must be adjacent in every reading: table cells, or all."""
     found = (Line.of(part.split()) for part in (cells(text) if kind == "table" else [text]))
     return [line for line in found if line.letters]
 
@@ -173,8 +173,8 @@ def _align(block: Line, reading: Line) -> Likeness:
 
 
 def has_all_letters(block: Line, reading: Line) -> bool:
-    """True if the reading has the same letters in order, with at most two others between them: an
-    engine reads the symbols of a symbol font as letters, ⟨index⟩ as `hindexi`.
+    """True if the reading has the same letters in order, with at most two others between them:
+    engines read the symbols of a symbol font as letters, ⟨index⟩ as `hindexi`.
     """
     reached = {at for at, letter in enumerate(reading.letters) if block.letters[:1] == letter}
     for letter in block.letters[1:]:
@@ -190,7 +190,7 @@ def is_unmapped(text: str) -> bool:
 
 # --- judgement ----------------------------------------------------------------------------------
 
-# Chosen on 250 real PDFs. Text over images has no definite order, and engines differ on formulas.
+# chosen on 250 real PDFs; text over images has no definite order, and engines differ on formulas
 _UNORDERED, _UNCHECKED = ("picture",), ("formula",)
 _MIN_ORDERED = 6  # words of a text with a definite order; fewer may be the labels of a chart
 _MAX_TORN, _MAX_MISSING = 0.1, 0.35

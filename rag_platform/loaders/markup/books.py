@@ -26,7 +26,7 @@ from rag_platform.traits import Traits
 
 MAX_CHAPTERS = 5_000
 _PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
-# hidden fonts are no protection of the text
+# obfuscated fonts do not protect the text
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _EMPTY = "no chapter of the book holds text; nothing to index"
 _DECLARED = re.compile(rb"""^\s*<\?xml[^>]*encoding=["']([\w.:-]+)""")
@@ -60,7 +60,7 @@ class EpubLoader(ZipLoader):
         return joined_facts(self, engine, joined, title, metadata, warnings, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that its chapter does not hold, as for HTML."""
+        """Ordinal to reason for each block that differs from its chapter, as for HTML."""
         self.require(path)
         by_part: dict[str, list[Block]] = {}
         for block in blocks:
@@ -72,9 +72,8 @@ class EpubLoader(ZipLoader):
                 if place not in known:
                     bad.update({block.ordinal: f"no part at {block.locator}" for block in group})
                 else:
-                    bad.update(
-                        find_unproved(_page(archive, known[place]), text, group, f"{place};")
-                    )
+                    page = _page(archive, known[place])
+                    bad.update(find_unproved(page, text, group, f"{place};"))
         return bad
 
 
@@ -86,14 +85,8 @@ class _Book:
 
 def _read_book(archive: zipfile.ZipFile) -> _Book:
     """The spine and metadata. Raises DocumentError `encrypted`, KeyError for a missing part."""
-    package = next(
-        (
-            item.get("full-path")
-            for item in _root(archive, "META-INF/container.xml").iter("{*}rootfile")
-        ),
-        None,
-    )
-    if not package:
+    package_files = _root(archive, "META-INF/container.xml").iter("{*}rootfile")
+    if not (package := next((item.get("full-path") for item in package_files), None)):
         raise KeyError("rootfile")
     root = _root(archive, package)
     folder = posixpath.dirname(package)
@@ -102,9 +95,8 @@ def _read_book(archive: zipfile.ZipFile) -> _Book:
     for reference in root.iter("{*}itemref"):
         item = items.get(reference.get("idref"))
         if item is not None and item.get("media-type") in _PAGES:
-            chapters.append(
-                posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
-            )
+            name = posixpath.join(folder, unquote(item.get("href", "")))
+            chapters.append(posixpath.normpath(name))
     if len(chapters) > MAX_CHAPTERS:
         raise DocumentError(
             f"{len(chapters)} chapters, above {MAX_CHAPTERS}; split the book", code="too_large"
@@ -115,13 +107,8 @@ def _read_book(archive: zipfile.ZipFile) -> _Book:
             code="encrypted",
         )
     found: Json = {}
-    for name, key in (
-        ("title", "title"),
-        ("creator", "author"),
-        ("language", "language"),
-        ("date", "date"),
-        ("publisher", "publisher"),
-    ):
+    for name in ("title", "creator", "language", "date", "publisher"):
+        key = "author" if name == "creator" else name
         values = [
             words
             for item in root.iter(f"{{http://purl.org/dc/elements/1.1/}}{name}")
@@ -133,7 +120,7 @@ def _read_book(archive: zipfile.ZipFile) -> _Book:
 
 
 def _find_encrypted(archive: zipfile.ZipFile) -> set[str]:
-    """The parts that are encrypted, fonts apart."""
+    """The encrypted parts, without fonts."""
     if "META-INF/encryption.xml" not in archive.namelist():
         return set()
     found = set()
@@ -157,7 +144,7 @@ def _page(archive: zipfile.ZipFile, part: str) -> Page:
     declared = _DECLARED.match(raw)
     text = decode_page(raw, declared[1].decode("ascii") if declared else "").text
     root = parse_page(re.sub(r"^\s*<\?xml[^>]*\?>", "", text))
-    # a chapter has no frame around it: its headers hold titles, its asides notes
+    # nothing surrounds a chapter: its headers are titles, its asides notes
     for body in root.iter("body"):
         body.set("role", "main")
     return Page(root)
@@ -184,7 +171,7 @@ def _parts(
 
 
 def _member(names: set[str], chapter: str, target: str) -> str:
-    """`part:NAME` for an image that lies in the book, else the address as written."""
+    """`part:NAME` for an image in the book, else the address as written."""
     name = posixpath.normpath(
         posixpath.join(posixpath.dirname(chapter), unquote(target.split("#")[0]))
     )

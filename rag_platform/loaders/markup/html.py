@@ -1,8 +1,8 @@
 """HTML: the main content of a page as Markdown, each block with the XPath of its element.
 
-trafilatura finds what the main content is; the blocks are made here from the page's own tree, so
-that tables, code and nested lists stay whole and every block can be proved. Facts depend on the
-bytes alone: links and images keep their addresses as written.
+trafilatura finds the main content; the blocks are made here from the page's own tree, so that
+tables, code and nested lists stay whole and every block can be proved. Facts depend only on the
+bytes: links and images keep their addresses as written.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import SHOWN, Block, Facts, Json
+from rag_platform.ir import SHOWN, Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
-from rag_platform.loaders.markup.html_inline import show_what_opens
+from rag_platform.loaders.markup.html_inline import show_closed_panels
 from rag_platform.loaders.markup.html_main import begins_title, left_out, main_pieces
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
@@ -33,7 +33,7 @@ START = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]",
     re.IGNORECASE | re.DOTALL,
 )
-# what stands behind them is of the body, too (HTML standard, 13.2.6.4.19), but not for lxml
+# text after these tags still belongs to the body (HTML standard, 13.2.6.4.19), but not for lxml
 _ENDS = re.compile(r"</(?:body|html)\s*>", re.IGNORECASE)
 CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _METADATA = {
@@ -68,7 +68,7 @@ class HtmlLoader:
             raise ValueError(f"main_content is 'auto' or 'whole', not {self.main_content!r}")
 
     def claims(self, filename: str, head: bytes) -> bool:
-        """True for files named HTML, and for HTML unless its name says text or source code."""
+        """True for an HTML suffix, and for HTML unless the suffix is one of text or source code."""
         suffix = suffix_of(filename)
         if suffix in SUFFIXES:
             return looks_like_text(head)
@@ -88,20 +88,18 @@ class HtmlLoader:
                 code="empty_file",
             )
         metadata = _metadata(page.root)
-        titled = _page_title(page.root)
+        titled = page_title(page.root)
         kept = main_pieces(page, titled) if self.main_content == "auto" else range(len(page.pieces))
         pieces = [page.pieces[number] for number in kept]
         title = next(
             (piece.title for piece in pieces if piece.level == 1 and begins_title(piece, titled)),
             titled,
         )
-        unseen = sum(len(letters(item.text)) for item in page.hidden if item.reason not in SHOWN)
-        warnings = [*page.notes, *([f"hidden text left out: {unseen} letters"] if unseen else [])]
+        hidden = sum(len(letters(item.text)) for item in page.hidden if item.reason not in SHOWN)
+        warnings = [*page.notes, *([f"hidden text left out: {hidden} letters"] if hidden else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
-        beside = left_out(page, kept)
-        if count := sum(len(letters(item.text)) for item in beside):
-            metadata["left_out"] = f"{count} letters beside the main content"
+        beside = note_left_out(page, kept, metadata)
         joined = join_parts(page.parts(pieces), "the page holds no text; nothing to index")
         version = (
             f"{'.'.join(map(str, lxml.etree.LXML_VERSION[:3]))} + trafilatura"
@@ -114,10 +112,10 @@ class HtmlLoader:
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that the file, parsed again, does not prove.
+        """Ordinal to reason for each block that differs from the file, parsed again.
 
-        The element at a block's locator must make the same Markdown, and its letters, read without
-        Markdown, must stand in the block in order.
+        The element at a block's locator must yield the same Markdown, and its letters, read without
+        making Markdown, must occur in the block in order.
         """
         return find_unproved(
             Page(parse_page(decode_page(path.read_bytes(), self.charset).text)), text, blocks
@@ -127,9 +125,8 @@ class HtmlLoader:
 def find_unproved(
     page: Page, text: str, blocks: Iterable[Block], prefix: str = ""
 ) -> dict[int, str]:
-    """Ordinal to reason for each block that the parsed page does not hold at its locator.
-
-    `prefix` stands before the XPath.
+    """Ordinal to reason for each block that differs from the element at its locator; `prefix` is
+    the part of the locators before the XPath.
     """
     known = {prefix + page.locator(piece): piece for piece in page.pieces}
     bad = {}
@@ -148,22 +145,22 @@ def find_unproved(
 
 
 def decode_page(raw: bytes, charset: str = "") -> Decoded:
-    """The text of a page, its encoding found in the order of the HTML standard (13.2.3.2).
+    """The text of a page, its encoding determined in the order of the HTML standard (13.2.3.2).
 
-    Only UTF-8 goes before the declared ones, because nothing else is valid UTF-8 by chance but
-    encodings that are written in ASCII.
+    Only UTF-8 precedes the declared ones, because hardly any text in another encoding is valid
+    UTF-8, except those that consist of ASCII bytes.
     """
     found = CHARSET.search(raw[:4096])
     return decode(raw, charset, found.group(1).decode("ascii", "replace").lower() if found else "")
 
 
 def parse_page(text: str) -> _Element:
-    """The tree of a page, with what its sheets hide in the styles of the elements. Raises
-    DocumentError `too_deep`, `empty_file`.
+    """The tree of a page, with the hiding rules of its style sheets in the elements' own styles.
+    Raises DocumentError `too_deep`, `empty_file`.
     """
     from lxml import etree, html
 
-    # bytes, because a declared encoding must not be obeyed a second time; NUL would end the page
+    # bytes, so that lxml ignores a declared encoding; a NUL would end the page
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True, remove_pis=True)
     try:
         root = html.document_fromstring(
@@ -181,32 +178,40 @@ def parse_page(text: str) -> _Element:
                 code="too_deep",
             )
     write_sheets_inline(root)
-    show_what_opens(root)
+    show_closed_panels(root)
     return root
 
 
-# --- what the page says of itself ---------------------------------------------------------------
+# --- metadata -----------------------------------------------------------------------------------
+
+
+def note_left_out(page: Page, kept: Sequence[int], metadata: Json) -> list[HiddenText]:
+    """The visible text that is not in the `kept` pieces; its length is added to the metadata."""
+    beside = left_out(page, kept)
+    if count := sum(len(letters(item.text)) for item in beside):
+        metadata["left_out"] = f"{count} letters beside the main content"
+    return beside
 
 
 def _metadata(root: _Element) -> Json:
-    """What the page's head says: author, dates, description, language, keywords, address."""
-    said: dict[str, str] = {}
+    """Author, dates, description, language, keywords and address from the page's head."""
+    given: dict[str, str] = {}
     for meta in root.iter("meta"):
         keys = map(meta.get, ("property", "name", "itemprop", "http-equiv"))
         name = next(filter(None, keys), "").strip().lower()
         if name and (content := " ".join((meta.get("content") or "").split())[:1000]):
-            said.setdefault(name, content)
+            given.setdefault(name, content)
     metadata: Json = {
-        key: said[name]
+        key: given[name]
         for key, names in _METADATA.items()
-        if (name := next((n for n in names if n in said), ""))
+        if (name := next((n for n in names if n in given), ""))
     }
-    if words := [word.strip() for word in said.get("keywords", "").split(",") if word.strip()]:
+    if words := [word.strip() for word in given.get("keywords", "").split(",") if word.strip()]:
         metadata["keywords"] = words[:50]
     language = (
         root.get("lang")
         or root.get("{http://www.w3.org/XML/1998/namespace}lang")
-        or said.get("content-language")
+        or given.get("content-language")
     )
     if language:
         metadata["language"] = language.strip()[:35]
@@ -218,12 +223,12 @@ def _metadata(root: _Element) -> Json:
     return metadata
 
 
-def _page_title(root: _Element) -> str:
-    element = root.find(".//head/title")
-    return " ".join((element.text or "").split())[:300] if element is not None else ""
+def page_title(root: _Element) -> str:
+    """The title in the page's head, on one line; "" without one."""
+    return " ".join((root.findtext(".//head/title") or "").split())[:300]
 
 
 def _in_order(wanted: str, text: str) -> bool:
-    """True when every letter stands in the text, in order."""
+    """True if the letters occur in the text in order."""
     rest = iter(text)
     return all(letter in rest for letter in wanted)

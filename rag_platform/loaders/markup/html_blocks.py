@@ -1,8 +1,8 @@
-"""The visible text of an HTML tree as Markdown pieces, each with the place of its element:
-headings, paragraphs, lists, tables, code.
+"""The visible text of an HTML tree as Markdown pieces, each with its element: headings,
+paragraphs, lists, tables, code.
 
-Nothing here decides what is main content, and nothing runs: scripts, forms, comments and what a
-reader never sees are left out.
+Scripts, forms, comments and invisible elements are left out; what is main content is decided in
+`html_main`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _PARTS = {
     "table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"},
     "tr": {"td", "th"},
 }
-MAX_DEPTH = 120  # deeper elements are read as running text of the element at this depth
-MAX_INNER_LETTERS = 2_000  # of a cell with a table in it, above which the outer one arranges a page
+MAX_DEPTH = 120  # elements at this depth are read as running text with all that they contain
+MAX_INNER_LETTERS = 2_000  # of a cell with a table; with more the outer table lays out a page
 MAX_REPEATS = 20_000  # of merged cells in one table
 _NUMBER_FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _LANGUAGE = re.compile(
@@ -60,12 +60,12 @@ _LANGUAGE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One block of the page: its Markdown, its element, and its place there."""
+    """One block of the page: its Markdown and its element."""
 
     kind: str  # as ir.Block.kind
     text: str
     element: _Element
-    # the child nodes it was made of, from 1, where it is not the whole element
+    # first and last child node, from 1, of a piece that is only a part of the element
     nodes: tuple[int, int] | None = None
     level: int = 0
     title: str = ""
@@ -74,7 +74,7 @@ class Piece:
 
 @dataclass(eq=False)
 class Page:
-    """A parsed page; `pieces` are its blocks in order, `locator` names the place of one."""
+    """A parsed page; `pieces` are its blocks in order."""
 
     root: _Element
     notes: list[str] = field(default_factory=list)
@@ -87,11 +87,11 @@ class Page:
 
     @cached_property
     def hidden(self) -> tuple[HiddenText, ...]:
-        """What a reader is not shown, and what is shown but no content, in document order."""
+        """Invisible text, and visible text that is no content, in document order."""
         found: list[HiddenText] = []
-        left = [self.root]
-        while left:
-            element = left.pop()
+        remaining = [self.root]
+        while remaining:
+            element = remaining.pop()
             if not isinstance(element.tag, str):
                 continue
             hidden = "" if element.tag in SKIPPED else hidden_reason(element)
@@ -99,12 +99,12 @@ class Page:
             if reason and (text := " ".join(visible(element).split())):
                 found.append(HiddenText(0, reason, text))
             if not hidden and element.tag not in SKIPPED:
-                left.extend(reversed(element))
+                remaining.extend(reversed(element))
         return tuple(found)
 
     @cached_property
     def letters(self) -> list[str]:
-        """The letters and digits of each piece, as the tree has them."""
+        """The letters and digits of each piece, read from the tree."""
         return [letters(source_text(piece)) for piece in self.pieces]
 
     @cached_property
@@ -120,8 +120,10 @@ class Page:
                 kinds.add("block")
             if tag in HEADINGS:
                 kinds.add("heading")
-            if tag in PREFORMATTED or tag == "table":
-                kinds.add("pre" if tag != "table" else "table")
+            if tag in PREFORMATTED:
+                kinds.add("pre")
+            if tag == "table":
+                kinds.add("table")
             if kinds:
                 below.setdefault(parent, set()).update(kinds)
         return below
@@ -161,7 +163,7 @@ class Page:
     def parts(
         self, pieces: Iterable[Piece], place: str = "", find: Callable[[str], str] = str
     ) -> Iterator[Part]:
-        """The pieces as parts of the facts; `place` goes before the XPath, `find` maps images."""
+        """The pieces as parts of the facts; `place` precedes the XPath, `find` maps images."""
         for piece in pieces:
             images = [replace(image, target=find(image.target)) for image in piece.images]
             locator = f"{place};{self.locator(piece)}" if place else self.locator(piece)
@@ -170,7 +172,7 @@ class Page:
     # --- walking ---------------------------------------------------------------------------------
 
     def _flow(self, element: _Element, depth: int) -> Iterator[Piece]:
-        """The pieces of a container: runs of text between its blocks, and the blocks."""
+        """The pieces of a container: its blocks, and the runs of text between them."""
         run, first, last = Inline(), 0, 0
         number = 0
 
@@ -253,12 +255,12 @@ class Page:
         for node, marker in _mark_items(element):
             if isinstance(node, str):
                 words = " ".join(node.split())
-                held = [Piece("paragraph", words, element)] if words else []
+                content = [Piece("paragraph", words, element)] if words else []
             elif node.tag in LISTS:
-                held = list(self._block(node, depth + 1))
+                content = list(self._block(node, depth + 1))
             else:
-                held = list(self._flow(node, depth + 1))
-            for item in self._compose("list", element, held, marker, " " * len(marker)):
+                content = list(self._flow(node, depth + 1))
+            for item in self._compose("list", element, content, marker, " " * len(marker)):
                 text += "\n" if text else ""
                 images += [image.move(len(text)) for image in item.images]
                 text += item.text
@@ -268,7 +270,7 @@ class Page:
     def _compose(
         self, kind: str, element: _Element, parts: Sequence[Piece], first: str, rest: str
     ) -> Iterator[Piece]:
-        """One piece of several, its lines prefixed."""
+        """Several pieces joined to one, with a prefix for the first line and one for the rest."""
         text, images = "", []
         for part in parts:
             text += "" if not text else "\n" if part.kind == "list" else "\n\n"
@@ -287,15 +289,15 @@ class Page:
             yield Piece(kind, "\n".join(prefixed), element, images=tuple(moved))
 
     def _table(self, element: _Element, depth: int) -> Iterator[Piece]:
-        """The caption, then the rows as a pipe table; a merged cell is repeated where it spans."""
+        """The caption, then the rows as a pipe table; merged cells are repeated in their spans."""
         for caption in element.findall("caption"):
             yield from self._block(caption, depth + 1)
         rows = [
             [cell for cell in row if cell.tag in ("td", "th") and not is_skipped(cell)]
             for row in _rows(element)
         ]
-        grid, spelled = _grid(rows)
-        if not spelled:
+        grid, repeated = _grid(rows)
+        if not repeated:
             self.note(
                 f"a table's merged cells would stand in more than {MAX_REPEATS} further places;"
                 " they are not spelled out"
@@ -327,8 +329,8 @@ class Page:
 
 
 def _mark_items(element: _Element) -> Iterator[tuple[_Element | str, str]]:
-    """Each child node of a list with its bullet or number, as the page counts (HTML standard,
-    4.4.5); a list directly in a list has none.
+    """Each child node of a list with its bullet or number, counted as in the HTML standard (4.4.5);
+    a list directly in a list is only indented.
     """
     ordered, down = element.tag == "ol", element.get("reversed") is not None
     items = sum(child.tag not in LISTS and not is_skipped(child) for child in element)
@@ -345,7 +347,7 @@ def _mark_items(element: _Element) -> Iterator[tuple[_Element | str, str]]:
         if not ordered:
             yield node, "- "
         else:
-            # Markdown numbers with digits only, and never below 0
+            # Markdown has only numbers in digits, from 0
             plain = form == "decimal" and number >= 0
             yield node, f"{number}. " if plain else f"- {number_text(number, form)}. "
         if not isinstance(node, str):
@@ -353,13 +355,13 @@ def _mark_items(element: _Element) -> Iterator[tuple[_Element | str, str]]:
 
 
 def _whole_number(value: str | None, default: int) -> int:
-    """The number of an attribute, within what a page may count to."""
+    """The integer value of an attribute, of at most eight digits."""
     found = re.fullmatch(r"\s*([-+]?\d{1,8})\s*", value or "", re.ASCII)
     return int(found[1]) if found else default
 
 
 def source_text(piece: Piece) -> str:
-    """What a reader sees at the place of a piece, read from the tree without making Markdown."""
+    """The visible text of a piece, read from the tree without making Markdown."""
     if piece.nodes is None:
         return visible(piece.element, preformatted=piece.kind == "code")
     first, last = piece.nodes
@@ -378,7 +380,7 @@ def letters(text: str) -> str:
 
 
 def nodes_of(element: _Element) -> Iterator[_Element | str]:
-    """The child nodes as XPath counts them: texts and elements, comments too."""
+    """The child nodes as XPath counts them: texts, elements and comments."""
     if element.text:
         yield element.text
     for child in element:
@@ -402,10 +404,8 @@ def _code(element: _Element) -> Iterator[Piece]:
 
 
 def _is_data(table: _Element, below: set[str]) -> bool:
-    """False for a table that only lays out a page.
-
-    Such a table holds headings, code or unrelated tables, has one column, or text outside its
-    cells.
+    """False for a table that only lays out a page: it contains headings, code or unrelated tables,
+    has one column, or has text outside its cells.
     """
     if (
         table.get("role") in ("presentation", "none")
@@ -420,20 +420,20 @@ def _is_data(table: _Element, below: set[str]) -> bool:
 
 
 def _keeps_tables(table: _Element) -> bool:
-    """True for a data table whose cells hold small tables: it names its columns or rows."""
+    """True for a data table with small tables in its cells: its columns or rows have names."""
     rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _rows(table)]
     cells = [cell for row in rows for cell in row]
-    holding = {cell for cell in cells if cell.find(".//table") is not None}
-    if any(len(letters(visible(cell))) > MAX_INNER_LETTERS for cell in holding):
+    nesting = {cell for cell in cells if cell.find(".//table") is not None}
+    if any(len(letters(visible(cell))) > MAX_INNER_LETTERS for cell in nesting):
         return False
     if table.find("caption") is not None or any(cell.tag == "th" for cell in cells):
         return True
-    named = all(row and row[0] not in holding and visible(row[0]).strip() for row in rows)
+    named = all(row and row[0] not in nesting and visible(row[0]).strip() for row in rows)
     return named and len(rows) > 1 and len({len(row) for row in rows}) == 1
 
 
 def _has_strays(part: _Element) -> bool:
-    """True when a part of a table has text of its own, or a child that is no part of a table."""
+    """True if a part of a table has text of its own, or a child that is no part of a table."""
     texts = [part.text, *(child.tail for child in part)]
     known = _PARTS.get(str(part.tag), {"tr"})
     return any(text and text.strip() for text in texts) or any(
@@ -449,7 +449,7 @@ def _rows(table: _Element) -> Iterator[_Element]:
             yield from (row for row in child if row.tag == "tr")
 
 
-Place = tuple[Any, bool] | None  # (cell, True where it only spans to here)
+Place = tuple[Any, bool] | None  # (cell, True if it begins in another row or column)
 
 
 def _cell(cell: _Element) -> Inline:
@@ -460,31 +460,31 @@ def _cell(cell: _Element) -> Inline:
 
 
 def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
-    """(cell of each place, whether spans are spelled out); columns where no cell starts are left
-    out.
+    """(the cell at each row and column, whether merged cells are repeated); columns in which no
+    cell starts are left out.
 
     The first row is as wide as the table, the others end with their last cell.
     """
-    held: list[dict[int, tuple[Any, bool]]] = [{} for _ in rows]
-    width, repeats, spelled = 0, 0, True
+    filled: list[dict[int, tuple[Any, bool]]] = [{} for _ in rows]
+    width, repeats, repeated = 0, 0, True
     for number, row in enumerate(rows):
         column = 0
         for cell in row:
-            while column in held[number]:
+            while column in filled[number]:
                 column += 1
             width = max(width, column + 1)
             across, down = spans(cell)
             down = min(down or len(rows), len(rows) - number)
             if repeats + across * down - 1 > MAX_REPEATS:
-                across, down, spelled = 1, 1, False
+                across, down, repeated = 1, 1, False
             repeats += across * down - 1
             for y in range(number, number + down):
                 for x in range(column, column + across):
-                    held[y].setdefault(x, (cell, x > column or y > number))
+                    filled[y].setdefault(x, (cell, x > column or y > number))
             column += across
     lines = [
         line
-        for places in held
+        for places in filled
         if (
             line := [
                 places.get(column) for column in range(min(width, max(places, default=-1) + 1))
@@ -493,4 +493,4 @@ def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
     ]
     if lines:
         lines[0] += [None] * (width - len(lines[0]))
-    return lines, spelled
+    return lines, repeated

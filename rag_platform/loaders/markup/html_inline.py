@@ -1,5 +1,5 @@
-"""Running text of HTML as Markdown: white space collapsed, links, emphasis, code and images in
-their place.
+"""Running text of HTML as Markdown: collapsed white space, links, emphasis, code and images; and
+which elements a reader does not see.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ SKIPPED = set(
 )
 _FIELDS = {"input", "select", "textarea"}
 _TICKED = {"checkbox", "radio"}
-# of `input`: what shows no text of its own, and buttons (HTML standard, 4.10.5)
+# types of `input` that show no typed text, and buttons (HTML standard, 4.10.5)
 _TEXTLESS = _TICKED | set("hidden password submit button reset image file range color".split())
-_UNREAD = {"button": "control", "svg": "drawing"}  # of SKIPPED what a reader sees
+_UNREAD = {"button": "control", "svg": "drawing"}  # elements of SKIPPED that a reader sees
 SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
 LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
-_OPENED = {"dd", "div", "p", "section"}  # behind the title of an accordion; a list is a menu
-_OPENERS = {"accordion", "collapsible"}  # classes of buttons with a title, as tutorials write them
+_PANELS = {"dd", "div", "p", "section"}  # after the title of an accordion; a list is a menu
+_ACCORDIONS = {"accordion", "collapsible"}  # classes of such titles in tutorials
 MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
 CODE = {"code", "kbd", "samp", "tt"}
 APART = set("p div li tr td th ul ol dd dt blockquote pre table".split())
 MAX_INLINE_DEPTH = 120
 MAX_TARGET = 2000  # characters of a link that is kept
-_WHOLE = {"html", "body", "main", "article"}  # hidden, a script shows them
-# what else stands there for those who cannot see it, or says no word
+_WHOLE = {"html", "body", "main", "article"}  # if these are hidden, a script shows them
+# classes of drawn formulas, whose source is beside them, and of icons
 _FORMULA_CLASS = re.compile(r"katex|mathjax|\bmjx", re.IGNORECASE)
 _ICON_CLASS = re.compile(r"icon|glyph|symbol|\bfa\b", re.IGNORECASE)
 _HAN_BREAK = re.compile(
@@ -48,22 +48,22 @@ _REFUSED_SCHEMES = ("javascript:", "vbscript:", "data:")
 
 
 def hidden_reason(element: _Element) -> str:
-    """Why a reader does not see the element, "" where it is seen; tab panels are shown one at a
-    time and count.
+    """Why a reader does not see the element, or "". Tab panels count as visible, as each can be
+    selected.
     """
     if element.get("role") == "tabpanel" or element.tag in _WHOLE:
         return ""
     if element.get("hidden") is not None:
         return "not_displayed"
     name = hidden_by(style) if (style := element.get("style")) else ""
-    if name == "font-size" and len(element):  # what stands in it has a size of its own
+    if name == "font-size" and len(element):  # its children may have sizes of their own
         return ""
     return reason_of(name) if name else ""
 
 
 def _is_ornament(element: _Element) -> bool:
-    """True for what is kept from being read aloud because it says nothing, or says it again: icons,
-    signs, numbers of lines, formulas drawn beside their source. Other such text is seen and counts.
+    """True for an element with aria-hidden that has no words or repeats some: an icon, a sign, a
+    line number, a formula drawn beside its source. Other text with aria-hidden is content.
     """
     if element.get("aria-hidden") != "true":
         return False
@@ -91,12 +91,12 @@ def is_skipped(element: _Element) -> bool:
         return True
     if LINE_NUMBERS.isdisjoint(element.get("class", "").split()):
         return False
-    # columns of text are called a gutter, too
+    # the class `gutter` is also used for columns of text
     return not any(map(str.isalpha, "".join(element.itertext())))
 
 
 def field_text(element: _Element) -> str:
-    """The text that a form field shows: what was typed, or the options selected."""
+    """The text that a form field shows: typed text, or the selected options."""
     if element.tag == "textarea":
         return "".join(element.itertext())
     if element.tag == "select":
@@ -106,12 +106,12 @@ def field_text(element: _Element) -> str:
 
 
 def _is_ticked(element: _Element) -> bool:
-    """True for a box or a button that is ticked or not."""
+    """True for a check box or radio button."""
     return element.tag == "input" and element.get("type", "").lower() in _TICKED
 
 
 def unread_reason(element: _Element) -> str:
-    """Why an element whose text a reader sees is no content; "" for any other."""
+    """Why a visible element is no content, or ""."""
     tag = str(element.tag)
     if tag == "nav" or element.get("role") in SKIPPED_ROLES:
         return "navigation"
@@ -121,52 +121,52 @@ def unread_reason(element: _Element) -> str:
 
 
 def _is_title(element: _Element) -> bool:
-    """True for a button with the title of what a click opens below it: one that is all of a heading
-    or term, or says that it opens text and no menu.
+    """True for a button with the title of a panel that a click opens: the whole of a heading or
+    term, or marked as opening text and no menu.
     """
     if element.tag != "button":
         return False
-    opens = not _OPENERS.isdisjoint(element.get("class", "").lower().split())
-    return opens or _titled(element) is not element or bool(opened_by(element))
+    marked = not _ACCORDIONS.isdisjoint(element.get("class", "").lower().split())
+    return marked or _heading_of(element) is not element or bool(panels_of(element))
 
 
-def _titled(button: _Element) -> _Element:
-    """The heading or term of which a button is all, else the button itself."""
+def _heading_of(button: _Element) -> _Element:
+    """The heading or term that consists of the button only, else the button itself."""
     heading = next(button.iterancestors(*HEADINGS, "dt"), None)
     return button if heading is None or _own_words(heading) != _own_words(button) else heading
 
 
-def opened_by(button: _Element) -> list[_Element]:
-    """What a button opens and closes: the elements that it names, else that behind its title; none
-    of a menu.
+def panels_of(button: _Element) -> list[_Element]:
+    """The elements that a button opens and closes: those that it names, else the one after its
+    title; [] for a menu.
     """
-    title = _titled(button)
-    says = button.get("aria-expanded") is not None
-    if button.get("aria-haspopup") or not (says or title is not button):
+    title = _heading_of(button)
+    expands = button.get("aria-expanded") is not None
+    if button.get("aria-haspopup") or not (expands or title is not button):
         return []
     names = str(button.get("aria-controls", "")).split()
     below = title.getnext()
-    if says and names:
+    if expands and names:
         return [item for name in names for item in button.xpath("id($name)", name=name)]
-    return [below] if below is not None and below.tag in _OPENED else []
+    return [below] if below is not None and below.tag in _PANELS else []
 
 
-def show_what_opens(root: _Element) -> None:
-    """Show what is hidden only until the button with its title is pressed, as `details` are, or
-    until a script has run: what is invisible and holds most of the page, as articles of WeChat.
+def show_closed_panels(root: _Element) -> None:
+    """Unhide the panels that open on the press of a button, like `details`, and text that is
+    invisible until a script has run: an element with most of the page, as in articles of WeChat.
     """
-    for element in [item for button in root.iter("button") for item in opened_by(button)]:
+    for element in [item for button in root.iter("button") for item in panels_of(button)]:
         element.attrib.pop("hidden", None)
         if style := element.get("style"):
             element.set("style", without_property(style, "display"))
     if root.find(".//script") is None:
         return
-    half, left = _count_letters(root) / 2, [root]
-    while left:
-        element = left.pop()
+    half, remaining = _count_letters(root) / 2, [root]
+    while remaining:
+        element = remaining.pop()
         style = element.get("style")
         if not style or hidden_by(style) != "visibility":
-            left.extend(element)
+            remaining.extend(element)
         elif _count_letters(element) > half:
             element.set("style", without_property(style, "visibility"))
 
@@ -181,7 +181,7 @@ def _own_words(element: _Element) -> str:
 
 
 def _is_self_link(element: _Element) -> bool:
-    """True for the sign beside a heading that links to itself."""
+    """True for the sign beside a heading with a link to the heading."""
     return (
         str(element.get("href", "")).startswith("#")
         and not element.findall(".//img")
@@ -190,7 +190,7 @@ def _is_self_link(element: _Element) -> bool:
 
 
 def _is_frame(element: _Element) -> bool:
-    """True for a header, footer or aside of the page rather than of its article."""
+    """True for a header, footer or aside of the page, not of an article in it."""
     if any(
         above.tag in ("main", "article", "blockquote") or above.get("role") == "main"
         for above in element.iterancestors()
@@ -200,7 +200,7 @@ def _is_frame(element: _Element) -> bool:
 
 
 def spans(cell: _Element) -> tuple[int, int]:
-    """(columns, rows) that a cell spans, within what HTML allows; 0 rows means all that follow."""
+    """(columns, rows) that a cell spans, limited as in HTML; 0 rows means all the rest."""
     found = []
     for name, most in (("colspan", 1000), ("rowspan", 65534)):
         value = str(cell.get(name, "1")).strip()
@@ -209,7 +209,7 @@ def spans(cell: _Element) -> tuple[int, int]:
 
 
 def visible(element: _Element, *, preformatted: bool = False) -> str:
-    """The text a reader sees in the element, formulas as TeX, without captions of tables."""
+    """The visible text of an element, formulas as TeX, without table captions."""
     parts: list[str] = []
     stack: list[tuple[_Element | str, bool]] = [(element, True)]
     while stack:
@@ -261,7 +261,7 @@ def _tex(formula: _Element) -> str:
 
 
 class Inline:
-    """Collects nodes as Markdown; `one_line` turns breaks into spaces, `cell` escapes pipes."""
+    """Writes nodes as Markdown; `one_line` turns line breaks into spaces, `cell` escapes pipes."""
 
     def __init__(self, *, one_line: bool = False, cell: bool = False) -> None:
         self.one_line, self.cell = one_line, cell
@@ -269,9 +269,9 @@ class Inline:
         self._parts: list[str] = []
         self._images: list[Image] = []
         self._space = False
-        self._pending: list[str] = []  # marks that wait for the text they stand before
+        self._pending: list[str] = []  # opening marks to be written before the next text
         self._open: list[str] = []
-        self._ink = 0
+        self._ink = 0  # the number of texts and images
         self._last = ""
 
     def text(self) -> str:
@@ -279,25 +279,25 @@ class Inline:
         return "".join(self._parts).rstrip("\n")
 
     def images(self) -> tuple[Image, ...]:
-        """Images with their places in the text."""
+        """The images with their offsets in the text."""
         return tuple(self._images)
 
     def has_ink(self) -> bool:
-        """True when it holds more than marks."""
+        """True if there is more than marks."""
         return self._ink > 0
 
     def mark(self, text: str) -> None:
-        """Markup that stands for itself."""
+        """Write markup at once."""
         self._write(text)
 
     def open(self, mark: str) -> None:
-        """A mark before the next text; inside an equal one it is left out."""
+        """Write a mark before the next text; a mark inside an equal one is left out."""
         self._open.append(mark)
         if self._open.count(mark) == 1:
             self._pending.append(mark)
 
     def close(self, mark: str, closing: str) -> None:
-        """The mark's end, or nothing when no text followed it."""
+        """Write the end of the last mark, or nothing if it had no text."""
         self._open.pop()
         if mark in self._open:
             return
@@ -307,7 +307,7 @@ class Inline:
             self._write(closing)
 
     def add(self, node: _Element | str, depth: int = 0) -> None:
-        """Append a text or an element with all that is in it."""
+        """Write a text, or an element with its content."""
         if isinstance(node, str):
             self._text(node)
         elif not is_skipped(node):
@@ -329,7 +329,7 @@ class Inline:
             self._container(element, tag, depth)
 
     def _leaf(self, element: _Element, tag: str) -> bool:
-        """Append an element that holds no others; False for any other element."""
+        """Write an element without children of its own; False for any other element."""
         if tag == "br":
             self._break()
         elif tag == "img":
@@ -482,13 +482,13 @@ class Inline:
 
 
 def _has_marks(reading: _Element) -> bool:
-    """True for the reading of a character where the page itself has parentheses around it."""
+    """True for the reading of a character if the page has parentheses around it."""
     above = reading.getparent()
     return above is not None and above.find("rp") is not None
 
 
 def _source(element: _Element) -> str:
-    """The image's address: that of a lazily loaded one where `src` is only a placeholder."""
+    """The image's address: not `src` if that is the placeholder of a lazily loaded image."""
     source = (element.get("src") or "").strip()
     if not source or (source.startswith("data:") and len(source) < 1000):
         for name in ("data-src", "data-original", "data-lazy-src"):

@@ -1,8 +1,8 @@
-"""Which elements of an HTML page its styles hide: those of their own, and the sheets in the page.
+"""Which elements of an HTML page are hidden by inline styles or by style sheets in the page.
 
-Of a sheet only rules for a tag, classes or an id count. One that depends on anything else (a width,
-a state, an element around it) hides nothing, and where such a rule may show an element it counts as
-shown: a script or a click can make it so.
+Only rules for a tag, classes or an id count. A rule that depends on anything else (a width, a
+state, a surrounding element) hides nothing; if it may show an element, the element counts as shown,
+because a script or a click can make the rule apply.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
-# not opacity: pages fade their content in by a script
+# not opacity, because scripts fade content in
 _REASONS = {
     "display": "not_displayed",
     "visibility": "not_displayed",
@@ -25,10 +25,9 @@ _REASONS = {
 _DECLARATION = re.compile(
     rf"(?<![\w-])({'|'.join(_REASONS)})\s*:\s*([^;!]+)(!\s*important)?", re.IGNORECASE
 )
-_NOTHING = re.compile(r"(?:0+(?:\.0*)?|\.0+)(?:[a-z]+|%)?")
-_COMMENT = re.compile(
-    r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL
-)  # one that is left open ends the sheet
+_ZERO = re.compile(r"(?:0+(?:\.0*)?|\.0+)(?:[a-z]+|%)?")
+# an unclosed comment ends the sheet
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL)
 _BRACE = re.compile("[{}]")
 _SIMPLE = re.compile(r"([a-zA-Z][\w-]*)?((?:[.#][\w-]+)*)")
 _NAME = re.compile(r"[.#][\w-]+")
@@ -38,34 +37,34 @@ _SCREEN = ("", "all", "screen")
 
 
 def hidden_by(style: str) -> str:
-    """The property by which an inline style hides its element, "" for none."""
-    told = {name.lower(): value for name, value, _ in _DECLARATION.findall(style)}
-    return next((name for name, value in told.items() if _hides(name, value)), "")
+    """The property by which an inline style hides its element, or ""."""
+    values = {name.lower(): value for name, value, _ in _DECLARATION.findall(style)}
+    return next((name for name, value in values.items() if _hides(name, value)), "")
 
 
 def without_property(style: str, name: str) -> str:
-    """The inline style without a property that can hide its element."""
+    """The inline style without one of the properties that can hide an element."""
     return _DECLARATION.sub(lambda found: "" if found[1].lower() == name else found[0], style)
 
 
 def reason_of(name: str) -> str:
-    """Why text is not seen that this property hides."""
+    """Why text hidden by this property is not seen: `not_displayed` or `tiny`."""
     return _REASONS[name]
 
 
 def _hides(name: str, value: str) -> bool:
-    said = value.strip().lower()
+    value = value.strip().lower()
     if name == "display":
-        return said == "none"
+        return value == "none"
     if name == "visibility":
-        return said in ("hidden", "collapse")
-    return _NOTHING.fullmatch(said) is not None
+        return value in ("hidden", "collapse")
+    return _ZERO.fullmatch(value) is not None
 
 
 def write_sheets_inline(root: _Element) -> None:
-    """Write what the sheets of a page hide into the styles of its elements."""
+    """Copy the hiding rules of a page's style sheets into the styles of its elements."""
     rules, shown = _read_sheets(root)
-    hiding = {rule.decides for held in rules.values() for rule in held if rule.hides}
+    hiding = {rule.css_property for group in rules.values() for rule in group if rule.hides}
     if not hiding:
         return
     for element in root.iter():
@@ -79,13 +78,13 @@ def write_sheets_inline(root: _Element) -> None:
             for rule in rules[key]:
                 if (
                     rule.names <= names
-                    and rule.decides in hiding
-                    and (rule.decides not in best or rule.rank > best[rule.decides].rank)
+                    and rule.css_property in hiding
+                    and (rule.css_property not in best or rule.rank > best[rule.css_property].rank)
                 ):
-                    best[rule.decides] = rule
+                    best[rule.css_property] = rule
         for rule in best.values():
-            if rule.hides and rule.decides not in own and not names & shown[rule.decides]:
-                style = f"{rule.decides}:{rule.value};{style}"
+            if rule.hides and rule.css_property not in own and not names & shown[rule.css_property]:
+                style = f"{rule.css_property}:{rule.value};{style}"
                 element.set("style", style)
 
 
@@ -98,21 +97,23 @@ def _names_of(element: _Element) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A declaration of a sheet for every element that has all the names."""
+    """A declaration for the elements that have all the names (tag, `.class`, `#id`)."""
 
     names: frozenset[str]
-    decides: str  # the property
+    css_property: str
     value: str
-    rank: tuple[int, ...]  # the higher one is in force: importance, ids, classes, tags, place
+    rank: tuple[int, ...]  # precedence: importance, ids, classes, tags, position
 
     @property
     def hides(self) -> bool:
-        """True where it hides its elements."""
-        return _hides(self.decides, self.value)
+        """True if it hides its elements."""
+        return _hides(self.css_property, self.value)
 
 
 def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[str]]]:
-    """(one of its names to each rule that always holds, property to names that others show)."""
+    """({a name to the unconditional rules with it}, {property to the names that other rules may
+    show}).
+    """
     rules: dict[str, list[_Rule]] = {}
     shown: dict[str, set[str]] = {name: set() for name in _REASONS}
     place = count()
@@ -121,7 +122,7 @@ def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[
             continue
         for selectors, body, always in _blocks(_COMMENT.sub(" ", sheet.text or "")):
             for name, value, important in _DECLARATION.findall(body):
-                named, said = name.lower(), value.strip().lower()
+                name, value = name.lower(), value.strip().lower()
                 for selector in map(str.strip, selectors.split(",")):
                     simple = _SIMPLE.fullmatch(selector) if always and selector else None
                     rest = _NAME.findall(simple[2]) if simple else []
@@ -130,16 +131,16 @@ def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[
                         ids = sum(item.startswith("#") for item in rest)
                         rank = (bool(important), ids, len(rest) - ids, bool(tag), next(place))
                         names = frozenset((*rest, *([tag] if tag else [])))
-                        rule = _Rule(names, named, said, rank)
+                        rule = _Rule(names, name, value, rank)
                         rules.setdefault(rest[0] if rest else tag, []).append(rule)
-                    # one of two classes may come with a click
-                    if (simple is None or len(rest) > 1) and not _hides(named, said):
-                        shown[named] |= _last_names(selector)
+                    # a click may add one of two classes
+                    if (simple is None or len(rest) > 1) and not _hides(name, value):
+                        shown[name] |= _last_names(selector)
     return rules, shown
 
 
 def _blocks(sheet: str) -> Iterator[tuple[str, str, bool]]:
-    """(selectors, declarations, whether it stands in no other block) of each rule."""
+    """(selectors, declarations, whether it is outside of other blocks) of each rule."""
     around: list[str] = []
     end = 0
     for match in _BRACE.finditer(sheet):
@@ -153,7 +154,7 @@ def _blocks(sheet: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _last_names(selector: str) -> set[str]:
-    """The classes and id of the element that a selector is for, else its tag."""
+    """The classes and id of the element that a selector selects, else its tag."""
     parts = re.split(r"[\s>+~]+", _STATE.sub("", selector).strip())
     last = parts[-1]
     return set(_NAME.findall(last)) or set(map(str.lower, _TAG.findall(last)))

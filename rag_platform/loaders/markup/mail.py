@@ -1,9 +1,8 @@
-"""Mails (.eml) and saved pages (.mhtml): MIME messages, read with the standard library, their HTML
-as HTML.
+"""Mails (.eml) and saved pages (.mhtml): MIME messages, read with the standard library; their HTML
+is read like pages.
 
-Locators are `header=from`, `part=1.2;lines=3-9` and `part=1.2;xpath=/html/body/p[3]`; parts are
-numbered as IMAP numbers them, and the headers of a forwarded mail stand behind its part:
-`part=2;header=from`.
+Locators are `header=from`, `part=1.2;lines=3-9` and `part=1.2;xpath=/html/body/p[3]`, with parts
+numbered as in IMAP; headers of a forwarded mail have the number of its part: `part=2;header=from`.
 """
 
 from __future__ import annotations
@@ -26,9 +25,15 @@ from urllib.parse import urljoin
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import decode, looks_like_text
-from rag_platform.loaders.markup.html import decode_page, find_unproved, parse_page
+from rag_platform.loaders.markup.html import (
+    decode_page,
+    find_unproved,
+    note_left_out,
+    page_title,
+    parse_page,
+)
 from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
-from rag_platform.loaders.markup.html_main import left_out, main_pieces
+from rag_platform.loaders.markup.html_main import main_pieces
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.loaders.word_comparison import Line
@@ -36,7 +41,7 @@ from rag_platform.traits import Traits
 
 HEADERS = ("from", "to", "cc", "date")
 MAX_PARTS = 2_000
-MAX_DEPTH = 8  # mails in one another
+MAX_DEPTH = 8  # of mails forwarded in mails
 TEXT = "text/plain"
 REPORT = "message/delivery-status"
 CALENDAR = "text/calendar"
@@ -45,7 +50,7 @@ ADDRESS = re.compile(r"(?:https?|mailto):\S+")
 ENCODED_WORDS = re.compile(r"(?:=\?[^?\s]+\?[BbQq]\?[^?]*\?=\s*)*=\?[^?\s]+\?[BbQq]\?[^?]*\?=")
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 _PROPERTY = re.compile(r"^([\w-]+)((?:;(?:\"[^\"]*\"|[^\":\n])*)?):(.*)$", re.MULTILINE)
-_TOLD = {"DTSTART": "Start", "DTEND": "End", "RRULE": "Repeats", "LOCATION": "Location"}
+_EVENT_FIELDS = {"DTSTART": "Start", "DTEND": "End", "RRULE": "Repeats", "LOCATION": "Location"}
 _SIGNATURE = "-- "
 _TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 
@@ -82,13 +87,13 @@ class MailLoader:
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that its header, lines or element does not hold."""
+        """Ordinal to reason for each block that differs from its header, lines or element."""
         return _find_unproved(_message(path), text, blocks)
 
 
 @dataclass(frozen=True)
 class MhtmlLoader:
-    """Reads a page that a browser saved with its images in one file."""
+    """Reads a page that a browser saved in one file with its images."""
 
     NAME: ClassVar[str] = "mhtml"
     VERSION: ClassVar[str] = "11"
@@ -114,9 +119,7 @@ class MhtmlLoader:
                 "the file holds no page; save it again from the browser", code="broken_file"
             )
         page = _page(part)
-        title = " ".join((page.root.findtext(".//head/title") or "").split())[:300] or header_text(
-            message, "subject"
-        )
+        title = page_title(page.root) or header_text(message, "subject")
         images, base = _Images(message), str(part.get("Content-Location", ""))
         kept = main_pieces(page, title)
         joined = join_parts(
@@ -131,21 +134,19 @@ class MhtmlLoader:
             message.get("Snapshot-Content-Location") or part.get("Content-Location") or ""
         ).strip()
         metadata: Json = {"url": address[:2000]} if address.startswith("http") else {}
-        beside = left_out(page, kept)
-        if count := sum(len(letters(item.text)) for item in beside):
-            metadata["left_out"] = f"{count} letters beside the main content"
+        beside = note_left_out(page, kept, metadata)
         title = joined.choose_title(title, filename)
         engine = Engine("email", "1", "page")
         hidden = [*page.hidden, *beside]
         return joined_facts(self, engine, joined, title, metadata, page.notes, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that the page does not hold at its locator."""
+        """Ordinal to reason for each block that differs from the element at its locator."""
         return _find_unproved(_message(path), text, blocks)
 
 
 def _message(path: Path) -> Message:
-    """The parsed file. Raises `broken_file` without a header, `too_large` for too many parts."""
+    """The parsed file. Raises `broken_file` without headers, `too_large` for too many parts."""
     raw = path.read_bytes()
     message: Message = email.message_from_bytes(raw, policy=email.policy.compat32)
     if not any(
@@ -167,8 +168,8 @@ def _message(path: Path) -> Message:
 
 
 def _decode_inner(part: Message) -> None:
-    """Parse the mail in a part anew where it is encoded, against RFC 2046 (5.2.1): that of Python
-    is the code then.
+    """Decode and parse a forwarded mail in base64, which RFC 2046 (5.2.1) forbids; Python's parser
+    leaves it encoded.
     """
     if str(part.get("Content-Transfer-Encoding", "")).strip().lower() == "base64":
         coded = "".join(
@@ -180,7 +181,7 @@ def _decode_inner(part: Message) -> None:
 
 
 def number_parts(message: Message, number: str = "") -> Iterator[tuple[str, Message]]:
-    """(number, part) of each part, depth first; that of a message without parts is 1."""
+    """(number, part) of each part, depth first; a message without parts is part 1."""
     if not message.is_multipart():
         yield number or "1", message
         return
@@ -201,7 +202,7 @@ def _number_below(number: str, index: int) -> str:
 def header_text(message: Message, name: str) -> str:
     """A header on one line, decoded; empty where it is missing."""
     raw = str(next((value for key, value in message.raw_items() if key.lower() == name), ""))
-    # bytes stand in some headers as they are
+    # some headers contain raw bytes
     sent = raw.encode("utf-8", "surrogateescape")
     raw = sent.decode("utf-8", "replace")
     if not sent.isascii() or b"\x1b" in sent:
@@ -215,7 +216,7 @@ def header_text(message: Message, name: str) -> str:
 
 
 def _list_charsets(message: Message) -> Iterator[str]:
-    """The charset of each part that is text: declared, else as its bytes read."""
+    """The charset of each text part: the declared one, else the detected one."""
     for part in message.walk():
         raw = part.get_payload(decode=True) if part.get_content_maintype() == "text" else None
         if isinstance(raw, bytes):
@@ -224,16 +225,16 @@ def _list_charsets(message: Message) -> Iterator[str]:
 
 
 def _declared_charset(part: Message) -> str:
-    """The charset that a part declares; ASCII, which mail programs write for any, is none."""
+    """The charset that a part declares; "" for ASCII, which mail programs declare for any text."""
     name = str(part.get_content_charset("") or "")
     return "" if name in ("us-ascii", "ascii") else name
 
 
 def body_text(part: Message) -> str:
-    """The text of a part, lines ending with LF; empty where it has none."""
+    """The text of a part, lines ending with LF; "" without one."""
     if part.get_content_type() == REPORT and part.is_multipart():
         groups = cast(list[Message], part.get_payload())
-        fields = ("\n".join(f"{name}: {said}" for name, said in each.items()) for each in groups)
+        fields = ("\n".join(f"{name}: {value}" for name, value in it.items()) for it in groups)
         return "\n\n".join(fields)
     raw = part.get_payload(decode=True)
     if not isinstance(raw, bytes) or not raw.strip():
@@ -269,35 +270,32 @@ def unflow(part: Message, text: str) -> str:
 
 
 def _read_events(calendar: str) -> str:
-    """When and where the meetings of a calendar are, then their descriptions (RFC 5545)."""
+    """The times and places of a calendar's events, then their descriptions (RFC 5545)."""
     places, described = [], []
     for event in re.sub(r"\n[ \t]", "", calendar).split("BEGIN:VEVENT\n")[1:]:
         own = re.split(r"^(?:BEGIN|END):", event, maxsplit=1, flags=re.MULTILINE)[0]
-        found = {name: (options, said) for name, options, said in _PROPERTY.findall(own)}
-        for name, label in _TOLD.items():
+        found = {name: (options, value) for name, options, value in _PROPERTY.findall(own)}
+        for name, label in _EVENT_FIELDS.items():
             if value := _read_value(*found.get(name, ("", ""))):
                 places.append(f"{label}: {' '.join(value.split())}")
         described.append(_read_value(*found.get("DESCRIPTION", ("", ""))))
     return "\n\n".join(filter(None, ["\n".join(places), *described]))
 
 
-def _read_value(options: str, said: str) -> str:
-    """The value of a property in words, times with their zone."""
-    if match := _TIME.fullmatch(said):
-        year, month, day, hour, minute, universal = match.groups()
+def _read_value(options: str, value: str) -> str:
+    """The value of a property as text, times with their zone."""
+    if match := _TIME.fullmatch(value):
+        year, month, day, hour, minute, utc = match.groups()
         zone = re.search(r'TZID="?([^";]+)', options, re.IGNORECASE)
-        told = f" {hour}:{minute}" if hour else ""
-        return f"{year}-{month}-{day}{told}{' UTC' if universal else f' {zone[1]}' if zone else ''}"
-    return re.sub(r"\\(.)", lambda found: found[1].replace("n", "\n").replace("N", "\n"), said)
+        time = f" {hour}:{minute}" if hour else ""
+        return f"{year}-{month}-{day}{time}{' UTC' if utc else f' {zone[1]}' if zone else ''}"
+    return re.sub(r"\\(.)", lambda found: found[1].replace("n", "\n").replace("N", "\n"), value)
 
 
 def _page(part: Message) -> Page:
     raw = part.get_payload(decode=True)
-    return Page(
-        parse_page(
-            decode_page(raw if isinstance(raw, bytes) else b"", _declared_charset(part)).text
-        )
-    )
+    text = decode_page(raw if isinstance(raw, bytes) else b"", _declared_charset(part)).text
+    return Page(parse_page(text))
 
 
 class _Images:
@@ -314,7 +312,7 @@ class _Images:
                     self._found.setdefault(key, part)
 
     def find(self, written: str, base: str) -> str:
-        """The image itself where the message holds it, else the address as written."""
+        """The image as data URI if the message contains it, else the address as written."""
         part = self._found.get(written) or self._found.get(urljoin(base, written) if base else "")
         raw = part.get_payload(decode=True) if part is not None else None
         if part is None or not isinstance(raw, bytes):
@@ -324,14 +322,14 @@ class _Images:
 
 @dataclass
 class _Reading:
-    """Makes the parts of a mail and of those forwarded in it."""
+    """Makes the parts of a mail and of the mails forwarded in it."""
 
     warnings: list[str] = field(default_factory=list)
     hidden: list[HiddenText] = field(default_factory=list)
     bodies: int = 0
 
     def mail(self, message: Message, number: str, depth: int) -> Iterator[Part]:
-        """Subject, addresses and text."""
+        """The parts of a mail: subject, addresses and text."""
         prefix = f"part={number};" if number else ""
         if subject := header_text(message, "subject"):
             level = min(1 + depth, 6)
@@ -341,12 +339,8 @@ class _Reading:
         tight = False
         for name in HEADERS:
             if words := header_text(message, name):
-                yield Part(
-                    "paragraph",
-                    f"{name.capitalize()}: {words}",
-                    f"{prefix}header={name}",
-                    tight=tight,
-                )
+                line = f"{name.capitalize()}: {words}"
+                yield Part("paragraph", line, f"{prefix}header={name}", tight=tight)
                 tight = True
         yield from self._content(message, number, depth, _Images(message))
 
@@ -367,10 +361,8 @@ class _Reading:
             for index, child in children:
                 yield from self._content(child, _number_below(number, index), depth, images)
         elif part.get_content_disposition() == "attachment" or kind not in READ:
-            if (
-                part.get_content_maintype() != "image"
-                or part.get_content_disposition() == "attachment"
-            ):
+            attached = part.get_content_disposition() == "attachment"
+            if attached or part.get_content_maintype() != "image":
                 name = part.get_filename() or kind
                 self.warnings.append(
                     f"the attachment {name[:120]} was not read; save it as a file and ingest that"
@@ -379,21 +371,21 @@ class _Reading:
             yield from self._text(part, number or "1", images)
 
     def _choose(self, children: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
-        """The alternatives without the plain text or the page, whichever says fewer words that the
-        other lacks; these are listed.
+        """The alternatives without the plain text or the page: the one with fewer words that the
+        other lacks is dropped, and these words are recorded as hidden.
         """
         plain = next((item for item in children if item[1].get_content_type() == TEXT), None)
         rich = next((item for item in children[::-1] if _read_pages(item[1])), None)
         if plain is None or rich is None:
             return children
-        said = BLANK_LINES.split(unflow(plain[1], body_text(plain[1])))
-        shown = [source_text(piece) for page in _read_pages(rich[1]) for piece in page.pieces]
-        only_said = _count_words(said) - _count_words(shown)
-        only_shown = _count_words(shown) - _count_words(said)
-        if only_shown.total() > only_said.total():
-            unread, texts, lost = plain, said, only_said
+        plain_texts = BLANK_LINES.split(unflow(plain[1], body_text(plain[1])))
+        rich_texts = [source_text(piece) for page in _read_pages(rich[1]) for piece in page.pieces]
+        only_plain = _count_words(plain_texts) - _count_words(rich_texts)
+        only_rich = _count_words(rich_texts) - _count_words(plain_texts)
+        if only_rich.total() > only_plain.total():
+            unread, texts, lost = plain, plain_texts, only_plain
         else:
-            unread, texts, lost = rich, shown, only_shown
+            unread, texts, lost = rich, rich_texts, only_rich
         for text in texts:
             if found := _count_words([text]) & lost:
                 lost -= found
@@ -405,20 +397,15 @@ class _Reading:
         if part.get_content_type() != "text/html":
             text = body_text(part)
             if part.get_content_type() == CALENDAR and self.bodies:
-                text, _, described = text.partition("\n\n")  # the mail itself describes it
+                text, _, described = text.partition("\n\n")  # the mail's text describes the event
                 if described:
                     self.hidden.append(HiddenText(0, "alternative", " ".join(described.split())))
             at = 0
-            for end, after in [
-                *(match.span() for match in BLANK_LINES.finditer(text)),
-                (len(text), len(text)),
-            ]:
+            gaps = [match.span() for match in BLANK_LINES.finditer(text)]
+            for end, after in [*gaps, (len(text), len(text))]:
                 words = text[at:end].strip("\n").rstrip()
                 if words.strip():
-                    first = (
-                        text.count("\n", 0, at + len(text[at:end]) - len(text[at:end].lstrip("\n")))
-                        + 1
-                    )
+                    first = text.count("\n", 0, text.index(words, at)) + 1
                     self.bodies += 1
                     last = first + words.count("\n")
                     yield Part("paragraph", unflow(part, words), f"{place};lines={first}-{last}")
@@ -437,7 +424,7 @@ class _Reading:
 
 
 def _read_pages(part: Message) -> list[Page]:
-    """The pages in a part that can be read."""
+    """The readable pages in a part."""
     found = []
     for leaf in part.walk():
         if leaf.get_content_type() == "text/html":
@@ -447,8 +434,8 @@ def _read_pages(part: Message) -> list[Page]:
 
 
 def _count_words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word stands in the texts; addresses, which only plain text spells, do not
-    count.
+    """The number of times each word occurs; addresses do not count, as only plain text spells them
+    out.
     """
     return Counter(Line.of(ADDRESS.sub(" ", "\n".join(texts)).split()).words())
 
@@ -469,8 +456,8 @@ def _find_unproved(message: Message, text: str, blocks: Sequence[Block]) -> dict
         elif match[5]:
             pages.setdefault(match[1] or "", []).append(block)
         elif match[2]:
-            said = re.sub(r"^(?:#+ |\w+: )", "", text[block.start : block.end])
-            if letters(said) != letters(header_text(owner, match[2])):
+            value = re.sub(r"^(?:#+ |\w+: )", "", text[block.start : block.end])
+            if letters(value) != letters(header_text(owner, match[2])):
                 bad[block.ordinal] = f"the header {match[2]} reads otherwise"
         else:
             lines = body_text(owner).split("\n")[int(match[3]) - 1 : int(match[4])]

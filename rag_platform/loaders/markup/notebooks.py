@@ -1,5 +1,4 @@
-"""Jupyter notebooks: Markdown cells as they are, code cells and their text outputs as code,
-images in their place.
+"""Jupyter notebooks: Markdown cells unchanged, code cells and their text outputs as code, images.
 
 Locators are `cell=3` (cells count from 1, code), `cell=3;lines=5-9` (lines of a Markdown cell) and
 `cell=3;output=1`.
@@ -32,7 +31,7 @@ from rag_platform.text.markdown_blocks import open_fence
 from rag_platform.traits import Traits
 
 MAX_CELLS = 20_000
-MAX_OUTPUT_CHARS = 50_000  # of one output; logs of a training run go on for megabytes
+MAX_OUTPUT_CHARS = 50_000  # of one output; logs of a training run may have megabytes
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -62,7 +61,7 @@ class NotebookLoader:
         return joined_facts(self, Engine("json", "1", "cells"), joined, title, metadata, warnings)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that its cell or output does not hold."""
+        """Ordinal to reason for each block that differs from its cell or output."""
         book = read_notebook(path)
         return {
             block.ordinal: reason
@@ -73,7 +72,7 @@ class NotebookLoader:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell and what it printed; an output is its text, or the (type, base64) of an image."""
+    """A cell with its outputs, each a text, or the (type, base64) of an image."""
 
     kind: str  # markdown | code | raw
     source: str
@@ -141,7 +140,7 @@ def join_lines(text: Any) -> str:
 
 
 def _output(output: Any) -> Iterator[str | tuple[str, str]]:
-    """What one output shows: the best text that it has, and its images."""
+    """The best text of an output, and its images."""
     if output.get("output_type") in ("error", "pyerr"):
         trace = (
             "\n".join(map(str, output.get("traceback", ())))
@@ -159,7 +158,7 @@ def _output(output: Any) -> Iterator[str | tuple[str, str]]:
     }
     images = [(kind, "".join(join_lines(data[kind]).split())) for kind in _IMAGES if data.get(kind)]
     for kind in ("text/markdown", "text/latex", "text/plain", "text/html"):
-        # an image's text is the name of an object
+        # the text of an image is only the name of an object
         if data.get(kind) and not (kind == "text/plain" and images):
             yield (
                 _words(join_lines(data[kind]))
@@ -243,7 +242,8 @@ def _markdown(source: str, place: str) -> Iterator[Part]:
         yield part
 
 
-def _problem(book: Notebook, said: str, block: Block) -> str:
+def _problem(book: Notebook, text: str, block: Block) -> str:
+    """How the text of a block differs from its cell or output, or ""."""
     match = re.fullmatch(r"cell=(\d+)(?:;lines=(\d+)-(\d+)|;output=(\d+))?", block.locator)
     if match is None or not 1 <= int(match[1]) <= len(book.cells):
         return f"no cell at {block.locator}"
@@ -253,13 +253,13 @@ def _problem(book: Notebook, said: str, block: Block) -> str:
             return f"no output at {block.locator}"
         output = cell.outputs[int(match[4]) - 1]
         same = (
-            said == f"![](data:{output[0]})"
+            text == f"![](data:{output[0]})"
             if isinstance(output, tuple)
-            else unfence(said) == _clip_output(output)
+            else unfence(text) == _clip_output(output)
         )
     elif match[2]:
         lines = re.sub(r"\r\n?", "\n", cell.source).split("\n")[int(match[2]) - 1 : int(match[3])]
-        same = "\n".join(lines).strip() in (said.strip(), said.rpartition("\n")[0].strip())
+        same = "\n".join(lines).strip() in (text.strip(), text.rpartition("\n")[0].strip())
     else:
-        same = unfence(said) == cell.source.strip("\n")
+        same = unfence(text) == cell.source.strip("\n")
     return "" if same else f"what stands at {block.locator} reads otherwise"

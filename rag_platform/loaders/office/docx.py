@@ -1,10 +1,9 @@
 """DOCX to facts: headings, paragraphs, lists with their numbers, tables, images, notes and text
-boxes, in document order; and the proof of these facts, which reads the file in a way of its own.
+boxes, in document order; and the proof of these facts, which reads the file in another way.
 
-Each block is one paragraph, one row of a table, or one run of code; its locator is where that
-stands: `body/p[12]`, `body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `body/p[5]/drawing[1]` (a chart
-or diagram), `footnotes/2`, `header1/p[1]`;
-elements of a kind are counted from 1 within what holds them.
+A block is one paragraph, one table row, or one run of code. Its locator is its place in the file:
+`body/p[12]`, `body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `body/p[5]/drawing[1]` (a chart or
+diagram), `footnotes/2`, `header1/p[1]`. Elements of a kind are counted from 1 within their parent.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from rag_platform.loaders.office.ooxml import (
     text_boxes,
 )
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
-from rag_platform.loaders.text import first_line
+from rag_platform.loaders.text import first_line, format_range
 from rag_platform.text import pipe_tables
 from rag_platform.text.pipe_tables import parse_row
 from rag_platform.text.scripts import letters
@@ -55,9 +54,9 @@ from rag_platform.traits import Traits
 _RUNNING = ("header", "footer")
 _PROPERTIES = "title author subject keywords description created modified category language".split()
 MAX_DEPTH = 8  # text boxes and tables in one another
-# a short line that is no sentence, no field of a form (`Name: Ann`, `甲方：…`), no row of them and
-# not all in parentheses
-_HEADS = re.compile(
+# a short line that is no sentence, no form field (`Name: Ann`, `甲方：…`) or row of them, and not
+# entirely in parentheses
+_HEADING_LINE = re.compile(
     r"(?![^\W\d_]{1,8}[:：]\s*\S.*(?<![?？])$)(?![(（][^()（）]*[)）]$)(?!.*\s{2})(?=.*[^\W\d_])"
     r"[^\n\t]{1,80}(?<![.。!！;；,，、])"
 )
@@ -106,7 +105,7 @@ class DocxLoader(ZipLoader):
         return joined_facts(self, engine, joined, title, metadata, warnings, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose letters do not stand at its locator."""
+        """Ordinal to reason for each block whose letters differ from those at its locator."""
         self.require(path, ".docx")
         with Package(path) as package:
             return find_unproved(package, text, blocks)
@@ -135,7 +134,7 @@ def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Lab
 
 def _warnings(package: Package, reader: Reader) -> list[str]:
     counts = reader.counts
-    said = [
+    left_out = [
         (counts["deleted"], "tracked deletions left out, insertions kept"),
         (len(reader.hidden), "runs of hidden text left out"),
         (counts["charts and diagrams"], "charts and diagrams that were not read"),
@@ -144,21 +143,21 @@ def _warnings(package: Package, reader: Reader) -> list[str]:
         (counts["embedded documents"], "embedded documents that were not read"),
         (counts["too deep"], "tables and text boxes nested too deeply to be read"),
     ]
-    found = [f"{what}: {count}" for count, what in said if count]
+    found = [f"{what}: {count}" for count, what in left_out if count]
     if any(name.endswith("vbaProject.bin") for name in package.archive.namelist()):
         found.append("the macros were ignored")
     return found
 
 
 def related_parts(package: Package, main: str, body: Element, kind: str) -> list[str]:
-    """The header or footer parts that pages of the sections show, in order, each once."""
+    """The header or footer parts that some page shows, in order, each once."""
     relations = package.relations(main)
     settings = package.root(package.related_part(main, "settings"))
-    evenly = settings is not None and is_on(settings, "evenAndOddHeaders")
+    has_even = settings is not None and is_on(settings, "evenAndOddHeaders")
     found: dict[str, None] = {}
     for item in body.iter(f"{W}{kind}Reference"):
         pages = item.get(f"{W}type", "default")
-        if (pages == "even" and not evenly) or (
+        if (pages == "even" and not has_even) or (
             pages == "first" and not is_on(item.getparent(), "titlePg")
         ):
             continue
@@ -171,15 +170,15 @@ def related_parts(package: Package, main: str, body: Element, kind: str) -> list
 
 
 def _mark_repeated(text: str, blocks: Sequence[Block]) -> list[Block]:
-    """The blocks, headers and footers as repeated unless they are the only place of their words."""
-    said = [without_marks(text[block.start : block.end]) for block in blocks]
-    own = [words for words, block in zip(said, blocks, strict=True) if block.kind not in _RUNNING]
+    """The blocks; a header or footer is marked as repeated if an earlier block has its words."""
+    texts = [without_marks(text[block.start : block.end]) for block in blocks]
+    own = [words for words, block in zip(texts, blocks, strict=True) if block.kind not in _RUNNING]
     known = "\n".join(letters(words).casefold() for words in own)
     marked = []
-    for words, block in zip(said, blocks, strict=True):
+    for words, block in zip(texts, blocks, strict=True):
         repeated = False
         if block.kind in _RUNNING:
-            # the number that the file leaves to Word stands behind the first word: `Page of`
+            # Word computes the page number, whose place is after the first word: `Page of`
             numbered = re.sub(r"\A(\W*\w+)(?![\s\S]*\d)", "\\1 \0", words)
             line = without_page_number(numbered) and without_page_number(words)
             repeated = line in known
@@ -209,7 +208,7 @@ class _Writer:
     styles: Styles
     labels: dict[Element, Label]
     parts: list[Part] = field(default_factory=list)
-    styled: int = 1  # the level of the last heading that has a style
+    styled_level: int = 1  # of the last heading that has a heading style
 
 
 @dataclass
@@ -249,11 +248,12 @@ class _Flow:
     def _paragraph(self, element: Element, locator: str, depth: int) -> None:
         writer = self.writer
         level = 0 if self.kind or depth else writer.styles.heading_level(element)
-        writer.styled = level or writer.styled
+        writer.styled_level = level or writer.styled_level
         label = writer.labels.get(element) if not self.kind else None
         pieces = self.reader.paragraph(element)
-        if not (level or self.kind or depth) and self._names_what_follows(element, pieces):
-            level = min(writer.styled + 1 + (label.level if label else 0), 6) if writer.parts else 1
+        if not (level or self.kind or depth) and self._is_bold_heading(element, pieces):
+            deeper = writer.styled_level + 1 + (label.level if label else 0)
+            level = min(deeper, 6) if writer.parts else 1
         if level:
             text, images = join_pieces(pieces, flat=True)
         elif label is not None:
@@ -289,8 +289,8 @@ class _Flow:
         for number, box in enumerate(text_boxes(element), 1):
             self._nest(box, f"{locator}/txbx[{number}]", depth)
 
-    def _names_what_follows(self, element: Element, pieces: Sequence[Piece]) -> bool:
-        """True for a bold line that is a heading to those who read it, whatever its style."""
+    def _is_bold_heading(self, element: Element, pieces: Sequence[Piece]) -> bool:
+        """True for a bold line that readers take for a heading, whatever its style."""
         below, label = element.getnext(), self.writer.labels.get(element)
         item = self.writer.labels.get(below)
         text = "".join(piece if isinstance(piece, str) else "\n" for piece in pieces).strip()
@@ -298,12 +298,12 @@ class _Flow:
             below is not None
             and name_of(below) in ("p", "tbl")
             and (label is None or (bool(label.text) and (not item or item.level > label.level)))
-            and _HEADS.fullmatch(text) is not None
+            and _HEADING_LINE.fullmatch(text) is not None
             and self.writer.styles.is_bold(element)
         )
 
     def _drawing(self, drawing: Element, locator: str) -> None:
-        """Write a chart as a table and a diagram as a list, where their file holds their words."""
+        """Write a chart as a table and a diagram as a list, if the file contains their words."""
         kind, text = drawings.read_drawing(self.package, self.part, drawing)
         if text:
             self.reader.counts["charts and diagrams"] -= 1
@@ -323,10 +323,9 @@ class _Flow:
         return text.rstrip().replace("```", "``\u200b`")
 
     def _flush(self, code: list[tuple[int, str]], path: str) -> list[tuple[int, str]]:
-        """Write the collected lines of code as one fence; an empty list to go on with."""
+        """Write the collected lines of code as one fence. Returns the next, empty collection."""
         if any(text.strip() for _, text in code):
-            first, last = code[0][0], code[-1][0]
-            place = f"{path}/p[{first}]" if first == last else f"{path}/p[{first}-{last}]"
+            place = f"{path}/p[{format_range(code[0][0], code[-1][0])}]"
             fenced = "```\n" + "\n".join(text for _, text in code) + "\n```"
             self.writer.parts.append(Part("code", fenced, place))
         return []
@@ -401,7 +400,7 @@ class _Flow:
         return found[:-1] if found else found
 
     def _notes(self) -> None:
-        """Write the notes mentioned since the last time."""
+        """Write the notes referenced since the last call."""
         waiting = list(self.reader.notes.items())[self.notes_written :] if not self.kind else []
         for (name, note_id), number in waiting:
             self.notes_written += 1
@@ -421,7 +420,7 @@ class _Flow:
 
 
 def list_prefix(label: Label) -> str:
-    """Indentation and marker of a list item, with Word's label where Markdown has none."""
+    """Indentation and marker of a list item, with Word's label if that is no Markdown marker."""
     indent = "    " * label.level
     if not label.text:
         return f"{indent}- "
@@ -461,12 +460,12 @@ def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[Image]]:
 
 
 STEP = re.compile(r"(p|tbl|tr|tc|txbx|drawing)\[(\d+)(?:-(\d+))?\]")
-
+# elements without text of their place: properties, field instructions, deletions, text boxes
 SILENT = ("txbxContent", "instrText", "delText", "pPr", "rPr", "sectPr", "tcPr", "tblPr")
 
 
 def find_unproved(package: Package, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-    """Ordinal to reason for each block that the file does not prove; empty when it proves all."""
+    """Ordinal to reason for each block whose text is not at its locator."""
     source = _Source(package)
     bad: dict[int, str] = {}
     for block in blocks:
@@ -480,12 +479,12 @@ def find_unproved(package: Package, text: str, blocks: Sequence[Block]) -> dict[
 
 
 class _Source:
-    """The file, element by element."""
+    """The file as the proof reads it, element by element."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
         self.main, self.body, self.styles, self.labels = structure(package)
-        self.unshown: set[Element] = set()  # texts of the instructions of fields
+        self.instructions: set[Element] = set()  # texts in field instructions
         self.roots = {"body": self.body}
         self.parts = {"body": self.main}
         for kind in ("header", "footer"):
@@ -496,7 +495,7 @@ class _Source:
         self.places: dict[str, list[Element]] = {}
 
     def problem(self, facts: str, block: Block) -> str:
-        """Why the facts of a block are not what stands at its locator."""
+        """How the facts of a block differ from the text at its locator, or ""."""
         root, *steps = block.locator.split("/")
         if root in ("footnotes", "endnotes", "comments"):
             note = find_note(self.package, self.package.related_part(self.main, root), steps[0])
@@ -541,7 +540,7 @@ class _Source:
         return element
 
     def children(self, element: Element, kind: str, path: str) -> list[Element]:
-        """The elements of one kind in an element, as locators count them; remembered."""
+        """The elements of one kind in an element, as locators count them; cached."""
         key = f"{path}/{kind}"
         if key not in self.places:
             if kind == "tr":
@@ -559,24 +558,24 @@ class _Source:
         return self.places[key]
 
     def row_problem(self, facts: str, rows: Sequence[Element], number: int) -> str:
-        """Why a line of a table does not read as its row, merged cells repeated."""
+        """How a table line differs from its row, with merged cells repeated, or ""."""
         line, *rest = facts.split("\n")
         if rest and (number > 1 or len(rest) > 1 or set(rest[0]) - set("|- ")):
             return "the row has more than one line"
         cells = parse_row(line)
         for first, span, goes_on, cell in row_cells(rows[number - 1]):
-            said = (
+            source = (
                 self.text_above(rows, number, first)
                 if goes_on
                 else self.text_of(cell, labelled=True)
             )
             for column in range(first, first + span):
-                if reason := _compare(cells[column], said):
+                if reason := _compare(cells[column], source):
                     return f"column {column + 1}: {reason}"
         return ""
 
     def text_above(self, rows: Sequence[Element], number: int, column: int) -> str:
-        """What the first cell of a vertically merged column says."""
+        """The text of the first of the vertically merged cells in a column."""
         for row in reversed(rows[: number - 1]):
             covering = [
                 (goes_on, cell)
@@ -595,7 +594,7 @@ class _Source:
         return label.text if label else ""
 
     def text_of(self, element: Element, *, boxes: bool = True, labelled: bool = False) -> str:
-        """Everything shown below an element, letter by letter."""
+        """All text that Word shows below an element."""
         return "".join(self._texts(element, boxes, labelled))
 
     def _texts(self, element: Element, boxes: bool, labelled: bool) -> Iterator[str]:
@@ -603,14 +602,14 @@ class _Source:
         if labelled and paragraph:
             yield self.label(element)
         if paragraph:
-            self.unshown |= field_instructions(element)
+            self.instructions |= field_instructions(element)
         children = list(shown_children(element))
-        if name_of(element) == "ruby":  # the reading stands behind what is read
+        if name_of(element) == "ruby":  # the facts have the reading after its base
             children.reverse()
         for child in children:
             name = name_of(child)
             if name == "t":
-                yield "" if child in self.unshown else child.text or ""
+                yield "" if child in self.instructions else child.text or ""
             elif name == "sym":
                 yield symbol(child)
             elif name in ("fldChar", "textpath"):

@@ -1,5 +1,5 @@
 """Styles and numbering of a DOCX file: which paragraphs are headings, captions or code, and the
-labels Word prints before list items.
+labels that Word prints before list items.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CODE = re.compile(
     r" text|代码|程序代码|源代码)",
     re.IGNORECASE,
 )
-# each a list of its own, which only its indentation nests
+# styles of lists that are nested only by their indentation
 NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A paragraph style as far as structure depends on it."""
+    """The attributes of a paragraph style on which the structure depends."""
 
     style_id: str
     name: str
@@ -40,7 +40,7 @@ class Style:
 
 @dataclass(frozen=True)
 class Styles:
-    """The paragraph styles by id, and which styles, also of characters, hide text or are bold."""
+    """The paragraph styles by id, and which styles (also of characters) hide text or are bold."""
 
     by_id: dict[str, Style] = field(default_factory=dict)
     default: str = ""
@@ -52,7 +52,7 @@ class Styles:
         return self._has(run, "vanish", self.hiding)
 
     def is_bold(self, paragraph: Element) -> bool:
-        """True where all that can be read of a paragraph is bold."""
+        """True if all visible text of a paragraph is bold."""
         read = [
             self._has(run, "b", self.bold)
             for run in paragraph.iter(f"{W}r")
@@ -60,16 +60,18 @@ class Styles:
         ]
         return bool(read) and all(read)
 
-    def _has(self, run: Element, name: str, told: Mapping[str, bool]) -> bool:
-        """True where a run says so, else its style, else that of its paragraph."""
+    def _has(self, run: Element, name: str, by_style: Mapping[str, bool]) -> bool:
+        """True if a run has a property: its own value, else its style's, else that of its
+        paragraph's style.
+        """
         if run.find(f"{W}rPr/{W}{name}") is not None:
             return is_on(run, f"rPr/{name}")
-        if not told:
+        if not by_style:
             return False
         paragraph = next(run.iterancestors(f"{W}p"), None)
         named = attribute(run, "rPr/rStyle") or ""
         above = "" if paragraph is None else attribute(paragraph, "pPr/pStyle") or self.default
-        return told.get(named, told.get(above, False))
+        return by_style.get(named, by_style.get(above, False))
 
     def chain(self, paragraph: Element) -> Iterator[Style]:
         """The paragraph's style and those it is based on."""
@@ -97,7 +99,7 @@ class Styles:
         return 0
 
     def has_name(self, paragraph: Element, *names: str) -> bool:
-        """True when the paragraph's style, or one it is based on, has one of the names."""
+        """True if the paragraph's style, or one it is based on, has one of the names."""
         return any(style.name.lower() in names for style in self.chain(paragraph))
 
     def list_level(self, paragraph: Element) -> int:
@@ -112,7 +114,7 @@ class Styles:
         )
 
     def is_code(self, paragraph: Element) -> bool:
-        """True for a style made for program text."""
+        """True for a style for program code."""
         return any(CODE.fullmatch(style.name) for style in self.chain(paragraph))
 
 
@@ -140,26 +142,26 @@ def read_styles(root: Element) -> Styles:
         )
         if item.get(W + "default") in ("1", "true"):
             default = style_id
-    return Styles(by_id, default, _find_told(items, "vanish"), _find_told(items, "b"))
+    return Styles(by_id, default, _inherit(items, "vanish"), _inherit(items, "b"))
 
 
-def _find_told(items: Sequence[Element], name: str) -> dict[str, bool]:
-    """The id of each style that turns a property of text on, or off again, to which it does."""
-    told = {
+def _inherit(items: Sequence[Element], name: str) -> dict[str, bool]:
+    """Style id to the value of an on/off property, for styles that set or inherit it."""
+    own = {
         str(item.get(W + "styleId", "")): is_on(item, f"rPr/{name}")
         for item in items
         if item.find(f"{W}rPr/{W}{name}") is not None
     }
     bases = {str(item.get(W + "styleId", "")): attribute(item, "basedOn") for item in items}
     found: dict[str, bool] = {}
-    for name in bases if told else ():
-        style: str | None = name
+    for style_id in bases if own else ():
+        style: str | None = style_id
         seen: set[str] = set()
-        while style and style not in told and style not in seen:
+        while style and style not in own and style not in seen:
             seen.add(style)
             style = bases.get(style)
-        if style in told:
-            found[name] = told[style]
+        if style in own:
+            found[style_id] = own[style]
     return found
 
 
@@ -168,7 +170,7 @@ def _find_told(items: Sequence[Element], name: str) -> dict[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What stands before a list item: its text (empty for a bullet) and its level from 0."""
+    """The label before a list item: its text (empty for a bullet) and its level from 0."""
 
     text: str
     level: int
@@ -180,23 +182,23 @@ class _Level:
     text: str = ""
     start: int = 1
     legal: bool = False  # numbers of all levels in digits, as in 1.1 below "Article I"
-    style_id: str = ""  # of the paragraphs that are of this level unless they say another
-    restart: int | None = None  # the deepest level, from 1, that makes it begin anew; 0: none does
+    style_id: str = ""  # of paragraphs that have this level by default
+    restart: int | None = None  # the deepest level, from 1, after which it restarts; 0: never
 
 
 @dataclass(slots=True)
 class _List:
-    """One list definition; several numberings may count on in the same one."""
+    """One list definition; several numberings may share its counts."""
 
     levels: dict[int, _Level] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
-    link: str | None = None  # the style whose list it is
+    link: str | None = None  # the style that defines the list instead
 
 
 @dataclass(slots=True)
 class _Numbering:
     list_id: str
-    # levels that begin anew with this numbering
+    # level to number, for levels that this numbering restarts
     starts: dict[int, int] = field(default_factory=dict)
     levels: dict[int, _Level] = field(default_factory=dict)
     used: bool = False
@@ -205,12 +207,12 @@ class _Numbering:
 def labels(
     paragraphs: Iterable[Element], numbering: Element, styles: Styles
 ) -> dict[Element, Label]:
-    """The label of each numbered paragraph, given in document order, because numbers count."""
+    """The label of each numbered paragraph; the paragraphs must be in document order."""
     lists, numberings = _definitions(numbering)
     found: dict[Element, Label] = {}
     for paragraph in paragraphs:
         if any(paragraph.find(f"{W}pPr/{W}rPr/{W}{name}") is not None for name in DELETED):
-            continue  # without a mark of its own it is part of the next paragraph
+            continue  # its paragraph mark is deleted, so it is part of the next paragraph
         number = numberings.get(_number_id(paragraph, styles))
         if number is None:
             continue
@@ -227,19 +229,19 @@ def labels(
 
 def _number_id(paragraph: Element, styles: Styles) -> str:
     """The numId of a paragraph, its own or its style's; "" without one."""
-    told = [attribute(paragraph, "pPr/numPr/numId")]
-    told += [style.number for style in styles.chain(paragraph)]
-    return next(filter(None, told), "")
+    numbers = [attribute(paragraph, "pPr/numPr/numId")]
+    numbers += [style.number for style in styles.chain(paragraph)]
+    return next(filter(None, numbers), "")
 
 
 def _find_level(paragraph: Element, styles: Styles, levels: Mapping[int, _Level]) -> int:
-    """The level of a numbered paragraph: its own, its style's, or the one made for its style."""
+    """The level of a numbered paragraph: its own, its style's, or the one linked to its style."""
     chain = list(styles.chain(paragraph))
-    told = [attribute(paragraph, "pPr/numPr/ilvl"), *(style.level for style in chain)]
-    if level := next((item for item in told if item and item.isdecimal()), None):
+    given = [attribute(paragraph, "pPr/numPr/ilvl"), *(style.level for style in chain)]
+    if level := next((item for item in given if item and item.isdecimal()), None):
         return min(int(level), 8)
-    made = {level.style_id: at for at, level in levels.items()}
-    return next((made[style.style_id] for style in chain if style.style_id in made), 0)
+    by_style = {level.style_id: at for at, level in levels.items()}
+    return next((by_style[style.style_id] for style in chain if style.style_id in by_style), 0)
 
 
 def _definitions(root: Element) -> tuple[dict[str, _List], dict[str, _Numbering]]:

@@ -47,7 +47,7 @@ LINK_SCHEMES = ("http://", "https://", "mailto:", "ftp://")
 
 @dataclass(frozen=True, slots=True)
 class InlineImage:
-    """An image at its place in a text."""
+    """An image in the text of a paragraph."""
 
     target: str  # docx:word/media/image1.png, or the URL of a linked one
     alt: str
@@ -63,21 +63,22 @@ Piece = str | InlineImage
 
 @dataclass
 class Reader:
-    """Reads the paragraphs of one part, numbers its notes and counts what is left out."""
+    """Reads the paragraphs of one part, numbers its notes, and counts what it leaves out."""
 
     relations: Mapping[str, Relation]
     styles: Styles = field(default_factory=Styles)
     # (kind, id) to the number shown
     notes: dict[tuple[str, str], int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    hidden: list[str] = field(default_factory=list)  # what hidden runs say
+    hidden: list[str] = field(default_factory=list)  # texts of hidden runs
+    # open fields: instruction, and the index of the piece where the result begins
     fields: list[list[str | int]] = field(default_factory=list)
-    unshown: set[Element] = field(default_factory=set)  # texts of the instructions of fields
+    instructions: set[Element] = field(default_factory=set)  # texts in field instructions
 
     def paragraph(self, element: Element) -> list[Piece]:
-        """The pieces of a paragraph in order; text boxes are no part of it."""
+        """The pieces of a paragraph in order, without text boxes."""
         self.fields = []
-        self.unshown = field_instructions(element)
+        self.instructions = field_instructions(element)
         out: list[Piece] = []
         self._children(element, out)
         self.counts["deleted"] += sum(
@@ -108,7 +109,7 @@ class Reader:
         hidden = self.styles.hides(run)
         for child in shown_children(run):
             name = name_of(child)
-            if child in self.unshown:
+            if child in self.instructions:
                 continue
             if hidden and name not in ("fldChar", "instrText"):
                 if name == "t" and (child.text or "").strip():
@@ -152,7 +153,7 @@ class Reader:
                 _link(out, int(start), match[1])
 
     def _ruby(self, ruby: Element, out: list[Piece]) -> None:
-        """Base text, its reading in parentheses behind it."""
+        """The base text, then its reading in parentheses."""
         for name, before, after in (("rubyBase", "", ""), ("rt", "(", ")")):
             part = ruby.find(W + name)
             if part is not None:
@@ -190,7 +191,7 @@ class Reader:
 
 
 def find_drawings(paragraph: Element) -> Iterator[Element]:
-    """What points to the charts and diagrams of a paragraph; those of its text boxes are theirs."""
+    """The references to charts and diagrams of a paragraph, without those in its text boxes."""
     return (item for item in walk_shown(paragraph) if name_of(item) in ("chart", "relIds"))
 
 
@@ -201,7 +202,9 @@ def _target(target: str) -> str:
 
 
 def _link(out: list[Piece], start: int, target: str) -> None:
-    """Make a Markdown link of the pieces from `start` on, where a reader may follow the target."""
+    """Make a Markdown link of the pieces from `start` on, if its target is of a known scheme and
+    not the words themselves.
+    """
     words = "".join(piece if isinstance(piece, str) else piece.text for piece in out[start:])
     if (
         not words.strip()
@@ -211,13 +214,13 @@ def _link(out: list[Piece], start: int, target: str) -> None:
         return
     before = "".join(piece for piece in out[max(0, start - 1) : start] if isinstance(piece, str))
     if before.endswith("!"):
-        out[start - 1] = before[:-1] + "\\!"  # or the link would read as an image
+        out[start - 1] = before[:-1] + "\\!"  # otherwise the link would become an image
     out.insert(start, "[")
     out.append(f"]({_target(target)})")
 
 
 def _shift_digits(text: str, place: str) -> str:
-    """Raised and lowered digits as the characters made for them; NFKC turns them back."""
+    """Superscript and subscript digits as their Unicode characters, which NFKC turns back."""
     table = {"superscript": _RAISED, "subscript": _LOWERED}.get(place)
     return (
         text.translate(table)
@@ -227,7 +230,7 @@ def _shift_digits(text: str, place: str) -> str:
 
 
 def symbol(element: Element) -> str:
-    """A character given by font and code; a symbol font's has no letter behind it."""
+    """A character given by font and code; `•` for an unknown one of a symbol font."""
     try:
         code = int(str(element.get(W + "char", "")), 16)
     except ValueError:
@@ -283,7 +286,7 @@ def _math_part(owner: Element, name: str) -> str:
 
 
 def _math_scripts(item: Element) -> str:
-    """What stands below and above: `_i^2`."""
+    """Subscript and superscript: `_i^2`."""
     marked = (("_", _math_part(item, "sub")), ("^", _math_part(item, "sup")))
     return "".join(f"{mark}{_group(text)}" for mark, text in marked if text)
 
@@ -292,7 +295,7 @@ def _group(text: str) -> str:
     return f"({text})" if len(text) > 1 and not text.isalnum() else text
 
 
-# --- what a text says without its marks ---------------------------------------------------------
+# --- pieces and marks ---------------------------------------------------------------------------
 
 IMAGE = re.compile(r"(?<!\\)!\[[^\[\]]*\]\([^()\s]*\)")
 TARGET = re.compile(r"\]\([^()\s]*\)")
@@ -300,7 +303,7 @@ NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
 
 
 def without_marks(text: str) -> str:
-    """The text without image placeholders, link targets and note marks."""
+    """The text without image placeholders, link targets and note references."""
     return NOTE.sub("", TARGET.sub("]", IMAGE.sub("", text)))
 
 

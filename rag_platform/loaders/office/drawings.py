@@ -1,5 +1,5 @@
-"""Charts and SmartArt diagrams of Word and PowerPoint files: as rows and lines, and, for the
-proof, the words of their XML read a second way.
+"""Charts and SmartArt diagrams of Word and PowerPoint files: as rows and lines, and, for the proof,
+their words read from the XML in another way.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from rag_platform.loaders.office.number_formats import format_general
 from rag_platform.loaders.office.ooxml import A, C, D, Element, Package, R
 from rag_platform.text import pipe_tables
 
-_QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')  # of a number format what is written as it is
-# charts drawn otherwise than those that python-pptx reads, whose figures stand in the same places
+_QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')  # literal text in a number format
+# kinds of charts that python-pptx does not read, to a kind with the same XML
 _FLAT = {
     **{f"{kind}3D".encode(): kind.encode() for kind in ("area", "bar", "line", "pie")},
     b"ofPie": b"pie",
@@ -27,8 +27,8 @@ MAX_LEVEL = 16  # of a diagram's points in one another
 
 
 def read_chart(root: Element) -> list[list[str]]:
-    """A row of series below the titles of the chart and its axes, and one for each category; [] for
-    a chart of other kinds, or whose figures are not in the file or damaged.
+    """A header row with the titles of chart and axes and the names of the series, then a row for
+    each category; [] for other kinds of charts, and for missing or damaged figures.
     """
     from lxml import etree
     from pptx.chart.chart import Chart
@@ -37,7 +37,7 @@ def read_chart(root: Element) -> list[list[str]]:
     flat = _SOLID.sub(lambda found: found[1] + _FLAT[found[2]], etree.tostring(root))
     try:
         return _read_rows(Chart(parse_xml(flat), None))
-    # what python-pptx raises for figures that are none, for missing elements and other charts
+    # python-pptx raises these for values that are no numbers, missing elements and other charts
     except (ValueError, LookupError, AttributeError, NotImplementedError):
         return []
 
@@ -62,23 +62,24 @@ def _read_rows(chart: Any) -> list[list[str]]:
             *[""] * len(categories),
         ]
         for item in series
-        for figure in [_figures_of(item._element)]
+        for figure in [_number_formatter(item._element)]
     ]
     rows = [[str(label), *(row[at] for row in shown)] for at, label in enumerate(categories)]
     return [[title, *(item.name for item in series)], *rows]
 
 
 def _find_axis_titles(root: Element) -> Iterator[Element]:
-    """The titles of the axes that are shown, which name what is counted and in which unit."""
+    """The titles of the visible axes, which name quantities and units."""
     for axis in root.iterfind(f"{C}chart/{C}plotArea/*"):
         hidden = axis.find(f"{C}delete")
         if hidden is None or hidden.get("val", "1") in ("0", "false"):
             yield from axis.iterfind(f"{C}title")
 
 
-def _figures_of(series: Element) -> Callable[[float], str]:
-    """How the figures of a series read: as percent where their format, or that of their labels or
-    of an axis of theirs, is one; with all their digits. A share of the whole is none of them.
+def _number_formatter(series: Element) -> Callable[[float], str]:
+    """A function that formats the values of a series, with all their digits: as percentages if
+    their number format, or that of their labels or axis, is one. Labels and axes that show shares
+    of the whole do not count.
     """
     plot = series.getparent()
     axes = {item.get("val") for item in plot.iterfind(f"{C}axId")}
@@ -105,7 +106,7 @@ def _axis_id(element: Element) -> str | None:
 
 
 def read_diagram(root: Element) -> list[tuple[int, str]]:
-    """(level, words) of the points of a SmartArt diagram, in the order in which they are shown."""
+    """(level, words) of the points of a SmartArt diagram, in display order."""
     points = {point.get("modelId"): point for point in root.iter(f"{D}pt")}
     below: dict[str | None, list[tuple[int, str]]] = {}
     for link in root.iter(f"{D}cxn"):
@@ -118,14 +119,14 @@ def read_diagram(root: Element) -> list[tuple[int, str]]:
         level, name = waiting.pop()
         waiting += [(level + 1, child) for _, child in sorted(below.pop(name, ()), reverse=True)]
         for paragraph in points[name].iter(f"{A}p") if level >= 0 and name in points else ():
-            said = "".join(item.text or "" for item in paragraph.iter(f"{A}t"))
-            if words := " ".join(said.split()):
+            text = "".join(item.text or "" for item in paragraph.iter(f"{A}t"))
+            if words := " ".join(text.split()):
                 found.append((min(level, MAX_LEVEL), words))
     return found
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """The rows as a pipe table, the first as its header; "" where they say nothing."""
+    """The rows as a pipe table, the first as its header; "" if all cells are empty."""
     if not any(map(any, rows)):
         return ""
     lines = [pipe_tables.format_row([" ".join(cell.split()) for cell in row]) for row in rows]
@@ -138,15 +139,15 @@ def format_lines(lines: Iterable[tuple[int, str]]) -> str:
 
 
 def find_root(package: Package, part: str, drawing: Element) -> Element | None:
-    """The root of the part that holds a `c:chart` or `dgm:relIds` of another part, None without."""
+    """The root of the part to which a `c:chart` or `dgm:relIds` of another part refers, or None."""
     name = drawing.get(f"{R}id") or drawing.get(f"{R}dm")
     relation = package.relations(part).get(str(name))
     return None if relation is None or relation.external else package.root(relation.target)
 
 
 def read_drawing(package: Package, part: str, drawing: Element) -> tuple[str, str]:
-    """(kind of block, Markdown) of a chart or diagram; the latter is "" for one of another kind,
-    and where its file is damaged.
+    """(kind of block, Markdown) of a chart or diagram; the Markdown is "" for one of another kind
+    and for a damaged one.
     """
     try:
         root = find_root(package, part, drawing)
@@ -160,7 +161,7 @@ def read_drawing(package: Package, part: str, drawing: Element) -> tuple[str, st
 
 
 def words_of(root: Element) -> str:
-    """The words that the XML of a chart or a diagram holds, in the order of its rows or lines."""
+    """The words in the XML of a chart or diagram, in the order of its rows or lines."""
     if root.tag != f"{C}chartSpace":
         return " ".join(words for _, words in read_diagram(root))
     points = [
@@ -173,12 +174,12 @@ def words_of(root: Element) -> str:
         }
         for item in root.iter(f"{C}ser")
     ]
-    figures = [_figures_of(item) for item in root.iter(f"{C}ser")]
+    figures = [_number_formatter(item) for item in root.iter(f"{C}ser")]
     heading = root.find(f"{C}chart/{C}title")
-    said = [text.text or "" for text in heading.iter(f"{A}t")] if heading is not None else []
-    said += [text for item in _find_axis_titles(root) for text in item.itertext(f"{A}t")]
-    said += [name for item in points for name in item["tx"].values()]
+    words = [text.text or "" for text in heading.iter(f"{A}t")] if heading is not None else []
+    words += [text for item in _find_axis_titles(root) for text in item.itertext(f"{A}t")]
+    words += [name for item in points for name in item["tx"].values()]
     for place, label in points[0]["cat"].items() if points else ():
         values = zip(figures, (item["val"].get(place) for item in points), strict=True)
-        said += [label, *(figure(float(value)) for figure, value in values if value)]
-    return " ".join(said)
+        words += [label, *(figure(float(value)) for figure, value in values if value)]
+    return " ".join(words)

@@ -1,7 +1,6 @@
-"""What a spreadsheet shows of a number or of a part of a date: Excel's number formats (ECMA-376
-part 1, 18.8.31).
+"""Numbers and incomplete dates as Excel's number formats show them (ECMA-376 part 1, 18.8.31).
 
-Colours, widths and fill characters say nothing and are left out; white space is collapsed.
+Colours, widths and fill characters are ignored; white space is collapsed.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ _TESTS = {
     "<>": operator.ne,
 }
 _DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
-# more digits than a number below 1e21 has with the decimals and percent signs of a format
+# enough digits for a number below 1e21 with the decimals and percent signs of a format
 _EXACT = Context(prec=21 + 3 * MAX_FORMAT, rounding=ROUND_HALF_UP)
 # an integer part, a numerator, and a denominator of so many digits or a fixed one: `# ??/??`, `#/8`
 _FRACTION = re.compile(r"(?:([#0?]+) +)?[#0?]+ */ *(?:([#0?]+)|([1-9]\d*))")
 
-Token = tuple[str, str]  # kind (text, bracket, exponent, digit, sign, other) and what is written
+Token = tuple[str, str]  # kind (text, bracket, exponent, digit, sign, other), characters
 
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """The places of a section's digits among its tokens."""
+    """The indexes of a section's digits among its tokens."""
 
     places: list[int]
     whole: list[int]
@@ -53,22 +52,22 @@ class Digits:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One of the up to four parts of a format; `digits` is None for text alone."""
+    """One of the up to four parts of a format; `digits` is None if it has only text."""
 
     tokens: tuple[Token, ...]
     condition: tuple[str, float] | None = None
     digits: Digits | None = None
 
     def holds(self, value: float) -> bool:
-        """True where the section's own condition is met."""
+        """True if the section has a condition and the value meets it."""
         return self.condition is not None and bool(
             _TESTS[self.condition[0]](value, self.condition[1])
         )
 
 
 def format_number(value: float, number_format: str) -> str | None:
-    """The number as the format shows it; None where the format is no number's, shows no digit of
-    it, or is not understood.
+    """The number in the format; None if the format is not for numbers, shows no digit of it, or is
+    not understood.
 
     >>> format_number(1234567.891, '#,##0.00 "EUR"')
     '1,234,567.89 EUR'
@@ -95,7 +94,7 @@ def format_number(value: float, number_format: str) -> str | None:
 
 @functools.lru_cache(maxsize=512)
 def _sections(number_format: str) -> tuple[Section, ...]:
-    """The sections of a format; none for one that is too long or a date's."""
+    """The sections of a format; () for one that is too long, and for dates."""
     if len(number_format) > MAX_FORMAT:
         return ()
     tokens = [(str(match.lastgroup), match.group()) for match in _TOKEN.finditer(number_format)]
@@ -126,7 +125,7 @@ def _decimal(value: float) -> Decimal:
 
 
 def _choose_section(sections: tuple[Section, ...], value: float) -> tuple[Section, bool] | None:
-    """(the section for the value, whether it writes the sign itself)."""
+    """(the section for the value, whether the section itself shows the sign)."""
     numeric = [part for part in sections[:3] if ("sign", "@") not in part.tokens]
     if not numeric:
         return None
@@ -207,7 +206,7 @@ def _format_section(section: Section, value: float) -> str | None:
 
 
 def _format_fraction(tokens: tuple[Token, ...], value: float) -> str | None:
-    """The text of a section such as `# ?/?`; None where its parts are not those of a fraction."""
+    """The text of a section such as `# ?/?`; None if it is not a fraction."""
     # one character per token
     shape = "".join(
         " " if text.strip('\\"') == " " else "x" if kind in ("text", "bracket") else text[0]
@@ -229,7 +228,7 @@ def _format_fraction(tokens: tuple[Token, ...], value: float) -> str | None:
 
 
 def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
-    """True for a comma behind the last digit of the whole part or of all: it divides by 1000."""
+    """True for a comma after the last digit, of the whole part or of all: it divides by 1000."""
     ends = [end for end in (whole_end, last) if 0 <= end < index]
     return any(all(token == ("sign", ",") for token in tokens[end + 1 : index]) for end in ends)
 
@@ -241,7 +240,7 @@ def _round(number: Decimal, decimals: int) -> Decimal:
 def _whole_digits(
     tokens: tuple[Token, ...], places: list[int], digits: str, grouped: bool
 ) -> dict[int, str]:
-    """Index of a place to its digits, from the right; the first place takes what is left."""
+    """Token index to digits, filled from the right; the first place takes all remaining digits."""
     filled: dict[int, str] = {}
     count = 0
     for index in reversed(places):
@@ -257,7 +256,7 @@ def _whole_digits(
 
 
 def _decimal_digits(tokens: tuple[Token, ...], places: list[int], digits: str) -> dict[int, str]:
-    """Index of a place to its digit; zeros at the end are written where the format says 0."""
+    """Token index to digit; trailing zeros are kept only where the format has a 0."""
     kept = digits
     for index in reversed(places):
         if tokens[index][1] == "0" or kept[-1:] != "0":
@@ -267,7 +266,7 @@ def _decimal_digits(tokens: tuple[Token, ...], places: list[int], digits: str) -
 
 
 def _literal(kind: str, text: str, value: float) -> str:
-    """What stands for a token that is no digit."""
+    """The text of a token that is not a digit."""
     match kind:
         case "text" if text.lower() == "general":
             return format_general(value)
@@ -296,14 +295,13 @@ _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _DATE_TOKEN = re.compile(
     r'"([^"]*)"|\\(.)|\[[^\]]*\]|[_*].|(y+|m+|d+)|(.)', re.DOTALL | re.IGNORECASE
 )
-# or names in another language than English
+# another calendar, or names in another language than English
 _OTHER_CALENDAR = re.compile(r"\[\$-(?!0*[48C1]?09\])|[egb]", re.IGNORECASE)
 
 
 def format_partial_date(value: datetime.date, number_format: str) -> str | None:
-    """A date as a format without year, month or day shows it (`mmm-yy`), else None.
-
-    Full dates are better written in ISO form, which no country reads otherwise.
+    """A date in a format without year, month or day (`mmm-yy`); None for other formats: full dates
+    are written in ISO form, which is unambiguous.
     """
     form = number_format.split(";")[0]
     found = list(_DATE_TOKEN.finditer(form))

@@ -1,10 +1,10 @@
-"""Rows of cells to Markdown: regions between blank rows, their header, and groups of rows that each
-stand under it.
+"""Rows of cells to Markdown: blank rows separate regions, and each region is cut into groups of
+rows, each with the region's header.
 
-A group is made to fit one chunk, so the header is repeated for each: what is quoted says what its
-columns are. Locators name the data rows and the rows of the header: `sheet=Q1;rows=3-9;head=1`;
-without `head` the columns are named by their letters. Tables side by side on a sheet also name
-their own columns: `sheet=Q1;columns=D-E;rows=3-9;head=1`.
+A group fits one chunk, and repeats the header so that a quote names its columns. Locators give the
+data rows and the header rows, `sheet=Q1;rows=3-9;head=1`; without `head` the columns are named by
+their letters. For tables side by side they also give the columns:
+`sheet=Q1;columns=D-E;rows=3-9;head=1`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import chain, groupby, pairwise
 
 from rag_platform.ir import Block
 from rag_platform.loaders.parts import Part
-from rag_platform.loaders.text import escape_locator
+from rag_platform.loaders.text import escape_locator, format_range
 from rag_platform.text import pipe_tables
 from rag_platform.text.scripts import letters
 
@@ -40,23 +40,23 @@ class Row:
 
     @property
     def blank(self) -> bool:
-        """True when no cell holds anything."""
+        """True if all cells are blank."""
         return not any(cell.strip() for cell in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The header of a region; it has no rows where the columns are named by letters."""
+    """The header of a region; without rows if the columns are named by letters."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     names: tuple[str, ...]
-    numeric: tuple[bool, ...] = ()  # columns that hold numbers below
+    numeric: tuple[bool, ...] = ()  # for each column: are its cells numbers?
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a group of rows may be, with its header: what one chunk holds."""
+    """The size limit of a group of rows with its header: that of a chunk."""
 
     chars: int
     tokens: int
@@ -64,33 +64,29 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A piece of the facts: lines made of consecutive rows."""
+    """A block of the facts, made of consecutive rows."""
 
     kind: str  # table | paragraph
     text: str
     rows: tuple[int, int]
     head: tuple[int, ...] = ()
     lines: tuple[int, int] | None = None
-    column: int = 0  # of a note on a cell, from 1
-    span: tuple[int, int] | None = None  # the columns of a table that has others beside it, from 0
+    column: int = 0  # of a note's cell, from 1
+    span: tuple[int, int] | None = None  # columns, from 0, of a table beside another one
 
     def locator(self, sheet: str) -> str:
-        """`sheet=Q1;rows=3-9;head=1`, without the sheet where the file has none; for a note
+        """`sheet=Q1;rows=3-9;head=1`, for a CSV file without the sheet; for a note
         `sheet=Q1;rows=3;note=2`.
         """
         parts = [f"sheet={escape_locator(sheet)}"] if sheet else []
         if self.span:
             parts.append("columns=" + "-".join(map(column_letters, self.span)))
-        parts.append(f"rows={_range(self.rows)}")
+        parts.append(f"rows={format_range(*self.rows)}")
         if self.head:
-            parts.append(f"head={_range((self.head[0], self.head[-1]))}")
+            parts.append(f"head={format_range(self.head[0], self.head[-1])}")
         if self.column:
             parts.append(f"note={self.column}")
         return ";".join(parts)
-
-
-def _range(pair: tuple[int, int]) -> str:
-    return str(pair[0]) if pair[0] == pair[1] else f"{pair[0]}-{pair[1]}"
 
 
 def column_letters(index: int) -> str:
@@ -101,7 +97,7 @@ def column_letters(index: int) -> str:
 
 
 def column_index(letters: str) -> int:
-    """The index of a column that a spreadsheet calls so: A is 0, AA is 26."""
+    """The index of the column with these letters: A is 0, AA is 26."""
     from openpyxl.utils import column_index_from_string
 
     return int(column_index_from_string(letters)) - 1
@@ -111,9 +107,9 @@ def column_index(letters: str) -> int:
 
 
 def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Iterator[Group]:
-    """The rows as tables and lines; every filled cell stands in one data line or in a header.
+    """The rows as tables and lines; every filled cell is in one data line or in a header.
 
-    Columns without a header are named by letters where `lettered`, else not at all.
+    Columns without a header are named by their letters if `lettered`, else not at all.
     """
     previous: Head | None = None
     for blank, part in groupby(rows, key=lambda row: row.blank):
@@ -121,12 +117,12 @@ def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Ite
             continue
         region = list(part)
         columns = _used_columns(region)
-        titles = _titles(region, columns)
+        titles = _count_titles(region, columns)
         yield from _lines(region[:titles], size)
         region = region[titles:]
         if len(spans := _side_tables(region)) > 1:
             for span in spans:
-                own = [_within(row, span) for row in region]
+                own = [_keep_columns(row, span) for row in region]
                 for group in group_rows(own, size, lettered=lettered):
                     yield replace(group, span=group.span or span)
             previous = None
@@ -136,7 +132,7 @@ def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Ite
         if len(columns) == 1:
             yield from _lines(region, size)
             continue
-        head = _head(region, columns, previous, lettered)
+        head = _find_head(region, columns, previous, lettered)
         body = [row for row in region if row.number not in head.rows]
         yield from _table(body, head, size)
         previous = head
@@ -149,11 +145,11 @@ def _used_columns(rows: Sequence[Row]) -> tuple[int, ...]:
 
 
 def _side_tables(region: Sequence[Row]) -> list[tuple[int, int]]:
-    """The first and last columns of tables beside one another, which empty columns separate; none
-    where the parts may be one table.
+    """The first and last columns of tables that empty columns separate; [] if the parts may be one
+    table.
 
-    Each has a row of names. Its first column repeats the name of the first table's, or holds a
-    different text in each row; else the parts may be columns of the same rows.
+    Each table must have a row of names. Its first column must have the same name as the first
+    table's, or a different text in each row; otherwise the parts may be columns of the same rows.
     """
     spans: list[tuple[int, int]] = []
     first_names = set[str]()
@@ -161,12 +157,12 @@ def _side_tables(region: Sequence[Row]) -> list[tuple[int, int]]:
         span = [column for _, column in run]
         if len(span) == 1:
             return []
-        own = (_within(row, (span[0], span[-1])) for row in region)
+        own = (_keep_columns(row, (span[0], span[-1])) for row in region)
         rows = [row for row in own if not row.blank]
-        names, *body = rows[_titles(rows, span) :] or rows[:1]
+        names, *body = rows[_count_titles(rows, span) :] or rows[:1]
         heads = [_cell(names, column) for column in span]
         keys = [_cell(row, span[0]) for row in body]
-        is_named = all(heads) and _heads(heads) and not any(name[-1] in ":：" for name in heads)
+        is_named = all(heads) and _are_names(heads) and not any(name[-1] in ":：" for name in heads)
         if not (is_named and body):
             return []
         first_names.add(heads[0])
@@ -177,14 +173,14 @@ def _side_tables(region: Sequence[Row]) -> list[tuple[int, int]]:
     return spans
 
 
-def _within(row: Row, span: tuple[int, int]) -> Row:
+def _keep_columns(row: Row, span: tuple[int, int]) -> Row:
     """The row with the cells outside of the columns blank."""
     first, last = span
     return replace(row, cells=("",) * first + row.cells[first : last + 1])
 
 
-def _titles(region: Sequence[Row], columns: Sequence[int]) -> int:
-    """How many rows at the top hold one text only: titles and remarks above the table."""
+def _count_titles(region: Sequence[Row], columns: Sequence[int]) -> int:
+    """The number of rows at the top with only one text: titles and remarks above the table."""
     if len(columns) < 2:
         return 0
     for index, row in enumerate(region):
@@ -195,7 +191,7 @@ def _titles(region: Sequence[Row], columns: Sequence[int]) -> int:
 
 
 def _lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
-    """Rows of one text each as plain lines."""
+    """Rows as plain lines, each distinct text of a row once."""
     found: list[tuple[Row, str]] = []
     for row in rows:
         texts = dict.fromkeys(cell.strip() for cell in row.cells if cell.strip())
@@ -204,24 +200,24 @@ def _lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
         yield _group("paragraph", [text for _, text in part], [row for row, _ in part], ())
 
 
-def _head(
+def _find_head(
     region: Sequence[Row], columns: tuple[int, ...], previous: Head | None, lettered: bool
 ) -> Head:
-    """The header of a region; that of the region before where this one goes on with it."""
+    """The header of a region, or that of the previous region if this one continues it."""
     first = [_cell(region[0], index) for index in columns]
     numeric = tuple(_numeric([_cell(row, index) for row in region[1:50]]) for index in columns)
     again = previous is not None and set(columns) <= set(previous.columns)
-    if not _heads(first):
+    if not _are_names(first):
         named = Head(
             (), columns, tuple(column_letters(i) if lettered else "" for i in columns), numeric
         )
         return previous if previous is not None and again else named
     if previous is not None and again and previous.columns == columns and not any(previous.numeric):
-        return previous  # nothing tells a second header from a row of words behind a blank one
+        return previous  # a second header cannot be told from a row of words after a blank row
     if (
         len(region) > 2
-        and _spans(first)
-        and _heads(second := [_cell(region[1], index) for index in columns], distinct=False)
+        and _covers_columns(first)
+        and _are_names(second := [_cell(region[1], index) for index in columns], distinct=False)
     ):
         names = tuple(
             upper if upper == lower or not lower else f"{upper} / {lower}".removeprefix(" / ")
@@ -231,8 +227,10 @@ def _head(
     return Head((region[0].number,), columns, tuple(first), numeric)
 
 
-def _heads(cells: Sequence[str], distinct: bool = True) -> bool:
-    """True for column names: words or years, most of them there, short, no two apart equal."""
+def _are_names(cells: Sequence[str], distinct: bool = True) -> bool:
+    """True for column names: short words or years in most columns; if `distinct`, equal names only
+    in adjacent columns.
+    """
     filled = [cell for cell in cells if cell]
     if len(filled) < max(2, (len(cells) + 1) // 2) or any(
         len(cell) > MAX_HEAD_CHARS for cell in filled
@@ -246,8 +244,8 @@ def _heads(cells: Sequence[str], distinct: bool = True) -> bool:
     return not distinct or len(set(runs)) == len(runs)
 
 
-def _spans(cells: Sequence[str]) -> bool:
-    """True when a name stands over two columns."""
+def _covers_columns(cells: Sequence[str]) -> bool:
+    """True if a name covers two columns."""
     return any(left == right != "" for left, right in pairwise(cells))
 
 
@@ -263,7 +261,9 @@ def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
     lines = [(row, _line([_cell(row, index) for index in head.columns])) for row in body]
     if not lines:
         yield Group("table", f"{names}\n{rule}", (head.rows[0], head.rows[-1]), head.rows)
-    for part in _cut(lines, len(names) + len(rule) + 2, cost(names) + cost(rule), size):
+    for part in _cut(
+        lines, len(names) + len(rule) + 2, estimate_tokens(names) + estimate_tokens(rule), size
+    ):
         yield _group(
             "table", [names, rule, *(line for _, line in part)], [row for row, _ in part], head.rows
         )
@@ -272,11 +272,11 @@ def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
 def _cut(
     lines: Sequence[tuple[Row, str]], chars: int, tokens: float, size: Size
 ) -> Iterator[list[tuple[Row, str]]]:
-    """The lines in groups of at most the size; a group is never shorter than its header."""
+    """The lines in groups up to the size; a group is never shorter than its header."""
     part: list[tuple[Row, str]] = []
     used_chars, used_tokens = chars, tokens
     for row, line in lines:
-        price = cost(line)
+        price = estimate_tokens(line)
         full = used_chars + len(line) + 1 > size.chars or used_tokens + price > size.tokens
         if part and full and used_chars >= 2 * chars:
             yield part
@@ -311,8 +311,10 @@ def _line(cells: Sequence[str]) -> str:
     return pipe_tables.format_row([one_line(cell) for cell in cells])
 
 
-def cost(line: str) -> float:
-    """About how many tokens a line takes: letters are cheap; digits, marks and Han are not."""
+def estimate_tokens(line: str) -> float:
+    """The estimated tokens of a line: 0.4 per Latin letter, 0.1 per space, 0.85 per other
+    character.
+    """
     letters_ = len(re.findall(r"[A-Za-z]", line))
     blanks = line.count(" ")
     return 0.4 * letters_ + 0.1 * blanks + 0.85 * (len(line) - letters_ - blanks)
@@ -324,7 +326,7 @@ def cost(line: str) -> float:
 def sheet_parts(sheets: Iterable[tuple[str, Iterable[Group]]]) -> Iterator[Part]:
     """The groups of named sheets, each sheet under a heading `# name`.
 
-    All are headings of the first level, so that a short sheet is never filed under another.
+    All headings are of level 1, so that a short sheet never becomes a subsection of another.
     """
     for name, pieces in sheets:
         title = " ".join(name.split())
@@ -338,7 +340,7 @@ def sheet_parts(sheets: Iterable[tuple[str, Iterable[Group]]]) -> Iterator[Part]
 
 
 def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
-    """Why the rows of the file do not say what a block says, "" when they do."""
+    """How a block differs from the rows of the file, or ""."""
     place = parse_locator(block.locator)
     if "rows" not in place:
         return f"the locator {block.locator!r} names no rows"
@@ -347,7 +349,7 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     if span := re.search(r";columns=([A-Z]+)-([A-Z]+);", f";{block.locator};"):
         columns = column_index(span[1]), column_index(span[2])
         needed = chain(range(top, bottom + 1), range(first, last + 1))
-        rows = {number: _within(rows[number], columns) for number in needed if number in rows}
+        rows = {number: _keep_columns(rows[number], columns) for number in needed if number in rows}
     named = [
         rows[number]
         for number in range(first, last + 1)
@@ -380,7 +382,7 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
 
 
 def _names_match(names: Sequence[str], head: Sequence[Row]) -> bool:
-    """True when each name is made of the cells of one column, top to bottom."""
+    """True if each name consists of the header cells of one column, top to bottom."""
     columns = [
         {letters("".join(parts)), letters(parts[0]), letters(parts[-1])}
         for index in range(max(len(row.cells) for row in head))

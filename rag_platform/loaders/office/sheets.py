@@ -1,5 +1,5 @@
-"""CSV and XLSX (by openpyxl): rows grouped under their header as Markdown tables, so that any chunk
-stands alone.
+"""CSV and XLSX (by openpyxl): rows grouped under their header as Markdown tables, so that a chunk
+can be understood on its own.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class CsvLoader:
         return joined_facts(self, engine, joined, title, metadata, warnings, decoded)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose records do not say what its lines say."""
+        """Ordinal to reason for each block whose lines differ from its records."""
         _, rows, _ = read_csv(decode(path.read_bytes(), self.charset).text, self.max_cells)
         numbered = {row.number: row for row in rows}
         return {
@@ -130,7 +130,7 @@ def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> It
             while True:
                 try:
                     cells = next(reader, None)
-                except csv.Error:  # a field beyond all measure
+                except csv.Error:  # a field above the limit
                     cells, last = [], len(lines)
                 else:
                     last = start + reader.line_num
@@ -158,15 +158,15 @@ def _read_unquoted(line: str, delimiter: str, number: int) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE))
     except csv.Error as error:
-        said = (
+        message = (
             f"a cell in line {number} has more than {MAX_FIELD_CHARS} characters; is the file what"
             " its name says?"
         )
-        raise DocumentError(said, code="too_large") from error
+        raise DocumentError(message, code="too_large") from error
 
 
 def _is_closed(lines: Sequence[str], delimiter: str) -> bool:
-    """True where the quotes of a record end before a delimiter or the record's end."""
+    """True if each quoted field of a record ends before a delimiter or the end of the record."""
     try:
         list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error as error:
@@ -175,7 +175,7 @@ def _is_closed(lines: Sequence[str], delimiter: str) -> bool:
 
 
 def too_many_cells(count: int, most: int) -> DocumentError:
-    """The refusal of a sheet that is too large to be read as a document."""
+    """The error for a sheet with too many cells."""
     return DocumentError(
         f"more than {count - 1} cells, above limits.max_cells = {most}; split the file, or raise"
         " the limit in settings.yaml",
@@ -184,7 +184,9 @@ def too_many_cells(count: int, most: int) -> DocumentError:
 
 
 def sniff_delimiter(text: str) -> str:
-    """The delimiter that cuts most of the first records into equal rows, else a comma."""
+    """The delimiter that splits most of the first 200 records into equally many cells, else a
+    comma.
+    """
     sample = text[:65_536]
     if len(text) > len(sample):
         sample = sample[: max(sample.rfind("\n"), sample.rfind("\r")) + 1] or sample
@@ -214,7 +216,7 @@ def sniff_delimiter(text: str) -> str:
 
 @dataclass(frozen=True)
 class XlsxLoader(ZipLoader):
-    """Reads the visible sheets of a workbook, formulas as their values when it was saved.
+    """Reads the visible sheets of a workbook; formulas as the values stored with them.
 
     Locators are `sheet=Q1;rows=3-9`.
     """
@@ -262,7 +264,7 @@ class XlsxLoader(ZipLoader):
         return joined_facts(self, engine, joined, title, metadata, warnings)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose cells do not say what its lines say."""
+        """Ordinal to reason for each block whose lines differ from its cells."""
         self.require(path, ".xlsx")
         read = read_workbook(path, self.max_cells).sheets
         sheets = {sheet.name: {row.number: row for row in sheet.rows} for sheet in read}
@@ -284,13 +286,15 @@ class XlsxLoader(ZipLoader):
 
 
 _ESCAPED = re.compile(r"_x(00[01][0-9A-Fa-f])_")
-MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384  # the format's own
+MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384  # limits of the format
 Place = tuple[int, int]  # row and column, from 1
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One sheet: its rows in order, merged cells spelled out; comments and text boxes as notes."""
+    """One sheet: its rows in order, with the text of a merged cell in all the cells it covers;
+    comments and text boxes as notes.
+    """
 
     name: str
     hidden: bool
@@ -301,7 +305,7 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Workbook:
-    """The sheets of a file and what it says of itself."""
+    """The sheets and the properties of a file."""
 
     sheets: tuple[Sheet, ...]
     title: str
@@ -311,7 +315,7 @@ class Workbook:
 
 @dataclass(slots=True)
 class _Extras:
-    """What stands beside the values of a sheet."""
+    """What a sheet holds besides values."""
 
     # first row, first column, last row, last column
     merges: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -331,7 +335,7 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
     sheets: list[Sheet] = []
     with (
         reject_damaged("the workbook cannot be read", "open and save it in Excel or LibreOffice"),
-        # openpyxl warns of features it drops; those that hold text are named below
+        # openpyxl warns about features that it drops; those with text are reported below
         warnings.catch_warnings(action="ignore"),
         Package(path) as package,
         open_plain(path) as opened,
@@ -341,24 +345,25 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
             extras = _read_extras(sheet, package)
             rows = _rows(sheet, extras, cells, max_cells)
             cells += sum(len(row.cells) for row in rows)
-            said = (
-                "formulas without a stored value, which are shown as formulas:"
-                f" {len(extras.formulas)}; open and save the file in Excel"
-            )
-            told: tuple[str, ...] = (said,) if extras.formulas else ()
+            problems = []
+            if extras.formulas:
+                problems.append(
+                    "formulas without a stored value, which are shown as formulas:"
+                    f" {len(extras.formulas)}; open and save the file in Excel"
+                )
             if extras.hidden:
-                told += (f"hidden {' and '.join(sorted(extras.hidden))} were read too",)
+                problems.append(f"hidden {' and '.join(sorted(extras.hidden))} were read too")
             notes = tuple(_find_notes(package, sheet._worksheet_path.lstrip("/"), rows))
             hidden = sheet.sheet_state != "visible"
-            sheets.append(Sheet(sheet.title, hidden, rows, told, notes))
+            sheets.append(Sheet(sheet.title, hidden, rows, tuple(problems), notes))
         metadata = package.properties(_PROPERTIES)
         unread = tuple(_find_unread(package))
     return Workbook(tuple(sheets), str(metadata.pop("title", "")), metadata, unread)
 
 
 def _open_book(opened: BinaryIO, package: Package) -> Any:
-    """The workbook; without fonts, colours and named styles where openpyxl refuses one of them or
-    would miscount those that Hancom wraps in alternatives.
+    """The workbook. Fonts, colours and named styles are dropped if openpyxl rejects one of them, or
+    if Hancom wrapped some in alternatives, which openpyxl would miscount.
     """
     import openpyxl
 
@@ -378,7 +383,7 @@ def _open_book(opened: BinaryIO, package: Package) -> Any:
 
 
 def _plain_styles(root: Any) -> bytes:
-    """The styles of cells as far as they say how numbers are shown."""
+    """The cell styles, reduced to their number formats."""
     from lxml import etree
 
     kept = etree.Element(root.tag)
@@ -391,22 +396,22 @@ def _plain_styles(root: Any) -> bytes:
 
 
 def _find_unread(package: Package) -> Iterator[str]:
-    """A warning for each kind of part that holds content and is not read."""
+    """A warning for each kind of part with content that is not read."""
     names = package.archive.namelist()
-    for pattern, said in (
+    for pattern, name in (
         (r"xl/charts/chart\d*\.xml", "charts"),
         (r"xl/media/.+", "pictures"),
         (r"xl/pivotTables/pivotTable\d*\.xml", "definitions of pivot tables"),
     ):
-        if count := sum(re.fullmatch(pattern, name) is not None for name in names):
-            yield f"{said} that were not read: {count}"
+        if count := sum(re.fullmatch(pattern, part) is not None for part in names):
+            yield f"{name} that were not read: {count}"
 
 
-# --- beside the values --------------------------------------------------------------------------
+# --- comments, text boxes, links, merged cells --------------------------------------------------
 
 
 def _find_notes(package: Package, part: str, rows: Sequence[Row]) -> Iterator[Group]:
-    """The comments of a sheet, each after the cell that it is on, and its text boxes, by place."""
+    """The comments and text boxes of a sheet in the order of their cells."""
     roots: dict[str, list[Any]] = {"comments": [], "threadedComment": [], "drawing": []}
     for relation in package.relations(part).values():
         if relation.kind in roots and (root := package.root(relation.target)) is not None:
@@ -421,12 +426,12 @@ def _read_comments(
 ) -> Iterator[tuple[Place, str]]:
     cells = {row.number: row.cells for row in rows}
     threads = [item for root in roots["threadedComment"] for item in root]
-    threaded = {item.get("ref") for item in threads}  # repeated as comments for older Excel
+    threaded = {item.get("ref") for item in threads}  # also stored as comments for older Excel
     plain = [item for root in roots["comments"] for item in root.iter("{*}comment")]
     for item in [item for item in plain if item.get("ref") not in threaded] + threads:
         ref = item.get("ref", "")
         words = " ".join("".join(item.itertext()).split())
-        if words and (place := _place(ref)):
+        if words and (place := _parse_cell(ref)):
             row = cells.get(place[0], ())
             label = next(filter(None, row), "")
             cell = ", ".join(dict.fromkeys(filter(None, (label, *row[place[1] - 1 : place[1]]))))
@@ -443,7 +448,7 @@ def _read_text_boxes(drawings: Sequence[Any]) -> Iterator[tuple[Place, str]]:
 
 
 def _read_extras(sheet: Any, package: Package) -> _Extras:
-    """Merged ranges, links and formulas without a value, which openpyxl's row reader omits."""
+    """Merged ranges, links and formulas without a value, which openpyxl's reader of rows omits."""
     from lxml import etree
 
     found = _Extras()
@@ -460,11 +465,11 @@ def _read_extras(sheet: Any, package: Package) -> _Extras:
             if name in ("col", "row") and element.get("hidden") in ("1", "true"):
                 found.hidden.add("columns" if name == "col" else "rows")
             if name == "row":
-                found.formulas.update(_open_formulas(element))
+                found.formulas.update(_formulas_without_value(element))
                 element.clear()
                 while element.getprevious() is not None:
                     del element.getparent()[0]
-            elif name == "mergeCell" and (area := _area(element.get("ref", ""))):
+            elif name == "mergeCell" and (area := _parse_area(element.get("ref", ""))):
                 found.merges.append(area)
             elif name == "hyperlink":
                 ids = [value for key, value in element.attrib.items() if key.endswith("}id")]
@@ -472,21 +477,21 @@ def _read_extras(sheet: Any, package: Package) -> _Extras:
     relations = package.relations(sheet._worksheet_path.lstrip("/")) if links else {}
     for ref, name in links:
         target = relations.get(name)
-        if (area := _area(ref)) and target is not None and target.external:
+        if (area := _parse_area(ref)) and target is not None and target.external:
             found.links[area[:2]] = target.target
     return found
 
 
-def _open_formulas(row: Any) -> Iterator[tuple[Place, str]]:
+def _formulas_without_value(row: Any) -> Iterator[tuple[Place, str]]:
     """(place, formula) of each formula of a row that has no stored value."""
     for formula in row.iter("{*}f"):
         cell = formula.getparent()
         value = cell.find("{*}v")
-        if (value is None or value.text is None) and (place := _place(cell.get("r", ""))):
+        if (value is None or value.text is None) and (place := _parse_cell(cell.get("r", ""))):
             yield place, f"={formula.text or ''}"
 
 
-def _place(ref: str) -> Place | None:
+def _parse_cell(ref: str) -> Place | None:
     match = re.fullmatch(r"\$?([A-Z]{1,3})\$?(\d{1,7})", ref)
     if match is None:
         return None
@@ -496,9 +501,9 @@ def _place(ref: str) -> Place | None:
     return int(match[2]), column
 
 
-def _area(ref: str) -> tuple[int, int, int, int] | None:
+def _parse_area(ref: str) -> tuple[int, int, int, int] | None:
     first, _, last = ref.partition(":")
-    start, end = _place(first), _place(last or first)
+    start, end = _parse_cell(first), _parse_cell(last or first)
     return (*start, *end) if start and end else None
 
 
@@ -506,8 +511,10 @@ def _area(ref: str) -> tuple[int, int, int, int] | None:
 
 
 def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row, ...]:
-    """The rows that hold something, and blank ones between them; `count` cells were read before."""
-    sheet.reset_dimensions()  # files lie about them, and openpyxl would leave the rest out
+    """The rows with text, and one blank row for each gap between them; `count` is the number of
+    cells already read from other sheets.
+    """
+    sheet.reset_dimensions()  # stored ones may be too small, and openpyxl would stop there
     texts: dict[int, list[str]] = {}
     width = 0
     for number, cells in enumerate(sheet.iter_rows(), 1):
@@ -530,12 +537,12 @@ def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row,
         width = max(width, len(row))
         if count > max_cells:
             raise too_many_cells(count, max_cells)
-    _spell_out(texts, extras.merges, width, count, max_cells)
+    _fill_merged(texts, extras.merges, width, count, max_cells)
     return tuple(Row(number, tuple(texts.get(number, ()))) for number in _with_gaps(sorted(texts)))
 
 
 def _with_gaps(numbers: Iterable[int]) -> Iterator[int]:
-    """The numbers, with one more in each gap: one blank row is enough to end a region."""
+    """The numbers, with one more in each gap, as one blank row is enough to end a region."""
     last: int | None = None
     for number in numbers:
         if last is not None and number > last + 1:
@@ -544,7 +551,7 @@ def _with_gaps(numbers: Iterable[int]) -> Iterator[int]:
         last = number
 
 
-def _spell_out(
+def _fill_merged(
     texts: dict[int, list[str]],
     merges: Iterable[tuple[int, int, int, int]],
     width: int,
@@ -561,7 +568,7 @@ def _spell_out(
         for number in range(first, min(last, last_row) + 1):
             row = texts.setdefault(number, [])
             stop = min(right, width)
-            # also those that are there: many areas over the same cells cost time
+            # cells with text count as well: many areas over the same cells cost time
             count += stop - left + 1
             if count > max_cells:
                 raise too_many_cells(count, max_cells)
@@ -621,6 +628,6 @@ def format_value(value: Any, number_format: str) -> str:
 
 
 def _control_character(found: re.Match[str]) -> str:
-    """What the format writes as `_x000D_`, for XML cannot hold it: a break, a tab or nothing."""
+    """The character behind an escape such as `_x000D_`: a line break or tab, else nothing."""
     char = chr(int(found[1], 16))
     return char if char in "\t\n\v\f\r" else ""

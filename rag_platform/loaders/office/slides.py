@@ -1,9 +1,9 @@
 """PowerPoint presentations: the titles, texts, tables, images and notes of each slide, in reading
 order.
 
-Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them, with
-`5.2` for the second that has the id 5), `slide=3` for the heading of a slide without a title, and
-`slide=3;notes` or `slide=3;comments`. The proof reads the XML of the slide without python-pptx.
+Locators are `slide=3;shape=5` (slides count from 1, shapes have the id given in the file, `5.2`
+being the second one with the id 5), `slide=3` for the heading of a slide without a title, and
+`slide=3;notes` or `slide=3;comments`. The proof reads the slide's XML without python-pptx.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rag_platform.traits import Traits
 _PROPERTIES = "title author subject keywords created modified".split()
 MAX_SLIDES = 5_000
 MAX_DEPTH = 16  # groups in one another
-_FURNITURE = {"SLIDE_NUMBER", "DATE", "FOOTER", "HEADER"}
+_RUNNING = {"SLIDE_NUMBER", "DATE", "FOOTER", "HEADER"}
 _LISTS = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
@@ -38,7 +38,7 @@ _MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _HOLDERS = {f"{P}spTree", f"{P}grpSp", f"{A}p"}  # of shapes and of text
 _FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"
 _CHART_OF_2016 = "http://schemas.microsoft.com/office/drawing/2014/chartex"
-# how an automatic number is written: its form by the first part of its name, marks by the last
+# the format of an automatic number by the start of its type, the punctuation by the end
 _NUMBERS = {
     "arabic": "decimal",
     "alphaLc": "lowerLetter",
@@ -49,7 +49,7 @@ _NUMBERS = {
     "ea1": "chineseCounting",
 }
 _MARKS = {"ParenBoth": ("(", ")"), "ParenR": ("", ")"), "Period": ("", "."), "Minus": ("-", "-")}
-_INSETS = 91_440, 45_720  # of text at the sides, above and below: lIns, tIns of ECMA-376 21.1.2.1.1
+_INSETS = 91_440, 45_720  # default lIns and tIns of a text, in EMU: ECMA-376 21.1.2.1.1
 _TRUE = ("1", "true")
 _LINK = re.compile(r"\]\([^()\s]*\)")
 _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
@@ -57,7 +57,7 @@ _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
 
 @dataclass(frozen=True)
 class SlidesLoader(ZipLoader):
-    """Reads presentations; macros are never run, hidden slides are read and named."""
+    """Reads presentations, also hidden slides, which a warning names; macros are never run."""
 
     SUFFIXES: ClassVar[tuple[str, ...]] = (".pptx", ".pptm", ".potx", ".ppsx")
     NAME: ClassVar[str] = "pptx"
@@ -84,23 +84,23 @@ class SlidesLoader(ZipLoader):
         return joined_facts(self, engine, joined, title, metadata, reading.warnings())
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose letters its slide's XML does not hold."""
+        """Ordinal to reason for each block whose letters differ from its slide's XML."""
         self.require(path, ".pptx")
         bad: dict[int, str] = {}
         with Package(path) as package:
             source = _Source(package)
             for block in blocks:
-                said = source.text_at(block.locator, numbered=block.kind != "heading")
+                printed = source.text_at(block.locator, numbered=block.kind != "heading")
                 facts = _plain(_IMAGE.sub(r"\1", text[block.start : block.end]))
-                if said is None:
+                if printed is None:
                     bad[block.ordinal] = f"nothing stands at {block.locator}"
-                elif letters(facts) != letters(said):
+                elif letters(facts) != letters(printed):
                     bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
         return bad
 
 
 def _plain(text: str) -> str:
-    """The text without the addresses of links and without images."""
+    """The text without link targets and images."""
     return _LINK.sub("]", _IMAGE.sub("", text))
 
 
@@ -111,15 +111,15 @@ def _plain(text: str) -> str:
 class _Reading:
     """Makes the parts of a presentation, and counts what it leaves out."""
 
-    hidden: list[int] = field(default_factory=list)
+    hidden: list[int] = field(default_factory=list)  # numbers of hidden slides
     hidden_shapes: int = 0
     charts: int = 0
-    added: int = 0  # letters read that stand in no text of the slide, or once more
-    left_out: dict[int, int] = field(default_factory=dict)  # slide to letters
-    names: dict[Any, str] = field(default_factory=dict)  # of the shapes of the slide
+    added: int = 0  # letters of the slide's parts that are not in its texts, or are repeated
+    left_out: dict[int, int] = field(default_factory=dict)  # slide number to unread letters
+    names: dict[Any, str] = field(default_factory=dict)  # shape of the slide to its id
 
     def warnings(self) -> list[str]:
-        """What the reader of the facts should know."""
+        """What was left out, and which hidden slides were read."""
         found = [f"charts that were not read: {self.charts}"] if self.charts else []
         found += [
             f"slide {number}: letters in formulas or other objects that were not read: {count}"
@@ -146,10 +146,10 @@ class _Reading:
     def _slide(self, slide: Any, number: int) -> Iterator[Part]:
         _open_alternatives(slide._element)
         title = slide.shapes.title
-        if title is not None and not title.has_text_frame:  # a picture in its place
+        if title is not None and not title.has_text_frame:  # it is a picture
             title = None
-        unseen = [item for item in slide._element.iter() if _is_unseen(item)]
-        self.hidden_shapes += len(unseen)
+        hidden = [item for item in slide._element.iter() if _is_hidden(item)]
+        self.hidden_shapes += len(hidden)
         self.added = 0
         self.names = dict(_name_shapes(slide._element))
         lines = title.text_frame.paragraphs if title is not None else ()
@@ -170,8 +170,8 @@ class _Reading:
         yield from parts
         read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
         whole = self.added
-        whole += len(letters(_said(slide._element)))
-        whole -= sum(len(letters(_said(shape))) for shape in unseen)
+        whole += len(letters(_text(slide._element)))
+        whole -= sum(len(letters(_text(shape))) for shape in hidden)
         if whole > read:
             self.left_out[number] = whole - read
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
@@ -188,22 +188,22 @@ class _Reading:
             )
         for relation in slide.part.rels.values():
             if relation.reltype.endswith("/comments"):
-                said = read_comments(parse_part(relation.target_part.blob))
-                text = "\n".join(f"> {line}" for line in said)
+                comments = read_comments(parse_part(relation.target_part.blob))
+                text = "\n".join(f"> {line}" for line in comments)
                 yield from [Part("paragraph", text, f"slide={number};comments")] if text else []
 
     def _shapes(self, shapes: Any, number: int, title: Any, depth: int) -> list[Part]:
-        """The parts of the shapes of a slide or group in reading order, furniture last."""
+        """The parts of a slide's or group's shapes in reading order, headers and footers last."""
         found = [(shape, list(self._shape(shape, number, title, depth))) for shape in shapes]
         found = [(shape, parts) for shape, parts in found if parts]
-        boxes = [_Box.of(shape, parts) for shape, parts in found if not _is_furniture(shape)]
+        boxes = [_Box.of(shape, parts) for shape, parts in found if not _is_running(shape)]
         if _reads_leftwards(shapes):
             boxes = [replace(box, left=-box.right, right=-box.left) for box in boxes]
-        last = [part for shape, parts in found if _is_furniture(shape) for part in parts]
-        return [part for box in _order(boxes) for part in box.parts] + last
+        last = [part for shape, parts in found if _is_running(shape) for part in parts]
+        return [part for box in _sort_by_reading(boxes) for part in box.parts] + last
 
     def _shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
-        if (title is not None and shape._element is title._element) or _is_unseen(shape._element):
+        if (title is not None and shape._element is title._element) or _is_hidden(shape._element):
             return
         place = f"slide={number};shape={self.names.get(shape._element, '')}"
         if hasattr(shape, "shapes"):
@@ -227,15 +227,15 @@ class _Reading:
         elif shape._element.tag == f"{P}pic":
             yield from _image(shape, place)
         elif shape.has_text_frame:
-            yield from self._text(shape, place)
+            yield from self._paragraphs(shape, place)
         elif next(shape._element.iter(f"{A}graphicData"), shape._element).get("uri", "") == (
             _CHART_OF_2016
         ):
             self.charts += 1
 
-    def _text(self, shape: Any, place: str) -> Iterator[Part]:
-        """The paragraphs of a shape as one part: a list where its kind, a level or a number says
-        so.
+    def _paragraphs(self, shape: Any, place: str) -> Iterator[Part]:
+        """The paragraphs of a shape as one part: a list if its placeholder is one, or if paragraphs
+        are indented or numbered.
         """
         kind = _placeholder(shape)
         paragraphs = shape.text_frame.paragraphs
@@ -256,7 +256,7 @@ class _Reading:
             yield Part("list", text, place)
             return
         texts = [f"\\{words}" if _LINE_SPECIAL.match(words) else words for _, _, words in lines]
-        yield Part("footer" if kind in _FURNITURE else "paragraph", "\n\n".join(texts), place)
+        yield Part("footer" if kind in _RUNNING else "paragraph", "\n\n".join(texts), place)
 
 
 # --- reading order ------------------------------------------------------------------------------
@@ -264,8 +264,8 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """The area of a shape's text, in EMU: the shape without its insets, so that neighbours that
-    overlap only by these are apart. A shape without a place takes up the whole slide.
+    """The area of a shape's text in EMU: the shape without its insets, so that shapes overlapping
+    only by these count as separate. A shape without a position covers the whole slide.
     """
 
     left: float
@@ -280,7 +280,7 @@ class _Box:
 
         try:
             left, top, width, height = shape.left, shape.top, shape.width, shape.height
-        except InvalidXmlError:  # a graphic without a place
+        except InvalidXmlError:  # a graphic without a position
             left = top = width = height = None
         if None in (left, top, width, height):
             return cls(-math.inf, -math.inf, math.inf, math.inf, parts)
@@ -288,17 +288,17 @@ class _Box:
         return cls(left + x, top + y, left + width - x, top + height - y, parts)
 
     def precedes(self, other: _Box) -> bool:
-        """True for a box above the other, unless to its right, and for one to the left that begins
-        above the other's middle; neither of two that overlap precedes the other.
+        """True for a box above the other and not right of it, and for a box left of the other that
+        begins above its middle. Of two overlapping boxes neither precedes the other.
         """
         return (self.bottom <= other.top and self.left < other.right) or (
             self.right <= other.left and self.top * 2 < other.top + other.bottom
         )
 
 
-def _order(boxes: list[_Box]) -> list[_Box]:
-    """The boxes, given as drawn, in reading order: as drawn, but behind what is read before them by
-    its place.
+def _sort_by_reading(boxes: list[_Box]) -> list[_Box]:
+    """The boxes in reading order: that in which they are drawn, but each after the boxes that
+    precede it by their position.
     """
     before = {
         at: {other for other, found in enumerate(boxes) if found.precedes(box)}
@@ -314,20 +314,19 @@ def _order(boxes: list[_Box]) -> list[_Box]:
     return ordered
 
 
-def _is_furniture(shape: Any) -> bool:
-    return _placeholder(shape) in _FURNITURE
+def _is_running(shape: Any) -> bool:
+    return _placeholder(shape) in _RUNNING
 
 
 def _reads_leftwards(shapes: Any) -> bool:
-    """True where most paragraphs with text are set from right to left."""
-    lines = [line for line in shapes._element.iter(f"{A}p") if _said(line).strip()]
-    set_so = [line for line in lines if line.find(f"{A}pPr[@rtl='1']") is not None]
-    return len(set_so) * 2 > len(lines)
+    """True if most paragraphs with text are set from right to left."""
+    lines = [line for line in shapes._element.iter(f"{A}p") if _text(line).strip()]
+    return sum(line.find(f"{A}pPr[@rtl='1']") is not None for line in lines) * 2 > len(lines)
 
 
 def read_comments(root: Any) -> list[str]:
-    """The words of each comment on a slide, then of its answers, a line each; PowerPoint 365 writes
-    them in another form.
+    """The text of each comment on a slide and of the answers to it, one line each; PowerPoint 365
+    stores them in a format of its own.
     """
     paths = ("{*}text", "{*}txBody", "{*}replyLst/{*}reply/{*}txBody")
     bodies = [body for item in root.iter("{*}cm") for path in paths for body in item.iterfind(path)]
@@ -336,8 +335,8 @@ def read_comments(root: Any) -> list[str]:
 
 
 def _open_alternatives(slide: Any) -> None:
-    """Put in place of alternatives what PowerPoint shows: of a shape with a formula the shape, not
-    its picture for older programs. Those within a picture say how it is drawn.
+    """Replace alternative contents by the one that PowerPoint shows, such as a shape with a formula
+    in place of its picture for older programs. Those inside a picture are only ways to draw it.
     """
     for item in list(slide.iter(f"{_MC}AlternateContent")):
         branch = item.find(f"{_MC}Choice")
@@ -349,14 +348,14 @@ def _open_alternatives(slide: Any) -> None:
 
 
 def _number_paragraphs(shape: Any) -> dict[Any, str]:
-    """The automatic number of each paragraph that has one; a paragraph without words has none.
+    """The automatic number of each numbered paragraph with text.
 
-    Numbers go on over deeper levels, and begin anew behind another paragraph of the level.
+    Numbering continues over deeper levels, and restarts after an unnumbered paragraph of its level.
     """
     found: dict[Any, str] = {}
     counts: dict[int, tuple[str, int]] = {}  # level to the kind and the last number
     for paragraph in shape.iter(f"{A}p"):
-        if not _said(paragraph).strip():
+        if not _text(paragraph).strip():
             continue
         properties = paragraph.find(f"{A}pPr")
         numbering = None if properties is None else properties.find(f"{A}buAutoNum")
@@ -377,14 +376,14 @@ def _number_paragraphs(shape: Any) -> dict[Any, str]:
 
 
 def _list_mark(number: str) -> str:
-    """The mark of a list item in Markdown, which knows `1.` and `1)` alone."""
+    """The Markdown marker of a list item; Markdown has only `1.` and `1)` for numbers."""
     if re.fullmatch(r"\d{1,9}[.)]", number, re.ASCII):
         return number
     return f"- {number}" if number else "-"
 
 
-def _is_unseen(element: Any) -> bool:
-    """True for a shape, picture, table or group that is switched off in the selection pane."""
+def _is_hidden(element: Any) -> bool:
+    """True for a shape, picture, table or group that was hidden in the selection pane."""
     return any(item.get("hidden") in ("1", "true") for item in element.iterfind(f"*/{P}cNvPr"))
 
 
@@ -418,7 +417,7 @@ def _pieces(paragraph: Any, *, linked: bool) -> Iterator[str]:
 
 
 def _read_table(table: Any) -> tuple[list[list[str]], int]:
-    """(the rows, the text of a merged cell in all its places; letters that are repeated so)."""
+    """(the rows, a merged cell's text in each cell it covers; the number of repeated letters)."""
     rows: list[list[str]] = []
     repeated = 0
     for row in table.rows:
@@ -441,8 +440,8 @@ def _table(rows: Sequence[Sequence[str]], place: str) -> Iterator[Part]:
 
 
 def _image(shape: Any, place: str) -> Iterator[Part]:
-    """An image in the file with its alternative text; the shape's name is none. Where a PDF and a
-    picture of it are given, as by PowerPoint on a Mac, the picture.
+    """An image in the file with its alternative text, for which the shape's name does not count. Of
+    a PDF and a picture of it, which PowerPoint on a Mac stores, the picture.
     """
     blips = shape._element.findall(f".//{P}blipFill/{A}blip")
     relation = shape.part.rels.get(blips[-1].get(f"{R}embed")) if blips else None
@@ -469,8 +468,8 @@ class _Source:
         self._slides = [related[name].target for name in ids if name in related]
 
     def text_at(self, locator: str, *, numbered: bool) -> str | None:
-        """The text that the XML holds at a locator, with the numbers of lists where `numbered`;
-        None where nothing is.
+        """The text in the XML at a locator, with list numbers if `numbered`; None if there is
+        nothing.
         """
         match = re.fullmatch(r"slide=(\d+)(?:;shape=(\d+(?:\.\d+)?)|;(notes|comments))?", locator)
         if match is None or not 1 <= int(match[1]) <= len(self._slides):
@@ -500,7 +499,7 @@ class _Source:
 
 
 def _name_shapes(slide: Any) -> Iterator[tuple[Any, str]]:
-    """The shapes of a slide with their ids: `6`, and `6.2` for the second that has the id 6."""
+    """The shapes of a slide with their ids: `6`, and `6.2` for the second one with the id 6."""
     seen: Counter[str] = Counter()
     for item in slide.iter(f"{P}sp", f"{P}graphicFrame", f"{P}pic"):
         if (properties := next(item.iter(f"{P}cNvPr"), None)) is not None:
@@ -510,14 +509,16 @@ def _name_shapes(slide: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _text_of(item: Any, *, numbered: bool = False) -> str:
-    """The text of a shape; an image's description; a merged cell's text in each of its places."""
+    """The text of a shape, with a merged cell's text in each cell it covers, or an image's
+    description.
+    """
     if item.tag == f"{P}pic":
         return next(item.iter(f"{P}cNvPr")).get("descr") or ""
     if (table := next(item.iter(f"{A}tbl"), None)) is None:
         numbers = _number_paragraphs(item) if numbered else {}
-        return " ".join(f"{numbers.get(line, '')} {_said(line)}" for line in item.iter(f"{A}p"))
+        return " ".join(f"{numbers.get(line, '')} {_text(line)}" for line in item.iter(f"{A}p"))
     above: list[str] = []
-    said: list[str] = []
+    cells: list[str] = []
     for row in table.iter(f"{A}tr"):
         texts: list[str] = []
         for at, cell in enumerate(row.iter(f"{A}tc")):
@@ -526,11 +527,11 @@ def _text_of(item: Any, *, numbered: bool = False) -> str:
             elif cell.get("vMerge") in _TRUE:
                 texts.append(above[at] if at < len(above) else "")
             else:
-                texts.append(_said(cell))
-        said += texts
+                texts.append(_text(cell))
+        cells += texts
         above = texts
-    return " ".join(said)
+    return " ".join(cells)
 
 
-def _said(item: Any) -> str:
+def _text(item: Any) -> str:
     return " ".join(text.text or "" for text in item.iter(f"{A}t", f"{M}t"))
