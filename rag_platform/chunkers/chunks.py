@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rag_platform import registry
@@ -45,16 +45,9 @@ def chunker_of(strategy: Strategy) -> Chunker:
 # --- chunks -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BeyondWindow:
-    """The number of chunks longer than the embedder's window, with warnings."""
-
-    chunks: int
-    warnings: tuple[str, ...] = ()
-
-
-def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
-    """Count the chunks longer than the embedder's window: fences and table rows kept whole.
+def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> tuple[int, tuple[str, ...]]:
+    """(the number of chunks longer than the embedder's window, warnings): fences and table rows
+    kept whole.
 
     They are not cut, because the word index reads all of them, and some embedders average over
     several windows.
@@ -66,17 +59,16 @@ def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
         or longest == 0
         or longest <= (window := embedder_window(strategy))
     ):
-        return BeyondWindow(0)
-    seen = tokens_seen(strategy)
+        return 0, ()
     count = sum(length > window for length in lengths)
-    truncated = sum(seen is not None and length > seen for length in lengths)
-    if not truncated:
-        return BeyondWindow(count)
+    seen = tokens_seen(strategy)
+    if seen is None or not (truncated := sum(length > seen for length in lengths)):
+        return count, ()
     warning = (
         f"{pluralise(truncated, 'chunk')} longer than the embedder's {seen} tokens: of code and"
         " table rows kept whole, vectors see only a part"
     )
-    return BeyondWindow(count, (warning,))
+    return count, (warning,)
 
 
 def cut(

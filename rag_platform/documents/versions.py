@@ -388,13 +388,13 @@ def build_chunks(work: VersionBuild) -> Done:
         sha256 = sha256_file(path)
     rows = work.chunks
     quality = chunk_quality(work.normalised.text, rows)
-    beyond = beyond_window(rows, work.strategy)
+    beyond, long_warnings = beyond_window(rows, work.strategy)
     counts = {
         "chunk_count": len(rows),
         "chunk_hash": chunk_hash(rows),
         "tokens": sum(chunk.token_count for chunk in rows),
         **{name: value for name, value in quality.counts().items() if name != "chunks"},
-        "beyond_window": beyond.chunks,
+        "beyond_window": beyond,
         **(kept := verdict(_measure_kept(work, fresh), work.settings.text_kept)),
     }
     histogram = size_histogram([chunk.token_count for chunk in rows])
@@ -404,7 +404,7 @@ def build_chunks(work: VersionBuild) -> Done:
     warnings = [] if rows else ["the document has no chunk: nothing of it can be found"]
     if kept and kept["text_kept_state"] != "kept":
         warnings.append(f"text may be missing: {kept['text_kept_details']}")
-    return path, sha256, counts, (*warnings, *beyond.warnings)
+    return path, sha256, counts, (*warnings, *long_warnings)
 
 
 def _measure_kept(work: VersionBuild, fresh: bool) -> list[PageKept]:

@@ -75,7 +75,7 @@ def build_edition(
         else:
             views = read_records(path, View)
         work.chunks, work.views = chunks, views
-        warnings += beyond_window(chunks, work.strategy).warnings
+        warnings += beyond_window(chunks, work.strategy)[1]
         warnings += (
             [] if chunks else ["every chunk is disabled: nothing of the document can be found"]
         )

@@ -117,7 +117,7 @@ def preview_data(opened: Opened) -> Json:
         "chunks_added": added,
         "chunks_removed": removed,
         "embeddings_to_compute": embeddings,
-        "warnings": list(beyond_window(chunks, opened.work.strategy).warnings),
+        "warnings": list(beyond_window(chunks, opened.work.strategy)[1]),
     }
 
 

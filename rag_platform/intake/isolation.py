@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.intake import second_readers
-from rag_platform.intake.kept_pages import KeptPages
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo
 from rag_platform.loaders.pdf.page_json import info_from_json, page_from_json
@@ -280,7 +281,7 @@ def load_isolated(
     reading = _Reading(path, loader.traits.engine, loader.engine.profile, limits, deadline, on_page)
     info = reading.describe()
     if info.pages > limits.pdf_window_pages:
-        reading.kept = KeptPages(kept)
+        reading.kept = _KeptPages(kept)
         reading.pages = reading.kept.read()
     reading.total, reading.reused = info.pages, len(reading.pages)
     reading.deadline = started + limits.file_seconds * max(1, -(-info.pages // LONG_PDF_PAGES))
@@ -372,6 +373,38 @@ def _windows(pages: int, most: int) -> list[tuple[int, int]]:
     return [(first, min(first + size, pages)) for first in range(0, pages, size)]
 
 
+class _KeptPages:
+    """The pages of a long PDF, stored as they are read so that an interrupted reading can continue:
+    one JSON line each; None as path stores nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def read(self) -> dict[int, PageFacts]:
+        """Page number to page. The truncated last line of a killed process is skipped."""
+        found: dict[int, PageFacts] = {}
+        if self._path is not None and self._path.is_file():
+            for line in self._path.read_bytes().splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    page = page_from_json(orjson.loads(line))
+                    found[page.page] = page
+        return found
+
+    def add(self, page: dict[str, Any]) -> None:
+        """Store a page as a child sent it."""
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                # newline first: the last line may be truncated
+                file.write(b"\n" + orjson.dumps(page))
+
+    def drop(self) -> None:
+        """Delete the stored pages, which are part of the facts now."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
 @dataclass
 class _Reading:
     """One document being read by children."""
@@ -384,7 +417,7 @@ class _Reading:
     on_page: OnPage | None
     total: int = 0
     reused: int = 0  # pages stored by an interrupted reading
-    kept: KeptPages = field(default_factory=lambda: KeptPages(None))
+    kept: _KeptPages = field(default_factory=lambda: _KeptPages(None))
     pages: dict[int, PageFacts] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)

@@ -47,18 +47,6 @@ _SHOWN_GONE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredFile:
-    """A file whose bytes are stored, and the loader that claims it."""
-
-    filename: str
-    file_sha256: str
-    size: int
-    mime: str
-    loader: str
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
 class Reception:
     """The decisions about all files, and about documents whose file is gone (`retired`, `kept`)."""
 
@@ -473,41 +461,28 @@ def _identify(
     file: Found, known: Document | None, workspace: Workspace, options: ReceiveOptions
 ) -> tuple[Document, Version]:
     """The document and version records of a file; stores its bytes."""
-    stored = _store(file, known, workspace)
-    doc_id = known.doc_id if known else document_id(file.source.namespace, file.source_uri)
+    version, origin = _store(file, known, workspace)
     document = Document(
-        namespace=file.source.namespace,
-        doc_id=doc_id,
+        namespace=version.namespace,
+        doc_id=version.doc_id,
         source=file.source.name,
         source_uri=file.source_uri,
-        filename=stored.filename,
+        filename=version.filename,
         title=known.title if known else "",
         tags=tuple(sorted({*(known.tags if known else ()), *options.tags})),
         categories=known.categories if known else (),
         metadata={**(known.metadata if known else {}), **options.metadata},
-        status="active",
-        origin=stored.origin,
+        origin=origin,
         created_at=known.created_at if known else now(),
         updated_at=now(),
-    )
-    version = Version(
-        version_id=version_id(file.source.namespace, doc_id, stored.file_sha256),
-        namespace=file.source.namespace,
-        doc_id=doc_id,
-        source_uri=file.source_uri,
-        filename=stored.filename,
-        file_sha256=stored.file_sha256,
-        size=stored.size,
-        mime=stored.mime,
-        loader=stored.loader,
-        strategy=workspace.strategy.name,
-        received_at=now(),
     )
     return document, version
 
 
-def _store(file: Found, known: Document | None, workspace: Workspace) -> _StoredFile:
-    """Store the bytes of a file, URL or upload. Raises DocumentError when no loader claims them."""
+def _store(file: Found, known: Document | None, workspace: Workspace) -> tuple[Version, str]:
+    """(version, path or final URL) of a file, URL or upload, whose bytes are stored. Raises
+    DocumentError when no loader claims them.
+    """
     store, limits, charset = workspace.store, workspace.settings.limits, ""
     if is_url(file.source_uri):
         downloaded = download(file.source_uri, workspace.settings, store)
@@ -530,7 +505,22 @@ def _store(file: Found, known: Document | None, workspace: Workspace) -> _Stored
     mime = sniff(filename, head, path)
     if codec_of(charset) not in ("", "utf-8") and mime.startswith("text/"):
         mime = f"{mime}; charset={charset}"
-    return _StoredFile(filename, file_sha256, size, mime, loader, origin)
+    namespace = file.source.namespace
+    doc_id = known.doc_id if known else document_id(namespace, file.source_uri)
+    version = Version(
+        version_id(namespace, doc_id, file_sha256),
+        namespace,
+        doc_id,
+        file.source_uri,
+        filename,
+        file_sha256,
+        size,
+        mime,
+        loader,
+        workspace.strategy.name,
+        received_at=now(),
+    )
+    return version, origin
 
 
 def _store_file(path: Path, maybe_known: bool, workspace: Workspace) -> tuple[str, int]:
