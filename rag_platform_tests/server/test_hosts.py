@@ -77,7 +77,8 @@ def session(folder: Path) -> Script:
     shown.find("library_ingest does so too")
     shown = yield "library_ingest", {"path": str(folder), "tags": ["pegasus"]}
     early = yield "library_query", {"query": "What do I know?"}
-    early.find(f"{shown.find(r'job_[0-9a-f]+')} is adding documents to it: wait for it with")
+    job_id = shown.find(r"job_[0-9a-f]+")
+    early.find(f"{job_id} is adding documents to library 'default': wait for it with")
     yield from finish(shown)
 
     shown = yield (

@@ -596,3 +596,15 @@ def test_a_second_ingest_waits_for_the_first(shelf: Any) -> None:
     assert data_of(ingest("dock", wait=60))["state"] == "done"
     listed = data_of(call(server, "list_documents", group_by=None))
     assert listed["total"] == 2
+
+
+def test_the_first_library_is_said_to_be_filled_whatever_its_name(shelf: Any) -> None:
+    """While nothing is published, an assistant that names no library is led to the running job."""
+    job_id = shelf.ledger.add_job("ingest", "handbooks", {}).job_id
+    told = f"{job_id} is adding documents to library 'handbooks': wait for it with library_get_job"
+    server = serve(shelf)
+    assert call(server, "query", query="the gate").content[0].text.count(told) == 1
+    assert told in call(server, "list_documents").content[0].text
+    assert told in call(server, "list_collections").content[0].text
+    shelf.ledger.update_job(job_id, state="done")
+    assert "is adding documents" not in call(server, "list_collections").content[0].text

@@ -101,6 +101,22 @@ class Call:
         """The one namespace that the call reads. Raises InputError if that is ambiguous."""
         return choose_namespace(self.library, [names] if isinstance(names, str) else names or [])
 
+    def describe_filling(self, namespace: str) -> str:
+        """The running ingest job of a namespace, or of any one while none is published, and how to
+        wait for it; empty if the caller may see none.
+        """
+        caller = access.current()
+        if not (caller.may_see(namespace) and self.library.store.has_ledger()):
+            return ""
+        names = [namespace] if self.library.namespaces() else caller.namespaces
+        for job in writing.list_jobs(self.settings, names):
+            if job["kind"] == "ingest" and job["state"] not in writing.FINAL_STATES:
+                return (
+                    f"{job['job_id']} is adding documents to library {job['namespace']!r}: wait for"
+                    f" it with {tool_name(self.settings.server, 'get_job')}"
+                )
+        return ""
+
 
 class Answer(NamedTuple):
     """The result of a tool."""
@@ -227,9 +243,8 @@ class LibraryTool:
         server = self.service.settings.server
         if error["code"] in ("no_release", "unknown_namespace"):
             with suppress(Exception):  # the error must be reported in any case
-                if job_id := self._running_job(error["details"]["namespace"]):
-                    get_job = tool_name(server, "get_job")
-                    return f"; {job_id} is adding documents to it: wait for it with {get_job}"
+                if filling := self.service.describe_filling(error["details"]["namespace"]):
+                    return f"; {filling}"
         if error["code"] == "busy" and error["details"].get("job_id"):
             return f": wait for it with {tool_name(server, 'get_job')}, or give `wait`"
         if error["code"] in _LISTED_BY:
@@ -239,18 +254,6 @@ class LibraryTool:
         return (
             "; `rag` is run in a terminal: ask the user to" if "`rag " in error["message"] else ""
         )
-
-    def _running_job(self, namespace: str) -> str:
-        """The running ingest job of a namespace that the caller may see; empty if there is none."""
-        if not (access.current().may_see(namespace) and self.service.library.store.has_ledger()):
-            return ""
-        jobs = writing.list_jobs(self.service.settings, [namespace])
-        running = (
-            job["job_id"]
-            for job in jobs
-            if job["kind"] == "ingest" and job["state"] not in writing.FINAL_STATES
-        )
-        return next(running, "")
 
 
 def _contains_note(text: str, note: str) -> bool:

@@ -204,12 +204,17 @@ def list_documents(call: Call, arguments: ListDocumentsArguments) -> Answer:
     )
     others = [name for name in call.library.namespaces() if name != data["namespace"]]
     warnings = [f"other libraries, listed by `collections`: {', '.join(others)}"]
-    is_default = others and not (arguments.collections or arguments.cursor)
-    return Answer(data, "", warnings if is_default else (), documents.brief(data))
+    if not others or arguments.collections or arguments.cursor:
+        warnings = []
+    if not data["total"] and (filling := call.describe_filling(data["namespace"])):
+        warnings.append(filling)
+    return Answer(data, "", warnings, documents.brief(data))
 
 
 def list_collections(call: Call, arguments: NoArguments) -> Answer:
-    return Answer(collect_collections(call.library))
+    data = collect_collections(call.library)
+    filling = "" if data["collections"] else call.describe_filling(data["default"][0])
+    return Answer(data, warnings=[filling] if filling else ())
 
 
 def query_assets(call: Call, arguments: QueryAssetsArguments) -> Answer:
