@@ -1,20 +1,20 @@
-"""Reads single chunks and images of the published releases by their ids, which are unique across
-namespaces; deleted ones are not found.
+"""Reads single chunks and images by their ids, which are unique across namespaces; deleted ones
+are not found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rag_platform.api.document_views import chunk_part
+from rag_platform.api.places import lease_chunk
 from rag_platform.contract.markdown_views import passage_markdown
 from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease, Library
@@ -33,15 +33,16 @@ MAX_BYTES = 5 * 1024 * 1024
 def get_chunk(
     library: Library, chunk_id: str, *, before: int = 0, after: int = 0, names: Sequence[str] = ()
 ) -> ChunkData:
-    """A published chunk with `before` and `after` chunks around it, in reading order; `names` are
-    the namespaces to look in, by default all.
+    """A chunk of the published release, else of the newest kept one that has it, with `before` and
+    `after` chunks around it, in reading order; `names` are the namespaces to look in, by default
+    all.
 
     Raises NotFoundError `unknown_chunk`, InputError `bad_limit`.
     """
     for name, number in (("before", before), ("after", after)):
         if not 0 <= number <= MAX_NEIGHBOURS:
             raise InputError(f"{name} {number} is not within 0-{MAX_NEIGHBOURS}", code="bad_limit")
-    with _lease_chunk(library, chunk_id, names) as (lease, row):
+    with lease_chunk(library, chunk_id, names) as (lease, row, state):
         chunks = lease.release.catalog.neighbours(chunk_id, before, after)
         hidden = library.hidden_chunks(lease)
         parts = [chunk_part(it, it.chunk_text) for it in chunks if it.chunk_id not in hidden]
@@ -54,30 +55,11 @@ def get_chunk(
             "source_uri": row.source_uri,
             "namespace": lease.namespace,
             "release_id": lease.release_id,
+            "state": state,
             "chunks": parts,
         }
     data["markdown"] = passage_markdown(data)
     return data
-
-
-@contextmanager
-def _lease_chunk(
-    library: Library, chunk_id: str, names: Sequence[str]
-) -> Iterator[tuple[Lease, ChunkRow]]:
-    """The published release that has the chunk, and the chunk's row. Raises NotFoundError."""
-    for namespace in names or library.namespaces():
-        with library.lease(namespace) as lease:
-            row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
-            if row is not None and chunk_id not in library.hidden_chunks(lease):
-                yield lease, row
-                return
-    why = "its document may have changed since: ask the question again"
-    if not chunk_id.startswith("chk_"):
-        why = "the id of a passage begins with chk_, as in the links of results"
-    raise NotFoundError(
-        f"no published chunk {chunk_id[:80]!r}; {why}",
-        code="unknown_chunk",
-    )
 
 
 def find_document_namespace(library: Library, doc_id: str, names: Sequence[str] = ()) -> str | None:

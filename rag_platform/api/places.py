@@ -64,13 +64,15 @@ class LeasedChunk(NamedTuple):
 
 @contextmanager
 def lease_chunk(
-    library: Library, chunk_id: str, namespace: str | None = None, release_id: str | None = None
+    library: Library,
+    chunk_id: str,
+    names: str | Sequence[str] | None = None,
+    release_id: str | None = None,
 ) -> Iterator[LeasedChunk]:
     """A chunk of the given release, else of the published one, else of the newest kept one that has
-    it. Raises NotFoundError `unknown_chunk`.
+    it; `names` are the namespaces to look in, by default all. Raises NotFoundError `unknown_chunk`.
     """
-    library_names = [namespace] if namespace else library.namespaces()
-    for name in library_names:
+    for name in [names] if isinstance(names, str) else names or library.namespaces():
         library.require_visible(name)
         for release, state in _releases(library, name, release_id):
             with library.lease(name, release) as lease:
@@ -78,11 +80,10 @@ def lease_chunk(
                 if row is not None and chunk_id not in library.hidden_chunks(lease):
                     yield LeasedChunk(lease, row, state)
                     return
-    raise NotFoundError(
-        f"no chunk {chunk_id[:80]!r}: its document was deleted, or no release that is kept holds"
-        " it; ask the question again",
-        code="unknown_chunk",
-    )
+    why = "its document was deleted, or no release that is kept holds it; ask the question again"
+    if not chunk_id.startswith("chk_"):
+        why = "the id of a passage begins with chk_, as in the links of results"
+    raise NotFoundError(f"no chunk {chunk_id[:80]!r}: {why}", code="unknown_chunk")
 
 
 def _releases(

@@ -183,6 +183,12 @@ def list_pictures(asset_ids: Sequence[str], text: str) -> str:
 def passage_markdown(data: ChunkData) -> str:
     """A chunk and its neighbours, each below its place; the chunk itself is marked."""
     lines = [f"**{data['title'] or data['source_uri']}** (`{data['doc_id']}`)", ""]
+    if data["state"] == "changed":
+        lines += [
+            f"Changed since: this is version {data['version_id']}, which is only in older releases;"
+            f" {data['release_id']} is the newest of them.",
+            "",
+        ]
     for row in data["chunks"]:
         place = format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))
         mark = "→ " if row["chunk_id"] == data["chunk_id"] else ""

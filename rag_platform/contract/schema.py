@@ -295,6 +295,7 @@ class ChunkData(TypedDict):
     source_uri: str
     namespace: str
     release_id: str
+    state: Literal["current", "changed"]  # changed: only in an older release
     chunks: list[ChunkPart]
 
 

@@ -107,7 +107,7 @@ def test_a_server_that_was_running_hides_it_from_its_next_query(
     with pytest.raises(NotFoundError, match="was deleted on 20") as refused:
         get_document(server, "default", gate.doc_id)
     assert refused.value.code == "document_deleted"
-    with pytest.raises(NotFoundError, match="no published chunk"):
+    with pytest.raises(NotFoundError, match="no chunk"):
         get_chunk(server, gate.chunk_id)
     listed = [
         row["filename"]

@@ -533,7 +533,11 @@ def test_a_question_goes_to_the_release_of_a_day(shelf: Any, tmp_path: Path) -> 
     server = serve(shelf)
     asked = {"query": "When does the gate close?"}
     assert "23:45" in data_of(call(server, "query", **asked))["answer_markdown"]
-    assert "22:15" in data_of(call(server, "query", **asked, release=first))["answer_markdown"]
+    before = data_of(call(server, "query", **asked, release=first))
+    assert "22:15" in before["answer_markdown"]
+    read = call(server, "get_chunk", chunk_id=before["results"][0]["uri"])
+    assert data_of(read)["release_id"] == first and data_of(read)["state"] == "changed"
+    assert "Changed since" in read.content[0].text and "22:15" in read.content[0].text
     year = data_of(call(server, "query", **asked, release="2999"))
     assert "23:45" in year["answer_markdown"]
     early = call(server, "query", **asked, release="1999-01-01").structured_content["error"]
