@@ -15,8 +15,8 @@ _ANSWER_KEYS = (
     *("applied_filters", "matched_count", "unsupported", "usage", "next_cursor", "failure"),
 )
 _PASSAGE_KEYS = (
-    *("doc_id", "section_path", "page_range", "line_range", "locator", "text", "spans"),
-    *("quote", "edited_from", "namespace"),
+    *("doc_id", "section_path", "page_range", "line_range", "locator", "text", "text_start"),
+    *("spans", "quote", "edited_from", "namespace"),
 )
 # tokens of the envelope around an answer: trace_id, warnings, braces, the cursor
 ENVELOPE_TOKENS = 280

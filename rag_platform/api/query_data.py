@@ -56,8 +56,10 @@ class _Sizes(NamedTuple):
 
     def citation_length(self, citation: Citation, cited: bool) -> int:
         """Characters of a citation's text; its whole quote is shown, unless the budget is small."""
-        quoted = citation.spans[-1][1] if citation.spans and self.text >= _LEAST_QUOTED else 0
-        return max(self.text_length(cited), quoted)
+        length = self.text_length(cited)
+        if not citation.spans or self.text < _LEAST_QUOTED:
+            return length
+        return max(length, citation.spans[-1][1] - _first_shown(citation, length))
 
 
 class _Unsearched(QueryData):
@@ -123,8 +125,8 @@ def fit_query(
 
     `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a
     citation: those of the answer keep their number, the others are numbered after them. To fit,
-    texts are cut to a verbatim beginning of their chunk; only if that is not enough, the last
-    results are left out. With `linked`, for clients of the server, `markdown` has link, score and
+    texts are cut to a verbatim part of their chunk, its beginning or what the answer quotes; only
+    if that is not enough, the last results are left out. With `linked`, for clients of the server, `markdown` has link, score and
     text of each source, and the budget covers `markdown` and its `answer_data` together.
     """
     if detail not in DETAILS:
@@ -257,6 +259,8 @@ def citation_part(
     """The public form of a citation, with at most `max_chars` characters of the chunk's text, and
     with its namespace where `named`.
     """
+    start = _first_shown(citation, max_chars)
+    shown = citation.text[start : start + max_chars]
     part: CitationPart = {
         "id": citation.id,
         "chunk_id": citation.chunk_id,
@@ -264,7 +268,7 @@ def citation_part(
         "version_id": citation.version_id,
         "source_uri": citation.source_uri,
         "section_path": citation.section_path,
-        "text": citation.text[:max_chars],
+        "text": shown,
         "score": citation.score,
     }
     if citation.page_range is not None:
@@ -277,11 +281,25 @@ def citation_part(
         part["edited_from"] = list(citation.edited_from)
     if named:
         part["namespace"] = citation.namespace
-    if spans := [[start, end] for start, end in citation.spans if end <= max_chars]:
+    if start:
+        part["text_start"] = start
+    inside = [(first - start, last - start) for first, last in citation.spans]
+    if spans := [[first, min(last, len(shown))] for first, last in inside if first < len(shown)]:
         part["spans"] = spans
     if quote := _quote_part(citation):
         part["quote"] = quote
     return part
+
+
+def _first_shown(citation: Citation, max_chars: int) -> int:
+    """Where the shown part of a passage begins: at 0, or if that would cut off what the answer
+    quotes, at the quoted line, or at the quote itself if its line is too long.
+    """
+    if not citation.spans or citation.spans[-1][1] <= max_chars:
+        return 0
+    (first, _), (_, last) = citation.spans[0], citation.spans[-1]
+    begin = citation.text.rfind("\n", 0, first) + 1
+    return begin if last - begin <= max_chars else first
 
 
 def _quote_part(citation: Citation) -> QuotePart:
@@ -386,14 +404,8 @@ def _link(place: str, citation: Citation) -> str:
 
 
 def _quote(citation: Citation, max_chars: int) -> str:
-    """The beginning of the passage as a Markdown quote; if that would cut off what the answer
-    quotes, the part from the quoted line on, or from the quote itself if its line is too long.
-    """
-    shown, spans = citation.text, citation.spans
-    if spans and spans[-1][1] > max_chars:
-        begin = shown.rfind("\n", 0, spans[0][0]) + 1
-        begin = begin if spans[-1][1] - begin <= max_chars else spans[0][0]
-        shown = f"… {shown[begin:]}" if begin else shown
-    shown = shown.strip()
+    """The shown part of the passage as a Markdown quote."""
+    begin = _first_shown(citation, max_chars)
+    shown = f"{'… ' if begin else ''}{citation.text[begin:]}".strip()
     shown = shown if len(shown) <= max_chars else shown[:max_chars].rstrip() + " …"
     return "\n".join(f"> {line}".rstrip() for line in shown.splitlines())

@@ -53,6 +53,7 @@ class CitationPart(TypedDict):
     # ids of the original chunks, if the text was edited by hand and is therefore no quote
     edited_from: NotRequired[list[str]]
     text: str
+    text_start: NotRequired[int]  # where `text` begins in the passage, if that was cut before it
     score: float
     namespace: NotRequired[str]  # the collection that has it, if several were searched
     # [start, end) of the parts of `text` that support the answer; absent: all of it
@@ -131,6 +132,7 @@ class FoundPassage(TypedDict):
     locator: NotRequired[str]
     score: float
     text: str
+    text_start: NotRequired[int]  # where `text` begins in the passage, if that was cut before it
     cited: NotRequired[bool]
     # [start, end) of the parts of `text` that support the answer
     spans: NotRequired[list[list[int]]]

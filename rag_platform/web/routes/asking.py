@@ -290,7 +290,8 @@ def answer_values(site: Site, asked: QuestionForm, data: AskedData) -> dict[str,
 
 def source_link(citation: CitationPart, namespace: str, release_id: str | None = None) -> str:
     """The URL of the page that shows a cited passage in its document."""
-    spans = [f"{start}-{end}" for start, end in citation.get("spans", [])]
+    begin = citation.get("text_start", 0)
+    spans = [f"{begin + start}-{begin + end}" for start, end in citation.get("spans", [])]
     space = citation.get("namespace", namespace)
     return link(f"/source/{space}/{citation['chunk_id']}", release=release_id, span=spans)
 
