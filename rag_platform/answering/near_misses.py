@@ -5,7 +5,7 @@ about production tokens, have no name where it asks who, or lack the property th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -109,6 +109,8 @@ _IMPLICIT_PROPERTY = re.compile(
     r"|情况|内容|状态|位置",
     re.IGNORECASE,
 )
+# two capitalised words or more, the second may be a number: `Ruth Conte`, `BMW 6-Series`
+_FULL_NAME = re.compile(r"(?<=\S )([A-Z][\w-]*(?: [A-Z\d][\w-]*)+)")
 _CODE = re.compile(r"^[ >]*(```+|~~~+).*?^[ >]*\1", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
 _SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # picks one of the rows
@@ -188,7 +190,8 @@ def find_doubts(
         titles = [f"{hit.doc_title}\n{hit.section_path}" for hit in passages]
         above = terms.find_in("\n".join([table[1], *titles]))
         words = question_words(_SUPERLATIVE.sub("", question))
-        if not all(word.share_in(above) for word in words) and not terms.find_in(table[2]):
+        in_no_row = not all(word.share_in(above) for word in words) and not terms.find_in(table[2])
+        if in_no_row or _splits_name((query.original, *query.rewrites), table[2], above):
             return ("the question names something that no row of the table has",)
     if query.rewrites or not same_script:
         return ()  # the passages may have another word for it
@@ -199,6 +202,21 @@ def find_doubts(
     ):
         return (f"what was found does not speak of “{missing}”",)
     return ()
+
+
+def _splits_name(texts: Sequence[str], rows: str, above: Collection[str]) -> bool:
+    """True where a name of several words is only partly in each row, as `Ruth Lee` in the row of
+    Ruth Conte; `above` are terms of the question in the header and the titles. No name is looked
+    for at the beginning of a text, where any word is capitalised.
+    """
+    split = False
+    for name in (found[1] for text in texts for found in _FULL_NAME.finditer(text)):
+        terms = {part for word in question_words(name) for part in word.parts} - {*above}
+        shares = [question_terms(name).find_in(row) & terms for row in rows.splitlines()]
+        if terms in shares:
+            return False
+        split = split or any(shares)
+    return split
 
 
 def _find_missing_property(question: str, passages: Sequence[Hit]) -> str:

@@ -142,6 +142,32 @@ def test_a_table_of_which_only_the_header_fits_is_told(
     assert find_doubts(phrased, STOCK, [hit(STOCK, "仓库")]) == ()
 
 
+PEOPLE = (
+    "| Given | Family | Car | Phone |\n| --- | --- | --- | --- |\n"
+    "| Ruth | Conte | BMW 6-Series | 240 |\n| Peter | Möller | Audi R8 | 615 |\n\n[1]"
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "doubts"),
+    [
+        ("What is Ruth Lee's phone number?", NO_ROW),
+        ("What is Ruth Möller's phone number?", NO_ROW),  # of two rows
+        ("Which phone number has the owner of the Audi 6-Series?", NO_ROW),
+        ("What is Ruth Conte's phone number?", ()),
+        ("What is the Phone of Ruth?", ()),
+        ("What does the Staff List give as the phone of Peter Möller?", ()),  # the title has it
+    ],
+)
+def test_a_name_that_is_only_partly_in_a_row_is_told(
+    question: str, doubts: tuple[str, ...]
+) -> None:
+    query = prepare(question, Limits())
+    assert find_doubts(query, PEOPLE, [hit(PEOPLE, "Staff list")]) == doubts
+    phrased = dataclasses.replace(query, rewrites=("phone of Ruth Conte",))
+    assert find_doubts(phrased, PEOPLE, [hit(PEOPLE, "Staff list")]) == ()
+
+
 PRICES = "| Article | Unit price | Stock |\n| --- | --- | --- |\n| NT-3001 | 84.50 | 5 |\n\n[1]"
 # the columns are alike by 0, 0 and .6: mean .2, deviation .28, so that .62 means one of them
 MEANINGS = {"Article": (1, 0, 0, 0), "Unit price": (0, 1, 0, 0), "Stock": (0, 0.6, 0.8, 0)}
