@@ -14,6 +14,7 @@ from rag_platform.ir import Hit
 from rag_platform.text.passages import units
 from rag_platform.text.scripts import simplify
 from rag_platform.text.terms import meaning
+from rag_platform.text.written_dates import write_alike
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _DAYS = "mon tue wed thu fri sat sun".split()
@@ -63,7 +64,7 @@ def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
     answer nor a title of the passages that it cites has the former, or the sentences that have it
     share fewer words with the question than one that has another; None otherwise.
     """
-    question = simplify(question)
+    question, answer = simplify(question), write_alike(answer, question)
     for pattern in _UNITS:
         asked = list(pattern.finditer(question))
         if len(asked) != 1 or _is_open(question, asked[0]):

@@ -24,6 +24,7 @@ from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.scripts import is_wide
+from rag_platform.text.written_dates import write_alike
 
 _STEP = 0.001  # probabilities have three decimals
 _ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
@@ -89,7 +90,7 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
         sparse_reach=_aggregate(max, [item.sparse_reach for item in same_script]),
         sparse_margin=_aggregate(max, [item.sparse_margin for item in same_script]),
         dense_standing=_aggregate(max, [item.dense_standing for item in read]),
-        numbers_absent=_share_numbers_absent(question, passages),
+        numbers_absent=_share_numbers_absent(question, write_alike(passages, question)),
         names_absent=_share_names_absent(question, passages) if names_compare else None,
     )
 

@@ -23,6 +23,8 @@ MIN_CORRECTED_CHARS: Final = 5
 LONG_WORD: Final = 8
 # maximum words of a question that are checked; chosen by hand
 MAX_CHECKED_WORDS: Final = 32
+# chunks that are read for the form of a date: the best matches of all its forms; chosen by hand
+DATED_CHUNKS: Final = 20
 
 # --- retrieve -------------------------------------------------------------------------------------
 # share of a stage's time that a search may wait for a slot; chosen by hand

@@ -35,6 +35,7 @@ from rag_platform.retrieval.constants import (
     MAX_TOP_K,
     TRACED_CANDIDATES,
 )
+from rag_platform.retrieval.date_forms import rewrite_dates
 from rag_platform.retrieval.document_mentions import Mentions
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.filter_hints import explain_filter
@@ -165,7 +166,7 @@ def _search(
         query, plan, access, matched_count = _relax(s, query, plan, access)
     if s.request.filters and (matched_count == 0 or plan.missing_included):
         _explain_filter(s, matched_count or 0)
-    query = spelling.correct(s, query)
+    query = rewrite_dates(s, spelling.correct(s, query))
     # a further page continues in the pool of the first one and ends with it
     pool_k = max(s.strategy.retrieval.pool_k, top_k - s.request.skip)
     # run by the dense retriever, while the slower sparse one searches

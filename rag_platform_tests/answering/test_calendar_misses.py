@@ -31,6 +31,13 @@ HIT = Hit(1, "c1", 1.0, "hybrid", "d", "d@1", "minutes.md", "minutes.md", "Minut
         # the answer has both; the sentence with the question's words is about the other one
         ("二季度破损多少托盘？", "一季度破损12托盘。二季度出库4650件。", ("二季度", "一季度")),
         ("二季度出库多少？", "一季度破损12托盘。二季度出库4650件。", None),
+        # the date that is asked for, in another form
+        ("2024年3月18日签订的合同", "签订日期：二〇二四年三月十八日。2024年4月30日交货。", None),
+        (
+            "2024年3月18日签订的合同",
+            "二〇二四年三月十八日开会。2024年4月1日签订合同。",
+            ("3月", "4月"),
+        ),
         # a range, all days, and a period with an open end
         ("Is it open on Thursday?", "It is open Monday to Friday.", None),
         ("周四开门吗？", "周一至周五开门，周日休息。", None),
