@@ -321,6 +321,14 @@ def test_the_page_streams_into_its_place_and_has_an_address(browser: TestClient)
     assert plain.headers["location"] == "/?q=belt"
 
 
+def test_what_is_told_of_an_answer_is_in_the_language_of_the_page(browser: TestClient) -> None:
+    asked = {"q": "the towwer is painted"}
+    assert "no text holds 'towwer'" in str(ask(browser, asked["q"])["warnings"])
+    page = browser.get("/", params=asked, headers={"Accept-Language": "zh"}).text
+    assert "<strong>注意：</strong>没有文本含有" in page and "no text holds" not in page
+    assert "<dt>检索方式</dt><dd>词语" in page
+
+
 def test_a_page_without_a_release_says_so(tmp_path: Path, settings: Any) -> None:
     with TestClient(
         create_app(Site(settings)), base_url="http://127.0.0.1", raise_server_exceptions=False

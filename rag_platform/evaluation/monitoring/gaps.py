@@ -60,7 +60,7 @@ def _describe(library: Library, namespace: str, release_id: str, group: list[Jso
         "questions": [str(item["text"]) for item in group],
         "trace_ids": [str(item["trace_id"]) for item in group],
         "times": sum(item["times"] for item in group),
-        "refused": sum(not item["answered"] for item in group),
+        "refused": sum(item["times"] for item in group if not item["answered"]),
         "answered_now": result.answered and result.confidence >= LOW_CONFIDENCE,
         "nearest": [
             {
