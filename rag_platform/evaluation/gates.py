@@ -22,11 +22,15 @@ from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
 from rag_platform.evaluation.metrics import bootstrap, mean
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
-from rag_platform.ir import Json
+from rag_platform.ir import Chunk, Json
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.text.plurals import pluralise
 
-_COMPARED = ("retrieval.hit_rate@10", "retrieval.mrr@10", "retrieval.ndcg@10", "refusal.right")
+_TOP = 10  # releases are compared by their first hits, whatever `k_values` a dataset has
+_HIT_RATE = f"retrieval.hit_rate@{_TOP}"
+_MRR = f"retrieval.mrr@{_TOP}"
+_REFUSAL = "refusal.right"
+_COMPARED = (_HIT_RATE, _MRR, f"retrieval.ndcg@{_TOP}", _REFUSAL)
 # smaller mean differences do not hold a release back; chosen by hand
 _TOLERANCE = 0.01
 # A document that keeps a smaller share of its chunks counts as replaced, and its expectations as
@@ -112,6 +116,8 @@ class _GateJudge:
         metric_sets: tuple[str, ...] = CHEAP_METRIC_SETS,
         judge: str | None = None,
     ) -> tuple[EvalRun, dict[str, CaseResult]]:
+        cutoffs = tuple(sorted({*dataset.k_values, _TOP}))
+        dataset = dataclasses.replace(dataset, k_values=cutoffs)
         options = RunOptions(
             namespace=lease.namespace,
             release_id=lease.release_id,
@@ -136,8 +142,7 @@ class _GateJudge:
             if self._published is None
             else self._run(self._published, dataset, metric_sets, gate.judge)
         )
-        lost = self._lost(dataset, before, after)
-        gone = {item.case_id for item in lost if after[item.case_id].stale}
+        lost, gone = self._lost(dataset, before, after)
         values = _values(after, gone)
         means = _means(values)
         errors = [item.error for item in after.values() if item.error]
@@ -232,17 +237,22 @@ class _GateJudge:
 
     def _lost(
         self, dataset: Dataset, before: Mapping[str, CaseResult], after: Mapping[str, CaseResult]
-    ) -> list[Lost]:
+    ) -> tuple[list[Lost], set[str]]:
+        """(the lost questions, the ids of those whose document or text is gone)."""
+        found: list[Lost] = []
+        gone: set[str] = set()
         if self._published is None:
-            return []
+            return found, gone
         old = LabelReader.of(self._published.release, dataset)
         new = LabelReader.of(self._candidate.release, dataset)
-        found = []
         for case in dataset.cases:
             one, other = before[case.case_id], after[case.case_id]
             if not _is_right(one):
                 continue
-            cause = self._cause(case, one, other, old)
+            if cause := self._find_gone(case, one, other, old):
+                gone.add(case.case_id)
+            else:
+                cause = _why_worse(case, one, other)
             if cause == _OUTRANKED and not new.read(case).is_whole:
                 cause = "its passage is there, but cut into pieces"
             if cause:
@@ -257,51 +267,76 @@ class _GateJudge:
                         other.trace_id,
                     )
                 )
-        return found
+        return found, gone
 
-    def _cause(
+    def _find_gone(
         self, case: EvalCase, before: CaseResult, after: CaseResult, old: LabelReader
     ) -> str:
-        """Why a question that was right no longer is; empty if it still is, or if its label is
-        stale because its document was edited. `old` reads the labels in the published release.
+        """Which document or text the candidate lacks of what the published release has for the
+        case; empty if none, or if its document was only edited, which makes the label stale.
+        `old` reads the labels in the published release.
         """
-        if after.error:
-            return f"the question failed: {after.error}"
-        if after.stale and not before.stale:
-            reason = str(after.stale[0]["reason"])
-            if reason == "document_gone":
-                return "its document is gone"
-            replaced = self._find_replaced(old.read(case).chunks)
-            return f"the text of document {replaced} was replaced" if replaced else ""
-        metric = "retrieval.hit_rate@10"
-        if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):
-            return _OUTRANKED
-        if metric not in after.metrics and not _is_right(after):
-            return "it is answered now, where a refusal was right"
+        known = {label["label"] for label in before.stale}
+        reasons = {
+            label["label"]: label["reason"] for label in after.stale if label["label"] not in known
+        }
+        if self._published is None or after.error or not reasons:
+            return ""
+        if "document_gone" in reasons.values():
+            return "its document is gone"
+        expected = old.read(case).chunks
+        for row in self._published.release.catalog.rows(sorted(expected)).values():
+            fresh = {reasons[label] for label in expected[row.chunk.chunk_id] & reasons.keys()}
+            if fresh and (cause := self._why_gone(row.chunk, fresh)):
+                return cause
         return ""
 
-    def _find_replaced(self, expected: Collection[str]) -> str:
-        """The doc_id of the expected document if it counts as replaced, see _KEPT_SHARE."""
+    def _why_gone(self, chunk: Chunk, reasons: Collection[str]) -> str:
+        """Why the candidate lacks what this chunk of the published release satisfied; empty if its
+        document was edited. The text of an unchanged document was dropped by config or program.
+        """
         assert self._published is not None
         old, new = self._published.release.catalog, self._candidate.release.catalog
-        for row in old.rows(sorted(expected)).values():
-            ids = [chunk.chunk_id for chunk in old.chunks_of_version(row.chunk.version_id)]
-            if len(new.chunks(ids)) < _KEPT_SHARE * len(ids):
-                return row.chunk.doc_id
-        return ""
+        before, after = old.version(chunk.version_id), new.version(chunk.version_id)
+        unchanged = before is not None and after is not None and before.edition == after.edition
+        if unchanged and "text_gone" in reasons:
+            return f"document {chunk.doc_id} is unchanged, but no passage has the text any more"
+        ids = [other.chunk_id for other in old.chunks_of_version(chunk.version_id)]
+        if len(new.chunks(ids)) >= _KEPT_SHARE * len(ids):
+            return ""
+        if unchanged:
+            return f"document {chunk.doc_id} is unchanged, but cut into other chunks"
+        return f"the text of document {chunk.doc_id} was replaced"
+
+
+def _why_worse(case: EvalCase, before: CaseResult, after: CaseResult) -> str:
+    """Why a question that was right no longer is, though what it expects is there; empty if it
+    still is.
+    """
+    if after.error:
+        return f"the question failed: {after.error}"
+    if after.metrics.get(_HIT_RATE, 1.0) < before.metrics.get(_HIT_RATE, 1.0):
+        return _OUTRANKED
+    if after.metrics.get(_REFUSAL, 1.0) < before.metrics.get(_REFUSAL, 1.0):
+        wrong = "answered now, where a refusal was right"
+        return f"it is {wrong if case.should_refuse else 'refused now'}"
+    return ""
 
 
 def _is_right(result: CaseResult) -> bool:
     """True if something expected is among ten hits, or a refusal is right."""
-    mrr = result.metrics.get("retrieval.mrr@10")
-    return bool(mrr) if mrr is not None else result.metrics.get("refusal.right") == 1.0
+    mrr = result.metrics.get(_MRR)
+    return bool(mrr) if mrr is not None else result.metrics.get(_REFUSAL) == 1.0
 
 
 def _state(result: CaseResult) -> str:
-    """The rank of the first expected hit, else whether the question was answered."""
-    if (mrr := result.metrics.get("retrieval.mrr@10")) is not None:
-        return f"rank {round(1 / mrr)}" if mrr else "not found"
-    return "answered" if result.artifacts.get("answered") else "refused"
+    """The rank of the first expected hit, and whether the question was refused."""
+    answered = result.artifacts.get("answered")
+    if (mrr := result.metrics.get(_MRR)) is None:
+        return "answered" if answered else "refused"
+    if not mrr:
+        return "not found"
+    return f"rank {round(1 / mrr)}{'' if answered else ', refused'}"
 
 
 def _values(results: Mapping[str, CaseResult], lost: set[str]) -> dict[str, dict[str, float]]:

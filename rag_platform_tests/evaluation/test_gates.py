@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from rag_platform.evaluation.expectations import expectation
 from rag_platform.evaluation.gates import Verdict, judge_candidate, verdict_markdown
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
-from rag_platform_tests.conftest import Shelf
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.releases.publishing import build_candidate
+from rag_platform_tests.conftest import TINY, Shelf
 
 TOPICS = {
     "ports": "The gateway listens on port 8080.",
@@ -186,6 +189,79 @@ def test_an_edited_document_makes_labels_stale_and_loses_nothing(
     second = shelf.ingest(folder, sync=True)
     found = judged(shelf, first, second, results)
     assert found.passed and found.lost == ()
+
+
+def test_a_text_that_only_the_config_dropped_is_lost(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    long = "\n\n".join(f"## Part {n}\n\n{'words of a part ' * 30}{n}" for n in range(6))
+    (folder / "keys.md").write_text(f"# keys\n\n{TOPICS['keys']}\n\n{long}\n", encoding="utf-8")
+    first = shelf.ingest(folder, sync=True)
+    strategies = Path(shelf.settings.strategies_dir or "")
+    noise = "cleaning: {noise: [{pattern: 'Signing keys.*'}]}\n"
+    (strategies / "deaf.yaml").write_text(TINY + noise, encoding="utf-8")
+    workspace = shelf.workspace("deaf")
+    ingest_versions([version for _, version in shelf.ledger.live("default")], workspace)
+    second, _ = build_candidate("default", workspace)
+    found = judged(shelf, first, second.release_id, results)
+    (lost,) = found.lost
+    assert not found.passed and lost.case_id == "keys"
+    assert re.fullmatch(
+        r"document keys-docs-\w{10} is unchanged, but no passage has the text any more", lost.cause
+    )
+
+
+def test_a_document_that_is_gone_is_lost_beside_one_that_was_edited(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    long = "\n\n".join(f"## Part {n}\n\n{'words of a part ' * 30}{n}" for n in range(6))
+    (folder / "keys.md").write_text(f"# keys\n\n{TOPICS['keys']}\n\n{long}\n", encoding="utf-8")
+    first = shelf.ingest(folder, sync=True)
+    (folder / "keys.md").write_text(f"# keys\n\nKeys rotate yearly.\n\n{long}\n", encoding="utf-8")
+    second = shelf.ingest(folder, sync=True)
+    (folder / "ports.md").unlink()
+    third = shelf.ingest(folder, sync=True)
+    texts = [ExpectedText(text=TOPICS[name], file=f"{name}.md") for name in ("keys", "ports")]
+    both = EvalCase(case_id="both", query=" and ".join(TOPICS.values()), expected_text=(*texts,))
+    asked = Dataset(dataset_id="golden", version="1", cases=(*GOLDEN.cases[2:], both))
+    for before in (first, second):
+        found = judged(shelf, before, third, results, asked=asked)
+        assert not found.passed
+        assert [(item.case_id, item.cause) for item in found.lost] == [
+            ("both", "its document is gone")
+        ]
+
+
+def test_releases_are_compared_whatever_cutoffs_the_dataset_has(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    first = shelf.ingest(folder, sync=True)
+    for name, question in QUESTIONS.items():
+        for number in range(12):
+            crowd = folder / f"{name}{number}.md"
+            crowd.write_text(f"# {question}\n\n{question}: {question}\n", encoding="utf-8")
+    second = shelf.ingest(folder, sync=True)
+    asked = dataclasses.replace(GOLDEN, k_values=(1, 3))
+    found = judged(shelf, first, second, results, asked=asked)
+    worse = {reason.partition(" falls")[0] for reason in found.reasons}
+    assert worse >= {"retrieval.mrr@10", "retrieval.ndcg@10"}
+
+
+def test_a_question_that_is_refused_now_is_lost(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    first = shelf.ingest(folder, sync=True)
+    strategies = Path(shelf.settings.strategies_dir or "")
+    (strategies / "shy.yaml").write_text(
+        TINY + "answerer: {min_confidence: 1.0}\n", encoding="utf-8"
+    )
+    workspace = shelf.workspace("shy")
+    second, _ = build_candidate("default", workspace)
+    found = judged(shelf, first, second.release_id, results)
+    assert not found.passed
+    assert {(item.before, item.after, item.cause) for item in found.lost} == {
+        ("rank 1", "rank 1, refused", "it is refused now")
+    }
 
 
 def test_expectations_hold_a_release_back(shelf: Shelf, folder: Path, results: ResultStore) -> None:
