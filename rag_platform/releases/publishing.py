@@ -471,6 +471,7 @@ def publish_candidate(
             ledger.update_release(
                 namespace, release_id, reason=f"published over the quality gate: {override}"
             )
+            _bind_strategy(row, ledger)  # a rejected promotion has restored the former one
         tracing.event(
             "release.published",
             {
@@ -571,14 +572,20 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
             transfer.bring(store, namespace, to)
         _publish(namespace, to, recorded, store, ledger)
         row = _row(namespace, to, ledger)
-        if ledger.namespaces().get(namespace) != row.strategy:
-            # otherwise the next ingest would publish with the strategy that was rolled back
-            ledger.rebind_strategy(namespace, row.strategy, row.strategy_config_id)
+        _bind_strategy(row, ledger)
         tracing.event(
             "release.rolled_back",
             {"namespace": namespace, "release_id": row.release_id, "previous": before},
         )
     return row
+
+
+def _bind_strategy(row: Release, ledger: Ledger) -> None:
+    """Bind the namespace to the strategy of its published release; otherwise the next ingest, or
+    the sensor, would publish with the one before.
+    """
+    if ledger.namespaces().get(row.namespace) != row.strategy:
+        ledger.rebind_strategy(row.namespace, row.strategy, row.strategy_config_id)
 
 
 def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:

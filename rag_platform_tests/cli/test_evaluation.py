@@ -330,6 +330,11 @@ def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> No
         started.process.wait(120)
         assert ledger.job(started.job.job_id).state == "failed"
         assert ledger.namespaces() == {"default": "other"}
+        rejected = ledger.releases("default")[0].release_id
+    over = desk.call("releases", "publish", rejected, "--override", "they are gone")
+    assert over.exit_code == 0, over.said
+    with desk.ledger() as ledger:  # else the next ingest would publish with the other one
+        assert ledger.namespaces() == {"default": "tiny"}
 
 
 def test_the_strategy_of_the_published_release_is_promoted_without_a_new_one(desk: Desk) -> None:
