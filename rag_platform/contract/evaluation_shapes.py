@@ -156,7 +156,7 @@ class EvalCaseData(TypedDict):
 
 class TrendPart(TypedDict):
     """A metric in one run; `change` is since the previous run of the same cases, namespace,
-    strategy and mode.
+    strategy and mode, null if that measured another number of cases.
     """
 
     run_id: str
@@ -205,7 +205,7 @@ class FlipPart(TypedDict):
 
 
 class EvalComparisonData(TypedDict):
-    """Two runs of the same cases."""
+    """Two runs of the same cases; `stale` are those of which a label is stale in one run only."""
 
     before: EvalRunPart
     after: EvalRunPart
@@ -213,6 +213,7 @@ class EvalComparisonData(TypedDict):
     differences: list[DifferencePart]
     worse: list[FlipPart]
     better: list[FlipPart]
+    stale: list[str]
 
 
 class StrategyCell(TypedDict):

@@ -5,17 +5,18 @@ many runs.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.contract.evaluation_shapes import FlipPart, TrendPart
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.metrics import Interval, bootstrap, sort_metrics
+from rag_platform.evaluation.metrics import Interval, bootstrap, cutoff_of, sort_metrics
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 
-_FLIPPING = ("retrieval.hit_rate@3", "refusal.right", "answer.evidence")
+_FLIPPING = ("refusal.right", "answer.evidence")  # and the hit rate at the k nearest to this:
+_FLIPPING_K = 3
 _FLIP_AT = 0.5  # a case flips when its metric crosses this value
 _MAX_RUNS = 10_000
 
@@ -33,6 +34,7 @@ class Comparison:
     paired: dict[str, int]  # cases behind each difference
     worse: tuple[FlipPart, ...]
     better: tuple[FlipPart, ...]
+    stale: tuple[str, ...]  # ids of the cases of which a label is stale in one of the runs only
 
 
 def compare_runs(before: EvalRun, after: EvalRun, store: ResultStore) -> Comparison:
@@ -47,12 +49,15 @@ def compare_runs(before: EvalRun, after: EvalRun, store: ResultStore) -> Compari
     values: dict[str, array[float]] = {}
     totals: dict[str, float] = {}  # of the earlier run
     changed: list[FlipPart] = []
+    stale: list[str] = []
     for one, other in _pairs(store.cases(before.run_id), store.cases(after.run_id)):
         for metric in one.metrics.keys() & other.metrics.keys():
             difference = other.metrics[metric] - one.metrics[metric]
             values.setdefault(metric, array("d")).append(difference)
             totals[metric] = totals.get(metric, 0.0) + one.metrics[metric]
         changed += _flips(one, other)
+        if one.stale != other.stale:
+            stale.append(one.case_id)
     changed.sort(key=lambda flip: (flip["metric"], flip["case_id"]))
     differences = {name: bootstrap(values[name]) for name in sort_metrics(values)}
     earlier = {name: totals[name] / len(values[name]) for name in differences}
@@ -64,6 +69,7 @@ def compare_runs(before: EvalRun, after: EvalRun, store: ResultStore) -> Compari
         {name: len(values[name]) for name in differences},
         tuple(flip for flip in changed if flip["after"] < flip["before"]),
         tuple(flip for flip in changed if flip["after"] > flip["before"]),
+        tuple(stale),
     )
 
 
@@ -86,28 +92,30 @@ def eval_trends(
     store: ResultStore, metric: str, *, days: float, dataset_id: str = "", namespace: str = ""
 ) -> list[TrendPart]:
     """A metric over the runs of the last days, oldest first, each with the change since the
-    previous run of the same cases, namespace, strategy and mode. Raises NotFoundError
-    `unknown_metric` with the measured ones.
+    previous run of the same cases, namespace, strategy and mode, if that measured as many. Raises
+    NotFoundError `unknown_metric` with the measured ones.
     """
     since = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
     runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_MAX_RUNS, since=since)
     found: list[TrendPart] = []
-    last: dict[tuple[str, ...], float] = {}
+    last: dict[tuple[str, ...], Mapping[str, float]] = {}
     for run in reversed(runs):
         if run.status != "done" or metric not in run.aggregates:
             continue
         item = run.aggregates[metric]
         key = (run.dataset_fingerprint, run.namespace, run.strategy, run.mode)
+        previous = last.get(key, {})
+        alike = previous.get("cases") == item["cases"]
         found.append(
             fill_shape(
                 TrendPart,
                 run,
                 **{name: item[name] for name in ("value", "low", "high")},
                 cases=int(item["cases"]),
-                change=item["value"] - last[key] if key in last else None,
+                change=item["value"] - previous["value"] if alike else None,
             )
         )
-        last[key] = item["value"]
+        last[key] = item
     known = sorted({name for run in runs for name in run.aggregates})
     if known and metric not in known:
         raise NotFoundError(
@@ -120,7 +128,9 @@ def eval_trends(
 def _flips(one: CaseResult, other: CaseResult) -> list[FlipPart]:
     """Where one of two results of a case is right and the other wrong."""
     found: list[FlipPart] = []
-    for metric in _FLIPPING:
+    rates = {name for name in one.metrics if name.startswith("retrieval.hit_rate@")}
+    nearest = min(rates, key=lambda name: (abs(cutoff_of(name) - _FLIPPING_K), name), default="")
+    for metric in (nearest, *_FLIPPING):
         if metric in one.metrics and metric in other.metrics:
             before, after = one.metrics[metric], other.metrics[metric]
             if (before >= _FLIP_AT) != (after >= _FLIP_AT):

@@ -14,9 +14,10 @@ import pytest
 
 from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.comparing import compare_runs
+from rag_platform.evaluation.comparing import compare_runs, eval_trends
 from rag_platform.evaluation.labels import find_quote, fold, is_in_pieces
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
+from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.ir import Chunk, Json
@@ -215,6 +216,7 @@ def test_two_runs_are_compared_case_by_case(library: Library, results: ResultSto
     changed = [
         CaseResult(
             case_id=item.case_id, position=item.position, key="k" + item.key, query=item.query,
+            stale=({"label": "text 2", "reason": "text_gone"},) if n == 0 else (),
             metrics={**item.metrics, **lost} if n == 0
             else {name: value for name, value in item.metrics.items() if name != unmeasured},
         )
@@ -222,6 +224,8 @@ def test_two_runs_are_compared_case_by_case(library: Library, results: ResultSto
     ]  # fmt: skip
     results.put_cases("other", changed)
     found = compare_runs(good, worse, results)
+    assert found.stale == ("port",)
+    assert "stale in one of the runs (1): port" in compare_markdown(found)
     assert found.differences["retrieval.hit_rate@3"].value == -0.5
     assert found.means["retrieval.hit_rate@3"] == (1.0, 0.5)
     ndcg = by_case(results, good)["port"].metrics[unmeasured]
@@ -233,6 +237,30 @@ def test_two_runs_are_compared_case_by_case(library: Library, results: ResultSto
     other = run(library, results, dataset(PORT))
     with pytest.raises(InputError, match="only runs of the same cases"):
         compare_runs(good, other, results)
+
+
+def test_flips_and_trends_keep_to_what_both_runs_measured(
+    library: Library, results: ResultStore
+) -> None:
+    data = dataclasses.replace(dataset(PORT, LEAVE), k_values=(1, 10))
+    good = run(library, results, data)
+    later = {"started_at": f"{good.started_at}1", "run_id": "other"}
+    item = {**good.aggregates["retrieval.mrr@10"], "value": 0.25, "cases": 1.0}
+    fewer = {**good.aggregates, "retrieval.mrr@10": item}
+    results.put_run(dataclasses.replace(good, **later, aggregates=fewer))
+    missed = [
+        dataclasses.replace(
+            one, key=f"k{one.key}", metrics={**one.metrics, "retrieval.hit_rate@1": 0.0}
+        )
+        for one in results.cases(good.run_id)
+    ]
+    results.put_cases("other", missed)
+    flips = compare_runs(good, results.run("other"), results).worse
+    assert {flip["metric"] for flip in flips} == {"retrieval.hit_rate@1"}
+    points = eval_trends(results, "retrieval.mrr@10", days=1000)
+    assert [(point["cases"], point["change"]) for point in points] == [(2, None), (1, None)]
+    points = eval_trends(results, "retrieval.ndcg@10", days=1000)
+    assert [point["change"] for point in points] == [None, 0.0]
 
 
 def test_wrong_options_are_named(library: Library, results: ResultStore) -> None:

@@ -200,6 +200,7 @@ def compare(
         "differences": {name: to_json(item) for name, item in found.differences.items()},
         "worse": to_json(found.worse),
         "better": to_json(found.better),
+        "stale": list(found.stale),
     }
 
 

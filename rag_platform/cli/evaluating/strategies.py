@@ -68,6 +68,7 @@ def compare_named(
                 "differences": to_json(item.differences),
                 "worse": to_json(item.worse),
                 "better": to_json(item.better),
+                "stale": list(item.stale),
             }
             for name, item in found.comparisons.items()
         },

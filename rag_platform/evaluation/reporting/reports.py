@@ -103,11 +103,12 @@ def trends_markdown(metric: str, points: Sequence[TrendPart]) -> str:
             point["release_id"],
             f"{point['value']:.4f}",
             f"{point['low']:.3f} .. {point['high']:.3f}",
+            point["cases"],
             None if point["change"] is None else f"{point['change']:+.4f}",
         )
         for point in points
     ]
-    head = ("run", "started", "dataset", "strategy", "release", metric, "95 %", "change")
+    head = ("run", "started", "dataset", "strategy", "release", metric, "95 %", "cases", "change")
     return "\n".join(format_table(head, rows))
 
 
@@ -142,6 +143,7 @@ def compare_markdown(found: Comparison) -> str:
             "",
             *format_table(("metric", "before", "after", "difference", "95 %", "cases"), rows),
             *_judge_lines(found),
+            *_stale_lines(found.stale),
             *_flip_lines("Worse", found.worse),
             *_flip_lines("Better", found.better),
         ]
@@ -156,6 +158,13 @@ def _judge_lines(found: Comparison) -> list[str]:
         "",
         f"The judges differ ({judges[0]}, {judges[1]}): differences of generation.* may be theirs.",
     ]
+
+
+def _stale_lines(stale: Sequence[str]) -> list[str]:
+    if not stale:
+        return []
+    names = ", ".join(stale[:MOST_CASES])
+    return ["", f"Not compared, since labels are stale in one of the runs ({len(stale)}): {names}"]
 
 
 def _flip_lines(title: str, flips: Sequence[FlipPart]) -> list[str]:

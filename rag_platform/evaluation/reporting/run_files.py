@@ -53,6 +53,7 @@ def difference_data(found: Comparison) -> Json:
         "differences": {name: to_json(item) for name, item in found.differences.items()},
         "worse": to_json(found.worse),
         "better": to_json(found.better),
+        "stale": list(found.stale),
     }
 
 

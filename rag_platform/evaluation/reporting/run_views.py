@@ -205,6 +205,7 @@ def compare_eval_runs(home: Path, before: str, after: str) -> EvalComparisonData
         "differences": _differences(found),
         "worse": list(found.worse),
         "better": list(found.better),
+        "stale": list(found.stale),
     }
 
 
