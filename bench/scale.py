@@ -68,9 +68,8 @@ def copy_of(name: str, number: int) -> str:
 
 
 def owner_of(name: str, number: int) -> str:
-    """The id or address of the copy of a document or version."""
-    folder, slash, last = name.rpartition("/")
-    return f"{folder}{slash}copy-{number}-{last}" if number else name
+    """The id or address of the copy of a document or version; the address is in no real folder."""
+    return f"copy-{number}-{name}" if number else name
 
 
 def entry_of(entry: Entry, number: int) -> Entry:
