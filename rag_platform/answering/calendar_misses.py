@@ -1,4 +1,4 @@
-"""Detects answers about another month, weekday or quarter than the question names.
+"""Detects answers about another year, month, weekday or quarter than the question names.
 
 These words are a closed class: unlike `staging` and `production`, none is another word for a
 neighbour.
@@ -48,6 +48,11 @@ _UNITS = (
         re.IGNORECASE,
     ),
 )
+_ASKED_YEAR = re.compile(
+    r"(?<!\d)((?:19|20)\d\d) ?年|\b(?:in |fy ?|fiscal (?:year )?)((?:19|20)\d\d)\b", re.I
+)
+_YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d,]|\.\d)")
+_YEAR_DIGITS = str.maketrans("〇零一二三四五六七八九", "00123456789")
 _SPAN = re.compile(r"\W*(?:to|through|until|till|and|[至到和、~～–-])?\W*(?:第|每)?", re.IGNORECASE)
 # words that hold for every unit, or for some that are not named
 _EVERY = re.compile(
@@ -93,6 +98,20 @@ def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
         if other:
             return asked[0][0], other
     return None
+
+
+def find_other_year(question: str, answer: str, cited: Sequence[Hit]) -> tuple[str, str] | None:
+    """(the year of the question, the first one of the answer), where neither the answer nor the
+    cited passages have the former; None otherwise.
+    """
+    asked = list(_ASKED_YEAR.finditer(question))
+    if len(asked) != 1 or _is_open(question, asked[0]):
+        return None
+    year = asked[0][1] or asked[0][2]
+    texts = (f"{it.doc_title}\n{it.section_path}\n{it.source_uri}\n{it.chunk_text}" for it in cited)
+    other = _YEAR.search(answer)
+    held = "\n".join((answer, *texts)).translate(_YEAR_DIGITS)
+    return (year, other[0]) if other and year not in held else None
 
 
 def _is_open(text: str, match: re.Match[str]) -> bool:

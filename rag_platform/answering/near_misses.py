@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rag_platform.answering.calendar_misses import find_other_date
+from rag_platform.answering.calendar_misses import find_other_date, find_other_year
 from rag_platform.answering.citations import find_cited
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS, READ_HITS
 from rag_platform.answering.contradictions import split_clauses
@@ -167,13 +167,14 @@ def find_doubts(
     query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None = None
 ) -> tuple[str, ...]:
     """The first warning that applies to an extractive answer: it is about a neighbour, or another
-    month, weekday or quarter; it lacks the name, number or date that the question asks for; it
-    begins with a table of which only the header matches; or no passage mentions the property asked
-    for. `embed` compares that property with the columns of a table. Empty without a doubt.
+    year, month, weekday or quarter; it lacks the name, number or date that the question asks for;
+    it begins with a table of which only the header matches; or no passage mentions the property
+    asked for. `embed` compares that property with the columns of a table. Empty without a doubt.
     """
     cited = [passages[n - 1] for n in sorted(find_cited(answer, len(passages)))]
     if near_miss := (
-        find_other_date(query.original, answer, cited)
+        find_other_year(query.original, answer, cited)
+        or find_other_date(query.original, answer, cited)
         or find_near_miss(query.original, answer, passages)
     ):
         return (f"the answer speaks of “{near_miss[1]}”, the question of “{near_miss[0]}”",)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.answering.calendar_misses import find_other_date
+from rag_platform.answering.calendar_misses import find_other_date, find_other_year
 from rag_platform.answering.near_misses import find_doubts
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit
@@ -51,6 +51,29 @@ HIT = Hit(1, "c1", 1.0, "hybrid", "d", "d@1", "minutes.md", "minutes.md", "Minut
 )
 def test_another_month_weekday_or_quarter_is_told(question: str, answer: str, told: Any) -> None:
     assert find_other_date(question, answer, [HIT]) == told
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "told"),
+    [
+        ("2021年营业收入是多少？", "2023年营业收入3.42亿元，2022年2.88亿元。", ("2021", "2023")),
+        ("What was the revenue in FY2021?", "It was $2,023 million in 2023.", ("2021", "2023")),
+        ("2021年营业收入是多少？", "2023年营业收入3.42亿元，2021年2.1亿元。", None),
+        ("2021年营业收入是多少？", "2023年公布，二〇二一年为2.1亿元。", None),
+        # numbers that are no year, a period with an open end, a number of things
+        ("2021年营业收入是多少？", "营业收入2023.5万元，负债2,022万元。", None),
+        ("2021年以来新增了什么？", "2023年新增导出。", None),
+        ("一次导出2000行吗？", "2023年起每次5000行。", None),
+    ],
+)
+def test_another_year_is_told(question: str, answer: str, told: Any) -> None:
+    assert find_other_year(question, answer, [HIT]) == told
+
+
+def test_a_cited_passage_says_which_year_it_is_about() -> None:
+    passage = dataclasses.replace(HIT, chunk_text="2021年概况。营业收入2.1亿元，2023年公布。")
+    answer = "营业收入2.1亿元，2023年公布。 [1]"
+    assert find_other_year("2021年营业收入是多少？", answer, [passage]) is None
 
 
 def test_a_title_says_which_month_its_text_is_about() -> None:
