@@ -108,7 +108,7 @@ _REFUSED = f"""
 WITH recent AS (
     SELECT job_id, json_extract(args, '$.looked') AS looked,
         json_extract(args, '$.retry_of') AS retry_of,
-        row_number() OVER (ORDER BY created_at DESC, rowid DESC) AS place
+        row_number() OVER (ORDER BY rowid DESC) AS place
     FROM jobs WHERE namespace = :namespace AND kind = 'ingest'
         AND json_extract(args, '$.looked') IS NOT NULL
     ORDER BY place LIMIT {_RECENT_INGESTS})
