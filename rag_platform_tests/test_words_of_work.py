@@ -166,6 +166,26 @@ def test_a_document_whose_newest_version_failed_says_so(desk: Any) -> None:
 
 
 @pytest.mark.integration
+def test_beside_what_is_not_found_stands_what_could_not_be_read(desk: Any) -> None:
+    desk.write(dock=DOCK)
+    (desk.docs / "lease.pdf").write_bytes(b"%PDF-1.4 broken")
+    (desk.docs / "logo.md").write_bytes(b"")
+    assert desk.call("ingest", desk.docs).exit_code == 3
+    asked = ("query", "--mode", "sparse")
+    missed = desk.call(*asked, "Which notice period does the lease stipulate?")
+    assert missed.data["state"] != "answered" and missed.envelope["warnings"] == [
+        "2 documents of library 'default' could not be read and may say more; `rag status` says"
+        " why"
+    ]
+    assert desk.call(*asked, "How many trucks does the dock hold?").envelope["warnings"] == []
+    for name in ("lease.pdf", "logo.md"):
+        (desk.docs / name).unlink()
+    desk.call("ingest", "--sync")
+    missed = desk.call(*asked, "Which notice period does the lease stipulate?")
+    assert missed.envelope["warnings"] == []
+
+
+@pytest.mark.integration
 def test_what_a_file_and_a_user_say_of_a_document_is_seen_and_filters(desk: Any) -> None:
     desk.write(gate="---\ntags: [harbour]\n---\n# Gate\n\nThe gate opens at 05:30.\n")
     desk.call("ingest", desk.docs, "--meta", "team=blue", "--meta", "year=2024")

@@ -38,6 +38,7 @@ from rag_platform.retrieval.hydration import select_shown
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespace_search import Found, search
 from rag_platform.retrieval.search_context import Artifacts, SearchContext
+from rag_platform.text.plurals import pluralise
 
 # Errors that fail the whole question, because every other namespace would fail the same way.
 _FATAL_CODES = frozenset(
@@ -139,6 +140,7 @@ def _answer(q: Question) -> QueryResult:
             context = _build_context(q, found, hits)
             answer = _generate(q, found, hits, context, deadline, probability)
             _warn_of_failed_updates(q, answer)
+            _warn_of_unread_documents(q, found, answer)
         else:
             state = states.decide(probability, phrased=bool(found[0].query.rewrites))
             state = "closest" if state == "answered" else state
@@ -425,6 +427,20 @@ def _warn_of_failed_updates(q: Question, answer: Answer) -> None:
                 f" {reason}"
                 for source_uri, reason in failed.items()
             ]
+
+
+def _warn_of_unread_documents(q: Question, found: list[Found], answer: Answer) -> None:
+    """Beside passages that do not answer, warn of documents that could not be read."""
+    is_of_today = not (q.request.release_id or q.request.context_chunks)
+    if q.library.ledger is None or answer.state == "answered" or not is_of_today:
+        return
+    with q.attempt("unread_documents", "whether documents could not be read is unknown (%s)"):
+        for namespace in (item.lease.namespace for item in found):
+            if unread := q.library.ledger.count_unread(namespace):
+                q.warnings.append(
+                    f"{pluralise(unread, 'document')} of library {namespace!r} could not be read"
+                    " and may say more; `rag status` says why"
+                )
 
 
 def _response_key(q: Question, found: list[Found]) -> Hashable | None:

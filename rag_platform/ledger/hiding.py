@@ -50,6 +50,10 @@ class LedgerView:
             it.version_id or it.doc_id for it in ledger.tombstones(namespace, since=since)
         )
 
+    def count_unread(self, namespace: str) -> int:
+        """The number of documents whose newest version or whose file could not be read."""
+        return self._ledger().document_problems(namespace, (), 1)[0]
+
     def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
         """source_uri to the reason of those documents whose newest version failed."""
         return self._ledger().failed_updates(namespace, doc_ids)
