@@ -178,6 +178,9 @@ def _search(
         signals = (measure_signals(s.lease.release.lexical, query, found),)
     if mentions is not None:
         found = _search_mentioned(s, nameless, access, replace(found, mentions=mentions), pool_k)
+    if found.sparse and set(query.normalised.split()) <= set(query.identifiers):
+        # an embedder sees little in DEB_HOST_MULTIARCH alone: lists of numbers are near to it
+        found = replace(found, dense=[])
     fused = _apply_feedback(s, query, access, found, _fuse(s, found))
     candidates = ranking.filter_after(s, plan, fused)
     if (
@@ -595,6 +598,7 @@ def _apply_feedback(
     if (
         not config.feedback_hits
         or len(found.ran) < 2
+        or not found.dense
         or found.trust < 1.0
         or s.without
         or not fused

@@ -52,6 +52,18 @@ def test_a_filter_by_keyphrases_says_how_many_it_left(filled: Any) -> None:
     assert (missed.hits, missed.matched_count, missed.answered) == ((), 0, False)
 
 
+def test_an_identifier_alone_is_looked_for_by_words(filled: Any, tmp_path: Path) -> None:
+    (tmp_path / "days.md").write_text("# Days\n\nKEEP_DAYS is thirty.\n", encoding="utf-8")
+    filled.ingest(*(tmp_path / name for name in (*DOCS, "days.md")))
+    library = filled.library()
+
+    def found(question: str) -> set[str]:
+        return {hit.filename for hit in answer(library, QueryRequest(question)).hits}
+
+    assert found("KEEP_DAYS") == {"days.md", "logs.md"}  # the log files have `kept` and `days`
+    assert found("what is KEEP_DAYS") == found("NO_SUCH_THING") == {"days.md", *DOCS}
+
+
 def test_a_told_keyphrase_that_nothing_has_is_relaxed_once_where_configured(
     filled: Any, config_folder: Path
 ) -> None:
