@@ -18,6 +18,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.namespaces import find_in_namespaces
 from rag_platform.storage.store import Store
 
 MAX_NEIGHBOURS = 10
@@ -67,10 +68,13 @@ def find_document_namespace(library: Library, doc_id: str, names: Sequence[str] 
     else the first in whose ledger it is, failed or deleted; None if there is none.
     """
     names = names or library.namespaces()
-    for namespace in names:
+
+    def look(namespace: str) -> str | None:
         with library.lease(namespace) as lease:
-            if lease.release.catalog.document(doc_id) is not None:
-                return namespace
+            return namespace if lease.release.catalog.document(doc_id) is not None else None
+
+    if (found := find_in_namespaces(names, look)) is not None:
+        return found
     if not library.store.has_ledger():
         return None
     with closing(open_ledger(library.store)) as ledger:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -30,6 +30,7 @@ from rag_platform.ir import Block, Chunk, Facts, MediaText, Version
 from rag_platform.releases.release_store import list_heads
 from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.namespaces import find_in_namespaces
 from rag_platform.storage.store import Store, read_records
 
 if TYPE_CHECKING:
@@ -72,14 +73,24 @@ def lease_chunk(
     """A chunk of the given release, else of the published one, else of the newest kept one that has
     it; `names` are the namespaces to look in, by default all. Raises NotFoundError `unknown_chunk`.
     """
-    for name in [names] if isinstance(names, str) else names or library.namespaces():
+
+    def look(name: str) -> ExitStack | None:
         library.require_visible(name)
         for release, state in _releases(library, name, release_id):
-            with library.lease(name, release) as lease:
+            with ExitStack() as stack:
+                lease = stack.enter_context(library.lease(name, release))
                 row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
                 if row is not None and chunk_id not in library.hidden_chunks(lease):
-                    yield LeasedChunk(lease, row, state)
-                    return
+                    found.append(LeasedChunk(lease, row, state))
+                    return stack.pop_all()
+        return None
+
+    found: list[LeasedChunk] = []
+    looked_in = [names] if isinstance(names, str) else names or library.namespaces()
+    if (held := find_in_namespaces(looked_in, look)) is not None:
+        with held:
+            yield found[0]
+        return
     why = "its document was deleted, or no release that is kept holds it; ask the question again"
     if not chunk_id.startswith("chk_"):
         why = "the id of a passage begins with chk_, as in the links of results"

@@ -126,8 +126,9 @@ def fit_query(
     `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a
     citation: those of the answer keep their number, the others are numbered after them. To fit,
     texts are cut to a verbatim part of their chunk, its beginning or what the answer quotes; only
-    if that is not enough, the last results are left out. With `linked`, for clients of the server, `markdown` has link, score and
-    text of each source, and the budget covers `markdown` and its `answer_data` together.
+    if that is not enough, the last results are left out. With `linked`, for clients of the server,
+    `markdown` has link, score and text of each source, and the budget covers `markdown` and its
+    `answer_data` together.
     """
     if detail not in DETAILS:
         raise InputError(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from typing import TypeVar
 
 from rag_platform import access
-from rag_platform.errors import InputError, unknown_namespace
+from rag_platform.errors import InputError, RagError, unknown_namespace
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.retrieval.library import Library
+
+FoundT = TypeVar("FoundT")
 
 
 def known_namespaces(library: Library) -> list[str]:
@@ -39,6 +42,24 @@ def require_existing(library: Library, namespace: str) -> None:
         return
     if namespace not in (known := known_namespaces(library)):
         raise unknown_namespace(namespace, known)
+
+
+def find_in_namespaces(names: Iterable[str], look: Callable[[str], FoundT | None]) -> FoundT | None:
+    """What `look` finds in the first namespace that has it. One that cannot be opened does not hide
+    the others; its error is raised where none of them has it.
+    """
+    broken: RagError | None = None
+    for name in names:
+        try:
+            if (found := look(name)) is not None:
+                return found
+        except InputError:
+            raise
+        except RagError as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    return None
 
 
 def choose_namespaces(library: Library, names: Sequence[str] = ()) -> tuple[str, ...]:

@@ -376,6 +376,25 @@ def test_a_document_is_looked_for_in_every_library(shelf: Any, tmp_path: Path) -
     assert ids["gate.md"] in unknown["details"]["near"]
 
 
+def test_a_damaged_library_does_not_hide_the_documents_of_others(
+    shelf: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "gate.md").write_text("# Gate\n\nThe gate opens at six.\n", encoding="utf-8")
+    damaged = shelf.ingest(tmp_path / "gate.md", namespace="archive")
+    shelf.ingest(tmp_path / "gate.md", namespace="yard")
+    server = serve(shelf)
+    asked = call(server, "query", query="When does the gate open?", collections=["yard"])
+    [passage] = data_of(asked)["results"]
+    catalog = shelf.store.releases_dir("archive") / damaged / "catalog.sqlite"
+    catalog.chmod(0o600)
+    catalog.write_text("no database", encoding="utf-8")
+    server = serve(shelf)
+    assert data_of(call(server, "get_chunk", chunk_id=passage["uri"]))["namespace"] == "yard"
+    assert "at six" in call(server, "get_document", doc_id=passage["doc_id"]).content[0].text
+    unknown = call(server, "get_chunk", chunk_id="chk_0").structured_content["error"]
+    assert "catalog.sqlite is not a catalog" in unknown["message"]  # it may be in there
+
+
 def test_a_list_of_documents_names_the_libraries_that_it_leaves_out(
     shelf: Any, tmp_path: Path
 ) -> None:
