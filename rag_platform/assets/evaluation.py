@@ -2,14 +2,14 @@
 with their metrics as metadata, which Dagster plots over time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import dagster as dg
 
 from rag_platform.assets.dagster_private import log_checks
 from rag_platform.assets.definition_metadata import define_asset
-from rag_platform.assets.partitions import NAMESPACE_TAG, unread_inputs
+from rag_platform.assets.partitions import CODE_VERSION, NAMESPACE_TAG, unread_inputs
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import record_job
 from rag_platform.assets.signals import drift_evaluation
@@ -124,9 +124,9 @@ def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
                 for strategy in dict.fromkeys([bound[namespace], *WAYS]):
                     metadata = _evaluate(platform, library, dataset, strategy, store, namespace)
                     partition = dg.MultiPartitionKey({"dataset": target, "strategy": strategy})
-                    _log(context, evaluation_run.key, partition, metadata, _RELEASE_UNREAD)
+                    _log(context, evaluation_run.key, partition, metadata, "published_release")
                 metadata = _compare(context, platform, target, store)
-                _log(context, strategy_comparison.key, target, metadata)
+                _log(context, strategy_comparison.key, target, metadata, "evaluation_run")
             except RagError as error:  # one dataset must not stop the others
                 message = f"{target}: [{error.code}] {error.message}"
                 if error.code == "other_namespace":  # normal for datasets of the config folder
@@ -143,8 +143,10 @@ def _log(
     key: dg.AssetKey,
     partition: str,
     metadata: Metadata,
-    tags: Mapping[str, str] | None = None,
+    upstream: str,
 ) -> None:
+    # without these, each missing or newer partition of the upstream asset would make it stale
+    tags = {CODE_VERSION: context.run_id, **unread_inputs([upstream])}
     event = dg.AssetMaterialization(key, partition=partition, metadata=metadata, tags=tags)
     context.log_event(event)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
 
 from rag_platform.assets.evaluation import _compare, nightly_evaluation
 from rag_platform.assets.partitions import namespaces
@@ -85,6 +87,17 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
     (job,) = shelved.ledger.jobs(state="done", limit=10)
     assert (job.kind, job.namespace) == ("evaluate", "")
     assert nightly_evaluation.default_status == dg.DefaultScheduleStatus.STOPPED
+
+    # neither another library's release nor a strategy that was not asked makes them stale
+    instance.add_dynamic_partitions(namespaces.name or "", ["other"])
+    other = dg.AssetMaterialization("published_release", partition="other")
+    instance.report_runless_asset_event(other)
+    resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+    for key, partition in (
+        ("evaluation_run", "golden@default|tiny"),
+        ("strategy_comparison", "golden@default"),
+    ):
+        assert resolver.get_status(dg.AssetKey(key), partition) == StaleStatus.FRESH, key
 
     # runs of an earlier release say nothing of the one that readers see
     (tmp_path / "docs" / "notes.md").write_text("# Notes\n\nA new release.\n", encoding="utf-8")
