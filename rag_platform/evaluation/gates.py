@@ -173,7 +173,8 @@ class _GateJudge:
                 f" {', '.join(sorted(gone)[:_SHOWN])}"
             )
         if gate.not_worse:
-            reasons += _significant_losses(_values(before, set()), values)
+            worse, doubtful = _find_losses(_values(before, set()), values)
+            reasons, notes = reasons + worse, notes + doubtful
         return Verdict(
             dataset.dataset_id,
             run.run_id,
@@ -373,13 +374,13 @@ def _judge_means(
     return missed, reached
 
 
-def _significant_losses(
+def _find_losses(
     before: Mapping[str, Mapping[str, float]], after: Mapping[str, Mapping[str, float]]
-) -> list[str]:
-    """Messages about significant regressions: the 95 % interval of the paired difference lies below
-    0, and the mean loss exceeds the tolerance.
+) -> tuple[list[str], list[str]]:
+    """Messages about mean losses above the tolerance: (significant ones, for which the 95 %
+    interval of the paired difference lies below 0; those that may be chance).
     """
-    found = []
+    significant, doubtful = [], []
     for metric in _COMPARED:
         shared = before.get(metric, {}).keys() & after.get(metric, {}).keys()
         if not shared:
@@ -387,12 +388,17 @@ def _significant_losses(
         difference = bootstrap(
             after[metric][name] - before[metric][name] for name in sorted(shared)
         )
-        if difference.high < 0 and difference.value < -_TOLERANCE:
-            found.append(
-                f"{metric} falls by {-difference.value:.3f} over {len(shared)} questions (95 %"
-                f" {difference.low:+.3f} .. {difference.high:+.3f})"
-            )
-    return found
+        if difference.value >= -_TOLERANCE:
+            continue
+        fall = (
+            f"{metric} falls by {-difference.value:.3f} over {len(shared)} questions (95 %"
+            f" {difference.low:+.3f} .. {difference.high:+.3f})"
+        )
+        if difference.high < 0:
+            significant.append(fall)
+        else:
+            doubtful.append(f"{fall}, which may be chance; more questions would tell")
+    return significant, doubtful
 
 
 def describe_changes(before: Lease, after: Lease) -> tuple[str, ...]:

@@ -247,6 +247,22 @@ def test_releases_are_compared_whatever_cutoffs_the_dataset_has(
     assert worse >= {"retrieval.mrr@10", "retrieval.ndcg@10"}
 
 
+def test_a_fall_that_may_be_chance_is_told(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    first = shelf.ingest(folder, sync=True)
+    for number in range(12):
+        text = f"# {QUESTIONS['ports']}\n\n{QUESTIONS['ports']}: {number}\n"
+        (folder / f"ports{number}.md").write_text(text, encoding="utf-8")
+    found = judged(shelf, first, shelf.ingest(folder, sync=True), results)
+    assert found.passed
+    assert re.search(
+        r"- retrieval\.mrr@10 falls by 0\.\d+ over 8 questions \(95 % -0\.\d+ \.\. \+0\.000\),"
+        " which may be chance; more questions would tell",
+        verdict_markdown(found),
+    )
+
+
 def test_a_question_that_is_refused_now_is_lost(
     shelf: Shelf, folder: Path, results: ResultStore
 ) -> None:

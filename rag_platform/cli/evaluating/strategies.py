@@ -89,7 +89,8 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
     from rag_platform.evaluation.strategies import describe_promotion, require_promotable
     from rag_platform.ingestion.job_start import start_rebuild
     from rag_platform.ingestion.rebuild_plan import plan
-    from rag_platform.releases.release_store import current
+    from rag_platform.releases.manifest import QUALITY_GATE
+    from rag_platform.releases.release_store import current, manifest_of
 
     started_at = time.perf_counter()
     space = context.namespace(namespace)
@@ -128,7 +129,9 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
     ledger.update_job(job.job_id, result={**job.result, "promotion": promotion})
     gated = is_gated(space, context.store)
     warnings = [] if gated else [f"{space!r} has no gate in gates.yaml, so no question judged it"]
+    checks = manifest_of(context.store, space, promotion["release_id"]).checks if made else ()
     lines = [
+        *(check.details for check in checks if check.name == QUALITY_GATE),
         f"{space!r} is ingested and asked by {strategy} from now on, release"
         f" {promotion['release_id']}; gate: {promotion['verdict'] if gated else 'none'}",
         f"recorded in job {job.job_id}; `rag eval promote {before}` goes back",
