@@ -183,9 +183,7 @@ def release_when_quiet(
             run_requests=requests,
             skip_reason=None if requests else dg.SkipReason(f"busy: {', '.join(waiting)}"),
         )
-    return dg.SensorResult(
-        cursor=mark, skip_reason=dg.SkipReason("every release holds what is live")
-    )
+    return dg.SensorResult(cursor=mark, skip_reason=dg.SkipReason("no release is due"))
 
 
 @dg.op(

@@ -129,7 +129,7 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
     ledger.update_job(job.job_id, result={**job.result, "promotion": promotion})
     gated = is_gated(space, context.store)
     warnings = [] if gated else [f"{space!r} has no gate in gates.yaml, so no question judged it"]
-    checks = manifest_of(context.store, space, promotion["release_id"]).checks if made else ()
+    checks = manifest_of(context.store, space, made[0]).checks if made else ()
     lines = [
         *(check.details for check in checks if check.name == QUALITY_GATE),
         f"{space!r} is ingested and asked by {strategy} from now on, release"
