@@ -29,10 +29,7 @@ _EDGE = 72  # columns shown of each end of a chunk's text
 class Preview:
     """The outputs of ingesting a file, with warnings."""
 
-    filename: str
-    mime: str
-    loader: str
-    strategy: str
+    version: Version
     summary: ParseSummary
     text_chars: int  # of the normalised text
     sections: tuple[Section, ...]
@@ -68,7 +65,6 @@ def preview(
             opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes
         )
         doc_id = "preview-" + hashlib.sha256(path.name.encode()).hexdigest()[:10]
-        mime = loading.sniff(path.name, head, path)
         version = Version(
             f"preview.{doc_id}@{sha256[:12]}",
             "preview",
@@ -77,7 +73,7 @@ def preview(
             path.name,
             sha256,
             size,
-            mime,
+            loading.sniff(path.name, head, path),
             loader,
             strategy.name,
         )
@@ -86,10 +82,7 @@ def preview(
         )
         outcomes = [build_stage(stage, work) for stage in STAGES]
         return Preview(
-            filename=path.name,
-            mime=mime,
-            loader=loader,
-            strategy=strategy.name,
+            version=version,
             summary=work.facts.summary,
             text_chars=len(work.normalised.text),
             sections=tuple(work.sections),
@@ -110,10 +103,10 @@ def preview_data(found: Preview, chunks: int | None = None, language: str = "en"
     omitted = ("doc_id", "version_id", "chunk_fingerprint", "title", "h1_title", "h2_title")
     return {
         "markdown": readable(found, chunks, language),
-        "filename": found.filename,
-        "mime": found.mime,
-        "loader": found.loader,
-        "strategy": found.strategy,
+        "filename": found.version.filename,
+        "mime": found.version.mime,
+        "loader": found.version.loader,
+        "strategy": found.version.strategy,
         "text_chars": found.text_chars,
         "pages": found.summary.pages,
         "encoding": found.summary.encoding,
@@ -135,7 +128,7 @@ def preview_data(found: Preview, chunks: int | None = None, language: str = "en"
 def readable(found: Preview, chunks: int | None = None, language: str = "en") -> str:
     """The preview as text: measures, sections, the two ends of each chunk, images."""
     say = partial(translate, language=language)
-    quality, summary = found.quality, found.summary
+    quality, summary, version = found.quality, found.summary, found.version
     measures = [
         say("{n} pages", n=summary.pages) if summary.pages else "",
         say("{n} characters", n=f"{found.text_chars:,}"),
@@ -146,8 +139,8 @@ def readable(found: Preview, chunks: int | None = None, language: str = "en") ->
     coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"
     lines = [
         (
-            f"{found.filename}: {found.loader}, {', '.join(filter(None, measures))}"
-            f" ({say('strategy {name}', name=found.strategy)})"
+            f"{version.filename}: {version.loader}, {', '.join(filter(None, measures))}"
+            f" ({say('strategy {name}', name=version.strategy)})"
         ),
         say(
             "coverage {coverage}, overlap {overlap:.1%}, duplication {duplication:.1%}; characters"

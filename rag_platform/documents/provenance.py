@@ -11,7 +11,7 @@ import hashlib
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -254,23 +254,28 @@ def _require_order(
             )
     spans = [(chunk.norm_start, chunk.norm_end) for chunk in chunks]
     for section in found.sections.values() if path.is_file() else ():
-        if gap := _first_gap(found.normalised.text, section, spans):
+        start, end = section.norm_start, section.norm_end
+        near = spans[max(0, bisect_right(spans, (start, start)) - 1) :]
+        if gap := _first_gap(found.normalised.text, start, end, near, words=True):
             raise _UnprovedError(
                 f"section_gap: {gap[:60]!r} of section {section.section_path!r} stands in no chunk;"
                 f" {ANEW}"
             )
 
 
-def _first_gap(text: str, section: Section, spans: Sequence[tuple[int, int]]) -> str:
-    """The first text of a section, with a letter or digit, outside the sorted spans; "" if none."""
-    at = section.norm_start
-    first = max(0, bisect_right(spans, (at, at)) - 1)
-    for start, end in [*spans[first:], (section.norm_end, section.norm_end)]:
-        gap = text[at : max(at, min(start, section.norm_end))].strip()
-        if any(map(str.isalnum, gap)):
+def _first_gap(
+    text: str, start: int, end: int, spans: Iterable[tuple[int, int]], *, words: bool = False
+) -> str:
+    """The first text in [start, end) outside the sorted spans, with `words` the first one that has
+    a letter or digit; "" if there is none.
+    """
+    at = start
+    for begin, stop in [*spans, (end, end)]:
+        gap = text[at : max(at, min(begin, end))].strip()
+        if gap and (not words or any(map(str.isalnum, gap))):
             return gap
-        at = max(at, end)
-        if at >= section.norm_end:
+        at = max(at, stop)
+        if at >= end:
             break
     return ""
 
@@ -403,16 +408,6 @@ def _lines_of(found: _Stored, start: int, end: int) -> tuple[int, int]:
     return bisect_right(found.raw_lines, start), bisect_right(found.raw_lines, max(start, end - 1))
 
 
-def _uncovered_text(found: _Stored, start: int, end: int, blocks: Sequence[Block]) -> str:
-    """The first text of facts [start, end) outside all blocks."""
-    at = start
-    for block in blocks:
-        if gap := found.facts.text[at : max(at, block.start)].strip():
-            return gap
-        at = max(at, block.end)
-    return found.facts.text[at:end].strip()
-
-
 def _origins(
     store: Store, version: Version, profiles: Mapping[str, str], edited: Sequence[Chunk]
 ) -> dict[str, Chunk]:
@@ -476,7 +471,8 @@ def _block_problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) 
     for block in blocks:
         if block.ordinal in bad_blocks:
             return bad_blocks[block.ordinal]
-    gap = _uncovered_text(found, chunk.fact_start, chunk.fact_end, blocks)
+    covered = [(block.start, block.end) for block in blocks]
+    gap = _first_gap(found.facts.text, chunk.fact_start, chunk.fact_end, covered)
     return f"uncovered: no block holds {gap[:60]!r} of {span}" if gap else ""
 
 

@@ -144,14 +144,14 @@ def locate_in_child(
     """Where spans of the facts are printed on a page, according to the named loader in a child.
     Pass all blocks of the page. Raises as `load_in_child`.
     """
-    start, end = (blocks[0].start, blocks[-1].end) if blocks else (0, 0)
-    relative = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in blocks]
+    text, relative = _cut_out(facts_text, blocks)
+    start = blocks[0].start if blocks else 0
     task = {
         "task": "locate",
         "provider": provider,
         "options": {},
         "page": page,
-        "text": facts_text[start:end],
+        "text": text,
         "blocks": [dataclasses.asdict(block) for block in relative],
         "spans": [(first - start, last - start) for first, last in spans],
     }
@@ -159,6 +159,13 @@ def locate_in_child(
     found = next(message["quote"] for message in messages if "quote" in message)
     boxes = tuple(tuple((*box,) for box in group) for group in found["boxes"])
     return PageQuote(float(found["width"]), float(found["height"]), boxes)
+
+
+def _cut_out(text: str, blocks: Sequence[Block]) -> tuple[str, list[Block]]:
+    """The part of a long text that the blocks cover, and the blocks relative to it."""
+    start, end = (blocks[0].start, blocks[-1].end) if blocks else (0, 0)
+    relative = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in blocks]
+    return text[start:end], relative
 
 
 def _check_in_windows(
@@ -176,10 +183,7 @@ def _check_in_windows(
     def check_window(group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
         if group[0].page is None:
             return check(text, group)
-        # send only this window's part of a long text
-        start = group[0].start
-        relative = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in group]
-        return check(text[start : group[-1].end], relative)
+        return check(*_cut_out(text, group))
 
     failures: _Reasons = {}
     unread: _Reasons = {}

@@ -213,16 +213,8 @@ def _picture(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
         (folder / name).write_bytes(data)
     if found.original is not None:
         (folder / "original").write_bytes(found.original)
-    return {
-        "picture": {
-            "extension": found.extension,
-            "mime": found.mime,
-            "width": found.width,
-            "height": found.height,
-            "variants": sorted(found.variants),
-            "original": found.original is not None,
-        }
-    }
+    files = {"variants": sorted(found.variants), "original": found.original is not None}
+    return {"picture": {**dataclasses.asdict(found), **files}}
 
 
 def _read_text(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:

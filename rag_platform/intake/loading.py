@@ -79,13 +79,10 @@ _SUFFIXES = {
 }
 # suffix to the loaders that report why the file cannot be read, when no loader claims its content
 _LOADERS_BY_SUFFIX = {
-    suffix: tuple(
-        loader for loader, suffixes in _SUFFIXES.items() if suffix in suffixes.split(", ")
-    )
-    for suffix in (
-        ".pdf .docx .docm .xlsx .xlsm .pptx .pptm .ipynb .epub .eml .mhtml .mht .csv .tsv .html"
-        " .htm .md .markdown"
-    ).split()
+    suffix: tuple(name for name, known in _SUFFIXES.items() if suffix in known.split(", "))
+    for loader, suffixes in _SUFFIXES.items()
+    if loader not in ("image", "text")
+    for suffix in suffixes.split(", ")
 } | {".txt": ("text",)}
 _FORMAT_NAMES = {
     ".pdf": "PDF",
@@ -239,7 +236,9 @@ def load(
     size = path.stat().st_size
     require_allowed_size(size, limits)
     if size == 0 and PurePath(filename).suffix.lower() in _FORMAT_NAMES:
-        raise _empty_file(filename)
+        raise DocumentError(
+            f"{filename} is empty (0 bytes); export it again from its source", code="empty_file"
+        )
     options = {**charset_option(item.provider, charset), **options_with_limits(item, limits)}
     loader: Loader = registry.build("loader", item.provider, options)
     traits = registry.traits_of(loader)
@@ -264,12 +263,6 @@ def require_allowed_size(size: int, limits: Limits) -> None:
             " settings.yaml",
             code="too_large",
         )
-
-
-def _empty_file(filename: str) -> DocumentError:
-    return DocumentError(
-        f"{filename} is empty (0 bytes); export it again from its source", code="empty_file"
-    )
 
 
 def options_with_limits(item: ProviderConfig, limits: Limits) -> dict[str, Any]:

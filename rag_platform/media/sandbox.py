@@ -50,9 +50,7 @@ def decode_in_child(
         raise Missing(str(found["reason"]))
     variants = {name: (folder / name).read_bytes() for name in found["variants"]}
     original = (folder / "original").read_bytes() if found["original"] else None
-    return DecodedImage(
-        found["extension"], found["mime"], found["width"], found["height"], variants, original
-    )
+    return DecodedImage(**{**found, "variants": variants, "original": original})
 
 
 def ocr_in_child(

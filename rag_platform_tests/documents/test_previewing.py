@@ -43,7 +43,7 @@ def test_a_preview_shows_parts_places_and_warnings(
 ) -> None:
     (tmp_path / "guide.md").write_text(GUIDE, encoding="utf-8")
     found = preview(tmp_path / "guide.md", tiny, settings)
-    assert (found.loader, found.mime, found.edits["front_matter"]) == (
+    assert (found.version.loader, found.version.mime, found.edits["front_matter"]) == (
         "markdown",
         "text/markdown",
         1,
