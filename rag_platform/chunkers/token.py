@@ -99,9 +99,7 @@ def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:
 
 def _word_cuts(cuts: Boundaries, low: int, high: int) -> list[int]:
     """Legal cuts after white space, and after sentences in scripts without spaces."""
+    if low > high:
+        return []
     ranks = [rank for rank, ends in enumerate(cuts.separators) if ends is not clause_ends]
-    return (
-        sorted({place for rank in ranks for place in cuts.cuts(rank, low, high)})
-        if low <= high
-        else []
-    )
+    return sorted({place for rank in ranks for place in cuts.cuts(rank, low, high)})

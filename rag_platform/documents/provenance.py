@@ -339,11 +339,8 @@ def _without_bytes(found: _Stored, touched: Sequence[Block]) -> tuple[list[Block
 
 
 def _loader_of(found: _Stored, loader_name: str) -> str:
-    return (
-        found.facts.summary.loader_name
-        if found.facts.summary.loader_name in PROVIDERS["loader"]
-        else loader_name
-    )
+    own = found.facts.summary.loader_name
+    return own if own in PROVIDERS["loader"] else loader_name
 
 
 def _reread(
@@ -413,12 +410,9 @@ def _origins(
 ) -> dict[str, Chunk]:
     """The version's own chunks that the edited ones were edited from, by id."""
     wanted = {chunk_id for chunk in edited for chunk_id in chunk.edited_from}
-    path = store.version_path(version, "chunks", profiles["chunks"]) if wanted else None
-    return (
-        {chunk.chunk_id: chunk for chunk in read_records(path, Chunk) if chunk.chunk_id in wanted}
-        if path and path.is_file()
-        else {}
-    )
+    path = store.version_path(version, "chunks", profiles["chunks"])
+    own = read_records(path, Chunk) if wanted and path.is_file() else ()
+    return {chunk.chunk_id: chunk for chunk in own if chunk.chunk_id in wanted}
 
 
 def _origin_problem(
@@ -562,12 +556,7 @@ class _IdentityCheck:
                 f"chunk_id: the text has fingerprint {mark[:12]}, recorded"
                 f" {chunk.chunk_fingerprint[:12]}"
             )
-        names = (
-            chunk_name(chunk.section_id, mark, nth, chunk.chunk_type)
-            for nth in range(self.chunks + 1)
-        )
-        return (
-            ""
-            if chunk.chunk_id in names
-            else f"chunk_id: section and text of the chunk make another id than {chunk.chunk_id}"
-        )
+        for nth in range(self.chunks + 1):
+            if chunk_name(chunk.section_id, mark, nth, chunk.chunk_type) == chunk.chunk_id:
+                return ""
+        return f"chunk_id: section and text of the chunk make another id than {chunk.chunk_id}"

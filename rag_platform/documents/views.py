@@ -76,13 +76,8 @@ def make_views(
         dense_text, sparse_text = fill(dense, values), fill(sparse, values)
         if not text and not values["terms"]:
             dense_text = sparse_text = ""
-        score = (
-            quality_score(
-                text, config.quality, None if chunk.chunk_text else _confidence(chunk, texts)
-            )
-            if text
-            else None
-        )
+        confidence = None if chunk.chunk_text else _confidence(chunk, texts)
+        score = quality_score(text, config.quality, confidence) if text else None
         content_hash = fingerprint_text(dense_text, cleaning)
         found.append(
             View(
@@ -147,18 +142,10 @@ def low_quality(chunks: Sequence[Chunk], found: Sequence[View], config: QualityC
             }
             tracing.event("ingest.low_quality", payload)
     worst, chunk = low[0]
-    place = (
-        f" (page {chunk.page_start})"
-        if chunk.page_start
-        else f" (line {chunk.line_start})"
-        if chunk.line_start
-        else ""
-    )
-    many = (
-        "; the text may be garbled or badly recognised"
-        if len(low) > rules.alert_ratio * len(scored)
-        else ""
-    )
+    place = f" (line {chunk.line_start})" if chunk.line_start else ""
+    place = f" (page {chunk.page_start})" if chunk.page_start else place
+    alert = len(low) > rules.alert_ratio * len(scored)
+    many = "; the text may be garbled or badly recognised" if alert else ""
     return [
         f"{len(low)} of {len(scored)} chunks have a quality below {rules.threshold}, the lowest"
         f" {worst} in chunk {chunk.chunk_index}{place}{many}"

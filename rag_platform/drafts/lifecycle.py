@@ -242,14 +242,10 @@ class Drafts:
 
     def _edition_in_release(self, version: Version) -> str | None:
         """The version's edition in the published release, None if the release lacks the version."""
-        published = releases.current(self.store, self.namespace)
-        return (
-            read_manifest(self.store.release_dir(self.namespace, published)).contents.get(
-                version.version_id
-            )
-            if published
-            else None
-        )
+        if not (published := releases.current(self.store, self.namespace)):
+            return None
+        manifest = read_manifest(self.store.release_dir(self.namespace, published))
+        return manifest.contents.get(version.version_id)
 
     def _launch(
         self, opened: Opened, operations: Sequence[Json]

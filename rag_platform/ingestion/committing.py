@@ -103,7 +103,10 @@ class Committer:
         # before they become live
         push_versions(
             self._request.workspace.store,
-            [_as_stored(run) for run, _ in ready],
+            [
+                replace(run.version, edition=run.edition.name) if run.edition else run.version
+                for run, _ in ready
+            ],
             self._request.profiles,
         )
         for run, _ in ready:
@@ -202,11 +205,6 @@ class Committer:
         self.settled.add(work.version.version_id)
         self._totals.documents += 1
         self._totals.chunks += len(work.views)
-
-
-def _as_stored(run: VersionRun) -> Version:
-    """The version, with the name of the edition built for it."""
-    return replace(run.version, edition=run.edition.name) if run.edition else run.version
 
 
 def _mtime(origin: Path | None) -> float | None:

@@ -536,9 +536,6 @@ def _ingest_markdown(data: Json, job: Job) -> str:
 
 def _short_reason(item: Json) -> str:
     """Why a file was ignored, without details that differ between files, for grouping."""
-    suffix = PurePosixPath(item["source_uri"]).suffix
-    return (
-        f"no loader reads {suffix or 'such'} files"
-        if item["reason"].startswith("no loader")
-        else str(item["reason"])
-    )
+    if not item["reason"].startswith("no loader"):
+        return str(item["reason"])
+    return f"no loader reads {PurePosixPath(item['source_uri']).suffix or 'such'} files"

@@ -106,13 +106,9 @@ def name_with_suffix(filename: str, declared: str, head: bytes) -> str:
     """A file name with the suffix of its type: by content for HTML and PDF, else as declared."""
     filename = filename or "index"
     suffix = PurePosixPath(filename).suffix.lower()
-    kind = (
-        "application/pdf"
-        if b"%PDF-" in head[:1024]
-        else "text/html"
-        if START.match(head)
-        else declared
-    )
+    kind = "text/html" if START.match(head) else declared
+    if b"%PDF-" in head[:1024]:
+        kind = "application/pdf"
     known = _SUFFIXES.get(kind, ())
     if kind == "text/html" and suffix not in SUFFIXES:
         return filename + ".html"

@@ -230,11 +230,8 @@ def refusal(address: Address, *, private_allowed: bool = False) -> str:
         return ""
     if any(address.version == network.version and address in network for network in _RESERVED):
         return "it is reserved"
-    return (
-        ""
-        if address.is_global and not address.is_reserved
-        else "it is private, loopback or reserved"
-    )
+    is_public = address.is_global and not address.is_reserved
+    return "" if is_public else "it is private, loopback or reserved"
 
 
 def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

@@ -331,12 +331,10 @@ def extract_images(
             for message in reading.ask(
                 {"task": "images", "targets": remaining, "folder": str(batch_folder.absolute())}
             ):
-                if "image" in message:
-                    found[str(message["image"])] = (
-                        batch_folder / message["file"]
-                        if "file" in message
-                        else str(message["reason"])
-                    )
+                if "file" in message:
+                    found[str(message["image"])] = batch_folder / message["file"]
+                elif "image" in message:
+                    found[str(message["image"])] = str(message["reason"])
         except ChildLost:
             lost = next((target for target in remaining if target not in found), None)
             if lost is not None:

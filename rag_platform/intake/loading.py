@@ -163,11 +163,8 @@ def _sniff_zip(suffix: str, head: bytes) -> str:
     for part, kind in ((b"word/", ".docx"), (b"xl/", ".xlsx"), (b"ppt/", ".pptx")):
         if part in head:
             return _ZIP_TYPES[kind]
-    return (
-        _ZIP_TYPES[suffix]
-        if suffix in _ZIP_TYPES and (b"[Content_Types]" in head or b"mimetype" in head)
-        else "application/zip"
-    )
+    is_document = b"[Content_Types]" in head or b"mimetype" in head
+    return _ZIP_TYPES.get(suffix, "application/zip") if is_document else "application/zip"
 
 
 def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = None) -> str:
@@ -180,11 +177,8 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
     """
     suffix = PurePath(filename).suffix.lower()
     content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
-    name = (
-        f"{filename}{content}"
-        if content and _FORMAT_NAMES.get(suffix) != _FORMAT_NAMES.get(content)
-        else filename
-    )
+    misnamed = content and _FORMAT_NAMES.get(suffix) != _FORMAT_NAMES.get(content)
+    name = f"{filename}{content}" if misnamed else filename
     kind = sniff(filename, head, path)
     for item in strategy.loading.loaders:
         loader: Loader = registry.build("loader", item.provider, item.options)

@@ -328,11 +328,8 @@ def _detect(raw: bytes) -> str:
         text = raw.decode(best.encoding)
     except (UnicodeDecodeError, LookupError):
         return ""
-    return (
-        ""
-        if any(unicodedata.category(char) in ("Co", "Cn") for char in set(text))
-        else str(best.encoding)
-    )
+    unassigned = any(unicodedata.category(char) in ("Co", "Cn") for char in set(text))
+    return "" if unassigned else str(best.encoding)
 
 
 def _bytes_in(encoding: str, *ranges: tuple[int, int]) -> Callable[[str], bool]:

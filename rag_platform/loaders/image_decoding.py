@@ -189,11 +189,8 @@ def _display(frame: Any) -> dict[str, bytes]:
     dimension.
     """
     if frame.mode in _PNG_MODES:
-        small = (
-            frame.convert("L")
-            if frame.mode == "1" and max(frame.size) > DISPLAY_PIXELS
-            else frame.copy()
-        )
+        grey = frame.mode == "1" and max(frame.size) > DISPLAY_PIXELS
+        small = frame.convert("L") if grey else frame.copy()
         small.thumbnail((DISPLAY_PIXELS, DISPLAY_PIXELS))
         return {"display.png": _encode(small, "PNG", optimize=True)}
     small = frame.convert("RGBA" if frame.mode in ("RGBA", "RGBa") else "RGB")
@@ -329,12 +326,8 @@ def _attribute(element: Any, name: str, value: str) -> str | None:
 
 def _size(root: Any) -> tuple[int, int]:
     """Width and height from its attributes, else from its viewBox, else the 300 x 150 of CSS."""
-    box = [
-        float(part)
-        for part in re.findall(
-            r"[-+]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", root.get("viewBox", "")
-        )[:4]
-    ]
+    numbers = re.findall(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", root.get("viewBox", ""))
+    box = list(map(float, numbers[:4]))
     fallback = (box[2], box[3]) if len(box) == 4 and box[2] > 0 and box[3] > 0 else (300.0, 150.0)
     sizes = []
     for name, other in zip(("width", "height"), fallback, strict=True):

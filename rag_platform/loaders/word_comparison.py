@@ -123,11 +123,8 @@ def compare_words(block: Line, readings: Sequence[Line], elsewhere: Line | None 
         (_align(block, reading) for reading in readings),
         key=lambda found: found.missing + found.misplaced,
     )
-    return (
-        _align(block, elsewhere)
-        if elsewhere and found.missing > max(_FEW_MISSING, _MAX_MISSING * found.words)
-        else found
-    )
+    many = found.missing > max(_FEW_MISSING, _MAX_MISSING * found.words)
+    return _align(block, elsewhere) if elsewhere and many else found
 
 
 def _find_torn(block: Line, reading: Line, at: int) -> Likeness:

@@ -250,12 +250,8 @@ def visible(element: _Element, *, preformatted: bool = False) -> str:
 
 
 def _tex(formula: _Element) -> str:
-    for note in formula.iter():
-        if (
-            isinstance(note.tag, str)
-            and note.tag == "annotation"
-            and "tex" in note.get("encoding", "").lower()
-        ):
+    for note in formula.iter("annotation"):
+        if "tex" in note.get("encoding", "").lower():
             return " ".join((note.text or "").split())
     return ""
 
@@ -416,11 +412,9 @@ class Inline:
         alt = " ".join(element.get("alt", "").split())
         self._put("")
         start = self.size
-        shown = (
-            "data:" + re.split("[;,]", target[5:], maxsplit=1)[0]
-            if target[:5].lower() == "data:"
-            else target
-        )
+        shown = target
+        if target[:5].lower() == "data:":
+            shown = "data:" + re.split("[;,]", target[5:], maxsplit=1)[0]
         label = re.sub(r"([\[\]\\])", r"\\\1", alt)
         if self.cell:
             label = label.replace("|", "\\|")

@@ -106,14 +106,9 @@ class MhtmlLoader:
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `too_large`, `empty_file`."""
         message = _message(path)
-        number, part = next(
-            (
-                (n, leaf)
-                for n, leaf in number_parts(message)
-                if leaf.get_content_type() == "text/html"
-            ),
-            ("", None),
-        )
+        parts = number_parts(message)
+        pages = ((n, leaf) for n, leaf in parts if leaf.get_content_type() == "text/html")
+        number, part = next(pages, ("", None))
         if part is None:
             raise DocumentError(
                 "the file holds no page; save it again from the browser", code="broken_file"
@@ -122,12 +117,9 @@ class MhtmlLoader:
         title = page_title(page.root) or header_text(message, "subject")
         images, base = _Images(message), str(part.get("Content-Location", ""))
         kept = main_pieces(page, title)
+        pieces = [page.pieces[index] for index in kept]
         joined = join_parts(
-            page.parts(
-                [page.pieces[index] for index in kept],
-                f"part={number}",
-                lambda target: images.find(target, base),
-            ),
+            page.parts(pieces, f"part={number}", lambda target: images.find(target, base)),
             "the page holds no text; save it again once it is loaded",
         )
         address = str(
@@ -333,9 +325,8 @@ class _Reading:
         prefix = f"part={number};" if number else ""
         if subject := header_text(message, "subject"):
             level = min(1 + depth, 6)
-            yield Part(
-                "heading", f"{'#' * level} {subject}", f"{prefix}header=subject", level, subject
-            )
+            line = f"{'#' * level} {subject}"
+            yield Part("heading", line, f"{prefix}header=subject", level, subject)
         tight = False
         for name in HEADERS:
             if words := header_text(message, name):

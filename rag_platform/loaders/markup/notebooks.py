@@ -94,11 +94,9 @@ def read_notebook(path: Path) -> Notebook:
     try:
         data = json.loads(decoded.text)
     except (ValueError, RecursionError) as error:
-        why = (
-            f"line {error.lineno}: {error.msg}"
-            if isinstance(error, json.JSONDecodeError)
-            else damage(error)
-        )
+        why = damage(error)
+        if isinstance(error, json.JSONDecodeError):
+            why = f"line {error.lineno}: {error.msg}"
         raise DocumentError(
             f"the notebook is no JSON ({why}); open and save it in Jupyter", code="broken_file"
         ) from error

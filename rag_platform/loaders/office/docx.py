@@ -33,6 +33,7 @@ from rag_platform.loaders.office.docx_text import (
 from rag_platform.loaders.office.ooxml import (
     Element,
     Package,
+    R,
     W,
     chosen_entry,
     field_instructions,
@@ -122,14 +123,8 @@ def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Lab
             code="broken_file",
         )
     styles = read_styles(package.root(package.related_part(main, "styles")))
-    return (
-        main,
-        body,
-        styles,
-        labels(
-            paragraphs_below(body), package.root(package.related_part(main, "numbering")), styles
-        ),
-    )
+    numbering = package.root(package.related_part(main, "numbering"))
+    return main, body, styles, labels(paragraphs_below(body), numbering, styles)
 
 
 def _warnings(package: Package, reader: Reader) -> list[str]:
@@ -161,9 +156,7 @@ def related_parts(package: Package, main: str, body: Element, kind: str) -> list
             pages == "first" and not is_on(item.getparent(), "titlePg")
         ):
             continue
-        relation = relations.get(
-            next((str(value) for key, value in item.attrib.items() if key.endswith("}id")), "")
-        )
+        relation = relations.get(str(item.get(f"{R}id")))
         if relation is not None and not relation.external:
             found[relation.target] = None
     return list(found)
@@ -254,18 +247,10 @@ class _Flow:
         if not (level or self.kind or depth) and self._is_bold_heading(element, pieces):
             deeper = writer.styled_level + 1 + (label.level if label else 0)
             level = min(deeper, 6) if writer.parts else 1
-        if level:
-            text, images = join_pieces(pieces, flat=True)
-        elif label is not None:
-            inner = "\n" + " " * (4 * label.level + 2)
-            text, images = join_pieces(
-                [
-                    piece.replace("\n", inner) if isinstance(piece, str) else piece
-                    for piece in pieces
-                ]
-            )
-        else:
-            text, images = join_pieces(pieces)
+        if label is not None and not level:
+            hanging = "\n" + " " * (4 * label.level + 2)
+            pieces = [it.replace("\n", hanging) if isinstance(it, str) else it for it in pieces]
+        text, images = join_pieces(pieces, flat=level > 0)
         if text and level:
             self._notes()
             prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
@@ -338,7 +323,8 @@ class _Flow:
             return
         if self.kind:
             for number, cells in enumerate(grid, 1):
-                text, images = join_pieces(self._row_pieces(cells, depth))
+                texts = [self._cell(cell, depth) for _, _, goes_on, cell in cells if not goes_on]
+                text, images = join_pieces([piece for it in texts for piece in (*it, " ")])
                 if text:
                     place = f"{locator}/tr[{number}]"
                     self.writer.parts.append(Part(self.kind, text, place, images=images))
@@ -357,15 +343,6 @@ class _Flow:
             place = f"{locator}/tr[{number}]"
             row = Part("table", text, place, images=images, tight=number > 1)
             self.writer.parts.append(row)
-
-    def _row_pieces(
-        self, cells: Sequence[tuple[int, int, bool, Element]], depth: int
-    ) -> list[Piece]:
-        found: list[Piece] = []
-        for _, _, goes_on, cell in cells:
-            if not goes_on:
-                found += [*self._cell(cell, depth), " "]
-        return found
 
     def _cell(self, cell: Element, depth: int) -> list[Piece]:
         """The text of a cell on one line; tables in it become `a, b; c, d`."""
@@ -421,24 +398,17 @@ class _Flow:
 
 def list_prefix(label: Label) -> str:
     """Indentation and marker of a list item, with Word's label if that is no Markdown marker."""
-    indent = "    " * label.level
-    if not label.text:
-        return f"{indent}- "
-    return (
-        f"{indent}{label.text} "
-        if label.text[:-1].isascii() and label.text[:-1].isdecimal() and label.text[-1] in ".)"
-        else f"{indent}- {label.text} "
-    )
+    indent, text = "    " * label.level, label.text
+    if text[:-1].isascii() and text[:-1].isdecimal() and text[-1] in ".)":
+        return f"{indent}{text} "
+    return f"{indent}- {text} " if text else f"{indent}- "
 
 
 def find_note(package: Package, part: str, note_id: str) -> Element | None:
     """The note with that id in a notes part."""
     root = package.root(part)
-    return (
-        next((item for item in root if item.get(W + "id") == note_id), None)
-        if root is not None
-        else None
-    )
+    notes = root if root is not None else ()
+    return next((note for note in notes if note.get(W + "id") == note_id), None)
 
 
 def _move(images: Sequence[Image], by: int) -> list[Image]:

@@ -169,15 +169,8 @@ class Reader:
                 case "docPr" | "cNvPr" | "shape":
                     alt = str(item.get("descr") or item.get("alt") or alt)
                 case "blip" | "imagedata":
-                    relation = self.relations.get(
-                        str(
-                            item.get(R + "embed")
-                            or item.get(R + "id")
-                            or item.get(R + "link")
-                            or ""
-                        )
-                    )
-                    if relation is None:
+                    key = item.get(R + "embed") or item.get(R + "id") or item.get(R + "link")
+                    if (relation := self.relations.get(str(key))) is None:
                         self.counts["images without a part"] += 1
                         continue
                     target = relation.target if relation.external else f"docx:{relation.target}"
@@ -222,11 +215,8 @@ def _link(out: list[Piece], start: int, target: str) -> None:
 def _shift_digits(text: str, place: str) -> str:
     """Superscript and subscript digits as their Unicode characters, which NFKC turns back."""
     table = {"superscript": _RAISED, "subscript": _LOWERED}.get(place)
-    return (
-        text.translate(table)
-        if table and text and all(char in "0123456789+-=() " for char in text)
-        else text
-    )
+    is_number = all(char in "0123456789+-=() " for char in text)
+    return text.translate(table) if table and is_number else text
 
 
 def symbol(element: Element) -> str:

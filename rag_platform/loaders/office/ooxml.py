@@ -111,14 +111,8 @@ class Package:
 
     def related_part(self, part: str, kind: str) -> str:
         """The name of the first part of that kind to which a part refers, or ""."""
-        return next(
-            (
-                item.target
-                for item in self.relations(part).values()
-                if item.kind == kind and not item.external
-            ),
-            "",
-        )
+        related = self.relations(part).values()
+        return next((it.target for it in related if it.kind == kind and not it.external), "")
 
     def properties(self, names: Collection[str]) -> Json:
         """The core properties that are set (ECMA-376 part 2, 11.1), their creator as `author`,

@@ -290,12 +290,10 @@ def _cut(
 
 def _group(kind: str, lines: Sequence[str], rows: Sequence[Row], head: tuple[int, ...]) -> Group:
     first, last = rows[0], rows[-1]
-    place = (
-        None
-        if first.first_line is None or last.last_line is None
-        else (first.first_line, last.last_line)
-    )
-    return Group(kind, "\n".join(lines), (first.number, last.number), head, place)
+    group = Group(kind, "\n".join(lines), (first.number, last.number), head)
+    if first.first_line is None or last.last_line is None:
+        return group
+    return replace(group, lines=(first.first_line, last.last_line))
 
 
 def _cell(row: Row, index: int) -> str:

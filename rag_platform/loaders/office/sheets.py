@@ -195,14 +195,8 @@ def sniff_delimiter(text: str) -> str:
         if delimiter not in sample:
             continue
         try:
-            widths = Counter(
-                len(cells)
-                for _, cells in zip(
-                    range(200),
-                    csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter),
-                    strict=False,
-                )
-            )
+            records = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+            widths = Counter(map(len, itertools.islice(records, 200)))
         except csv.Error:
             continue
         widths.pop(0, None)
@@ -271,7 +265,7 @@ class XlsxLoader(ZipLoader):
         notes = {(note.locator(sheet.name), note.text) for sheet in read for note in sheet.notes}
         bad: dict[int, str] = {}
         for block in blocks:
-            name = sheet_of(block.locator)
+            name = unquote(block.locator.removeprefix("sheet=").split(";")[0])
             if name not in sheets:
                 bad[block.ordinal] = f"no sheet {name!r}"
             elif block.kind == "heading":
@@ -322,11 +316,6 @@ class _Extras:
     links: dict[Place, str] = field(default_factory=dict)
     formulas: dict[Place, str] = field(default_factory=dict)  # those without a stored value
     hidden: set[str] = field(default_factory=set)  # rows, columns
-
-
-def sheet_of(locator: str) -> str:
-    """The name of the sheet in a locator."""
-    return unquote(locator.removeprefix("sheet=").split(";")[0])
 
 
 def read_workbook(path: Path, max_cells: int) -> Workbook:
@@ -583,14 +572,10 @@ def _text(cell: Any, extras: _Extras, number: int, column: int) -> str:
         return extras.formulas.get((number, column), "")
     text = format_value(value, cell.number_format or "General")
     target = extras.links.get((number, column))
-    return (
-        f"[{text}]({target})"
-        if target
-        and text
-        and target.rstrip("/") not in (text, f"mailto:{text}")
-        and " " not in target
-        else text
-    )
+    if not target or not text or " " in target:
+        return text
+    own_address = target.rstrip("/") in (text, f"mailto:{text}")
+    return text if own_address else f"[{text}]({target})"
 
 
 def format_value(value: Any, number_format: str) -> str:

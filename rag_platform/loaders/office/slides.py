@@ -156,17 +156,10 @@ class _Reading:
         heading = " ".join(filter(None, (_words(line, linked=False) for line in lines)))
         parts = self._shapes(slide.shapes, number, title, 0)
         if heading and title is not None:
-            yield Part(
-                "heading",
-                f"# {heading}",
-                f"slide={number};shape={self.names[title._element]}",
-                level=1,
-                title=heading,
-            )
+            place = f"slide={number};shape={self.names[title._element]}"
+            yield Part("heading", f"# {heading}", place, 1, heading)
         elif parts:
-            yield Part(
-                "heading", f"# Slide {number}", f"slide={number}", level=1, title=f"Slide {number}"
-            )
+            yield Part("heading", f"# Slide {number}", f"slide={number}", 1, f"Slide {number}")
         yield from parts
         read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
         whole = self.added
@@ -181,11 +174,8 @@ class _Reading:
             for line in "".join(_pieces(paragraph, linked=False)).splitlines()
             if line.strip()
         ]:
-            yield Part(
-                "paragraph",
-                "\n".join(f"> {line.strip()}" for line in lines),
-                f"slide={number};notes",
-            )
+            quoted = "\n".join(f"> {line.strip()}" for line in lines)
+            yield Part("paragraph", quoted, f"slide={number};notes")
         for relation in slide.part.rels.values():
             if relation.reltype.endswith("/comments"):
                 comments = read_comments(parse_part(relation.target_part.blob))
@@ -388,11 +378,9 @@ def _is_hidden(element: Any) -> bool:
 
 
 def _placeholder(shape: Any) -> str:
-    return (
-        str(shape.placeholder_format.type).split(" ")[0].rpartition(".")[2]
-        if shape.is_placeholder
-        else ""
-    )
+    if not shape.is_placeholder:
+        return ""
+    return str(shape.placeholder_format.type).split(" ")[0].rpartition(".")[2]
 
 
 def _words(paragraph: Any, *, linked: bool = True) -> str:
