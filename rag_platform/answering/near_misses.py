@@ -109,8 +109,8 @@ _IMPLICIT_PROPERTY = re.compile(
     r"|情况|内容|状态|位置",
     re.IGNORECASE,
 )
-# two capitalised words or more, the second may be a number: `Ruth Conte`, `BMW 6-Series`
-_FULL_NAME = re.compile(r"(?<=\S )([A-Z][\w-]*(?: [A-Z\d][\w-]*)+)")
+# two capitalised words or more; a word with digits (`SQLSTATE 40P01`) identifies a row by itself
+_FULL_NAME = re.compile(r"(?<=\S )([A-Z][^\W\d_]+(?: [A-Z][^\W\d_]+)+)(?![\w-])")
 _CODE = re.compile(r"^[ >]*(```+|~~~+).*?^[ >]*\1", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
 _SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # picks one of the rows

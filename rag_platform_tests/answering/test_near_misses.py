@@ -153,7 +153,7 @@ PEOPLE = (
     [
         ("What is Ruth Lee's phone number?", NO_ROW),
         ("What is Ruth Möller's phone number?", NO_ROW),  # of two rows
-        ("Which phone number has the owner of the Audi 6-Series?", NO_ROW),
+        ("Which phone number has the owner of the Model R8?", ()),  # the number is in the row
         ("What is Ruth Conte's phone number?", ()),
         ("What is the Phone of Ruth?", ()),
         ("What does the Staff List give as the phone of Peter Möller?", ()),  # the title has it
