@@ -35,8 +35,7 @@ from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES, as_it_stands
 from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
-from rag_platform.releases.publishing import find_newer
-from rag_platform.releases.release_store import current
+from rag_platform.releases.release_store import current, find_newer
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA

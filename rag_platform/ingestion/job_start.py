@@ -34,7 +34,7 @@ from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.publishing import find_newer, is_behind_ledger, settle
+from rag_platform.releases.publishing import is_behind_ledger, settle
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
@@ -449,7 +449,8 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     data: Json = {
         "job_id": job.job_id,
         "release_id": published,
-        "gone_back": find_newer(job.namespace, published, root.store, root.ledger) is not None,
+        "gone_back": releases.find_newer(job.namespace, published, root.store, root.ledger)
+        is not None,
         "new": decisions["new"],
         "new_versions": decisions["new_version"],
         "continued": decisions["continue"],

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain, takewhile
+from itertools import chain
 
 from rag_platform.config.gates import FILENAME as GATES_FILE
 from rag_platform.config.profiles import index_profile, stage_profiles
@@ -599,7 +599,7 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
         except ReleaseError:
             settle(namespace, store, ledger)
             return _row(namespace, releases.require_current(store, namespace), ledger)
-        newest = find_newer(namespace, published, store, ledger)
+        newest = releases.find_newer(namespace, published, store, ledger)
         if newest is None:
             raise ReleaseError(
                 f"library {namespace!r} has no newer release that was published once; `rag"
@@ -607,20 +607,6 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
                 code="nothing_to_go_forward",
             )
         return roll_back(namespace, newest.release_id, store=store, ledger=ledger)
-
-
-def find_newer(
-    namespace: str, published: str | None, store: Store, ledger: Ledger
-) -> Release | None:
-    """The newest kept release that was once public and is newer than the published one, as after a
-    rollback; None without one.
-    """
-    newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
-    once_public = [row for row in newer if row.published_at]
-    if not once_public:
-        return None
-    kept = {manifest.release_id for manifest in releases.list_heads(store, namespace)}
-    return next((row for row in once_public if row.release_id in kept), None)
 
 
 def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:

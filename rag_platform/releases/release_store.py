@@ -19,6 +19,7 @@ import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -39,6 +40,8 @@ from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG, SCHEMA_VERSION
 from rag_platform.ir import EmbedderInfo
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Release
 from rag_platform.protocols import LexicalReader
 from rag_platform.releases.manifest import (
     QUALITY_GATE,
@@ -297,6 +300,20 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
     """Like `list_releases`, but cached, without per-version fields, and skipping damaged ones."""
     return _read_manifests(store, namespace, _cached_head)
+
+
+def find_newer(
+    namespace: str, published: str | None, store: Store, ledger: Ledger
+) -> Release | None:
+    """The newest kept release that was once public and is newer than the published one, as after a
+    rollback; None without one.
+    """
+    newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
+    once_public = [row for row in newer if row.published_at]
+    if not once_public:
+        return None
+    kept = {manifest.release_id for manifest in list_heads(store, namespace)}
+    return next((row for row in once_public if row.release_id in kept), None)
 
 
 def list_damaged(store: Store, namespace: str, readable: Collection[Manifest]) -> list[Path]:
