@@ -194,6 +194,29 @@ def _make_space(left: _Cluster, right: _Cluster) -> _Cluster:
     return _Cluster((char._replace(text=" ", x0=left.right, x1=right.left),), "space")
 
 
+def place_marks(chars: Sequence[Char], inserted: Sequence[bool]) -> tuple[list[Char], list[bool]]:
+    """(characters, inserted flags) of an RTL line, with the marks behind their letters that MuPDF
+    puts behind the space it inserts after a word, or at the beginning of the line.
+    """
+    order: list[int] = []
+    strays: list[int] = []
+    begun = False
+    for at, char in enumerate(chars):
+        is_mark = unicodedata.category(char.text[0]) == "Mn" and char.x1 - char.x0 < _MIN_WIDTH
+        if is_mark and not begun:
+            strays.append(at)
+        elif is_mark and inserted[order[-1]]:
+            order.insert(-1, at)
+        else:
+            order.append(at)
+        begun = begun or not (is_mark or char.text.isspace())
+    for at in strays:
+        x = chars[at].x0
+        letters = (i for i, j in enumerate(order) if chars[j].x0 - _MIN_WIDTH < x < chars[j].x1)
+        order.insert(next(letters, -1) + 1, at)
+    return [chars[at] for at in order], [inserted[at] for at in order]
+
+
 def _clusters(chars: Sequence[Char]) -> Iterator[_Cluster]:
     """The clusters of a run in content order.
 

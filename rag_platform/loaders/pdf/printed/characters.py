@@ -220,6 +220,8 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) 
             if size:
                 if may_gap:
                     chars, inserted = _insert_spaces(chars, inserted, size)
+                if any(bidi.has_rtl(text) for text, _, _ in spans):
+                    chars, inserted = bidi.place_marks(chars, inserted)
                 chars, inserted = _drop_flat_spaces(chars, inserted, size)
                 chars = _join_spaced(_join_tracked(chars, inserted, size), size)
                 level = abs(line["dir"][0] - 1) < 0.01

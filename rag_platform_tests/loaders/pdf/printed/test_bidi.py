@@ -127,6 +127,15 @@ def test_marks_follow_their_letter(tmp_path):
     assert PdfLoader(profile="fast").load(path, "x.pdf").text == "שלום בָא"
 
 
+def test_marks_at_the_ends_of_words_stay_in_their_word(tmp_path):
+    # MuPDF puts a mark that is drawn before the last letter of a word behind the next space, and
+    # that of a line before its first letter; seen from left to right: "אבָ עגִ"
+    left = [("\u05b4", 91, 0.01), ("ג", 90, 6), ("ע", 96, 6)]
+    right = [("\u05b8", 107, 0.01), ("ב", 106, 6), ("א", 112, 6)]
+    path = write_glyphs(tmp_path / "x.pdf", [*left, *right], simple=True)
+    assert PdfLoader(profile="fast").load(path, "x.pdf").text == "אבָ עגִ"
+
+
 def test_an_alef_without_width_stands_behind_its_lam(tmp_path):
     # fonts that draw the ligature as two glyphs place the second one where the first one begins,
     # which is also where the next letter ends; seen from left to right: سلام للأمل
