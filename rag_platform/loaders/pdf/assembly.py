@@ -22,7 +22,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
 from rag_platform.loaders.parts import Engine
-from rag_platform.loaders.pdf.headings import Place, heading_levels, number_depth
+from rag_platform.loaders.pdf.headings import Place, heading_levels, join_bare, number_depth
 from rag_platform.loaders.pdf.images import target_of
 from rag_platform.loaders.pdf.opening import broken_pdf
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
@@ -91,6 +91,7 @@ def assemble(
     failed = [page for page in pages if page.engine == "failed"]
     if len(failed) == len(pages):
         raise broken_pdf(failed[0].warnings[-1])
+    pages = [join_bare(page) for page in pages]
     edges = find_running_edges(pages)
     text, blocks = _write(pages, heading_levels(pages, info.outline), edges)
     media = _media(pages, text, blocks)

@@ -7,11 +7,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from rag_platform.loaders.box_labels import is_box_label
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
-from rag_platform.loaders.pdf.printed.runs import usual_size
+from rag_platform.loaders.pdf.printed.runs import union, usual_size
 from rag_platform.text.scripts import HAN, letters
 
 Place = tuple[int, int]  # page from 1, position of the block on its page
@@ -31,6 +32,15 @@ _PART = re.compile(
     rf"|{_NTH}[章编篇部]|附录\s*[A-Z一二三四\d]?)",
     re.I,
 )
+_BARE = re.compile(  # a number whose title stands on the next line
+    r"(?:chapter\s+(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+    rf"|{_PART.pattern[1:]}|{_NTH}[节節]|[一二三四五六七八九十]{{1,3}}\s*[、．.])\s*[.:：]?",
+    re.I,
+)
+_NO_TITLE = re.compile(  # what stands below a part without being its title
+    rf"(?:item|section|article|clause)\s+\d|{_CAPTION.pattern[1:]}", re.I
+)
+_TITLE_EMS = 4  # between a bare number and its title, at most
 _MARKS = (  # Chinese numbering, from the highest level to the lowest
     re.compile(f"^{_NTH}[章编篇部回]"),
     re.compile(f"^{_NTH}[节節]"),
@@ -46,6 +56,7 @@ _UNNUMBERED = re.compile(  # chapters without a number in a document that number
     r"|摘\s*要|前\s*言|目\s*[录錄]|致\s*[谢謝]|[参參]考文[献獻])[.:：]?",
     re.I,
 )
+_ENTRY = re.compile(r"(.*[^\d\s.·…])[\s.·…]+(?:\d{1,4}|[ivxl]{1,6})", re.DOTALL)  # of a contents
 _LEADING = re.compile(
     rf"^(?:{_NTH}[章节節编篇部回]|[一二三四五六七八九十]{{1,3}}(?=[、．.\s])"
     r"|附录|(?:chapter|part|section|appendix)?)"
@@ -114,6 +125,8 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             if plain:
                 crowd.append(place)
         _drop_crowd(found, crowd)
+    if all(page.engine == "raw" for page in pages):
+        found = _without_entries(found, known)
     if _is_complete(known, len(pages)):
         found = {
             place: block
@@ -125,6 +138,62 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
         {place: levels[below] for place, below in _find_bare(found).items() if place not in known}
     )
     return levels
+
+
+def join_bare(page: PageFacts) -> PageFacts:
+    """The page, with each heading that is only a number, such as `第一章` or `Chapter 2`, joined to
+    its title below. The layout model's headings stay as they are.
+    """
+    if page.engine != "raw":
+        return page
+    blocks: list[PageBlock] = []
+    for block in page.blocks:
+        if blocks and _is_titled(blocks[-1], block):
+            bare = blocks.pop()
+            gap = "" if bare.text.endswith(("、", "．")) else " "
+            box = union([bare.bbox, block.bbox])
+            blocks.append(replace(block, text=f"{bare.text}{gap}{block.text}", bbox=box))
+        else:
+            blocks.append(block)
+    return replace(page, blocks=tuple(blocks))
+
+
+def _is_titled(bare: PageBlock, below: PageBlock) -> bool:
+    """True for a bare number, or the first word of one, above the rest of its heading."""
+    text, size = below.text.strip(), max(bare.size, below.size)
+    return (
+        bare.kind == below.kind == "heading"
+        and (
+            not (number_depth(text) or _NO_TITLE.match(text) or text.endswith(_SENTENCE_ENDS))
+            if _BARE.fullmatch(bare.text.strip())
+            else _BARE.fullmatch(f"{bare.text.strip()} {text}") is not None
+        )
+        and bare.bbox[1] < below.bbox[1] < bare.bbox[3] + _TITLE_EMS * size
+        and bare.bbox[0] < below.bbox[2]
+        and below.bbox[0] < bare.bbox[2]
+    )
+
+
+def _without_entries(
+    found: Mapping[Place, PageBlock], known: Mapping[Place, int]
+) -> dict[Place, PageBlock]:
+    """The headings without the entries of a table of contents: a heading and its page number, in a
+    style that other headings may share.
+    """
+    entries = {
+        place: match[1]
+        for place, block in found.items()
+        if place not in known and (match := _ENTRY.fullmatch(block.text.strip()))
+    }
+    last: dict[str, int] = {}  # key of a title to its last page
+    for (page, _), block in found.items() if entries else ():
+        last[_title_keys(block.text)[1]] = page
+    last.pop("", None)
+    return {
+        place: block
+        for place, block in found.items()
+        if place not in entries or last.get(_title_keys(entries[place])[1], 0) <= place[0]
+    }
 
 
 def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:

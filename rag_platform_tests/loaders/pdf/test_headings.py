@@ -8,7 +8,7 @@ import pymupdf
 import pytest
 
 from rag_platform.loaders.pdf.assembly import PdfInfo
-from rag_platform.loaders.pdf.headings import heading_levels, number_depth
+from rag_platform.loaders.pdf.headings import heading_levels, join_bare, number_depth
 from rag_platform.loaders.pdf.images import PageImage
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts, page_blocks
@@ -157,6 +157,38 @@ def test_a_part_of_a_line_of_its_own_gives_its_title_the_level_but_not_its_style
     ]
     found = heading_levels([page(heading("Waters", 30), BODY), *parts])
     assert [found[n, at] for n in (2, 3) for at in (0, 1, 3, 5)] == [2, 2, 3, 3] * 2
+
+
+def test_a_number_on_a_line_of_its_own_and_the_title_below_it_are_one_heading():
+    def join(*lines: str, engine: str = "raw") -> list[str]:
+        """Headings one below the other, 30 points apart."""
+        blocks = [
+            replace(heading(line, 14), bbox=(0, 30 * at, 99, 30 * at + 9))
+            for at, line in enumerate(lines)
+        ]
+        joined = join_bare(replace(page(*blocks), engine=engine))
+        return [block.text for block in joined.blocks]
+
+    assert join("第一章", "总则", "二、", "职责") == ["第一章 总则", "二、职责"]
+    assert join("第一章", "总则", engine="layout") == ["第一章", "总则"]
+    assert join("Part 1", "Rivers", "CHAPTER", "TWO", "Lakes") == [
+        "Part 1 Rivers",
+        "CHAPTER TWO Lakes",
+    ]
+    apart = ["PART I", "Item 1. Business", "Annex A", "Table 2: Rain", "第二章", "第一节 范围"]
+    assert join(*apart) == apart
+
+
+def test_entries_of_a_table_of_contents_are_no_headings_without_the_layout_model():
+    contents = [heading(text) for text in ("CONTENTS", "Setup ..... 3", "2 Phase 2", "v")]
+    chapters = [heading("1 SETUP", 14), BODY, heading("2 Phase 2", 14), BODY]
+    pages = [page(*contents[:2], BODY, *contents[2:]), page(*chapters, number=2)]
+
+    def find(engine: str) -> list[tuple[int, int]]:
+        return sorted(heading_levels([replace(item, engine=engine) for item in pages]))
+
+    assert find("raw") == [(1, 0), (1, 3), (1, 4), (2, 0), (2, 2)]
+    assert (1, 1) in find("layout")
 
 
 def test_a_title_that_the_layout_model_takes_for_a_page_header_is_a_heading():
