@@ -99,10 +99,10 @@ def _is_of_full_disk(error: BaseException) -> bool:
 
 
 def report_own(error: BaseException, stage: str) -> None:
-    """As `report`, but only for exceptions raised in this package, as libraries raise anything on
-    broken files.
+    """As `report`, but only for unexpected exceptions of this package, as libraries raise anything
+    on broken files.
     """
-    if is_ours(error):
+    if is_ours(error) and not is_expected(error):
         report(error, stage)
 
 

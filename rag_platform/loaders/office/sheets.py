@@ -222,7 +222,7 @@ class XlsxLoader(ZipLoader):
 
     SUFFIXES: ClassVar[tuple[str, ...]] = (".xlsx", ".xlsm", ".xltx", ".xltm")
     NAME: ClassVar[str] = "xlsx"
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def load(self, path: Path, filename: str) -> Facts:

@@ -246,6 +246,19 @@ def test_a_failed_page_is_a_warning_and_missing_pages_are_an_error():
     )
 
 
+@pytest.mark.parametrize("missing", ["page", "content"])
+def test_what_a_cut_off_file_lacks_is_no_blank_page(tmp_path: Path, missing: str) -> None:
+    path = tmp_path / "cut.pdf"
+    with pymupdf.open(write_pdf(tmp_path / "x.pdf", "one", "two", "")) as document:
+        xref = document.page_xref(1) if missing == "page" else document[1].get_contents()[0]
+        document.update_object(xref, "null")
+        document.save(path)
+    summary = PdfLoader(profile="fast").load(path, "cut.pdf").summary
+    assert "page 2: nothing could be read" in summary.warnings
+    assert "page 3: neither text nor pictures" in summary.warnings
+    assert summary.errors == ("page 2: raw reading failed (its content is missing from the file)",)
+
+
 @pytest.mark.parametrize(
     ("kids", "count", "reason"),
     [

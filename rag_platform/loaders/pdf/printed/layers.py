@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rag_platform.errors import DocumentError
 from rag_platform.loaders.archives import Reading
 
 _ADDED = "hidden by several layers together"
@@ -34,7 +35,10 @@ def prepare_layers(document: Any) -> None:
 
 
 def open_page(document: Any, number: int) -> Any:
-    """The page `number`, from 0, prepared so that MuPDF reads what the layers show."""
+    """The page `number`, from 0, prepared so that MuPDF reads what the layers show. Raises
+    DocumentError where its content is missing, as in a file that was cut off: MuPDF would show an
+    empty page.
+    """
     from pymupdf import mupdf
 
     pdf = mupdf.pdf_document_from_fz_document(document.this)
@@ -45,7 +49,23 @@ def open_page(document: Any, number: int) -> Any:
             # the added layer is lost if MuPDF had to repair the file meanwhile
             if mupdf.pdf_to_text_string(mupdf.pdf_dict_gets(last, "Name")) == _ADDED:
                 _settle_memberships(pdf, number, last)
-    return document[number]
+    page = document[number]
+    _require_content(mupdf.pdf_lookup_page_obj(pdf, number))
+    return page
+
+
+def _require_content(page: Any) -> None:
+    from pymupdf import mupdf
+
+    contents = mupdf.pdf_dict_gets(page, "Contents")
+    streams = [
+        contents,
+        *(mupdf.pdf_array_get(contents, at) for at in range(mupdf.pdf_array_len(contents))),
+    ]
+    if not mupdf.pdf_is_dict(page) or any(
+        mupdf.pdf_is_indirect(stream) and mupdf.pdf_is_null(stream) for stream in streams
+    ):
+        raise DocumentError("its content is missing from the file", code="broken_file")
 
 
 def _groups(pdf: Any) -> Any:
