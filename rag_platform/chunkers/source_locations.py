@@ -36,6 +36,7 @@ class Places:
         """The page, line, byte and locator fields of a chunk of facts text[start:end]."""
         touched = self.blocks[slice(*block_range(self.blocks, self.starts, start, end))]
         pages = [block.page for block in touched if block.page is not None]
+        locators = [it.locator for it in touched if not it.locator.startswith("bytes=")]
         first, last = (
             self.bytes_of.span(start, end)
             if self.bytes_of is not None and end > start
@@ -53,10 +54,7 @@ class Places:
             "line_end": lines[1],
             "byte_start": first,
             "byte_end": last,
-            "locator": self._pages_in(touched, start)
-            or merge_locators(
-                [block.locator for block in touched if not block.locator.startswith("bytes=")]
-            ),
+            "locator": self._pages_in(touched, start) or merge_locators(locators),
         }
 
     def _pages_in(self, touched: Sequence[Block], start: int) -> str:

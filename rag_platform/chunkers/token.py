@@ -77,14 +77,8 @@ def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
             return found
         previous = end
         low = max(ruler.back(end, overlap), start + 1)
-        start = next(
-            (
-                place
-                for place in _word_cuts(cuts, low, end - 1)
-                if not cuts.inside_opened(place) and not cuts.beside_row(place)
-            ),
-            end,
-        )
+        places = (it for it in _word_cuts(cuts, low, end - 1) if not cuts.inside_opened(it))
+        start = next((place for place in places if not cuts.beside_row(place)), end)
 
 
 def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:

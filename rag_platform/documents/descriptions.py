@@ -143,16 +143,11 @@ def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions
         chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"
     ]
     texts = {
-        chunk.chunk_id: prompt.user(
-            section_path=_headings(chunk), text=chunk.chunk_text[:MAX_CHARS]
-        )
-        for chunk in passages
+        it.chunk_id: prompt.user(section_path=_headings(it), text=it.chunk_text[:MAX_CHARS])
+        for it in passages
     }
-    return Questions(
-        prompt,
-        texts,
-        {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()},
-    )
+    keys = {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()}
+    return Questions(prompt, texts, keys)
 
 
 def parse_answer(text: str) -> Description:

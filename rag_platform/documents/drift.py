@@ -50,20 +50,16 @@ class Drift:
         """What moved, between which profiles, in words; a changed text is reported only as such."""
         if self.kind == "content":
             return "the text changed"
-        one, two, text = self.before, self.after, "the text is the same"
-        return "; ".join(
-            (
-                text,
-                (
-                    f"sections {_say_moved(self.sections_moved)}: {one.section_count} under"
-                    f" {one.sections}, {two.section_count} under {two.sections}"
-                ),
-                (
-                    f"chunks {_say_moved(self.chunks_moved)}: {one.chunk_count} under {one.chunks},"
-                    f" {two.chunk_count} under {two.chunks}"
-                ),
-            )
+        one, two = self.before, self.after
+        sections = (
+            f"sections {_say_moved(self.sections_moved)}: {one.section_count} under"
+            f" {one.sections}, {two.section_count} under {two.sections}"
         )
+        chunks = (
+            f"chunks {_say_moved(self.chunks_moved)}: {one.chunk_count} under {one.chunks},"
+            f" {two.chunk_count} under {two.chunks}"
+        )
+        return f"the text is the same; {sections}; {chunks}"
 
 
 def _say_moved(moved: bool) -> str:
@@ -164,14 +160,9 @@ class ChunkQuality:
 
 def chunk_quality(text: str, chunks: Sequence[Chunk]) -> ChunkQuality:
     """The measures of a normalised text's chunks, except parents and image chunks."""
-    measured = sorted(
-        (
-            chunk
-            for chunk in chunks
-            if chunk.chunk_type != "parent" and chunk.norm_end > chunk.norm_start
-        ),
-        key=lambda chunk: chunk.norm_start,
-    )
+    children = (chunk for chunk in chunks if chunk.chunk_type != "parent")
+    measured = [chunk for chunk in children if chunk.norm_end > chunk.norm_start]
+    measured.sort(key=lambda chunk: chunk.norm_start)
     lengths = [chunk.norm_end - chunk.norm_start for chunk in measured]
     covered = total = done = 0
     for chunk in measured:

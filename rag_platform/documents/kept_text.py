@@ -44,12 +44,9 @@ def find_dropped(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) 
     """
     hidden = [
         Dropped(
-            item.page,
-            0,
-            item.reason if item.reason in SHOWN else f"hidden_text: {item.reason}",
-            item.text,
+            it.page, 0, it.reason if it.reason in SHOWN else f"hidden_text: {it.reason}", it.text
         )
-        for item in facts.summary.hidden
+        for it in facts.summary.hidden
     ]
     lost = [
         (normalised.to_facts(start), NOT_CHUNKED, normalised.text[start:end].strip())

@@ -196,6 +196,8 @@ def build_facts(work: VersionBuild) -> Done:
         work.writes.json(folder / "summary.json", facts.summary)
         work.facts = facts
     summary = work.facts.summary
+    pages_out = {block.page for block in work.facts.blocks if block.page is not None}
+    pages_out.update(summary.pages_without_text)
     counts = {
         "loader": summary.loader_name,
         "pages": summary.pages,
@@ -207,12 +209,7 @@ def build_facts(work: VersionBuild) -> Done:
         "pages_without_text": len(summary.pages_without_text),
         "pages_failed": len(summary.errors),
         "hidden_words": sum(len(item.text.split()) for item in summary.hidden),
-        "pages_out": len(
-            {
-                *summary.pages_without_text,
-                *(block.page for block in work.facts.blocks if block.page is not None),
-            }
-        ),
+        "pages_out": len(pages_out),
     }
     tracing.event(
         "ingest.parse_summary",
@@ -353,15 +350,13 @@ def build_sections(work: VersionBuild) -> Done:
         sha256 = work.writes.records(path, Section, work.sections)
     else:
         sha256 = sha256_file(path)
+    dropped = word_counts(find_removed(work.facts, work.normalised))
     counts = {
         "section_count": len(work.sections),
         "section_hash": section_hash(work.sections, work.normalised.text),
         "edits": len(work.normalised.edits),
         "removed_chars": len(work.facts.text) - len(work.normalised.text),
-        **{
-            f"dropped_{reason}": words
-            for reason, words in word_counts(find_removed(work.facts, work.normalised)).items()
-        },
+        **{f"dropped_{reason}": words for reason, words in dropped.items()},
     }
     tracing.event("ingest.section_stats", counts)
     tracing.describe(sectioner_id=f"sectioner.{config.provider}")

@@ -311,12 +311,8 @@ def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
 
 def _slice(base: Base, piece: Piece, start: int, end: int) -> Piece:
     """The piece as the unedited normalised text[start:end]."""
-    return replace(
-        piece,
-        chunk=replace(
-            piece.chunk, edited_from=(), **slice_fields(base.normalised, base.places, start, end)
-        ),
-    )
+    fields = slice_fields(base.normalised, base.places, start, end)
+    return replace(piece, chunk=replace(piece.chunk, edited_from=(), **fields))
 
 
 def _part(base: Base, piece: Piece, start: int, end: int) -> Piece:

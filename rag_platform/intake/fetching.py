@@ -425,12 +425,9 @@ class _GuardedStream:
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> _GuardedStream:
         """The same connection, encrypted; the certificate must match the host's name."""
-        return _GuardedStream(
-            self._stream.start_tls(
-                ssl_context, server_hostname, _count_seconds_left(self._deadline)
-            ),
-            self._deadline,
-        )
+        left = _count_seconds_left(self._deadline)
+        encrypted = self._stream.start_tls(ssl_context, server_hostname, left)
+        return _GuardedStream(encrypted, self._deadline)
 
     def close(self) -> None:
         """End the connection."""

@@ -462,15 +462,8 @@ class _Reading:
         try:
             self._read(number, number + 1, True)
         except ChildLost as error:
-            self._add_page(
-                PageFacts(
-                    number + 1,
-                    (),
-                    (),
-                    "failed",
-                    (f"page {number + 1}: raw reading failed too ({error})",),
-                )
-            )
+            why = f"page {number + 1}: raw reading failed too ({error})"
+            self._add_page(PageFacts(number + 1, (), (), "failed", (why,)))
 
     def _read(self, first: int, last: int, raw: bool) -> None:
         task = {"task": "window", "first": first, "last": last, "profile": self.profile, "raw": raw}

@@ -279,13 +279,9 @@ def _limit_memory(baseline: int, memory_mb: int) -> None:
 
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         wanted = baseline + memory_mb * 2**20 if memory_mb >= 0 else hard
-        resource.setrlimit(
-            resource.RLIMIT_AS,
-            (
-                wanted if hard == resource.RLIM_INFINITY or wanted == hard else min(wanted, hard),
-                hard,
-            ),
-        )
+        if hard != resource.RLIM_INFINITY and wanted != hard:
+            wanted = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
 
 
 def _prepare_layout() -> None:

@@ -139,17 +139,12 @@ def receive(
         retired = tuple(item.doc_id for item in kept_or_retired if item.decision == "retired")
         # a deleted document whose file is gone may return with the next file there; a pinned one
         # stays live without a wanted version
-        ledger.retire(
-            namespace,
-            [
-                *retired,
-                *(
-                    d.doc_id
-                    for d in gone
-                    if options.sync and (d.status == "deleted" or (d.pinned and d.wanted_version))
-                ),
-            ],
-        )
+        unwanted = [
+            document.doc_id
+            for document in (gone if options.sync else ())
+            if document.status == "deleted" or (document.pinned and document.wanted_version)
+        ]
+        ledger.retire(namespace, [*retired, *unwanted])
     items = (*finds.refused, *(decision.item for decision in decisions), *kept_or_retired)
     return Reception(
         namespace,

@@ -132,13 +132,8 @@ class _Page(HTMLParser):
 def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
     """The paragraphs of every part in XML order; each chart and diagram at its anchor."""
     with zipfile.ZipFile(path) as package:
-        names = [
-            name
-            for name in package.namelist()
-            if re.fullmatch(
-                r"word/(?:document|header|footer|footnotes|endnotes|comments)\w*\.xml", name
-            )
-        ]
+        texts = r"word/(?:document|header|footer|footnotes|endnotes|comments)\w*\.xml"
+        names = [name for name in package.namelist() if re.fullmatch(texts, name)]
         names.sort(key=lambda name: (not name.endswith("/document.xml"), name))
         words: list[str] = []
         for name in names:
@@ -289,14 +284,8 @@ def _sheets(package: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
     targets = _targets(package, "xl/workbook.xml")
     for sheet in ElementTree.fromstring(package.read("xl/workbook.xml")).iter():
         if _local(sheet) == "sheet":
-            target = next(
-                (
-                    targets.get(value, "")
-                    for key, value in sheet.attrib.items()
-                    if key.endswith("}id")
-                ),
-                "",
-            )
+            ids = (value for key, value in sheet.attrib.items() if key.endswith("}id"))
+            target = targets.get(next(ids, ""), "")
             if target in package.namelist() and "worksheets" in target:
                 yield sheet.get("name", ""), target
 

@@ -267,13 +267,8 @@ def heading_title(content: str) -> str:
 
 def plain_line(words: str) -> str:
     """The words on one line, without control and invisible characters, as for a title."""
-    return " ".join(
-        "".join(
-            char
-            for char in words
-            if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Co")
-        ).split()
-    )
+    unseen = {char for char in words if unicodedata.category(char) in ("Cc", "Cf", "Co")}
+    return " ".join("".join(it for it in words if it.isspace() or it not in unseen).split())
 
 
 def _token_text(token: Token) -> str:
@@ -315,14 +310,11 @@ def front_matter(text: str) -> FrontMatter:
             r"[^\r\n]*[\w-]+:(?: |\r|\n)", text[opening.end() : opening.end() + 200]
         ):
             return FrontMatter()  # a thematic break
-        return FrontMatter(
-            warnings=(
-                (
-                    f"front matter opened by {mark} never closes within {MAX_CHARS} characters;"
-                    " read as text"
-                ),
-            )
+        warning = (
+            f"front matter opened by {mark} never closes within {MAX_CHARS} characters;"
+            " read as text"
         )
+        return FrontMatter(warnings=(warning,))
     source = text[opening.end() : closing.start()]
     if not source.strip():
         return FrontMatter()

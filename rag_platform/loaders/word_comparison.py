@@ -67,12 +67,8 @@ class Line:
 
     def inner_starts(self, start: int, end: int) -> set[int]:
         """The starts of words after `start` and before `end`, relative to `start`."""
-        return {
-            at - start
-            for at in self.starts[
-                bisect_left(self.starts, start + 1) : bisect_left(self.starts, end)
-            ]
-        }
+        first, last = bisect_left(self.starts, start + 1), bisect_left(self.starts, end)
+        return {at - start for at in self.starts[first:last]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -473,14 +473,9 @@ def plain_text(caption: Json, inject: str) -> str:
     """One line for views: the summary, and with `full` everything except the uncertainties."""
     parts = [caption["summary"]]
     if inject == "full":
-        parts += [
-            *caption["key_points"],
-            *(
-                item
-                for item in caption["entities"]
-                if item not in " ".join(parts + caption["key_points"])
-            ),
-        ]
+        parts += caption["key_points"]
+        known = " ".join(parts)
+        parts += [item for item in caption["entities"] if item not in known]
         parts += [
             " ".join(str(number.get(key) or "") for key in ("name", "value", "unit")).strip()
             for number in caption["numbers"]

@@ -144,14 +144,10 @@ class MarkdownHeadings:
                 for offset, level, title in headings
                 if level <= self.max_section_level and title
             }
-            merged = [
-                (
-                    replace(section, norm_start=heading_end(text, section.norm_start))
-                    if section.norm_start in starts and not section.joined_to
-                    else section
-                )
-                for section in merged
-            ]
+            for index, section in enumerate(merged):
+                if section.norm_start in starts and not section.joined_to:
+                    start = heading_end(text, section.norm_start)
+                    merged[index] = replace(section, norm_start=start)
         targets = {section.joined_to for section in merged}
         return [
             section
@@ -203,17 +199,8 @@ class MarkdownHeadings:
             following = opened[index + 1] if index + 1 < len(opened) else None
             body = text[heading_end(text, section.norm_start) : section.norm_end]
             empty = size == 0 or (section.heading_level > 0 and not any(map(str.isalnum, body)))
-            if (
-                empty
-                and following is not None
-                and (
-                    following.heading_level > section.heading_level
-                    or (
-                        following.heading_level == section.heading_level
-                        and _LABEL.fullmatch(section.title)
-                    )
-                )
-            ):
+            deeper = following.heading_level - section.heading_level if following else -1
+            if empty and (deeper > 0 or (deeper == 0 and _LABEL.fullmatch(section.title))):
                 pending = section.norm_start if pending is None else pending
                 continue
             short = size < self.min_section_chars and joined + size <= self.min_section_chars

@@ -138,12 +138,8 @@ class Page:
                 groups.setdefault(child.tag, []).append(child)
             for tag, group in groups.items():
                 if isinstance(tag, str):
-                    steps.update(
-                        {
-                            child: tag if len(group) == 1 else f"{tag}[{number}]"
-                            for number, child in enumerate(group, 1)
-                        }
-                    )
+                    for number, child in enumerate(group, 1):
+                        steps[child] = tag if len(group) == 1 else f"{tag}[{number}]"
         return steps
 
     def path(self, element: _Element) -> str:
@@ -482,15 +478,11 @@ def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
                 for x in range(column, column + across):
                     filled[y].setdefault(x, (cell, x > column or y > number))
             column += across
-    lines = [
-        line
-        for places in filled
-        if (
-            line := [
-                places.get(column) for column in range(min(width, max(places, default=-1) + 1))
-            ]
-        )
-    ]
+    lines = []
+    for places in filled:
+        columns = range(min(width, max(places, default=-1) + 1))
+        if line := [places.get(column) for column in columns]:
+            lines.append(line)
     if lines:
         lines[0] += [None] * (width - len(lines[0]))
     return lines, repeated

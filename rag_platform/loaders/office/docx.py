@@ -490,13 +490,11 @@ class _Source:
         if block.kind == "code":
             facts = facts.removeprefix("```\n").removesuffix("\n```")
         labelled = block.kind in ("list", "heading")
-        return _compare(
-            facts,
-            "".join(
-                (self.label(item) if labelled else "") + self.text_of(item, boxes=kind != "p")
-                for item in here
-            ),
+        texts = (
+            (self.label(item) if labelled else "") + self.text_of(item, boxes=kind != "p")
+            for item in here
         )
+        return _compare(facts, "".join(texts))
 
     def container(self, root: str, steps: Sequence[str]) -> Element:
         """The element that a path of steps leads to."""

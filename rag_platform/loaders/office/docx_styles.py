@@ -104,14 +104,8 @@ class Styles:
 
     def list_level(self, paragraph: Element) -> int:
         """The level from 0 that a style such as `List Bullet 2` gives a list item."""
-        return next(
-            (
-                int(match[1]) - 1
-                for style in self.chain(paragraph)
-                if (match := NESTED.fullmatch(style.name))
-            ),
-            0,
-        )
+        matches = (NESTED.fullmatch(style.name) for style in self.chain(paragraph))
+        return next((int(match[1]) - 1 for match in matches if match), 0)
 
     def is_code(self, paragraph: Element) -> bool:
         """True for a style for program code."""
