@@ -410,8 +410,10 @@ def _origins(
 ) -> dict[str, Chunk]:
     """The version's own chunks that the edited ones were edited from, by id."""
     wanted = {chunk_id for chunk in edited for chunk_id in chunk.edited_from}
+    if not wanted:
+        return {}
     path = store.version_path(version, "chunks", profiles["chunks"])
-    own = read_records(path, Chunk) if wanted and path.is_file() else ()
+    own = read_records(path, Chunk) if path.is_file() else ()
     return {chunk.chunk_id: chunk for chunk in own if chunk.chunk_id in wanted}
 
 
