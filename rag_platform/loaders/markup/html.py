@@ -1,8 +1,8 @@
 """HTML: the main content of a page as Markdown, each block with the XPath of its element.
 
-trafilatura finds the main content; the blocks are made here from the page's own tree, so that
-tables, code and nested lists stay whole and every block can be proved. Facts depend only on the
-bytes: links and images keep their addresses as written.
+The blocks are made from the page's own tree, so that tables, code and nested lists stay whole and
+every block can be proved. Facts depend only on the bytes: links and images keep their addresses as
+written.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "13"
+    VERSION: ClassVar[str] = "14"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -77,7 +77,6 @@ class HtmlLoader:
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a page. Raises `empty_file`, `binary_content`, `too_deep`."""
         import lxml.etree
-        import trafilatura
 
         decoded = decode_page(path.read_bytes(), self.charset)
         page = Page(parse_page(decoded.text))
@@ -101,10 +100,7 @@ class HtmlLoader:
             warnings.append("the page holds pictures and no text")
         beside = note_left_out(page, kept, metadata)
         joined = join_parts(page.parts(pieces), "the page holds no text; nothing to index")
-        version = (
-            f"{'.'.join(map(str, lxml.etree.LXML_VERSION[:3]))} + trafilatura"
-            f" {trafilatura.__version__}"
-        )
+        version = ".".join(map(str, lxml.etree.LXML_VERSION[:3]))
         engine = Engine("lxml", version, f"main_content={self.main_content}")
         title = title or first_line(joined.text)
         return joined_facts(

@@ -21,6 +21,7 @@ from rag_platform.loaders.markup.html_inline import (
     Inline,
     hidden_reason,
     is_skipped,
+    links,
     spans,
     unread_reason,
     visible,
@@ -106,6 +107,12 @@ class Page:
     def letters(self) -> list[str]:
         """The letters and digits of each piece, read from the tree."""
         return [letters(source_text(piece)) for piece in self.pieces]
+
+    @cached_property
+    def linked(self) -> dict[_Element, int]:
+        """The elements of the pieces, and how many of their letters stand in links."""
+        elements = {piece.element for piece in self.pieces}
+        return {item: sum(map(len, map(letters, links(item)))) for item in elements}
 
     @cached_property
     def _kinds_below(self) -> dict[_Element, set[str]]:

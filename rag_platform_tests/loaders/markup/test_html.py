@@ -498,6 +498,25 @@ def test_further_articles_answers_and_comments_are_content(
     assert facts.summary.metadata["left_out"] == f"{left} letters beside the main content"
 
 
+@pytest.mark.parametrize(
+    ("page", "kept"),
+    [
+        # a name of surroundings on what holds the content says how the page is laid out
+        (f"<body class=sidebar-first>{MENU}<div class=x>{STORM}{REST}</div>", "fourteen master"),
+        # most of the text in one block: what stands around it has no other place
+        (
+            f"{MENU}<div>{STORM}<div class=code><pre>{'count = count + 1; ' * 30}</pre></div>"
+            "<p>It ends.</p></div>",
+            "fourteen count ends",
+        ),
+    ],
+)
+def test_the_main_content_is_where_the_prose_is(tmp_path: Path, page: str, kept: str) -> None:
+    facts = load(tmp_path, "<title>Log</title>" + page, HtmlLoader())
+    assert all(word in facts.text for word in kept.split())
+    assert "Menu entry" not in facts.text
+
+
 @pytest.mark.parametrize("headline", ["<h3>4.11. Ports</h3>", "<h1>Ports</h1>"])
 def test_what_stands_below_the_headline_is_read_with_the_main_content(
     tmp_path: Path, headline: str
