@@ -42,7 +42,7 @@ from rag_platform.evaluation.measuring import AskedCase
 from rag_platform.evaluation.metrics import mean
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.ir import Hit, QueryRequest, QueryResult
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.retrieval.library import Library
 
 TOLERANCE = 1e-9
@@ -120,7 +120,9 @@ def make_hit(rank: int, chunk_id: str) -> Hit:
 def measure(items: Sequence[AskedCase]) -> dict[str, dict[str, float]]:
     """The figures of the metric set, by metric and case."""
     by_metric: dict[str, dict[str, float]] = defaultdict(dict)
-    for case_id, values in build("metric_set", "retrieval").compute(items, K_VALUES).items():
+    for case_id, values in (
+        make_provider("metric_set", "retrieval").compute(items, K_VALUES).items()
+    ):
         for metric, value in values.items():
             by_metric[metric][case_id] = value
     return by_metric

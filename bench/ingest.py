@@ -34,7 +34,7 @@ from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Version
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.processes.jobs import Progress
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot, Workspace
 
@@ -119,7 +119,7 @@ def parse_pdf(files: Sequence[Path]) -> None:
 
 def embed_share(provider: str, options: dict[str, object], texts: list[str]) -> int:
     """Embed texts with the bare library in this process; returns how many."""
-    return len(build("embedder", provider, options).embed(texts))
+    return len(make_provider("embedder", provider, options).embed(texts))
 
 
 def embed_bare(strategy: Strategy, texts: list[str], processes: int) -> None:

@@ -45,7 +45,7 @@ from rag_platform.ledger.ledger import open_ledger
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Deadline
 from rag_platform.query import analysis
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.retrievers import Access
@@ -133,7 +133,8 @@ def rankings(library: Library, namespace: str, asked: Asked) -> dict[str, dict[s
         name: {} for name in ("dense", "bm25", *FUSIONS, "shipped")
     }
     fusions = {
-        name: build("fusion", provider, options) for name, (provider, options) in FUSIONS.items()
+        name: make_provider("fusion", provider, options)
+        for name, (provider, options) in FUSIONS.items()
     }
     with library.lease(namespace) as lease:
         strategy = library.query_strategy(lease)

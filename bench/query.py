@@ -607,7 +607,7 @@ def embed_alone(shelf: Shelf) -> float:
         chunks = release.catalog.chunks(release.catalog.chunk_ids())
     texts = [chunk.chunk_text for chunk in chunks.values()]
     config = shelf.strategy.embedding
-    embedder = registry.build("embedder", config.provider, config.options)
+    embedder = registry.make_provider("embedder", config.provider, config.options)
     started = time.process_time()
     embedder.embed(texts)
     return time.process_time() - started

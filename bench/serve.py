@@ -46,14 +46,14 @@ server.run("stdio")
 LOAD = """
 import sys, time
 from rag_platform.config.settings import load_settings, load_strategy
-from rag_platform.registry import build, with_cache_folder
+from rag_platform.registry import make_provider, with_cache_folder
 from rag_platform.storage.store import Store
 settings = load_settings()
 embedding = load_strategy(settings, sys.argv[1]).embedding
 folder = Store.of(settings).embeddings_path.parent
 started = time.perf_counter()
 options = with_cache_folder(embedding.provider, embedding.options, folder)
-build("embedder", embedding.provider, options).embed(["warm up"], query=True)
+make_provider("embedder", embedding.provider, options).embed(["warm up"], query=True)
 sys.stdout.write(str(time.perf_counter() - started))
 """
 

@@ -40,7 +40,7 @@ def require_kept(store: Store, namespace: str, strategy: Strategy, asked: int) -
             f"the library kept in {store.home} was built with strategy {held}, today's is {wanted};"
             " remove the folder"
         )
-    if reason := releases.why_full(store, namespace, strategy, published):
+    if reason := releases.full_build_reason(store, namespace, strategy, published):
         raise SystemExit(
             f"the library kept in {store.home} was built by other code: {reason}; remove the folder"
         )

@@ -32,7 +32,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rag_platform.config.settings import load_settings
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.releases import publishing, transfer
 from rag_platform.storage.store import files_below, sha256_file
 from rag_platform.workspace import DataRoot
@@ -142,7 +142,7 @@ def kill_often(server: S3Server, here: Path, there: Path, count: int, rng: rando
 
 def race(rounds: int = 100, publishers: int = 8) -> Counter[int]:
     """Winners a round of publishers that saw the same pointer."""
-    blobs = build("blobs", "s3", {"bucket": os.environ["RAG_BLOBS__BUCKET"]})
+    blobs = make_provider("blobs", "s3", {"bucket": os.environ["RAG_BLOBS__BUCKET"]})
     winners: Counter[int] = Counter()
     tag = ""
     with ThreadPoolExecutor(publishers) as pool:

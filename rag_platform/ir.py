@@ -111,7 +111,7 @@ class Block:
 
 # reasons for leaving out visible text: navigation, headers and footers; buttons; text of drawings;
 # text next to the main content; text that only the other version of a mail's body has
-SHOWN = ("navigation", "control", "drawing", "beside_main", "alternative")
+VISIBLE_REASONS = ("navigation", "control", "drawing", "beside_main", "alternative")
 
 
 @dataclass(frozen=True, slots=True)

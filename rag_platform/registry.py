@@ -271,7 +271,7 @@ def require_extra(kind: str, name: str) -> None:
         )
 
 
-def build(kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+def make_provider(kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """An instance of the named provider with its options set. Raises ConfigError for an unknown
     name, package or option.
     """

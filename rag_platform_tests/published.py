@@ -17,7 +17,7 @@ from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, LexicalRow, Version
 from rag_platform.ledger.hiding import LedgerView
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.releases.manifest import Manifest, embedder_info, write_manifest
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store, write_text
@@ -107,7 +107,9 @@ def make_release(
         lexical.update(strategy.lexical, directory / "lexical", removed={}, rows=rows)
     info = embedder_info(strategy)
     if info is not None:
-        embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)
+        embedder = make_provider(
+            "embedder", strategy.embedding.provider, strategy.embedding.options
+        )
         ordered = sorted(rows, key=lambda row: row.chunk_id)
         (directory / "dense").mkdir()
         write_matrix(

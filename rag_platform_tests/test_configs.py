@@ -16,7 +16,7 @@ from rag_platform.config.profiles import index_profile, stage_profiles, strategy
 from rag_platform.config.settings import Strategy, load_settings, load_strategy
 from rag_platform.errors import ConfigError, NotFoundError
 from rag_platform.observability.logs import load_log_config
-from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class
+from rag_platform.registry import EXTRAS, PROVIDERS, make_provider, provider_class
 
 CONFIG = Path(__file__).resolve().parent.parent / "rag_platform" / "defaults"
 STRATEGIES = sorted(path.stem for path in (CONFIG / "strategies").glob("*.yaml"))
@@ -89,7 +89,7 @@ def test_strategy_loads_and_its_providers_build(name: str) -> None:
     strategy = load_strategy(load_settings(), name)
     assert strategy.name == name and strategy.description
     for kind, provider, options in providers_of(strategy):
-        build(kind, provider, options)
+        make_provider(kind, provider, options)
     assert set(stage_profiles(strategy)) >= {"facts", "chunks", "embeddings"}
     assert index_profile(strategy) and strategy_config_id(strategy).startswith("scfg_")
 
@@ -116,7 +116,7 @@ def test_logging_file_loads() -> None:
 def test_registered_provider_builds_or_names_its_extra(kind: str, name: str) -> None:
     assert provider_class(kind, name).__doc__  # importing the module of a provider needs no extra
     try:
-        build(kind, name, REQUIRED.get(name))
+        make_provider(kind, name, REQUIRED.get(name))
     except ConfigError as error:
         extra = EXTRAS[name]
         assert f"needs the extra `{extra}`: pip install 'rag-platform[{extra}]'" in error.message
@@ -141,6 +141,6 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(NotFoundError, match=r"unknown strategy 'nope'; known: default, .*fast"):
         load_strategy(load_settings(), "nope")
     with pytest.raises(ConfigError, match="unknown embedder 'nope'; known: e5_onnx, hashing"):
-        build("embedder", "nope")
+        make_provider("embedder", "nope")
     with pytest.raises(ConfigError, match="has no option 'colour'"):
-        build("fusion", "rrf", {"colour": "red"})
+        make_provider("fusion", "rrf", {"colour": "red"})

@@ -21,7 +21,7 @@ from rag_platform.protocols import DenseIndex, Embedder
 from rag_platform.registry import (
     EXTRAS,
     PROVIDERS,
-    build,
+    make_provider,
     provider_class,
     provider_version,
     traits,
@@ -66,7 +66,7 @@ TEXTS = [
 def built_or_skipped(kind: str, name: str, options: dict[str, Any] | None = None) -> Any:
     """The provider; skips where its extra is not installed, and only then."""
     try:
-        return build(kind, name, options or REQUIRED.get(name))
+        return make_provider(kind, name, options or REQUIRED.get(name))
     except ConfigError as error:
         if name in EXTRAS and f"needs the extra `{EXTRAS[name]}`" in error.message:
             pytest.skip(error.message)
@@ -85,7 +85,7 @@ def test_entry_is_a_documented_frozen_dataclass_with_a_version(kind: str, name: 
 @pytest.mark.parametrize(("kind", "name"), ENTRIES, ids=lambda value: value)
 def test_unknown_option_is_refused_by_name(kind: str, name: str) -> None:
     with pytest.raises(ConfigError, match="no option 'colour'"):
-        build(kind, name, {"colour": "red"})
+        make_provider(kind, name, {"colour": "red"})
 
 
 # --- of others, by dotted path ------------------------------------------------------------------
@@ -118,14 +118,14 @@ def test_a_class_without_a_version_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="Unversioned declares no VERSION; add `VERSION: ClassVar"
     ):
-        build("chunker", f"{__name__}:Unversioned")
+        make_provider("chunker", f"{__name__}:Unversioned")
 
 
 def test_traits_of_another_type_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"traits is a dict; it must be a rag_platform\.traits\.Traits"
     ):
-        build("reranker", f"{__name__}:Misdeclared")
+        make_provider("reranker", f"{__name__}:Misdeclared")
 
 
 # --- what ships ---------------------------------------------------------------------------------
@@ -137,11 +137,11 @@ def test_no_engine_is_imported_before_it_is_used() -> None:
     code = (
         "import sys\n"
         "from rag_platform.errors import ConfigError\n"
-        "from rag_platform.registry import build\n"
+        "from rag_platform.registry import make_provider\n"
         "import rag_platform.releases.release_store\n"
         f"for kind, name, options in {given!r}:\n"
         "    try:\n"
-        "        build(kind, name, options)\n"
+        "        make_provider(kind, name, options)\n"
         "        print(name)\n"
         "    except ConfigError as error:\n"
         "        assert 'pip install' in str(error), error\n"  # an extra that is not installed
@@ -158,7 +158,7 @@ def test_no_engine_is_imported_before_it_is_used() -> None:
 def embedder(request: pytest.FixtureRequest) -> Iterator[Embedder]:
     if request.param == "openai":
         with embeddings_server() as server:
-            yield build(
+            yield make_provider(
                 "embedder",
                 "openai",
                 {"model": "m", "dim": 256, "base_url": server.url, "api_key_env": ""},
@@ -220,7 +220,7 @@ def test_embedder_weights_have_their_recorded_hash(embedder: Embedder) -> None:
 
 @pytest.fixture(params=sorted(PROVIDERS["dense_index"]))
 def dense_index(request: pytest.FixtureRequest) -> DenseIndex:
-    built: DenseIndex = build("dense_index", request.param)
+    built: DenseIndex = make_provider("dense_index", request.param)
     return built
 
 
@@ -308,8 +308,8 @@ def test_a_loaded_embedder_reads_no_file_at_its_first_question(name: str) -> Non
     """A question's time must not pay for weights: `load` leaves nothing to be read."""
     program = f"""
 import sys
-from rag_platform.registry import build
-embedder = build("embedder", {name!r})
+from rag_platform.registry import make_provider
+embedder = make_provider("embedder", {name!r})
 embedder.load()
 read = []
 sys.addaudithook(lambda event, args: read.append(str(args[0])) if event == "open" else None)

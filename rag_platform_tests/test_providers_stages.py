@@ -20,7 +20,7 @@ from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.ir import Candidate, QueryIR
 from rag_platform.protocols import LLM, Answerer, Fusion, Loader, Message, Ocr, Reranker
 from rag_platform.query.analysis import prepare
-from rag_platform.registry import EXTRAS, PROVIDERS, build
+from rag_platform.registry import EXTRAS, PROVIDERS, make_provider
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import PICTURE
 from rag_platform_tests.providers.rerank_hits import hits_of, tiny_cross_encoder
@@ -29,7 +29,7 @@ from rag_platform_tests.providers.rerank_hits import hits_of, tiny_cross_encoder
 def built(kind: str, name: str, options: dict[str, Any] | None = None) -> Any:
     """The provider; skips where its extra is not installed, and only then."""
     try:
-        return build(kind, name, options)
+        return make_provider(kind, name, options)
     except ConfigError as error:
         if name in EXTRAS and f"needs the extra `{EXTRAS[name]}`" in error.message:
             pytest.skip(error.message)
@@ -45,7 +45,7 @@ def asked(text: str = "What is the upload limit?") -> QueryIR:
 
 @pytest.fixture(params=sorted(PROVIDERS["fusion"]))
 def fusion(request: pytest.FixtureRequest) -> Fusion:
-    made: Fusion = build("fusion", request.param)
+    made: Fusion = make_provider("fusion", request.param)
     return made
 
 
@@ -160,7 +160,9 @@ def test_reranker_gives_one_finite_number_a_hit(reranker: Reranker) -> None:
 @pytest.fixture(params=sorted(PROVIDERS["answerer"]))
 def answerer(request: pytest.FixtureRequest) -> Iterator[Answerer]:
     with chat_server(lambda body, number: said("The upload limit is 50 MB [1].")) as server:
-        llm = build("llm", "openai", {"model": "m", "base_url": server.url, "api_key_env": ""})
+        llm = make_provider(
+            "llm", "openai", {"model": "m", "base_url": server.url, "api_key_env": ""}
+        )
         yield built("answerer", request.param, {"llm": llm} if request.param == "llm" else {})
 
 

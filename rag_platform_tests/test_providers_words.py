@@ -19,7 +19,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import LexicalRow
 from rag_platform.protocols import LexicalIndex, LexicalReader
 from rag_platform.providers import tantivy
-from rag_platform.registry import PROVIDERS, build
+from rag_platform.registry import PROVIDERS, make_provider
 
 ROWS = [
     LexicalRow(
@@ -49,7 +49,7 @@ LEXICAL = [
 )
 def lexical_index(request: pytest.FixtureRequest) -> LexicalIndex:
     name, options = request.param
-    built: LexicalIndex = build("lexical_index", name, options)
+    built: LexicalIndex = make_provider("lexical_index", name, options)
     return built
 
 
@@ -209,8 +209,8 @@ def test_lexical_refuses_an_index_whose_chinese_was_cut_the_other_way(
     tmp_path: Path, name: str, built: str, asked: str
 ) -> None:
     made, other = (
-        build("lexical_index", name, {"chinese": built}),
-        build("lexical_index", name, {"chinese": asked}),
+        make_provider("lexical_index", name, {"chinese": built}),
+        make_provider("lexical_index", name, {"chinese": asked}),
     )
     made.update(tmp_path / "index", removed={}, rows=ROWS)
     with pytest.raises(ProviderError, match=r"schema does not match.*rag rebuild"):
@@ -223,7 +223,7 @@ def test_lexical_refuses_an_index_whose_chinese_was_cut_the_other_way(
 @pytest.mark.parametrize("name", sorted(PROVIDERS["lexical_index"]))
 def test_lexical_cuts_chinese_as_its_option_says(tmp_path: Path, name: str) -> None:
     def found(chinese: str, query: str) -> list[str]:
-        index: LexicalIndex = build("lexical_index", name, {"chinese": chinese})
+        index: LexicalIndex = make_provider("lexical_index", name, {"chinese": chinese})
         if not (tmp_path / chinese).exists():
             index.update(
                 tmp_path / chinese, removed={}, rows=[LexicalRow("c1", "d", "南京市长江大桥", "")]
@@ -236,7 +236,7 @@ def test_lexical_cuts_chinese_as_its_option_says(tmp_path: Path, name: str) -> N
     with pytest.raises(
         ConfigError, match="chinese is 'letters': input should be 'pairs' or 'words'"
     ):
-        build("lexical_index", name, {"chinese": "letters"})
+        make_provider("lexical_index", name, {"chinese": "letters"})
 
 
 def test_lexical_takes_huge_and_odd_input(lexical_index: LexicalIndex, tmp_path: Path) -> None:
@@ -403,7 +403,7 @@ def test_lexical_rare_phrase_is_scored_alike_however_it_is_looked_for(
     ]
     texts[7], texts[90] = "gate lock PPR-9087 belt", "lane PPR-9087"
     reader = opened(
-        build("lexical_index", "tantivy", {"bucket_rows": 20}), tmp_path / "index", *texts
+        make_provider("lexical_index", "tantivy", {"bucket_rows": 20}), tmp_path / "index", *texts
     )
     # every hit, so nothing can be passed over
     whole = reader.search("gate belt PPR-9087", len(texts), phrases=["gate lock"])
@@ -463,7 +463,7 @@ def test_lexical_dictionary_keeps_names_whole(tmp_path: Path) -> None:
     ]
     words = ["阿里云ecs", "T恤", "a股", "华为P50-Pro", "visual studio", "ECS", "  "]
     for name in sorted(PROVIDERS["lexical_index"]):
-        index: LexicalIndex = build("lexical_index", name, {"dictionary": words})
+        index: LexicalIndex = make_provider("lexical_index", name, {"dictionary": words})
         reader = opened(index, tmp_path / name, *texts)
         firsts = [
             ids(reader, query)[0]
@@ -473,7 +473,7 @@ def test_lexical_dictionary_keeps_names_whole(tmp_path: Path) -> None:
         assert ids(reader, "ecs") == ["c0", "c1"]  # not inside of `specs`
         # the index keeps its own words: a reader with others reads it all the same, a change with
         # others is refused
-        other: LexicalIndex = build("lexical_index", name, {"dictionary": ["别的"]})
+        other: LexicalIndex = make_provider("lexical_index", name, {"dictionary": ["别的"]})
         assert other.open(tmp_path / name).search("T恤", 5) == reader.search("T恤", 5)
         with pytest.raises(ProviderError, match=r"another dictionary.*rag rebuild"):
             other.update(tmp_path / name, removed={}, rows=ROWS)
@@ -490,7 +490,9 @@ def test_lexical_dictionary_may_be_a_file_whose_words_are_part_of_the_profile(
         named = strategy.model_copy(
             update={"lexical": ProviderConfig(provider=name, options=options)}
         )
-        reader = opened(build("lexical_index", name, options), tmp_path / name, "恤T", "买了T恤")
+        reader = opened(
+            make_provider("lexical_index", name, options), tmp_path / name, "恤T", "买了T恤"
+        )
         assert ids(reader, "T恤")[0] == "c1"
         before = (
             index_profile(named),
@@ -506,7 +508,7 @@ def test_lexical_dictionary_may_be_a_file_whose_words_are_part_of_the_profile(
         assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
         words.write_text("# products\nT恤  # a shirt\n", encoding="utf-8")
         with pytest.raises(ConfigError, match=r"none\.txt.*one word a line"):
-            build("lexical_index", name, {"dictionary": "none.txt"}).update(
+            make_provider("lexical_index", name, {"dictionary": "none.txt"}).update(
                 tmp_path / "x", removed={}, rows=ROWS
             )
 
@@ -516,7 +518,7 @@ def test_lexical_dictionary_scores_do_not_depend_on_the_history(tmp_path: Path) 
         LexicalRow(f"c{n}", f"d{n}", f"T恤 {'年假' * (n % 3)} 编号{n}", "制度") for n in range(12)
     ]
     for name in sorted(PROVIDERS["lexical_index"]):
-        index: LexicalIndex = build("lexical_index", name, {"dictionary": ["T恤", "年假"]})
+        index: LexicalIndex = make_provider("lexical_index", name, {"dictionary": ["T恤", "年假"]})
         index.update(tmp_path / name / "built", removed={}, rows=rows)
         index.update(
             tmp_path / name / "grown",

@@ -363,7 +363,7 @@ def test_the_bucket_keeps_the_sound_copy_of_a_release_that_is_damaged_here(
     path.write_bytes(b'{"torn')
     collect(here.root)
     assert not path.exists() and first in transfer.list_pushed(here.store, "default")
-    transfer.bring(here.store, "default", first)
+    transfer.fetch_release(here.store, "default", first)
     roll_back("default", first, store=here.store, ledger=here.ledger)
     assert releases.current(here.store, "default") == first
 

@@ -132,7 +132,7 @@ def test_a_full_disk_is_told_with_what_is_kept_free_and_the_job(tmp_path: Path) 
         "33.6 MB are kept free for the ledger, logs and Dagster" in raised.value.message
         and "JOB" not in raised.value.message
     )
-    assert jobs.again(full_disk(tmp_path), "job_7").endswith(
+    assert jobs.add_retry(full_disk(tmp_path), "job_7").endswith(
         "what nothing needs); `rag jobs retry job_7` does the work then"
     )
 

@@ -180,7 +180,7 @@ class _Composer:
         on_text: OnText | None = None,
     ) -> Answer:
         """The checked answer, within the answerer's timeout. Raises what the answerer raises."""
-        return limits.within(
+        return limits.run_within(
             self.first.strategy.answerer.timeout_ms / 1000,
             stage,
             lambda: self._compose(answerer, on_text),

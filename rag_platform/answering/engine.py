@@ -128,7 +128,7 @@ def _answer(q: Question) -> QueryResult:
     _load_models(q, lease, strategy)
     seconds = min(strategy.retrieval.query_seconds, (q.request.timeout_ms or inf) / 1000)
     deadline = Deadline.after(seconds, q.cancelled)
-    with limits.spending(Budget(deadline)) as budget:
+    with limits.charge_to(Budget(deadline)) as budget:
         if lease is None:
             found = _search_all(q, deadline)
         else:
@@ -174,7 +174,7 @@ def _load_models(q: Question, lease: Lease | None, strategy: Strategy) -> None:
         )
         for kind, built in unloaded.items():
             with faults.Attempt("model.load", passing=(CancelledError,)):
-                limits.within(
+                limits.run_within(
                     LOAD_SECONDS,
                     f"loading the {kind}",
                     partial(q.library.models.load, built),

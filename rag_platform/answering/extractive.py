@@ -36,7 +36,7 @@ from rag_platform.protocols import Written
 from rag_platform.query.analysis import subject_of
 from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.markdown_blocks import cells
-from rag_platform.text.plain_quotes import plain
+from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, is_wide, simplify
 from rag_platform.text.term_overlap import (
     ASKS_ADDRESS,
@@ -117,7 +117,7 @@ class Extractive:
                 (other.hit, other.part.header) == (item.hit, item.part.header) for other in chosen
             ):
                 continue  # a better row of the table is chosen
-            text = plain(evidence[item.hit].chunk_text[item.part.start : item.part.end])
+            text = strip_markup(evidence[item.hit].chunk_text[item.part.start : item.part.end])
             text = _LINK_TARGET.sub("]", " ".join(text.split()))
             left = constants.MAX_ANSWER_CHARS - sum(map(len, texts))
             if (not chosen or len(text) <= left) and not any(
@@ -137,7 +137,7 @@ def find_sentence(query: QueryIR, hit: Hit) -> str:
         *read_layout(hit.chunk_text).parts,
     ]
     best = next((part for part in parts if part.kind in ("sentence", "item")), None)
-    return plain(hit.chunk_text[best.start : best.end]) if best is not None else ""
+    return strip_markup(hit.chunk_text[best.start : best.end]) if best is not None else ""
 
 
 def _is_other_script(query: QueryIR, evidence: Sequence[Hit]) -> bool:

@@ -16,7 +16,7 @@ from rag_platform.answering.constants import MIN_SHARE, MIN_TERMS, NAME_ENDING, 
 from rag_platform.ir import Hit
 from rag_platform.text.language import language
 from rag_platform.text.passages import units
-from rag_platform.text.plain_quotes import plain
+from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.sentences import STOPS
@@ -85,7 +85,7 @@ def can_compare(sentence: str, text: str) -> bool:
 
 def is_quoted(sentence: str, text: str) -> bool:
     """True when the text, with or without its markup, has the sentence verbatim as whole words."""
-    return any(_contains(form, sentence) for form in (text, plain(text)))
+    return any(_contains(form, sentence) for form in (text, strip_markup(text)))
 
 
 def _contains(text: str, sentence: str) -> bool:
@@ -139,7 +139,7 @@ def find_span(sentence: str, text: str) -> tuple[int, int] | None:
     best, span = 0.0, None
     for unit in units(text):
         quote = text[unit.start : unit.end]
-        if plain(quote) == sentence:
+        if strip_markup(quote) == sentence:
             return unit.start, unit.end
         own = meaning(quote) | numbers(quote)
         excess = max(0, len(own) - 2 * len(words))

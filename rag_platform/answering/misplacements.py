@@ -27,7 +27,7 @@ from rag_platform.answering.groundedness import is_name, is_quoted, numbers
 from rag_platform.ir import Hit
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import Unit, units
-from rag_platform.text.plain_quotes import plain
+from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.terms import kind_weight, meaning
 
@@ -145,7 +145,7 @@ def _drop_partial(rows: list[_Row]) -> list[_Row]:
 
 def _fold(text: str) -> str:
     """The text in lower case, without links, emphasis and repeated white space."""
-    return _MARKS.sub(" ", plain(text)).strip().lower()
+    return _MARKS.sub(" ", strip_markup(text)).strip().lower()
 
 
 def _contains(text: str, phrase: str) -> bool:

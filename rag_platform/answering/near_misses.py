@@ -19,7 +19,7 @@ from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Vectors
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
-from rag_platform.text.plain_quotes import plain
+from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import HAN, has_han, is_wide, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
@@ -152,7 +152,7 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
         return None
     modifiers = "|".join({re.escape(beginning(phrase.modifier)) for phrase, _, _ in rivals})
     has_modifier = re.compile(modifiers, re.IGNORECASE).search
-    clauses = (text for hit in passages for text in split_clauses(plain(hit.chunk_text)))
+    clauses = (text for hit in passages for text in split_clauses(strip_markup(hit.chunk_text)))
     relevant = [_parse_clause(text) for text in clauses if has_modifier(simplify(text))]
     for phrase, other, clause in rivals:
         rest = (clause.words & asked.words) - {phrase.head}
@@ -306,7 +306,7 @@ def _list_rivals(asked: _Clause, answer: str) -> Iterator[tuple[_Phrase, _Phrase
     lacks the modifier of the first, and the clause shares more with the question than the head.
     """
     for unit in units(answer) if asked.phrases else ():
-        texts = split_clauses(plain(answer[unit.start : unit.end]))
+        texts = split_clauses(strip_markup(answer[unit.start : unit.end]))
         clauses = [_parse_clause(text) for text in texts]
         named = set[str]().union(*(clause.words for clause in clauses))
         for clause in clauses:

@@ -22,7 +22,7 @@ from rag_platform.answering.constants import (
 )
 from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cells
 from rag_platform.text.passages import LINK, Unit, units
-from rag_platform.text.plain_quotes import plain, plain_code
+from rag_platform.text.plain_quotes import plain_code, strip_markup
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
 from rag_platform.text.sentences import CLOSERS, STOPS, field_label
 from rag_platform.text.term_overlap import POINTS
@@ -483,7 +483,7 @@ def _label_headings(section: str, unit: Unit) -> str:
 
 def format_label(names: Sequence[str]) -> str:
     """The names as a line that ends with a colon; empty without any."""
-    names = [_QUESTION_PREFIX.sub("", _ANCHOR.sub("", plain(name))) for name in names]
+    names = [_QUESTION_PREFIX.sub("", _ANCHOR.sub("", strip_markup(name))) for name in names]
     names = [_NUMBER_END.sub("", name.strip(" #*:：?？.。")) for name in names]
     if not any(names):
         return ""
@@ -511,7 +511,7 @@ def _render_run(text: str, run: Sequence[Unit], items: Sequence[Unit]) -> str:
         if unit.kind == "code":
             quote = plain_code(_fence(text[slice(*unit.fence)], quote) if unit.fence else quote)
         else:
-            quote = escape_marks(plain(quote))
+            quote = escape_marks(strip_markup(quote))
         if unit.kind == "item":
             indent = " " * (_indent(text, unit) - least)
             marker = _format_marker(text, unit, alone=len(items) == 1)
@@ -584,7 +584,7 @@ def render_rows(
     """
     read = read_layout(text).units
     rows = [read[i] for i in sorted(chosen)]
-    lines = [escape_marks(plain(text[row.start : row.end])) for row in rows]
+    lines = [escape_marks(strip_markup(text[row.start : row.end])) for row in rows]
     header = rows[0].header
     columns = len(cells(head or lines[0]))
     count = sum(unit.kind == "row" and unit.header == header for unit in read)
@@ -592,6 +592,6 @@ def render_rows(
     cut = count > len(rows) or continues or header is None
     ellipsis = f"\n\n{LEFT_OUT.strip()}" if listed and cut else ""
     table = "\n".join(
-        [plain(head.strip()) or "|" + "  |" * columns, "|" + " --- |" * columns, *lines]
+        [strip_markup(head.strip()) or "|" + "  |" * columns, "|" + " --- |" * columns, *lines]
     )
     return (f"{label}\n\n" if label else "") + f"{table}{ellipsis}\n\n{mark}"

@@ -22,7 +22,7 @@ from rag_platform.contract.schema import (
 )
 from rag_platform.errors import InputError
 from rag_platform.ir import Chunk, Document, Edit, PageKept, Section, Version
-from rag_platform.releases.version_bundles import bring_version
+from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.library import Lease
 from rag_platform.storage.store import Store, read_records
 from rag_platform.text.tokens import estimate_tokens
@@ -86,7 +86,7 @@ def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") ->
     from rag_platform.normalisation.edits import apply_edits
 
     profiles = lease.release.manifest.profiles
-    bring_version(store, version, profiles)
+    fetch_version(store, version, profiles)
     edits = read_records(store.version_path(version, "edits", profiles["sections"]), Edit)
     facts = load_facts(store, version, profiles["facts"])
     return apply_edits(facts.text, [edit for edit in edits if rule in ("", edit.rule)])
@@ -196,7 +196,7 @@ def dropped_data(lease: Lease, store: Store, found: PublishedDocument) -> Droppe
     from rag_platform.documents.stored_facts import load_facts
 
     profiles, version = lease.release.manifest.profiles, found.version
-    bring_version(store, version, profiles)
+    fetch_version(store, version, profiles)
     facts = load_facts(store, version, profiles["facts"])
     chunks = read_records(store.version_path(version, "chunks", profiles["chunks"]), Chunk)
     items = find_dropped(facts, _read_facts(lease, store, version), chunks)

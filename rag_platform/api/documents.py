@@ -34,7 +34,7 @@ from rag_platform.contract.schema import (
 )
 from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.ir import Document
-from rag_platform.ledger.document_list import GroupBy, Place, Wanted
+from rag_platform.ledger.document_list import DocumentFilter, GroupBy, Place
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Lease, Library
@@ -155,7 +155,7 @@ def _brief(listed: ListedDocument, seen: set[str]) -> BriefDocument:
     return row
 
 
-def _parse_filter(given: Mapping[str, Any], include_deleted: bool) -> Wanted:
+def _parse_filter(given: Mapping[str, Any], include_deleted: bool) -> DocumentFilter:
     """The validated filter. Raises InputError."""
     wanted: dict[str, Any] = {}
     for key, value in given.items():
@@ -176,7 +176,7 @@ def _parse_filter(given: Mapping[str, Any], include_deleted: bool) -> Wanted:
         raise InputError(
             f"unknown status {unknown[0]!r}; known: {', '.join(STATUSES)}", code="bad_filter"
         )
-    return Wanted(**wanted, gone=include_deleted)
+    return DocumentFilter(**wanted, gone=include_deleted)
 
 
 def _parse_text(key: str, value: Any) -> str:

@@ -16,7 +16,7 @@ from rag_platform.contract.markdown_views import passage_markdown
 from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
-from rag_platform.releases.version_bundles import bring_version
+from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import find_in_namespaces
 from rag_platform.storage.store import Store
@@ -182,7 +182,7 @@ def _fetch_picture(lease: Lease, store: Store, asset_id: str, version_id: str) -
     if store.remote is None or (store.media_dir(asset_id) / "meta.json").is_file():
         return
     if (version := lease.release.catalog.version(version_id)) is not None:
-        bring_version(store, version, lease.release.manifest.profiles)
+        fetch_version(store, version, lease.release.manifest.profiles)
 
 
 def _picture(library: Library, asset_id: str, variant: Variant) -> Picture | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rag_platform.api.passages import read_asset
 from rag_platform.api.places import is_drawn
 from rag_platform.errors import DocumentError, InputError, NotFoundError
-from rag_platform.releases.version_bundles import bring_version
+from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import atomic_path
 
@@ -42,7 +42,7 @@ def page_picture(
             raise InputError(
                 f"{version.filename} has no pages that could be drawn", code="no_pages"
             )
-        bring_version(library.store, version, lease.release.manifest.profiles)
+        fetch_version(library.store, version, lease.release.manifest.profiles)
         raw_path = library.store.raw_path(version.file_sha256)
         path = library.store.page_picture(version, page)
         picture = _load_or_draw(

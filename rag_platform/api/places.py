@@ -28,7 +28,7 @@ from rag_platform.errors import DocumentError, InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Block, Chunk, Facts, MediaText, Version
 from rag_platform.releases.release_store import list_heads
-from rag_platform.releases.version_bundles import bring_version
+from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import find_in_namespaces
 from rag_platform.storage.store import Store, read_records
@@ -395,7 +395,7 @@ def _read_texts(
     from rag_platform.ir import Edit
     from rag_platform.normalisation.edits import apply_edits
 
-    bring_version(store, version, profiles)
+    fetch_version(store, version, profiles)
     edits_path = store.version_path(version, "edits", profiles["sections"])
     key = (store.facts_dir(version, profiles["facts"]), edits_path)
     found = _texts.get(key)

@@ -304,7 +304,7 @@ def watch(
 def job_data(job_id: str, root: DataRoot) -> JobData:
     """A job as clients see it, without absolute paths and process ids."""
     job = jobs.as_it_stands(root.ledger.job(job_id), root.ledger, root.settings.jobs)
-    items = jobs.items_as_told(root.ledger.job_items(job_id), job)
+    items = jobs.displayed_items(root.ledger.job_items(job_id), job)
     failed = [item for item in items if item.state in _BAD_STATES]
     changed = [item for item in items if item.decision != "skip"]
     data = cast(

@@ -38,7 +38,7 @@ class PartitionKeys:
         """Update the keys of the documents changed after the ledger sequence `since` to their live
         and wanted versions.
         """
-        documents = ledger.touched_documents(namespace, since)
+        documents = ledger.changed_documents(namespace, since)
         wanted = {
             key for each in documents for key in (each.live_version, each.wanted_version) if key
         }

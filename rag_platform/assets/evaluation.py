@@ -27,7 +27,7 @@ from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.evaluation.sources import open_dataset
 from rag_platform.evaluation.strategies import (
-    WAYS,
+    QUERY_VARIANTS,
     comparable_names,
     compare_strategies,
     comparison_markdown,
@@ -121,7 +121,7 @@ def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
                 continue
             try:
                 dataset = open_dataset(name)
-                for strategy in dict.fromkeys([bound[namespace], *WAYS]):
+                for strategy in dict.fromkeys([bound[namespace], *QUERY_VARIANTS]):
                     metadata = _evaluate(platform, library, dataset, strategy, store, namespace)
                     partition = dg.MultiPartitionKey({"dataset": target, "strategy": strategy})
                     _log(context, evaluation_run.key, partition, metadata, "published_release")

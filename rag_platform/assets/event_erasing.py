@@ -150,7 +150,7 @@ def _find_runs_naming(storage: SqliteEventLogStorage, names: redaction.Names) ->
                 "SELECT 1 FROM sqlite_master WHERE name = 'event_logs'"
             ).fetchone()
             if has_events and any(
-                names.stand_in(text.encode("utf-8", "surrogatepass"))
+                names.occur_in(text.encode("utf-8", "surrogatepass"))
                 for (text,) in db.execute("SELECT event FROM event_logs")
             ):
                 yield run_id
@@ -183,7 +183,7 @@ def _find_rewrites(place: _TextColumn, names: redaction.Names) -> Iterator[tuple
             rows = db.execute(query).all()
         for record_id, text in rows:
             after = record_id
-            if text and names.stand_in(text.encode("utf-8", "surrogatepass")):
+            if text and names.occur_in(text.encode("utf-8", "surrogatepass")):
                 value = json.loads(text)
                 if (made := redaction.without_words(value, _TEXT_KEYS)) != value:
                     yield record_id, json.dumps(made)

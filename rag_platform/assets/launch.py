@@ -147,7 +147,7 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
             f"the job's process was told to end; `rag jobs retry {job.job_id}` does the rest",
         )
     except (BusyError, StorageError) as error:
-        return "failed", jobs.again(error, job.job_id)
+        return "failed", jobs.add_retry(error, job.job_id)
     except RagError as error:
         return "failed", error.message
     except Exception as error:  # noqa: BLE001 (whatever ended the job is recorded in the ledger)
@@ -155,7 +155,7 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
         traceback.print_exc()
         full = disk_full(error, store.home)
         return "failed", (
-            jobs.again(full, job.job_id) if full else f"{type(error).__name__}: {error}"
+            jobs.add_retry(full, job.job_id) if full else f"{type(error).__name__}: {error}"
         )
 
 

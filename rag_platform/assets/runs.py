@@ -137,7 +137,7 @@ def record_job(
             yield record
     except RagError as error:
         passes = isinstance(error, (BusyError, StorageError))
-        reason = jobs.again(error, job.job_id) if passes else error.message
+        reason = jobs.add_retry(error, job.job_id) if passes else error.message
         end("failed", reason)
         # the run's page shows the message of a Failure, but the stack of other exceptions
         raise dg.Failure(f"[{error.code}] {reason}") from error

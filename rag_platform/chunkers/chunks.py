@@ -38,7 +38,7 @@ def chunker_of(strategy: Strategy) -> Chunker:
         options |= {"embedder": name, "embedder_options": embedder_options}
     if (max_tokens := chunk_tokens(strategy)) is not None:
         options["max_tokens"] = max_tokens
-    chunker: Chunker = registry.build("chunker", provider, options)
+    chunker: Chunker = registry.make_provider("chunker", provider, options)
     return chunker
 
 

@@ -175,7 +175,9 @@ class Semantic:
         """The pieces, grouped by topic."""
         if len(found) < 3:
             return [list(found)]
-        embedder: Embedder = registry.build("embedder", self.embedder, self.embedder_options)
+        embedder: Embedder = registry.make_provider(
+            "embedder", self.embedder, self.embedder_options
+        )
         vectors = embedder.embed([text[unit.start : unit.end] for unit in found]).astype(np.float64)
         sums = np.vstack([np.zeros(vectors.shape[1]), np.cumsum(vectors, axis=0)])
         gaps = np.arange(1, len(found))

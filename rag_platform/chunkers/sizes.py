@@ -36,7 +36,7 @@ def token_counter(embedder: str, options: Mapping[str, Any]) -> TokenCounts | No
     """The embedder's `count_tokens`, without prefix and end tokens; None if it has none."""
     if not embedder:
         return None
-    return getattr(registry.build("embedder", embedder, options), "count_tokens", None)
+    return getattr(registry.make_provider("embedder", embedder, options), "count_tokens", None)
 
 
 class Ruler:

@@ -28,7 +28,7 @@ from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import bound_namespaces, open_ledger, require
 from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.release_store import current
 from rag_platform.storage.blobs import open_for_writing
@@ -138,7 +138,9 @@ def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
     for name in [*names, *sorted(used - {*names})]:
         try:
             strategy = load_strategy(settings, name, ingestion=True)
-            embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)
+            embedder = make_provider(
+                "embedder", strategy.embedding.provider, strategy.embedding.options
+            )
             weights: list[tuple[Path, str]] = getattr(embedder, "weights", list)()
             yield from (_weights(*file) for file in weights if file not in seen)
             seen.update(weights)
@@ -193,7 +195,7 @@ def _precision(store: Store) -> Iterator[Finding]:
     folder = store.embeddings_path.parent
     options = {"cache_folder": str(folder)} if folder.is_dir() else {}
     try:
-        embedder = build("embedder", "e5_onnx", options)
+        embedder = make_provider("embedder", "e5_onnx", options)
     except RagError:
         return  # reported by `_installation`
     found = embedder.choose_precision()

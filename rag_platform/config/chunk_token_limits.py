@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rag_platform.registry import build, defaults, provider_class, provider_version, traits
+from rag_platform.registry import defaults, make_provider, provider_class, provider_version, traits
 
 if TYPE_CHECKING:
     from rag_platform.config.settings import Strategy
@@ -30,7 +30,7 @@ def embedder_window(strategy: Strategy) -> int:
     if len(declared) == len(windows):
         return min(declared)
     embedding = strategy.embedding
-    return int(build("embedder", embedding.provider, embedding.options).info().max_tokens)
+    return int(make_provider("embedder", embedding.provider, embedding.options).info().max_tokens)
 
 
 def tokens_seen(strategy: Strategy) -> int | None:

@@ -160,7 +160,7 @@ def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
         try:
             _check(named)
             if ingestion and named.kind in _PLAIN:
-                registry.build(named.kind, named.name, named.options)
+                registry.make_provider(named.kind, named.name, named.options)
         except ConfigError as error:
             *above, _ = named.key.split(".")
             about = error.details.get("about", "options")

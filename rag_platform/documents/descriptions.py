@@ -21,7 +21,7 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_calls import TRANSPORT
 from rag_platform.providers.model_replies import strip_fence
-from rag_platform.registry import build, provider_version
+from rag_platform.registry import make_provider, provider_version
 from rag_platform.storage.answer_cache import AnswerCache
 
 MAX_CHARS = 8000  # of a passage; only very long table rows exceed it
@@ -100,7 +100,7 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
     with closing(_open(cache)) as known:
         answered = {key: parse_answer(text) for key, text in known.get(keys.values()).items()}
         wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in answered}
-        run = _Run(build("llm", config.provider, config.options), questions, known)
+        run = _Run(make_provider("llm", config.provider, config.options), questions, known)
         if wanted:
             with ThreadPoolExecutor(config.parallel, thread_name_prefix="describe") as pool:
                 answers = {

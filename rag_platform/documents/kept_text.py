@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rag_platform.config.settings import Limits, TextKept
 from rag_platform.intake.isolation import page_texts_in_child
-from rag_platform.ir import SHOWN, Block, Chunk, Facts, Json, PageKept
+from rag_platform.ir import VISIBLE_REASONS, Block, Chunk, Facts, Json, PageKept
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.restructured import REWRITTEN
 from rag_platform.normalisation.edits import INVISIBLE, Normalised
@@ -44,7 +44,10 @@ def find_dropped(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) 
     """
     hidden = [
         Dropped(
-            it.page, 0, it.reason if it.reason in SHOWN else f"hidden_text: {it.reason}", it.text
+            it.page,
+            0,
+            it.reason if it.reason in VISIBLE_REASONS else f"hidden_text: {it.reason}",
+            it.text,
         )
         for it in facts.summary.hidden
     ]

@@ -39,9 +39,9 @@ from rag_platform.ir import (
 )
 from rag_platform.loaders.decoding import decode_span
 from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
-from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
+from rag_platform.registry import PROVIDERS, make_provider, provider_class, traits_of
 from rag_platform.sectioners.sections import headings_of, join_sections, section_id
-from rag_platform.storage.records import ANEW
+from rag_platform.storage.records import REINGEST_REMEDY
 from rag_platform.storage.store import Store, read_record, read_records, sha256_file
 
 # repetitions of one text in a section that are tried when only some of the chunks are verified
@@ -147,17 +147,19 @@ def _read(
     folder, facts_profile = store.facts_dir(version, profiles["facts"]), profiles["facts"]
     names = ("summary.json", "facts.md", "blocks.parquet")
     if not all((folder / name).is_file() for name in names):
-        raise _UnprovedError(f"facts_missing: no facts with profile {facts_profile}; {ANEW}")
+        raise _UnprovedError(
+            f"facts_missing: no facts with profile {facts_profile}; {REINGEST_REMEDY}"
+        )
     edits_path = store.version_path(version, "edits", profiles["sections"])
     profile = profiles["sections"]
     if not edits_path.is_file():
-        raise _UnprovedError(f"edits_missing: no edits with profile {profile}; {ANEW}")
+        raise _UnprovedError(f"edits_missing: no edits with profile {profile}; {REINGEST_REMEDY}")
     summary = read_record(folder / "summary.json", ParseSummary)
     data = (folder / "facts.md").read_bytes()
     if (found := hashlib.sha256(data).hexdigest()) != summary.md_sha256:
         raise _UnprovedError(
             f"facts_changed: facts.md has hash {found[:12]}, recorded {summary.md_sha256[:12]};"
-            f" {ANEW}"
+            f" {REINGEST_REMEDY}"
         )
     text = data.decode("utf-8")
     blocks = read_records(folder / "blocks.parquet", Block)
@@ -207,16 +209,17 @@ def _sections(
     if again.edits != normalised.edits:
         edit = next((edit for edit in {*normalised.edits} ^ {*again.edits}), None)
         raise _UnprovedError(
-            f"edits_changed: cleaning the facts again makes other edits, e.g. {edit}; {ANEW}"
+            f"edits_changed: cleaning the facts again makes other edits, e.g. {edit};"
+            f" {REINGEST_REMEDY}"
         )
-    sectioner = build("sectioner", strategy.sectioner.provider, strategy.sectioner.options)
+    sectioner = make_provider("sectioner", strategy.sectioner.provider, strategy.sectioner.options)
     sections: list[Section] = list(
         sectioner.sections(normalised.text, headings_of(facts, normalised), version.doc_id)
     )
     if stored is not None and stored != sections:
         other = next((section for section in {*stored} ^ {*sections}), None)
         raise _UnprovedError(
-            f"sections_changed: the headings make other sections, e.g. {other}; {ANEW}"
+            f"sections_changed: the headings make other sections, e.g. {other}; {REINGEST_REMEDY}"
         )
     return sections
 
@@ -259,7 +262,7 @@ def _require_order(
         if gap := _first_gap(found.normalised.text, start, end, near, words=True):
             raise _UnprovedError(
                 f"section_gap: {gap[:60]!r} of section {section.section_path!r} stands in no chunk;"
-                f" {ANEW}"
+                f" {REINGEST_REMEDY}"
             )
 
 
@@ -378,7 +381,7 @@ def _replay(
                 found.raw_path, loader_name, options, found.facts.text, blocks, limits
             )
         return dict(
-            build("loader", loader_name, options).verify_blocks(
+            make_provider("loader", loader_name, options).verify_blocks(
                 found.raw_path, found.facts.text, blocks
             )
         )
@@ -426,7 +429,7 @@ def _origin_problem(
         lost = next(chunk_id for chunk_id in chunk.edited_from if chunk_id not in origins)
         return (
             f"origin_missing: chunk {lost}, which it was edited from, is none of the version's own;"
-            f" {ANEW}"
+            f" {REINGEST_REMEDY}"
         )
     for origin in known:
         if reason := _problem(found, origin, bad_blocks):

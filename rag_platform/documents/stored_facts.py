@@ -6,7 +6,7 @@ import hashlib
 
 from rag_platform.errors import IntegrityError
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary, Version
-from rag_platform.storage.records import ANEW
+from rag_platform.storage.records import REINGEST_REMEDY
 from rag_platform.storage.store import Store, read_record, read_records
 
 
@@ -18,7 +18,7 @@ def load_facts(store: Store, version: Version, profile: str) -> Facts:
     if (found := hashlib.sha256(text).hexdigest()) != summary.md_sha256:
         raise IntegrityError(
             f"facts of {version.version_id} have hash {found[:12]}, recorded"
-            f" {summary.md_sha256[:12]}; {ANEW}"
+            f" {summary.md_sha256[:12]}; {REINGEST_REMEDY}"
         )
     return Facts(
         text=text.decode("utf-8"),

@@ -54,7 +54,7 @@ from rag_platform.media import image_reading
 from rag_platform.media.store import BLANK, Base, resolve
 from rag_platform.normalisation.edits import Normalised, apply_edits, normalise
 from rag_platform.observability import faults, tracing
-from rag_platform.registry import build, provider_version, traits
+from rag_platform.registry import make_provider, provider_version, traits
 from rag_platform.sectioners.sections import headings_of, section_hash
 from rag_platform.storage.store import Store, Writes, read_records, sha256_file
 
@@ -342,7 +342,7 @@ def build_sections(work: VersionBuild) -> Done:
     config = work.strategy.sectioner
     if work.force or not path.is_file():
         headings = headings_of(work.facts, work.normalised)
-        sectioner = build("sectioner", config.provider, config.options)
+        sectioner = make_provider("sectioner", config.provider, config.options)
         work.sections = list(
             sectioner.sections(work.normalised.text, headings, work.version.doc_id)
         )

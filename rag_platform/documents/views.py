@@ -21,7 +21,7 @@ from rag_platform.ir import Chunk, MediaText, View
 from rag_platform.normalisation.edits import fingerprint_text
 from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.text.keyphrases import keyphrases
 from rag_platform.text.language import language
 from rag_platform.text.markdown_blocks import cells
@@ -104,7 +104,7 @@ def keyphrase_embedder(strategy: Strategy) -> Embedder | None:
 
 @functools.lru_cache(maxsize=1)
 def _embedder(provider: str, options: str) -> Embedder:
-    found: Embedder = build("embedder", provider, json.loads(options))
+    found: Embedder = make_provider("embedder", provider, json.loads(options))
     return found
 
 

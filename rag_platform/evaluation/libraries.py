@@ -12,7 +12,7 @@ from rag_platform.config.settings import Strategy, fingerprint
 from rag_platform.errors import ReleaseError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.releases.release_store import current
-from rag_platform.storage.records import CACHED
+from rag_platform.storage.records import CACHE_REMEDY
 from rag_platform.storage.store import read_json, write_json
 from rag_platform.workspace import Workspace
 
@@ -33,7 +33,7 @@ def publish_documents(dataset: Dataset, workspace: Workspace) -> str:
     written = write_documents(dataset, folder)
     marker = folder.with_suffix(".json")
     state = [written, stage_profiles(strategy), current(store, namespace)]
-    if marker.is_file() and read_json(marker, CACHED) == state:
+    if marker.is_file() and read_json(marker, CACHE_REMEDY) == state:
         return namespace
     _publish(namespace, folder, workspace)
     write_json(marker, [*state[:2], current(store, namespace)])

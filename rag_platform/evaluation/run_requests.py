@@ -25,7 +25,7 @@ from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate, open_library
 from rag_platform.evaluation.sources import dataset_names, open_dataset
-from rag_platform.evaluation.strategies import WAYS, comparable_names, find_strategy
+from rag_platform.evaluation.strategies import QUERY_VARIANTS, comparable_names, find_strategy
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.schema import Job
@@ -83,7 +83,7 @@ def run_dataset(
                 space = libraries.publish_documents(dataset, root.workspace("", name))
             else:
                 space = request.namespace or choose_namespace(library)
-            if strategy is not None and strategy in WAYS:
+            if strategy is not None and strategy in QUERY_VARIANTS:
                 strategy = find_strategy(root.settings, library, space, strategy)
             options = RunOptions(
                 namespace=space,

@@ -35,7 +35,7 @@ from rag_platform.ledger.hiding import LedgerView
 from rag_platform.observability import tracing
 from rag_platform.processes.processors import usable_processors
 from rag_platform.query import filters
-from rag_platform.registry import build, provider_version
+from rag_platform.registry import make_provider, provider_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search_context import Artifacts
 from rag_platform.storage.evaluation_files import RUN_PREFIX
@@ -120,12 +120,14 @@ class _Run:
         self._library, self._dataset, self._options = library, dataset, options
         self._store, self._lease = store, lease
         evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT_EVALUATOR)
-        evaluator: Evaluator = build(
+        evaluator: Evaluator = make_provider(
             "evaluator", evaluator_id, {"judge": options.judge} if options.judge else {}
         )
         own = evaluator.metric_sets(options.mode)
         sets = options.metric_sets or own
-        self._metric_sets: dict[str, MetricSet] = {name: build("metric_set", name) for name in sets}
+        self._metric_sets: dict[str, MetricSet] = {
+            name: make_provider("metric_set", name) for name in sets
+        }
         self._judge: Judge | None = (
             open_judge(evaluator.judge, library.settings, library.store)
             if evaluator.judge
@@ -361,7 +363,7 @@ def open_judge(name: str, settings: Settings, store: Store) -> Judge:
                 code="no_judge",
             )
         options = {"llm": settings.judge.model_dump(), "cache": str(store.judgements_path)}
-    judge: Judge = build("judge", name, options)
+    judge: Judge = make_provider("judge", name, options)
     return judge
 
 

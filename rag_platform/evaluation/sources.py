@@ -15,7 +15,7 @@ from rag_platform.config.folders import config_dir, config_files
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, invalid_dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
-from rag_platform.registry import build, takes
+from rag_platform.registry import make_provider, takes
 from rag_platform.storage.store import atomic_path
 
 _BY_SUFFIX = {
@@ -88,7 +88,7 @@ def dataset_names() -> dict[str, Path]:
 
 def _load(provider: str, path: Path, **options: Any) -> Dataset:
     try:
-        dataset: Dataset = build("dataset", provider, options).load(path)
+        dataset: Dataset = make_provider("dataset", provider, options).load(path)
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path.name} is not UTF-8 ({error}); save it in this encoding", code="invalid_dataset"

@@ -50,7 +50,7 @@ from rag_platform.workspace import DataRoot
 _log = logging.getLogger(__name__)
 
 # way to ask: which retrievers run, and whether hits are reranked
-WAYS: Mapping[str, tuple[Literal["dense", "sparse", "hybrid"], bool]] = {
+QUERY_VARIANTS: Mapping[str, tuple[Literal["dense", "sparse", "hybrid"], bool]] = {
     "dense_only": ("dense", False),
     "sparse_only": ("sparse", False),
     "hybrid": ("hybrid", False),
@@ -63,7 +63,7 @@ _LACKING = {"dense": "sparse_only", "sparse": "dense_only"}  # retriever to enco
 def comparable_names(settings: Settings) -> list[str]:
     """The strategy files, then the ways to ask that are not hidden by a file of the same name."""
     files = strategy_names(settings)
-    return [*files, *(name for name in WAYS if name not in files)]
+    return [*files, *(name for name in QUERY_VARIANTS if name not in files)]
 
 
 def evaluation_targets(settings: Settings) -> dict[str, tuple[str, str]]:
@@ -133,7 +133,7 @@ def find_strategy(settings: Settings, library: Library, namespace: str, name: st
     if has_strategy(settings, base) and not prompt:
         return name
     with library.lease(namespace) as lease:
-        if base in WAYS and not has_strategy(settings, base):
+        if base in QUERY_VARIANTS and not has_strategy(settings, base):
             _require_encoding(lease.release.manifest, base)
             strategy = _derive(library.query_strategy(lease), base)
         else:
@@ -158,7 +158,7 @@ def _require_known(settings: Settings, name: str) -> str:
 
 
 def _derive(own: Strategy, name: str) -> Strategy:
-    mode, reranks = WAYS[name]
+    mode, reranks = QUERY_VARIANTS[name]
     reranker = own.reranker
     if not reranks:
         reranker = RerankConfig()
@@ -169,7 +169,7 @@ def _derive(own: Strategy, name: str) -> Strategy:
 
 
 def _require_encoding(manifest: Manifest, name: str) -> None:
-    mode, _ = WAYS[name]
+    mode, _ = QUERY_VARIANTS[name]
     lacking = (
         manifest.encoding != "hybrid" if mode == "hybrid" else (manifest.encoding == _LACKING[mode])
     )
@@ -247,8 +247,8 @@ def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
     """
     bound = root.bound_strategy(namespace)
     if not has_strategy(root.settings, name):
-        if name in WAYS:
-            mode, reranks = WAYS[name]
+        if name in QUERY_VARIANTS:
+            mode, reranks = QUERY_VARIANTS[name]
             reranker = "" if reranks else ", `reranker: {provider: none}`"
             raise InputError(
                 f"{name} is a way to ask, not a strategy; write a strategy file with `retrieval:"

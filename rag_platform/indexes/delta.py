@@ -23,7 +23,7 @@ from rag_platform.ir import (
     Version,
     View,
 )
-from rag_platform.storage.records import ANEW
+from rag_platform.storage.records import REINGEST_REMEDY
 from rag_platform.storage.store import Store, files_below, link_or_copy, read_records
 
 
@@ -87,7 +87,7 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
         )
         if not found.is_file():
             raise IntegrityError(
-                f"{version.version_id} has no {kind} for this strategy; {ANEW}",
+                f"{version.version_id} has no {kind} for this strategy; {REINGEST_REMEDY}",
                 code="stage_missing",
             )
         return found
@@ -96,7 +96,8 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
     views = {view.chunk_id: view for view in read_records(path("views"), View)}
     if lost := [chunk.chunk_id for chunk in chunks if chunk.chunk_id not in views]:
         raise IntegrityError(
-            f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]}; {ANEW}"
+            f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]};"
+            f" {REINGEST_REMEDY}"
         )
     # exists if the strategy has images read
     texts = store.version_path(version, "media_texts", profiles["media_texts"])

@@ -26,7 +26,7 @@ from rag_platform.indexes.dense_files import Parts, read_matrix, read_parts
 from rag_platform.ir import Candidate
 from rag_platform.observability import faults
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 
 ANN_DIRECTORY = "ann"
 SCANNED_ROWS = 50_000  # fewer vectors are always scanned
@@ -56,7 +56,7 @@ def has_ann(directory: Path) -> bool:
 
 def open_ann(config: ProviderConfig, directory: Path) -> DenseReader:
     """A reader of the approximate index of the vectors in `directory`."""
-    index: DenseIndex = build("dense_index", config.provider, config.options)
+    index: DenseIndex = make_provider("dense_index", config.provider, config.options)
     return index.open(directory / ANN_DIRECTORY)
 
 
@@ -83,7 +83,7 @@ def update(
     count = dense_files.write_base(directory, parts, removed, ids, vectors)
     shutil.rmtree(directory / ANN_DIRECTORY, ignore_errors=True)
     if needs_ann(count, dim, retrieval):
-        index: DenseIndex = build("dense_index", config.provider, config.options)
+        index: DenseIndex = make_provider("dense_index", config.provider, config.options)
         base_ids, base = read_matrix(directory)
         index.build(directory / ANN_DIRECTORY, ids=base_ids, vectors=base)
 

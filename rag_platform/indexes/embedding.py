@@ -41,7 +41,7 @@ from rag_platform.normalisation.edits import canonical
 from rag_platform.observability import tracing
 from rag_platform.processes.processors import usable_processors
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.registry import build, traits, traits_of, with_cache_folder
+from rag_platform.registry import make_provider, traits, traits_of, with_cache_folder
 from rag_platform.retrying import pause
 from rag_platform.storage.store import read_json, sha256_file, write_json
 from rag_platform.text.tokens import estimate_tokens
@@ -150,7 +150,7 @@ def embed_texts(
     started = time.perf_counter()
     folder = cache.path.parent
     options = with_cache_folder(embedding.provider, embedding.call_options, folder)
-    embedder: Embedder = build("embedder", embedding.provider, options)
+    embedder: Embedder = make_provider("embedder", embedding.provider, options)
     info = embedder.info()
     if info.parts:
         lacking = [
@@ -236,7 +236,7 @@ def estimate(
     """
     found = 0.0
     infos = embedding_cache.parts_of(
-        build("embedder", embedding.provider, embedding.options).info()
+        make_provider("embedder", embedding.provider, embedding.options).info()
     )
     for part, info in zip(parts(embedding), infos, strict=True):
         known = cache.hits(texts, info, text_norm_profile) if cache is not None and texts else set()

@@ -21,7 +21,7 @@ from rag_platform.ledger import traffic
 from rag_platform.observability import faults
 from rag_platform.processes.worker import Child, ChildDied, serve
 from rag_platform.protocols import Vectors
-from rag_platform.registry import build, provider_class, with_cache_folder
+from rag_platform.registry import make_provider, provider_class, with_cache_folder
 
 _LOAD_SECONDS = 120.0  # maximum time for loading a model in advance
 _PREPARE = None  # message that makes a child call its embedder's `prepare`
@@ -225,7 +225,7 @@ def _embedding(
     provider, options, limits = given
     if limits is not None:
         traffic.use(*limits)
-    built = functools.cache(lambda: build("embedder", provider, options))
+    built = functools.cache(lambda: make_provider("embedder", provider, options))
 
     def answer(texts: list[str] | None) -> Any:
         if texts is _PREPARE:

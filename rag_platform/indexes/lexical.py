@@ -13,7 +13,7 @@ from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import fingerprint
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.protocols import LexicalIndex, LexicalReader
-from rag_platform.registry import build, traits_of
+from rag_platform.registry import make_provider, traits_of
 from rag_platform.storage.store import own_copies
 
 RowT = TypeVar("RowT")
@@ -49,7 +49,7 @@ def update(
     rows: Iterable[LexicalRow],
 ) -> None:
     """Delete `removed` (chunk id: doc id) from the index in `directory`, then add `rows`."""
-    index: LexicalIndex = build("lexical_index", config.provider, config.options)
+    index: LexicalIndex = make_provider("lexical_index", config.provider, config.options)
     if not traits_of(index).replaces_files:
         own_copies(directory)
     index.update(directory, removed=removed, rows=rows)
@@ -57,7 +57,7 @@ def update(
 
 def open_reader(config: ProviderConfig, directory: Path) -> LexicalReader:
     """A reader of a finished index."""
-    index: LexicalIndex = build("lexical_index", config.provider, config.options)
+    index: LexicalIndex = make_provider("lexical_index", config.provider, config.options)
     return index.open(directory)
 
 

@@ -15,7 +15,7 @@ from rag_platform.intake.isolation import pool
 from rag_platform.ir import Version
 from rag_platform.observability import tracing
 from rag_platform.processes.worker import Workers
-from rag_platform.releases.version_bundles import bring_version
+from rag_platform.releases.version_bundles import fetch_version
 
 
 class Reader:
@@ -97,7 +97,7 @@ class Reader:
         workspace = self._request.workspace
         ledger = workspace.ledger
         if not workspace.store.raw_path(version.file_sha256).is_file():
-            bring_version(workspace.store, version, self._request.profiles)
+            fetch_version(workspace.store, version, self._request.profiles)
         document = ledger.document(version.namespace, version.doc_id)
         if version.namespace not in self._roots:
             self._roots[version.namespace] = {

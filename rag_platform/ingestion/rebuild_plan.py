@@ -216,7 +216,7 @@ def _choose_release(
             f"release {newer} holds it, and somebody went back from it: `rag releases forward`"
             " publishes it again",
         )
-    if reason := releases.why_full(store, namespace, strategy, published):
+    if reason := releases.full_build_reason(store, namespace, strategy, published):
         return "full", reason
     assert published is not None
     if bound != strategy.name:
@@ -243,7 +243,7 @@ def _later_release(namespace: str, wanted: Mapping[str, str], workspace: Workspa
         if manifest.release_id == releases.current(store, namespace):
             break
         public = manifest.release_id in once_public and manifest.contents == wanted
-        if public and not releases.why_full(
+        if public and not releases.full_build_reason(
             store, namespace, workspace.strategy, manifest.release_id
         ):
             return manifest.release_id

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from rag_platform.config.settings import Settings
 from rag_platform.intake import fetching
 from rag_platform.loaders.markup.html import START, SUFFIXES
-from rag_platform.storage.records import CACHED, SCHEMA_VERSION, from_json, to_json
+from rag_platform.storage.records import CACHE_REMEDY, SCHEMA_VERSION, from_json, to_json
 from rag_platform.storage.store import Store, read_json, write_json
 
 # declared type to the suffixes of such files; a name with another suffix gets the first one
@@ -95,7 +95,7 @@ def download(url: str, settings: Settings, store: Store) -> Downloaded:
 def _earlier(url: str, store: Store) -> Downloaded | None:
     """The last download of the URL by this program version, if its bytes are still stored."""
     path = store.download_path(url)
-    data = read_json(path, CACHED) if path.is_file() else {}
+    data = read_json(path, CACHE_REMEDY) if path.is_file() else {}
     if data.pop("schema_version", None) != SCHEMA_VERSION:
         return None
     earlier = from_json(Downloaded, data)

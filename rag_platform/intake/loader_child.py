@@ -26,7 +26,7 @@ from rag_platform import telemetry
 from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.intake import second_readers
 from rag_platform.ir import Block
-from rag_platform.loaders.archives import damage
+from rag_platform.loaders.archives import describe_damage
 from rag_platform.loaders.pdf import images as pdf_images
 from rag_platform.loaders.pdf import mupdf
 from rag_platform.loaders.pdf.opening import load_pymupdf
@@ -34,7 +34,7 @@ from rag_platform.loaders.pdf.page_json import page_to_json
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.observability import faults
 from rag_platform.processes.child import JsonLines, take_pipes
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 
 _TEXT_PIECE, _RECORDS_PIECE = 1_000_000, 1_000
 
@@ -96,7 +96,8 @@ def _answer(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
         return {
             "error": {
                 "code": "parser_failed",
-                "message": f"the parser failed: {damage(error)}; open the file and save it again",
+                "message": f"the parser failed: {describe_damage(error)}; open the file and save it"
+                " again",
             }
         }
 
@@ -106,7 +107,7 @@ def _answer(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 def _load(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
     """Send the facts in pieces, so that neither side holds them a second time as one line."""
-    loader = build("loader", task["provider"], task["options"])
+    loader = make_provider("loader", task["provider"], task["options"])
     facts = loader.load(Path(task["path"]), task["filename"])
     for start in range(0, len(facts.text), _TEXT_PIECE):
         _send(replies, {"text": facts.text[start : start + _TEXT_PIECE]})
@@ -119,7 +120,7 @@ def _load(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 
 def _verify(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
-    loader = build("loader", task["provider"], task["options"])
+    loader = make_provider("loader", task["provider"], task["options"])
     return {"failures": loader.verify_blocks(Path(task["path"]), task["text"], _blocks(task))}
 
 
@@ -131,7 +132,7 @@ def _reread(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 
 def _locate(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
-    loader = build("loader", task["provider"], task["options"])
+    loader = make_provider("loader", task["provider"], task["options"])
     spans = [(int(start), int(end)) for start, end in task["spans"]]
     page, text = int(task["page"]), str(task["text"])
     found = loader.locate(Path(task["path"]), page, text, _blocks(task), spans)
@@ -226,7 +227,7 @@ def _read_text(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1)
 def _ocr(provider: str, options: str) -> Any:
     """The OCR engine, cached so that its models stay loaded."""
-    return build("ocr", provider, json.loads(options))
+    return make_provider("ocr", provider, json.loads(options))
 
 
 _TASKS: dict[str, Callable[[dict[str, Any], IO[bytes]], dict[str, Any]]] = {

@@ -181,7 +181,7 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
     name = f"{filename}{content}" if misnamed else filename
     kind = sniff(filename, head, path)
     for item in strategy.loading.loaders:
-        loader: Loader = registry.build("loader", item.provider, item.options)
+        loader: Loader = registry.make_provider("loader", item.provider, item.options)
         # text under the suffix of a binary format is an error page or a failed export
         if not (suffix in _FORMAT_NAMES and kind.startswith("text/")) and loader.claims(name, head):
             return item.provider
@@ -234,7 +234,7 @@ def load(
             f"{filename} is empty (0 bytes); export it again from its source", code="empty_file"
         )
     options = {**charset_option(item.provider, charset), **options_with_limits(item, limits)}
-    loader: Loader = registry.build("loader", item.provider, options)
+    loader: Loader = registry.make_provider("loader", item.provider, options)
     traits = registry.traits_of(loader)
     if traits.engine:  # a reader of pages
         from rag_platform.intake.isolation import load_isolated

@@ -122,7 +122,7 @@ ORDER BY r.place
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DocumentFilter:
     """Which documents to list. Empty fields match everything; of several values in a field, one
     must match.
 
@@ -179,7 +179,7 @@ class DocumentList(Database):
     def document_page(
         self,
         namespace: str,
-        wanted: Wanted,
+        wanted: DocumentFilter,
         published: Collection[str],
         *,
         group_by: GroupBy | None = None,
@@ -300,7 +300,7 @@ class DocumentList(Database):
         }
 
 
-def _conditions(wanted: Wanted) -> tuple[str, dict[str, Any]]:
+def _conditions(wanted: DocumentFilter) -> tuple[str, dict[str, Any]]:
     """(SQL conditions on a document `d`, each after AND; their parameters)."""
     found: list[str] = []
     values: dict[str, Any] = {"since": wanted.since, "until": wanted.until}

@@ -372,12 +372,12 @@ class Ledger(DocumentList, Servers):
         sql = "SELECT COALESCE(MAX(sequence), 0) FROM touched WHERE namespace = ?"
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
-    def find_touched(self, namespace: str, since: int) -> set[str]:
+    def find_changed_documents(self, namespace: str, since: int) -> set[str]:
         """The doc_ids with changes, also of their versions, after the sequence `since`."""
         return {row[0] for row in self._db().execute(_CHANGED_DOCUMENTS, (namespace, since))}
 
-    def touched_documents(self, namespace: str, since: int) -> list[Document]:
-        """The documents of `find_touched`, by doc_id."""
+    def changed_documents(self, namespace: str, since: int) -> list[Document]:
+        """The documents of `find_changed_documents`, by doc_id."""
         condition, values = f"doc_id IN ({_CHANGED_DOCUMENTS})", (namespace, since)
         return self._select(
             Document, "documents", {"namespace": namespace}, "doc_id", condition, values
@@ -645,7 +645,7 @@ class Ledger(DocumentList, Servers):
         """The time of the newest heartbeat of any job, "" without one."""
         return str(self._db().execute("SELECT max(heartbeat_at) FROM jobs").fetchone()[0] or "")
 
-    def cut_job(self, job: Job, size: int) -> None:
+    def split_job(self, job: Job, size: int) -> None:
         """Split a queued job into ranges of at most `size` versions, which are jobs themselves, and
         record it as running. A job of at most `size` versions stays whole.
         """

@@ -189,7 +189,7 @@ _WORDS = (
 )
 
 
-def damage(error: BaseException) -> str:
+def describe_damage(error: BaseException) -> str:
     """Why a parser failed, in words such as `its archive is damaged`; logs the exception."""
     log.info("a parser failed", exc_info=error)
     if "truncated" in str(error).lower() or "eof" in str(error).lower().split():
@@ -209,7 +209,9 @@ def reject_damaged(problem: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:
         faults.report_own(error, "stage.loader")
-        raise DocumentError(f"{problem}: {damage(error)}; {remedy}", code="broken_file") from error
+        raise DocumentError(
+            f"{problem}: {describe_damage(error)}; {remedy}", code="broken_file"
+        ) from error
 
 
 class Reading(faults.Attempt):
@@ -222,10 +224,10 @@ class Reading(faults.Attempt):
     @property
     def reason(self) -> str:
         """The engine's message in one line; "" if nothing failed."""
-        return "" if self.error is None else say_fault(self.error)
+        return "" if self.error is None else describe_fault(self.error)
 
 
-def say_fault(error: BaseException) -> str:
+def describe_fault(error: BaseException) -> str:
     """An engine's message in one line, without the error code that MuPDF puts before it."""
     line = (str(error).splitlines() or [""])[0]
     return _NUMBER.sub("", line)[:200] or type(error).__name__

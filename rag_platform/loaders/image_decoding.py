@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from rag_platform.loaders.archives import damage
+from rag_platform.loaders.archives import describe_damage
 from rag_platform.observability import faults
 
 THUMB_PIXELS = 320
@@ -164,7 +164,7 @@ def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
     # Pillow's decoders raise many types on broken files; the document goes on without the image
     except Exception as error:
         faults.report_own(error, "stage.asset_normalize")
-        raise Missing(f"broken_image: {damage(error)}") from error
+        raise Missing(f"broken_image: {describe_damage(error)}") from error
 
 
 def _eight_bit(frame: Any) -> Any:

@@ -182,7 +182,7 @@ def fence(text: str, language: str = "") -> str:
     return f"{mark}{language}\n{text}\n{mark}"
 
 
-def unfence(text: str) -> str:
+def fenced_content(text: str) -> str:
     """The content of a fenced code block."""
     return text.partition("\n")[2].rpartition("\n")[0]
 

@@ -33,8 +33,8 @@ from rag_platform.media.store import display_path
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Picture
 from rag_platform.providers.model_replies import strip_fence
-from rag_platform.registry import build, provider_version
-from rag_platform.storage.records import CACHED, SCHEMA_VERSION
+from rag_platform.registry import make_provider, provider_version
+from rag_platform.storage.records import CACHE_REMEDY, SCHEMA_VERSION
 from rag_platform.storage.store import Store, read_json, write_json
 
 FIELDS = ("context", "lang")
@@ -105,7 +105,7 @@ def captions(
         found = {link.asset_id: MediaText(link.asset_id, warnings=(why,)) for link in large[most:]}
         prepared = (_prepare(link, facts, store, config) for link in large[:most])
         requests = [item for item in prepared if item is not None]
-        built = [(name, options, build("llm", name, options)) for name, options in choices]
+        built = [(name, options, make_provider("llm", name, options)) for name, options in choices]
         work = _Captioning(store, config, built)
         with ThreadPoolExecutor(config.parallel, thread_name_prefix="caption") as threads:
             futures = [
@@ -203,7 +203,7 @@ class _Captioning:
         path = self.store.media_text_path(item.link.asset_id, f"caption-{key}")
         if path.is_file():
             self._count(reused=1)
-            known = json.dumps(read_json(path, CACHED)["caption"])
+            known = json.dumps(read_json(path, CACHE_REMEDY)["caption"])
             return self._make(parse_caption(known, prompt.profile_id), item)
         try:
             text, name, model = self._answer(item)

@@ -20,8 +20,8 @@ from rag_platform.media.captions import captions
 from rag_platform.media.sandbox import ocr_in_child
 from rag_platform.media.store import display_path, is_page_image
 from rag_platform.observability import tracing
-from rag_platform.registry import build, provider_version, traits
-from rag_platform.storage.records import CACHED, SCHEMA_VERSION
+from rag_platform.registry import make_provider, provider_version, traits
+from rag_platform.storage.records import CACHE_REMEDY, SCHEMA_VERSION
 from rag_platform.storage.store import Store, read_json, write_json
 
 OnImage = Callable[[str, int, int], None]
@@ -137,7 +137,7 @@ def _read(
         if name == "none":
             return {}
         # fails here, once, if something is not installed
-        build("ocr", name, config.ocr.options)
+        make_provider("ocr", name, config.ocr.options)
         profile = ocr_profile(config.ocr)
         large = [link for link in images if link.width * link.height >= config.ocr_min_pixels]
         found: dict[str, MediaText] = {}
@@ -175,7 +175,7 @@ def _read_one(link: MediaLink, store: Store, config: MediaTextConfig, profile: s
     row = MediaText(link.asset_id, ocr_profile_id=profile)
     path = store.media_text_path(link.asset_id, profile)
     if path.is_file():
-        kept = read_json(path, CACHED)
+        kept = read_json(path, CACHE_REMEDY)
     elif (image := display_path(store, link.asset_id)) is None:
         return replace(row, warnings=("not read: it cannot be drawn",))
     else:

@@ -30,7 +30,7 @@ from rag_platform.errors import (
 )
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, Json, MediaLink, MediaRef
-from rag_platform.loaders.archives import damage, require_small_directory
+from rag_platform.loaders.archives import describe_damage, require_small_directory
 from rag_platform.loaders.image_decoding import (
     DecodedImage,
     Missing,
@@ -340,7 +340,7 @@ class Finder:
             EOFError,
             NotImplementedError,
         ) as error:
-            raise Missing(f"broken_archive: {damage(error)}") from error
+            raise Missing(f"broken_archive: {describe_damage(error)}") from error
 
     def _data_uri(self, target: str) -> bytes:
         head, comma, body = target[5:].partition(",")

@@ -57,7 +57,7 @@ class Names:
         ]
         self._ids = frozenset(value.encode() for value in ids)
 
-    def stand_in(self, line: bytes) -> bool:
+    def occur_in(self, line: bytes) -> bool:
         """True if the line names the document."""
         lower = line.lower()
         return (
@@ -256,7 +256,7 @@ def _changes(file: Lines, names: Names, traces: Set[bytes]) -> Iterator[tuple[in
     """
     for at, line in file.lines():
         trace = _TRACE.search(line) if traces else None
-        if names.stand_in(line) or (trace is not None and trace[1] in traces):
+        if names.occur_in(line) or (trace is not None and trace[1] in traces):
             erased = _erase_line(line, structured=file.structured)
             if erased != line:
                 yield at, erased
@@ -267,7 +267,7 @@ def _find_answers(files: Iterable[Lines], names: Names) -> set[bytes]:
     found = set()
     for file in files:
         for _, line in file.lines():
-            if _ANSWERED.search(line) and names.stand_in(line) and (trace := _TRACE.search(line)):
+            if _ANSWERED.search(line) and names.occur_in(line) and (trace := _TRACE.search(line)):
                 found.add(trace[1])
     return found
 

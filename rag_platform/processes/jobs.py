@@ -110,7 +110,7 @@ def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
     if job.state == "cancelling":
         return record_cancelled(job.job_id, ledger)
     reason = (
-        again(full_disk(store.home), job.job_id)
+        add_retry(full_disk(store.home), job.job_id)
         if code == DISK_FULL_EXIT
         else _describe_exit(store, job, code)
     )
@@ -121,11 +121,11 @@ def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
     except Exception as error:
         if (full := disk_full(error, store.home)) is None:
             raise
-        return replace(job, state="failed", reason=again(full, job.job_id))
+        return replace(job, state="failed", reason=add_retry(full, job.job_id))
     return ledger.job(job.job_id)
 
 
-def again(error: RagError, job_id: str) -> str:
+def add_retry(error: RagError, job_id: str) -> str:
     """The reason recorded for a job that a full disk or another writer stopped."""
     return f"{error.message}; `rag jobs retry {job_id}` does the work then"
 
@@ -559,7 +559,7 @@ def state_of_item(state: str, job: Job) -> str:
     return "unprocessed" if state == "queued" and job.state in FINAL_STATES else state
 
 
-def items_as_told(items: Iterable[JobItem], job: Job) -> list[JobItem]:
+def displayed_items(items: Iterable[JobItem], job: Job) -> list[JobItem]:
     """A job's documents with their displayed states."""
     return [replace(item, state=state_of_item(item.state, job)) for item in items]
 
@@ -570,7 +570,7 @@ def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
     version under `markdown`.
     """
     data = summary(job)
-    items = items_as_told(items, job)
+    items = displayed_items(items, job)
     data["items"] = [
         {key: value for key, value in to_json(item).items() if key != "job_id"} for item in items
     ]

@@ -89,7 +89,7 @@ class DagsterLauncher:
         with closing(open_ledger(store)) as ledger:
             ledger.update_job(job.job_id, only_from=("queued",), process=SUBMITTED)
             if job.kind in RANGED_KINDS:
-                ledger.cut_job(job, settings.jobs.range_size)
+                ledger.split_job(job, settings.jobs.range_size)
         return _start("rag_platform.assets.submission", job, settings, store)
 
     def alive(self, job: Job, silent: float) -> bool:

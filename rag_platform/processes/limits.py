@@ -172,7 +172,7 @@ def wait(
                 ) from error
 
 
-def within(
+def run_within(
     seconds: float,
     stage: str,
     function: Callable[[], R],
@@ -302,7 +302,7 @@ _budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("rag_bud
 
 
 @contextmanager
-def spending(budget: Budget) -> Iterator[Budget]:
+def charge_to(budget: Budget) -> Iterator[Budget]:
     """Charge everything inside the block to the budget, also in threads of `start`."""
     token = _budget.set(budget)
     try:
@@ -394,7 +394,7 @@ class Load:
         self._lock = threading.Lock()
 
     @contextmanager
-    def beside(self, questions: int) -> Iterator[None]:
+    def add_running(self, questions: int) -> Iterator[None]:
         """Count additional questions, queued or running in other processes, during the block."""
         with self._lock:
             self._running += questions

@@ -14,7 +14,7 @@ from rag_platform.errors import REBUILD, ProviderError, full_disk
 from rag_platform.ir import Candidate
 from rag_platform.protocols import Vectors
 from rag_platform.providers.engine_errors import engine_errors
-from rag_platform.storage.sqlite_files import stand_in, writable
+from rag_platform.storage.sqlite_files import mirror_folder, writable
 from rag_platform.traits import Traits
 
 COLLECTION = "chunks"
@@ -79,7 +79,9 @@ class ChromaReader:
 
     def __init__(self, directory: Path) -> None:
         # the engine records each opening in its database, and opens the other files for writing
-        copy = stand_in(directory, self, lambda path: path.name == _DATABASE or not writable(path))
+        copy = mirror_folder(
+            directory, self, lambda path: path.name == _DATABASE or not writable(path)
+        )
         self._client = _connect(copy)
         self._collection = self._client.get_collection(COLLECTION, embedding_function=None)
         # once: the directory never changes, and counting 100,000 takes 7 ms

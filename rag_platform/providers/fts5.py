@@ -26,7 +26,7 @@ from rag_platform.ir import Candidate, LexicalRow
 from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.term_analysis import (
     Analysis,
-    WordOptions,
+    WordIndexOptions,
     matches_nothing,
     phrase_bonus,
 )
@@ -43,7 +43,7 @@ _SCORE_DIGITS = 9  # equal chunks tie in spite of rounding
 
 
 @dataclass(frozen=True)
-class Fts5(WordOptions):
+class Fts5(WordIndexOptions):
     """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings."""
 
     NAME: ClassVar[str] = "fts5"

@@ -12,7 +12,7 @@ import numpy as np
 
 from rag_platform.ir import EmbedderInfo, EmbedderPart
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.traits import Traits
 
 _KEYS = {"provider", "options", "weight"}
@@ -63,7 +63,9 @@ class Joined:
         object.__setattr__(
             self,
             "_embedders",
-            tuple(build("embedder", *part) for part in self.parts_of({"parts": self.parts})),
+            tuple(
+                make_provider("embedder", *part) for part in self.parts_of({"parts": self.parts})
+            ),
         )
 
     def info(self) -> EmbedderInfo:

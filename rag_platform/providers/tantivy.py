@@ -44,13 +44,13 @@ from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.term_analysis import (
     Analysis,
     IndexedRow,
-    WordOptions,
+    WordIndexOptions,
     idf,
     matches_nothing,
     phrase_bonus,
 )
 from rag_platform.registry import require_at_least
-from rag_platform.storage.sqlite_files import stand_in, writable
+from rag_platform.storage.sqlite_files import mirror_folder, writable
 from rag_platform.storage.store import read_json, read_records, write_json, write_records
 from rag_platform.text import segmentation
 from rag_platform.traits import Traits
@@ -85,7 +85,7 @@ _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
 
 
 @dataclass(frozen=True)
-class Tantivy(WordOptions):
+class Tantivy(WordIndexOptions):
     """BM25 (k1 = 1.2, b = 0.75) over text and headings, with English stemming and accents folded;
     phrases by word positions.
 
@@ -152,7 +152,7 @@ class TantivyReader:
         self._options = options
         # the engine creates lock files, so the directory must be writable
         if (directory / "meta.json").is_file() and not writable(directory):
-            directory = stand_in(directory, self, copies=lambda path: False)
+            directory = mirror_folder(directory, self, copies=lambda path: False)
         self._index = _index(directory, options.chinese, create=False)
         # the directory never changes, so nothing needs to watch it
         self._index.config_reader(reload_policy="manual")

@@ -53,7 +53,7 @@ class IndexedRow:
 
 
 @dataclass(frozen=True)
-class WordOptions:
+class WordIndexOptions:
     """The options that all word indexes have."""
 
     chinese: segmentation.Chinese = "pairs"

@@ -328,7 +328,9 @@ def _texts(text: str, config: QueryConfig) -> dict[str, Any]:
     """The texts of a QueryIR. Case is kept, because the word analysis splits camelCase first."""
     searched = text = without_directions(text)
     if config.drop_function_words:
-        searched = stop_words.without(text, config.function_words, _find_quotations(text))
+        searched = stop_words.remove_function_words(
+            text, config.function_words, _find_quotations(text)
+        )
     return {"normalised": text, "dense_text": half_width(text), "sparse_query": searched}
 
 

@@ -57,7 +57,7 @@ from rag_platform.releases.manifest import (
 )
 from rag_platform.releases.proofs.catalog_proof import given_fingerprints
 from rag_platform.releases.release_store import list_heads, usable_parent
-from rag_platform.releases.version_bundles import bring_version, output_fingerprint
+from rag_platform.releases.version_bundles import fetch_version, output_fingerprint
 from rag_platform.storage.store import (
     Store,
     copy_file,
@@ -567,7 +567,7 @@ def _load(
     """(stage outputs, their fingerprint) of some versions; a task for `Workers`."""
     store, profiles, versions = task
     for version in versions:
-        bring_version(store, version, profiles)
+        fetch_version(store, version, profiles)
     return [
         (
             deltas.load_version(store, version, profiles),

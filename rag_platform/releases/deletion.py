@@ -28,7 +28,7 @@ from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.stored_artifacts import (
     Belongings,
     Record,
-    bring_record,
+    fetch_record,
     of_versions,
     push_record,
     read_record,
@@ -366,7 +366,7 @@ def record_deletion(
 ) -> Record:
     """The record of a deletion. A missing one is made from `belongings` or the stores' content."""
     store, ledger = root.store, root.ledger
-    for find in (read_record, bring_record):
+    for find in (read_record, fetch_record):
         if (known := find(store, tombstone.namespace, tombstone.sequence)) is not None:
             return known
     versions = [

@@ -28,7 +28,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import FILENAME, Manifest, read_manifest, write_manifest
 from rag_platform.releases.publishing import publish_candidate, record_candidate
-from rag_platform.releases.version_bundles import add_member, bring_version, bundled_paths
+from rag_platform.releases.version_bundles import add_member, bundled_paths, fetch_version
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import Store, atomic_path, files_below, sha256_file
 from rag_platform.workspace import DataRoot
@@ -87,7 +87,7 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
     members = {f"{_RELEASE}{name}": directory / name for name in (*manifest.files, FILENAME)}
     pairs = _read_pairs(directory)
     for _, version in pairs:
-        bring_version(store, version, manifest.profiles)
+        fetch_version(store, version, manifest.profiles)
         for file in bundled_paths(store, version, manifest.profiles):
             members[file.relative_to(store.home).as_posix()] = file
     head: Json = {

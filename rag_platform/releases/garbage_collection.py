@@ -45,7 +45,7 @@ from rag_platform.releases.stored_artifacts import (
     write_record,
 )
 from rag_platform.storage.evaluation_files import erase_results
-from rag_platform.storage.records import CACHED
+from rag_platform.storage.records import CACHE_REMEDY
 from rag_platform.storage.store import Store, directory_bytes, read_json
 from rag_platform.workspace import DataRoot
 
@@ -453,7 +453,7 @@ class _Collection:
                 self._remove("media", path)
                 continue
             for caption in sorted(path.glob("texts/caption-*.json")):
-                context = read_json(caption, CACHED).get("context_hash", "")
+                context = read_json(caption, CACHE_REMEDY).get("context_hash", "")
                 if context and context not in self.kept.belongings.context_hashes:
                     self._remove("media_texts", caption)
 
@@ -487,7 +487,7 @@ class _Collection:
         scope = self.scope
         only = self.ledger.document(scope.namespace, scope.doc_id) if scope else None
         for path in sorted(self.store.downloads_dir.glob("[!.]*.json")):
-            url = read_json(path, CACHED).get("url", "")
+            url = read_json(path, CACHE_REMEDY).get("url", "")
             if url not in wanted and (only is None or url == only.source_uri):
                 self._remove("downloads", path)
 

@@ -21,7 +21,7 @@ from rag_platform.config.gates import read_gates
 from rag_platform.config.settings import Strategy
 from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo, Json
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.storage.records import from_json, parse_json
 from rag_platform.storage.store import atomic_path
 
@@ -104,7 +104,7 @@ def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
     """The fingerprint of the strategy's embedder, None without vectors. Loads no weights."""
     if not strategy.builds_dense:
         return None
-    info: EmbedderInfo = build(
+    info: EmbedderInfo = make_provider(
         "embedder", strategy.embedding.provider, strategy.embedding.options
     ).info()
     return info

@@ -131,7 +131,7 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
     when they would differ, or when gates were configured since that have not judged the release.
     """
     published = releases.current(store, namespace)
-    if published is None or releases.why_full(store, namespace, strategy, published):
+    if published is None or releases.full_build_reason(store, namespace, strategy, published):
         return None
     manifest = releases.manifest_of(store, namespace, published, ())
     if (
@@ -298,7 +298,7 @@ def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live
     """
     store, ledger = workspace.store, workspace.ledger
     changed, purged = None, False
-    if parent and not releases.why_full(store, namespace, workspace.strategy, parent):
+    if parent and not releases.full_build_reason(store, namespace, workspace.strategy, parent):
         with releases.open_catalog(store, namespace, parent) as catalog:
             changed = _find_changed(namespace, parent, catalog, ledger)
             purged = _holds_purged(namespace, catalog, ledger)
@@ -336,7 +336,7 @@ def _read_remainder(
             namespace, parent, versions, store
         ):
             return None
-    elif releases.why_full(store, namespace, strategy, parent):
+    elif releases.full_build_reason(store, namespace, strategy, parent):
         return None
     sequence = ledger.release_sequence(namespace, parent)
     return strategy, sequence, Live(remaining, deleted, purged=purged)
@@ -368,7 +368,7 @@ def _find_changed(
     sequence = ledger.release_sequence(namespace, release_id)
     if sequence is None:
         return None
-    return ledger.find_touched(namespace, sequence) | catalog.owners_with("failed_embed")
+    return ledger.find_changed_documents(namespace, sequence) | catalog.owners_with("failed_embed")
 
 
 def _trace_upsert(span: tracing.Span, manifest: Manifest, store: Store) -> None:
@@ -569,7 +569,7 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
         recorded, before = ledger.read_published(namespace), releases.current(store, namespace)
         to = to or releases.before_current(store, namespace)
         if to in transfer.list_pushed(store, namespace):
-            transfer.bring(store, namespace, to)
+            transfer.fetch_release(store, namespace, to)
         _publish(namespace, to, recorded, store, ledger)
         row = _row(namespace, to, ledger)
         _bind_strategy(row, ledger)

@@ -81,7 +81,7 @@ class OpenRelease:
             self.dense.close()
 
 
-def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
+def full_build_reason(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
     """Why the next release cannot be built from its parent and the differences; "" when it can."""
     return usable_parent(store, namespace, strategy, parent)[1]
 

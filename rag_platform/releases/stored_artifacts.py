@@ -142,7 +142,7 @@ def push_record(store: Store, record: Record) -> None:
         )
 
 
-def bring_record(store: Store, namespace: str, sequence: int) -> Record | None:
+def fetch_record(store: Store, namespace: str, sequence: int) -> Record | None:
     """Another machine's record of a deletion, fetched from the object store; None without one."""
     if store.remote is None:
         return None

@@ -270,7 +270,7 @@ def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tu
         if pointer is None or not pointer.release_id:
             return nothing, known
         _require_known(pointer.release_id, namespace, ledger)
-        pulled = bring(store, namespace, pointer.release_id, pointer.manifest_sha256)
+        pulled = fetch_release(store, namespace, pointer.release_id, pointer.manifest_sha256)
         with store.pointing(namespace):
             if read_pointer(blobs, namespace, pointer.tag) is not None:
                 continue  # replaced while its files were fetched
@@ -291,7 +291,9 @@ def _require_known(release_id: str, namespace: str, ledger: Ledger) -> None:
     )
 
 
-def bring(store: Store, namespace: str, release_id: str, manifest_sha256: str = "") -> Pulled:
+def fetch_release(
+    store: Store, namespace: str, release_id: str, manifest_sha256: str = ""
+) -> Pulled:
     """Fetch what this machine lacks of a pushed release. Every file is checked against its hash,
     and the release appears only when it is complete. An interrupted pull is continued.
     """

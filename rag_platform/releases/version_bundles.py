@@ -157,7 +157,7 @@ def _pictures(store: Store, version: Version, profiles: Mapping[str, str]) -> It
 # --- fetch --------------------------------------------------------------------------------------
 
 
-def bring_version(store: Store, version: Version, profiles: Mapping[str, str]) -> None:
+def fetch_version(store: Store, version: Version, profiles: Mapping[str, str]) -> None:
     """Fetch the files of a version that this machine lacks and the object store has. Raises
     IntegrityError `forged_blob` for an object that does not match its hash.
     """

@@ -326,7 +326,7 @@ def _rewrite(s: SearchContext, query: QueryIR, span: tracing.Span) -> QueryIR:
             (config.rewrite.timeout_ms / 1000, "query.rewrite.timeout_ms"),
         )
         rewrite = partial(rewriting.rewrite, query, llm, config, infer=s.request.infer)
-        return limits.within(
+        return limits.run_within(
             seconds, "the rewriting of the question", rewrite, s.deadline, setting=setting
         )
     s.flags["fallback_mode"] = "query_plain"
@@ -487,7 +487,7 @@ def _embed_all(s: SearchContext, questions: Sequence[QueryIR]) -> None:
         return
     texts = [question.dense_text for question in questions]
     with faults.Attempt("model.embed") as attempt:
-        limits.within(
+        limits.run_within(
             s.strategy.retrieval.stage_seconds,
             "model.embed",
             lambda: s.library.models.query_vectors(s.strategy.embedding, texts),

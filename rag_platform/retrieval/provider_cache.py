@@ -56,7 +56,7 @@ class Models:
             price = str(config.price_per_million_tokens or "")
             return self._build_once(kind, config, price, lambda: self._build_embedder(config))
         return self._build_once(
-            kind, config, "", lambda: registry.build(kind, config.provider, config.options)
+            kind, config, "", lambda: registry.make_provider(kind, config.provider, config.options)
         )
 
     def llm(self, config: ProviderConfig | None, strategy: Strategy) -> LLM | None:
@@ -90,7 +90,9 @@ class Models:
             "reranker",
             config,
             llm_config,
-            lambda: registry.build("reranker", config.provider, {**options, "model": model}),
+            lambda: registry.make_provider(
+                "reranker", config.provider, {**options, "model": model}
+            ),
         )
 
     def answerer(self, strategy: Strategy) -> Built:
@@ -248,7 +250,7 @@ class Models:
         options = registry.with_cache_folder(
             config.provider, config.call_options, self._cache_folder
         )
-        return registry.build("embedder", config.provider, options)
+        return registry.make_provider("embedder", config.provider, options)
 
     def _gate(self, name: str, config: ProviderConfig) -> Gate:
         """The gate of an endpoint, one for each set of options."""
@@ -279,7 +281,7 @@ def build_answerer(config: AnswererConfig, llm: LLM | None, *, format: str = "")
     """The answerer of a config; one that uses a language model gets the model, its prompt and the
     passage format. Raises ConfigError `no_model` when the model is missing.
     """
-    answerer: Any = registry.build("answerer", config.provider, config.options)
+    answerer: Any = registry.make_provider("answerer", config.provider, config.options)
     if not registry.traits_of(answerer).uses_llm:
         return answerer  # type: ignore[no-any-return]
     if llm is None:

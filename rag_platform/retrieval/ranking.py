@@ -180,7 +180,7 @@ def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> 
         (s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
         (config.timeout_ms / 1000, "reranker.timeout_ms"),
     )
-    return limits.within(
+    return limits.run_within(
         seconds, "stage.rerank", rerank, s.deadline, quick=built.traits.quick, setting=setting
     )
 

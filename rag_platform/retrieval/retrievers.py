@@ -126,7 +126,7 @@ class _Search:
             provider_id=embedding.provider,
             provider_version=provider_version("embedder", embedding.provider),
         ) as model:
-            vector, cached = limits.within(
+            vector, cached = limits.run_within(
                 self.ends - time.monotonic(),
                 "stage.retrieve_dense",
                 lambda: embed_question(self.s, self.dense_query()),

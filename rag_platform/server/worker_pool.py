@@ -111,7 +111,7 @@ class QueryPool:
         with self._acquire_slot() as slot:
             if slot is not None and slot.child is not None:
                 try:
-                    with load.beside(1):
+                    with load.add_running(1):
                         task = _Task(
                             request,
                             detail,
@@ -143,7 +143,7 @@ class QueryPool:
         takes any number of questions, or if no slot became free in time.
         """
         deadline = Deadline.after(_SLOT_WAIT_SECONDS)
-        with self._changed, self._library.load.beside(1):  # a waiting question counts as load
+        with self._changed, self._library.load.add_running(1):  # a waiting question counts as load
             self._changed.wait_for(
                 lambda: len(self._slots) == 1 or self._find_free_slot() is not None, deadline.left()
             )
@@ -211,7 +211,7 @@ class QueryPool:
         """Start a process, add a slot for it once it is ready, and remove that when it ends."""
         child = Child("rag_platform.server.worker_pool", (self._library.settings, namespace))
         with faults.Attempt("server.process") as attempt:
-            limits.within(_START_SECONDS, "starting a query process", lambda: child.ask(None))
+            limits.run_within(_START_SECONDS, "starting a query process", lambda: child.ask(None))
         slot = _Slot(child)
         with self._changed:
             self._starting = False
@@ -280,7 +280,7 @@ def _prepare(start: tuple[Settings, str]) -> Callable[[_Task | None], object]:
             warm(library, namespace, at_once=True)
             return True
         with (
-            library.load.beside(task.running - 1),
+            library.load.add_running(task.running - 1),
             tracing.for_request(task.request_id),
             tracing.for_client(task.client),
             access.acting_for(task.caller),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import IntegrityError, ProviderError
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.storage.store import Store, atomic_path, sha256_file
 
 if typing.TYPE_CHECKING:  # loads numpy
@@ -30,7 +30,7 @@ def open_blobs(store: Store) -> Blobs:
 @functools.cache
 def _open(settings: BlobSettings) -> Blobs:
     options = {"bucket": settings.bucket, "prefix": settings.prefix}
-    return typing.cast("Blobs", build("blobs", settings.provider, options))
+    return typing.cast("Blobs", make_provider("blobs", settings.provider, options))
 
 
 def open_for_writing(store: Store) -> Blobs:

@@ -18,7 +18,7 @@ RUN_PREFIX = "eval_"  # prefix of run ids, and so of the folders with their file
 class Names(Protocol):
     """Recognises the names of a document."""
 
-    def stand_in(self, line: bytes) -> bool:
+    def occur_in(self, line: bytes) -> bool:
         """True when the line contains a name of the document."""
         ...
 
@@ -65,5 +65,5 @@ def _naming(db: sqlite3.Connection, names: Names) -> Iterator[tuple[int, str]]:
     for row, run_id, *texts in db.execute(
         "SELECT rowid, run_id, query, error, artifacts, stale FROM eval_case_results"
     ):
-        if names.stand_in("\n".join(texts).encode()):
+        if names.occur_in("\n".join(texts).encode()):
             yield row, run_id

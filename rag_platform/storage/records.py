@@ -22,8 +22,8 @@ from rag_platform.errors import SchemaVersionError, damaged_file
 SCHEMA_VERSION = 1
 RecordT = TypeVar("RecordT")
 # the remedy for damaged outputs; a rebuild would only run the stages that the config made stale
-ANEW = "`rag ingest FILE --policy new_version` makes it anew"
-CACHED = "remove it: it is made again where it is needed"
+REINGEST_REMEDY = "`rag ingest FILE --policy new_version` makes it anew"
+CACHE_REMEDY = "remove it: it is made again where it is needed"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -93,7 +93,7 @@ def _encode(record: Any, rows: Sequence[Any]) -> bytes:
 
 
 def parquet_records(
-    data: bytes, record: type[RecordT], path: Path, remedy: str = ANEW
+    data: bytes, record: type[RecordT], path: Path, remedy: str = REINGEST_REMEDY
 ) -> list[RecordT]:
     """The records in the bytes of a Parquet file. Raises SchemaVersionError for another type or
     schema version, IntegrityError `damaged_file` with the `remedy` for an invalid file.
@@ -134,7 +134,7 @@ def parquet_columns(data: bytes, names: Sequence[str], path: Path) -> list[tuple
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _naming_damage(path, ANEW):
+    with _naming_damage(path, REINGEST_REMEDY):
         table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(
             columns=list(names), use_threads=False
         )

@@ -47,7 +47,7 @@ def has_room(path: Path) -> bool:
     return writable(path) and not is_full(path if path.is_dir() else path.parent)
 
 
-def stand_in(directory: Path, owner: object, copies: Callable[[Path], bool]) -> Path:
+def mirror_folder(directory: Path, owner: object, copies: Callable[[Path], bool]) -> Path:
     """A temporary mirror of `directory`, removed together with `owner`: copies of the files for
     which `copies` is true, symlinks to the others.
     """

@@ -23,7 +23,7 @@ from rag_platform.ir import Version
 from rag_platform.storage.locks import SharedLock, hold_lock
 from rag_platform.storage.postgres import mask_url
 from rag_platform.storage.records import (
-    ANEW,
+    REINGEST_REMEDY,
     from_json,
     parquet_bytes,
     parquet_columns,
@@ -443,7 +443,7 @@ def read_json(path: Path, *remedy: str) -> Any:
         raise damaged_file(path, error, *remedy) from error
 
 
-def read_record(path: Path, record: type[RecordT], remedy: str = ANEW) -> RecordT:
+def read_record(path: Path, record: type[RecordT], remedy: str = REINGEST_REMEDY) -> RecordT:
     """The record in a JSON file. Raises IntegrityError `damaged_file` with the `remedy`."""
     data = read_json(path, remedy)
     try:
@@ -472,7 +472,7 @@ def write_records(path: Path, record: type[Any], rows: Sequence[Any]) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_records(path: Path, record: type[RecordT], remedy: str = ANEW) -> list[RecordT]:
+def read_records(path: Path, record: type[RecordT], remedy: str = REINGEST_REMEDY) -> list[RecordT]:
     """The records of a Parquet file. Raises SchemaVersionError for another type or schema version,
     IntegrityError `damaged_file` with the `remedy`.
     """

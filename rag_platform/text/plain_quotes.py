@@ -46,7 +46,7 @@ _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
 
 @lru_cache(maxsize=1024)
-def plain(quote: str) -> str:
+def strip_markup(quote: str) -> str:
     """The text with relative and reference links reduced to their words, and without footnote
     marks, presentational tags, line break tags, and the `>` of all lines but the first.
     """

@@ -97,7 +97,9 @@ _LOOKED_BACK = 40  # characters
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
-def without(text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, int]] = ()) -> str:
+def remove_function_words(
+    text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, int]] = ()
+) -> str:
     """The text without function words and the `further` ones, on one line; unchanged if nothing
     would be left.
 
@@ -105,9 +107,9 @@ def without(text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, 
     capitals or with a capital inside a sentence (WHO, the Who, vitamin A). `I` is removed only
     after a function word, because it may be a numeral.
 
-    >>> without("What is the default of on_delete?")
+    >>> remove_function_words("What is the default of on_delete?")
     'default on_delete?'
-    >>> without("ge 和 le 分别表示什么？")
+    >>> remove_function_words("ge 和 le 分别表示什么？")
     'ge 和 le ？'
     """
     pieces: list[str] = []

@@ -107,7 +107,7 @@ def question_words(query: str) -> tuple[Word, ...]:
     """
     text = segmentation.to_nfkc(query)
     names = _names(text)
-    text = stop_words.without(text)
+    text = stop_words.remove_function_words(text)
     shares = _shares(text)
     words: dict[str, Word] = {}
     for term in stemmed_terms(text):

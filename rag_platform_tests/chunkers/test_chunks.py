@@ -16,7 +16,7 @@ from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Chunk, Facts, MediaLink, ParseSummary, Version
 from rag_platform.loaders.markdown import MarkdownLoader
 from rag_platform.normalisation.edits import normalise
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.sectioners.sections import MarkdownHeadings, headings_of
 from rag_platform.text.cut_points import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import structure
@@ -226,7 +226,7 @@ def test_options_are_checked() -> None:
     with pytest.raises(ConfigError, match="chunk_overlap 500"):
         Recursive(chunk_size=800, chunk_overlap=500)
     with pytest.raises(ConfigError, match="length_function"):
-        build("chunker", "recursive", {"length_function": "bytes"})
+        make_provider("chunker", "recursive", {"length_function": "bytes"})
 
 
 PARTS = [

@@ -21,7 +21,7 @@ from rag_platform.config.settings import Strategy
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk
 from rag_platform.providers.usem3 import Usem3
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.sectioners.markdown import AstMarkdown
 from rag_platform.sectioners.rules import RuleBased
@@ -153,7 +153,7 @@ def test_children_lie_in_their_parents() -> None:
     with pytest.raises(ConfigError, match="must be above"):
         ParentChild(parent={"chunk_size": 300})
     with pytest.raises(ConfigError, match="options of the chunker"):
-        build("chunker", "parent_child", {"child": {"colour": 1}})
+        make_provider("chunker", "parent_child", {"child": {"colour": 1}})
 
 
 def test_parents_are_kept_and_not_indexed(shelf: Any, tmp_path: Path) -> None:

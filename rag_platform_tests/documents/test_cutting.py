@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rag_platform.chunkers.sizes import WHOLE_CHARS
 from rag_platform.protocols import Chunker, Sectioner
-from rag_platform.registry import PROVIDERS, build
+from rag_platform.registry import PROVIDERS, make_provider
 from rag_platform.sectioners.sections import Heading
 from rag_platform.text.cut_points import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import Guarded, structure
@@ -75,12 +75,12 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=40).map("".join)
 @pytest.fixture(params=sorted(PROVIDERS["chunker"]))
 def named(request: pytest.FixtureRequest) -> tuple[Chunker, int]:
     options, longest = CHUNKERS[request.param]
-    return build("chunker", request.param, options), longest
+    return make_provider("chunker", request.param, options), longest
 
 
 @pytest.fixture(params=sorted(PROVIDERS["sectioner"]))
 def sectioner(request: pytest.FixtureRequest) -> Sectioner:
-    built: Sectioner = build("sectioner", request.param, SECTIONERS[request.param])
+    built: Sectioner = make_provider("sectioner", request.param, SECTIONERS[request.param])
     return built
 
 
@@ -112,10 +112,10 @@ def check(text: str, spans: Sequence[tuple[int, int]], longest: int) -> None:
 @pytest.mark.parametrize("name", sorted(PROVIDERS["chunker"]))
 def test_spans_are_ordered_trimmed_complete_and_split_nothing(name: str, text: str) -> None:
     options, longest = CHUNKERS[name]
-    chunker: Chunker = build("chunker", name, options)
+    chunker: Chunker = make_provider("chunker", name, options)
     spans = chunker.spans(text)
     check(text, spans, longest)
-    assert build("chunker", name, options).spans(text) == spans
+    assert make_provider("chunker", name, options).spans(text) == spans
 
 
 def test_no_text_has_no_span_and_little_text_one(named: tuple[Chunker, int]) -> None:
@@ -163,7 +163,7 @@ def headings(text: str) -> list[Heading]:
 @given(text=TEXTS)
 @pytest.mark.parametrize("name", sorted(PROVIDERS["sectioner"]))
 def test_sections_cover_the_text_in_order_under_ids_of_their_own(name: str, text: str) -> None:
-    built: Sectioner = build("sectioner", name, SECTIONERS[name])
+    built: Sectioner = make_provider("sectioner", name, SECTIONERS[name])
     found = built.sections(text, headings(text), "doc")
     done = 0
     for section in found:

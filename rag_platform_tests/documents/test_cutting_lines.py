@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag_platform.chunkers.recursive import Recursive
 from rag_platform.protocols import Chunker
-from rag_platform.registry import PROVIDERS, build
+from rag_platform.registry import PROVIDERS, make_provider
 from rag_platform.text.cut_points import inline_units
 from rag_platform_tests.documents.test_cutting import CHUNKERS
 
@@ -62,7 +62,7 @@ def test_no_unit_is_cut_and_no_heading_left_behind(
             units.append((start, len(text) + len(part.rstrip())))
         text += part if part.endswith("\n") else part + joint
     clusters = [match.span() for match in regex.finditer(r"\X", text)]
-    for start, end in build("chunker", name, CHUNKERS[name][0]).spans(text):
+    for start, end in make_provider("chunker", name, CHUNKERS[name][0]).spans(text):
         for low, high in [*units, *clusters]:
             assert not low < start < high and not low < end < high, (
                 text[low:high],
@@ -124,7 +124,7 @@ def test_a_heading_stays_with_the_code_and_the_question_below_it() -> None:
         "words",
         f"## Example\n\n{code}",
     ]
-    assert pieces(build("chunker", "qa"), "# FAQ\n\nQ: Why?\nA: So.\n") == [
+    assert pieces(make_provider("chunker", "qa"), "# FAQ\n\nQ: Why?\nA: So.\n") == [
         "# FAQ\n\nQ: Why?\nA: So."
     ]
     assert pieces(

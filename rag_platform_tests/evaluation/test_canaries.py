@@ -14,7 +14,7 @@ from rag_platform.evaluation.monitoring.canaries import (
     canaries_markdown,
 )
 from rag_platform.evaluation.runs import open_library
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.conftest import Shelf
 
 TEXTS = {
@@ -43,7 +43,7 @@ def ask(shelf: Shelf, after: str, before: str | None, seconds: float = 60) -> Ca
 
 def test_each_document_has_its_own_and_they_are_found(shelf: Shelf, folder: Path) -> None:
     release = shelf.ingest(folder)
-    provider = build("dataset", "canaries", {"per_document": 2})
+    provider = make_provider("dataset", "canaries", {"per_document": 2})
     dataset = provider.load(shelf.store.release_dir("default", release))
     assert dataset.cases == provider.load(shelf.store.release_dir("default", release)).cases
     files = {case.expected_text[0].file.rsplit("/")[-1] for case in dataset.cases}
@@ -63,7 +63,7 @@ def test_a_text_under_no_heading_is_asked_for_by_its_own_words(
 ) -> None:
     (tmp_path / "note.md").write_text(TEXTS["keys"] + "\n", encoding="utf-8")
     release = shelf.ingest(tmp_path / "note.md")
-    provider = build("dataset", "canaries", {"per_document": 2})
+    provider = make_provider("dataset", "canaries", {"per_document": 2})
     (case,) = provider.load(shelf.store.release_dir("default", release)).cases
     assert case.tags == ("phrase",) and "copper vault" in case.query
 

@@ -13,7 +13,7 @@ from rag_platform.evaluation.cases import EvalCase
 from rag_platform.evaluation.labels import Labels
 from rag_platform.evaluation.measuring import AskedCase
 from rag_platform.ir import Hit, QueryResult
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import needs
 
@@ -36,7 +36,7 @@ def test_without_the_package_the_error_names_the_extra(name: str) -> None:
     if importlib.util.find_spec(name) is not None:
         pytest.skip(f"{name} is installed")
     with pytest.raises(ConfigError, match=r"rag-platform\[eval\]"):
-        build("metric_set", name)
+        make_provider("metric_set", name)
 
 
 def filled(schema: dict[str, Any], root: dict[str, Any]) -> Any:
@@ -65,13 +65,13 @@ def agree(body: dict[str, Any], number: int) -> Reply:
 def test_their_metrics_come_from_the_model_of_the_judge(name: str) -> None:
     with chat_server(agree) as server:
         options = {"model": "m", "base_url": server.url, "api_key_env": ""}
-        judge = build("judge", "llm", {"llm": {"provider": "openai", "options": options}})
-        found = build("metric_set", name).compute([ITEM], (1,), judge)
+        judge = make_provider("judge", "llm", {"llm": {"provider": "openai", "options": options}})
+        found = make_provider("metric_set", name).compute([ITEM], (1,), judge)
     second = {"ragas": "ragas.answer_accuracy", "deepeval": "deepeval.answer_relevancy"}[name]
     assert found == {"a": {f"{name}.faithfulness": 1.0, second: 1.0}}
     assert server.requests and all(body["temperature"] == 0 for body in server.requests)
     with pytest.raises(InputError, match="--judge llm"):
-        build("metric_set", name).compute([ITEM], (1,), build("judge", "rules"))
+        make_provider("metric_set", name).compute([ITEM], (1,), make_provider("judge", "rules"))
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name, "eval")) for name in SETS])
@@ -79,5 +79,5 @@ def test_their_metrics_come_from_the_model_of_the_judge(name: str) -> None:
 def test_a_model_that_does_not_reply_in_form_leaves_the_answer_unjudged(name: str) -> None:
     with chat_server(lambda body, number: said("I would say: yes")) as server:
         options = {"model": "m", "base_url": server.url, "api_key_env": ""}
-        judge = build("judge", "llm", {"llm": {"provider": "openai", "options": options}})
-        assert build("metric_set", name).compute([ITEM], (1,), judge) == {"a": {}}
+        judge = make_provider("judge", "llm", {"llm": {"provider": "openai", "options": options}})
+        assert make_provider("metric_set", name).compute([ITEM], (1,), judge) == {"a": {}}

@@ -13,7 +13,7 @@ from rag_platform.evaluation.reporting.reports import draw_metrics, embed_pictur
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.evaluation.strategies import (
-    WAYS,
+    QUERY_VARIANTS,
     compare_strategies,
     comparison_table,
     evaluation_targets,
@@ -81,7 +81,8 @@ def test_datasets_are_asked_of_the_libraries_that_they_belong_to(
 def test_every_way_to_ask_is_asked_as_it_says(root: DataRoot, results: ResultStore) -> None:
     with open_library(root.settings, root.store) as library:
         runs = {
-            name: run_strategy(root, library, GOLDEN, name, results) for name in ("tiny", *WAYS)
+            name: run_strategy(root, library, GOLDEN, name, results)
+            for name in ("tiny", *QUERY_VARIANTS)
         }
     modes = {
         name: next(results.cases(run.run_id)).artifacts["effective_mode"]
@@ -96,7 +97,7 @@ def test_every_way_to_ask_is_asked_as_it_says(root: DataRoot, results: ResultSto
     }
     assert len({run.strategy_config_id for run in runs.values()}) >= 4
     found = compare_strategies(runs, results)
-    assert list(found.comparisons) == list(WAYS)
+    assert list(found.comparisons) == list(QUERY_VARIANTS)
     table = comparison_table(found).splitlines()
     assert table[0] == "| metric | tiny | dense_only | sparse_only | hybrid | hybrid+rerank |"
     assert any(line.startswith("| retrieval.hit_rate@10 | 1.000 |") for line in table)

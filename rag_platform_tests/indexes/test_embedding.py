@@ -24,7 +24,7 @@ from rag_platform.indexes.embedding_pool import EmbeddingPool, EmbeddingWorker
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.hashing import Hashing
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 
 INFO = EmbedderInfo("some", "1", 2)
 
@@ -395,7 +395,7 @@ def test_a_joined_embedder_computes_only_what_a_part_lacks(
             "b": "good b",
         },
     )
-    info = build("embedder", both.provider, both.options).info()
+    info = make_provider("embedder", both.provider, both.options).info()
     embed_texts({"a": "good a"}, troubled, cache, text_norm_profile="p", processes=1)
     seen: list[tuple[int, int]] = []
     first = embed_texts(
@@ -457,9 +457,9 @@ def test_a_text_that_one_part_refuses_fails_as_a_whole(
     assert report.failed == {"r": "one of the texts is refused"} and report.error_types == {
         "provider_error": 1
     }
-    assert cache.hits(["g", "r"], build("embedder", both.provider, both.options).info(), "p") == {
-        "g"
-    }
+    assert cache.hits(
+        ["g", "r"], make_provider("embedder", both.provider, both.options).info(), "p"
+    ) == {"g"}
 
 
 def test_an_estimate_of_a_joined_embedder_adds_up_what_each_part_lacks(
@@ -492,4 +492,7 @@ def test_the_pool_of_a_joined_embedder_has_processes_for_each_part(cache: Embedd
         ]
         assert (report.processes, pool.size, [part.size for part in parts]) == (2, 0, [2, 2])
     assert all(part.closed for part in parts)
-    assert len(cache.get(items, build("embedder", both.provider, both.options).info(), "p")) == 20
+    assert (
+        len(cache.get(items, make_provider("embedder", both.provider, both.options).info(), "p"))
+        == 20
+    )

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from rag_platform.ir import Document, Version
-from rag_platform.ledger.document_list import Wanted
+from rag_platform.ledger.document_list import DocumentFilter
 from rag_platform.ledger.ledger import Ledger, open_url
 from rag_platform.ledger.schema import JobItem, Source
 
@@ -55,12 +55,12 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 def names(ledger: Ledger, **wanted: object) -> list[str]:
     """doc_ids of one page, without groups."""
-    page = ledger.document_page("default", Wanted(**wanted), PUBLISHED)  # type: ignore[arg-type]
+    page = ledger.document_page("default", DocumentFilter(**wanted), PUBLISHED)  # type: ignore[arg-type]
     return [place.document.doc_id for place in page.places]
 
 
 def test_a_document_has_the_tags_of_its_user_and_of_its_file(ledger: Ledger) -> None:
-    page = ledger.document_page("default", Wanted(), PUBLISHED, group_by="tags")
+    page = ledger.document_page("default", DocumentFilter(), PUBLISHED, group_by="tags")
     assert [(it.group, it.document.doc_id, it.count) for it in page.places] == [
         ("a[]", "b", 1),
         ("x", "a", 2),
@@ -76,11 +76,13 @@ def test_a_document_has_the_tags_of_its_user_and_of_its_file(ledger: Ledger) -> 
 
 def test_a_page_begins_behind_a_place_and_still_counts_all(ledger: Ledger) -> None:
     page = ledger.document_page(
-        "default", Wanted(), PUBLISHED, group_by="tags", after=("x", "files/a.md"), limit=1
+        "default", DocumentFilter(), PUBLISHED, group_by="tags", after=("x", "files/a.md"), limit=1
     )
     assert [(it.group, it.document.doc_id, it.count) for it in page.places] == [("x", "dddd", 2)]
     assert page.total == 4
-    last = ledger.document_page("default", Wanted(), PUBLISHED, after=("", "files/z"), limit=1)
+    last = ledger.document_page(
+        "default", DocumentFilter(), PUBLISHED, after=("", "files/z"), limit=1
+    )
     assert (last.total, last.places) == (4, [])
 
 
@@ -106,7 +108,11 @@ def test_a_failed_newest_version_is_a_problem_of_a_live_document(ledger: Ledger)
     )
     ledger.receive([(ledger.document("default", "a"), newer)])
     ledger.fail("default.a@2", "broken", "it is torn")
-    row = ledger.document_page("default", Wanted(words="fähren"), PUBLISHED).places[0].document
+    row = (
+        ledger.document_page("default", DocumentFilter(words="fähren"), PUBLISHED)
+        .places[0]
+        .document
+    )
     assert (row.status, row.version_id, row.problem) == (
         "active",
         "default.a@1",

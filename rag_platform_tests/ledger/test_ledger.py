@@ -435,11 +435,11 @@ def test_every_change_of_a_document_or_its_versions_is_counted(ledger: Ledger) -
     notes = replace(
         FIRST, version_id="lib.notes-2@ccc", doc_id="notes-2", source_uri="docs/notes.md"
     )
-    assert (ledger.sequence("lib"), ledger.find_touched("lib", 0)) == (0, set())
+    assert (ledger.sequence("lib"), ledger.find_changed_documents("lib", 0)) == (0, set())
     ledger.receive([(DOCUMENT, FIRST), (other, notes)])
     for version in (FIRST, notes):
         ledger.complete(version.version_id, title="Guide", counts={"chunks": 3})
-    assert ledger.find_touched("lib", 0) == {"guide-1", "notes-2"}
+    assert ledger.find_changed_documents("lib", 0) == {"guide-1", "notes-2"}
     steps = [
         lambda: ledger.put_document(replace(ledger.document("lib", "notes-2"), tags=("new",))),
         lambda: ledger.put_edition(notes.version_id, "e1", ()),
@@ -456,12 +456,12 @@ def test_every_change_of_a_document_or_its_versions_is_counted(ledger: Ledger) -
         before = ledger.sequence("lib")
         step()
         assert ledger.sequence("lib") > before
-        assert ledger.find_touched("lib", before) == {"notes-2"}
-        assert ledger.touched_documents("lib", before) == [ledger.document("lib", "notes-2")]
-        assert ledger.find_touched("lib", ledger.sequence("lib")) == set()
-    assert ledger.find_touched("other", 0) == set()
+        assert ledger.find_changed_documents("lib", before) == {"notes-2"}
+        assert ledger.changed_documents("lib", before) == [ledger.document("lib", "notes-2")]
+        assert ledger.find_changed_documents("lib", ledger.sequence("lib")) == set()
+    assert ledger.find_changed_documents("other", 0) == set()
     ledger.add_job("ingest", "lib", {})
-    assert ledger.find_touched("lib", ledger.sequence("lib")) == set()
+    assert ledger.find_changed_documents("lib", ledger.sequence("lib")) == set()
 
 
 def test_a_version_that_is_built_again_to_the_same_stays_as_it_is(ledger: Ledger) -> None:
@@ -473,7 +473,7 @@ def test_a_version_that_is_built_again_to_the_same_stays_as_it_is(ledger: Ledger
     after = ledger.version(FIRST.version_id), ledger.document("lib", DOCUMENT.doc_id)
     assert after == before and ledger.sequence("lib") == mark
     ledger.complete(FIRST.version_id, title="Guide", counts={"chunks": 4})
-    assert ledger.find_touched("lib", mark) == {DOCUMENT.doc_id}
+    assert ledger.find_changed_documents("lib", mark) == {DOCUMENT.doc_id}
 
 
 def test_documents_that_wait_for_a_release(ledger: Ledger) -> None:

@@ -22,7 +22,7 @@ from rag_platform.indexes.embedding_pool import EmbeddingWorker
 from rag_platform.ledger import traffic
 from rag_platform.ledger.traffic import PlaceTraffic, read_places
 from rag_platform.protocols import Message
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said
 from rag_platform_tests.conftest import TINY, Desk, wait_until
@@ -40,12 +40,12 @@ from rag_platform.config.services import TrafficSettings
 from rag_platform.errors import ProviderError
 from rag_platform.ledger import traffic
 from rag_platform.protocols import Message
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.storage.store import Store
 for line in sys.stdin:
     count, home, database, url, limits = json.loads(line)
     traffic.use(TrafficSettings.model_validate(limits), Store(Path(home), database))
-    model = build("llm", "openai", {"model": "wise", "base_url": url, "api_key_env": "",
+    model = make_provider("llm", "openai", {"model": "wise", "base_url": url, "api_key_env": "",
         "backoff_ms": 1, "price_input": 2.0, "price_output": 10.0})
     try:
         for _ in range(count):
@@ -275,7 +275,7 @@ def test_where_nothing_can_be_counted_no_call_is_made(tmp_path: Path) -> None:
     with chat_server(Endpoint()) as server:
         settings = limits(server)
         options = {"model": "wise", "base_url": server.url, "api_key_env": "", "backoff_ms": 1}
-        model = build("llm", "openai", options)
+        model = make_provider("llm", "openai", options)
         traffic.use(settings, store)
         try:
             with pytest.raises(StorageError, match=r"counted in .* is not a database"):

@@ -109,7 +109,7 @@ def test_a_file_name_names_a_document_unless_it_is_within_a_longer_one(
     text: str, named: bool, ascii_: bool
 ) -> None:
     line = json.dumps({"text": text}, ensure_ascii=ascii_).encode()
-    assert Names(["docs/Other.md"], files=["Gate.md"]).stand_in(line) is named
+    assert Names(["docs/Other.md"], files=["Gate.md"]).occur_in(line) is named
 
 
 def test_what_jobs_printed(tmp_path: Path) -> None:

@@ -61,23 +61,23 @@ def test_a_stage_gets_what_is_left() -> None:
     assert Deadline.after(3600).left(0.01) == 0.01
     deadline = Deadline.after(0.1)
     with pytest.raises(ProviderError, match=r"query_seconds") as raised:
-        deadlines.within(3600, "stage.x", threading.Event().wait, deadline)
+        deadlines.run_within(3600, "stage.x", threading.Event().wait, deadline)
     assert raised.value.code == "deadline"
     with pytest.raises(ProviderError, match="was not begun"):
-        deadlines.within(10, "stage.x", lambda: 1, deadline)
+        deadlines.run_within(10, "stage.x", lambda: 1, deadline)
 
 
 def test_who_no_longer_waits_is_not_waited_for() -> None:
     cancelled = threading.Event()
     deadline = Deadline.after(3600, cancelled)
-    assert deadlines.within(3600, "stage.x", lambda: 7, deadline) == 7
+    assert deadlines.run_within(3600, "stage.x", lambda: 7, deadline) == 7
 
     def never_ends() -> None:
         cancelled.set()
         threading.Event().wait()
 
     with pytest.raises(CancelledError):
-        deadlines.within(3600, "stage.x", never_ends, deadline)
+        deadlines.run_within(3600, "stage.x", never_ends, deadline)
 
 
 def test_leaving_the_block_cancels_what_was_begun_in_it() -> None:
@@ -117,7 +117,7 @@ def test_a_call_waits_for_a_place_no_longer_than_its_question_may() -> None:
     budget = Budget(Deadline.after(0.05))
     with (
         gate.enter(),
-        budgets.spending(budget),
+        budgets.charge_to(budget),
         pytest.raises(ProviderError, match="1 calls running") as raised,
         gate.enter(),
     ):
@@ -138,7 +138,7 @@ class Counting:
 
 def test_usage_of_calls_in_other_threads_is_added_up() -> None:
     metered = budgets.Metered(Counting(), Gate("the model", 4))
-    with budgets.spending(Budget(Deadline.after(5))) as budget:
+    with budgets.charge_to(Budget(Deadline.after(5))) as budget:
         assert budget.usage() == {}
         started = [deadlines.start(lambda: metered.generate([])) for _ in range(3)]
         for future in started:

@@ -58,7 +58,7 @@ def add_job(ledger: Any, count: int = 5, namespace: str = "default") -> Job:
 def cut(ledger: Any) -> tuple[Job, list[Job]]:
     """A job of five documents in ranges of two, two and one."""
     job = add_job(ledger)
-    ledger.cut_job(job, 2)
+    ledger.split_job(job, 2)
     return ledger.job(job.job_id), ledger.ranges(job.job_id)
 
 
@@ -154,10 +154,10 @@ def test_a_job_is_cut_into_ranges_that_take_its_documents(ledger: Any) -> None:
     assert [item.doc_id for item in ledger.job_items(ranges[1].job_id)] == ["c", "d"]
     assert (job.state, job.pid, job.args["ranges"]) == ("running", 0, 3)
     assert [one.job_id for one in ledger.jobs("default")] == [job.job_id]  # lists show the job
-    ledger.cut_job(job, 2)  # it runs already
+    ledger.split_job(job, 2)  # it runs already
     assert len(ledger.ranges(job.job_id)) == 3
     whole = add_job(ledger, 2)
-    ledger.cut_job(whole, 2)
+    ledger.split_job(whole, 2)
     assert ledger.job(whole.job_id).state == "queued" and ledger.ranges(whole.job_id) == []
 
 

@@ -9,25 +9,25 @@ from rag_platform.processes import limits
 
 
 def test_a_result_in_time_comes_back() -> None:
-    assert limits.within(5, "stage.x", lambda: 7) == 7
+    assert limits.run_within(5, "stage.x", lambda: 7) == 7
 
 
 def test_an_exception_comes_back_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
-        limits.within(5, "stage.x", lambda: 1 // 0)
+        limits.run_within(5, "stage.x", lambda: 1 // 0)
     with pytest.raises(TimeoutError):  # one of the provider's own, not ours
-        limits.within(5, "stage.x", lambda: (_ for _ in ()).throw(TimeoutError("socket")))
+        limits.run_within(5, "stage.x", lambda: (_ for _ in ()).throw(TimeoutError("socket")))
 
 
 def test_after_the_deadline_the_caller_goes_on_and_so_do_later_calls() -> None:
     release = threading.Event()
     for _ in range(3):
         with pytest.raises(ProviderError, match=r"stage\.x took longer than 0\.01 s") as raised:
-            limits.within(0.01, "stage.x", release.wait)
+            limits.run_within(0.01, "stage.x", release.wait)
         assert raised.value.code == "deadline"
     with pytest.raises(ProviderError, match=r"longer than 0\.01 s \(reranker\.timeout_ms\)"):
-        limits.within(0.01, "stage.x", release.wait, setting="reranker.timeout_ms")
-    assert limits.within(5, "stage.x", lambda: "alive") == "alive"
+        limits.run_within(0.01, "stage.x", release.wait, setting="reranker.timeout_ms")
+    assert limits.run_within(5, "stage.x", lambda: "alive") == "alive"
     release.set()
 
 
@@ -35,5 +35,5 @@ def test_calls_run_side_by_side_in_threads_that_are_used_again() -> None:
     meeting = threading.Barrier(2)
     futures = [limits.start(lambda: meeting.wait(60)) for _ in range(2)]
     assert sorted(limits.wait(future, 60, "stage.x") for future in futures) == [0, 1]
-    names = {limits.within(5, "stage.x", threading.get_ident) for _ in range(50)}
+    names = {limits.run_within(5, "stage.x", threading.get_ident) for _ in range(50)}
     assert len(names) < 20

@@ -9,7 +9,7 @@ import pytest
 from rag_platform.errors import ProviderError
 from rag_platform.protocols import Message, Picture
 from rag_platform.providers.anthropic import Anthropic
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.chat_server import Reply, chat_server, message, message_streamed
 from rag_platform_tests.conftest import needs
 
@@ -31,7 +31,7 @@ def model(url: str, **options: object) -> Anthropic:
         "backoff_ms": 1,
         **options,
     }
-    made = build("llm", "anthropic", options)
+    made = make_provider("llm", "anthropic", options)
     assert isinstance(made, Anthropic)
     return made
 

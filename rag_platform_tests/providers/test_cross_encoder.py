@@ -10,7 +10,7 @@ import pytest
 from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Reranker
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.retrieval.reranking import apply_reranker
 from rag_platform_tests.conftest import needs
 from rag_platform_tests.providers.rerank_hits import hits_of, question, tiny_cross_encoder
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reranker(folder: Path | str, **options: Any) -> Reranker:
-    built: Reranker = build("reranker", "cross_encoder", {"model": str(folder), **options})
+    built: Reranker = make_provider("reranker", "cross_encoder", {"model": str(folder), **options})
     return built
 
 

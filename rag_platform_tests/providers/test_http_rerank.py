@@ -10,7 +10,7 @@ import pytest
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import Reranker
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.chat_server import Reply, chat_server
 from rag_platform_tests.providers.rerank_hits import hits_of, question
 
@@ -23,7 +23,7 @@ def reranker(url: str, **options: Any) -> Reranker:
         "backoff_ms": 1,
         "timeout_ms": 5000,
     }
-    built: Reranker = build("reranker", "http", {**quick, **options})
+    built: Reranker = make_provider("reranker", "http", {**quick, **options})
     return built
 
 
@@ -148,4 +148,4 @@ def test_a_missing_key_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_options_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be"):
-        build("reranker", "http", options)
+        make_provider("reranker", "http", options)

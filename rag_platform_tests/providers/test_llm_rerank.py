@@ -13,7 +13,7 @@ from rag_platform.config import prompts
 from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import Reranker
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.retrieval.reranking import apply_reranker
 from rag_platform_tests.chat_server import chat_server, refused, said
 from rag_platform_tests.providers.rerank_hits import hits_of, question
@@ -30,7 +30,7 @@ def reranker(url: str, **options: Any) -> Reranker:
             "timeout_ms": 5000,
         },
     }
-    built: Reranker = build("reranker", "llm", {"llm": model, **options})
+    built: Reranker = make_provider("reranker", "llm", {"llm": model, **options})
     return built
 
 
@@ -144,13 +144,17 @@ def test_a_failing_model_fails_the_reranking(judges: str) -> None:
 
 def test_a_model_may_be_given_as_it_is() -> None:
     with chat_server(lambda body, number: said(graded(3))) as server:
-        model = build("llm", "openai", {"model": "m", "base_url": server.url, "api_key_env": ""})
-        assert build("reranker", "llm", {"model": model}).score(question(), hits_of("a")) == [3.0]
+        model = make_provider(
+            "llm", "openai", {"model": "m", "base_url": server.url, "api_key_env": ""}
+        )
+        assert make_provider("reranker", "llm", {"model": model}).score(
+            question(), hits_of("a")
+        ) == [3.0]
 
 
 def test_without_a_model_the_error_says_where_to_name_one() -> None:
     with pytest.raises(ProviderError, match="option `llm`") as caught:
-        build("reranker", "llm").score(question(), hits_of("a"))
+        make_provider("reranker", "llm").score(question(), hits_of("a"))
     assert caught.value.code == "no_model"
 
 
@@ -159,4 +163,4 @@ def test_without_a_model_the_error_says_where_to_name_one() -> None:
 )
 def test_options_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        build("reranker", "llm", options)
+        make_provider("reranker", "llm", options)

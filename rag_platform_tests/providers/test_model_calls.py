@@ -14,7 +14,7 @@ from rag_platform.config import prompts
 from rag_platform.errors import ProviderError
 from rag_platform.observability import trace_reader, tracing
 from rag_platform.protocols import LLM, Message
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.chat_server import (
     Reply,
     chat_server,
@@ -46,7 +46,7 @@ PROTOCOLS: list[Any] = [
 def model(protocol: Protocol, url: str, **options: Any) -> LLM:
     base = url if protocol[0] == "openai" else url.removesuffix("/v1")
     priced = {"price_input": 2.0, "price_output": 10.0}
-    made: LLM = build(
+    made: LLM = make_provider(
         "llm",
         protocol[0],
         {
@@ -218,7 +218,7 @@ def test_failed_calls_of_embedders_and_rerankers_are_recorded_too(tmp_path: Path
         return refused(500, "no") if number else embedded(body)
 
     with embeddings_server(answer) as server, tracing.trace("query", logs_dir=tmp_path) as trace:
-        embedder = build(
+        embedder = make_provider(
             "embedder",
             "openai",
             {"model": "m", "dim": 256, "base_url": server.url, "api_key_env": "", "retries": 0},
@@ -238,7 +238,7 @@ def test_failed_calls_of_embedders_and_rerankers_are_recorded_too(tmp_path: Path
         tracing.trace("query", logs_dir=tmp_path) as trace,
         pytest.raises(ProviderError),
     ):
-        build(
+        make_provider(
             "reranker", "http", {"url": f"{server.url}/rerank", "api_key_env": "", "retries": 0}
         ).score(question(), hits_of("a"))
     (call,) = calls_of(tmp_path, trace.trace_id)

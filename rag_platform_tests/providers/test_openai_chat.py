@@ -11,7 +11,7 @@ import pytest
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import Message, Picture
 from rag_platform.providers.openai_chat import OpenAIChat
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.chat_server import Reply, chat_server, refused, said, streamed
 
 ASK = (Message("system", "Be short."), Message("user", "What is it?"))
@@ -24,7 +24,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model(url: str, **options: object) -> OpenAIChat:
-    made = build(
+    made = make_provider(
         "llm",
         "openai",
         {"model": "seeing", "base_url": url, "api_key_env": "TEST_KEY", "backoff_ms": 1, **options},
@@ -212,9 +212,9 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="deployment_name and api_version"):
         OpenAIChat(endpoint="https://x.openai.azure.com")
     with pytest.raises(ConfigError, match="none of schema, object, text"):
-        build("llm", "openai", {"json_format": "xml"})
+        make_provider("llm", "openai", {"json_format": "xml"})
     with pytest.raises(ProviderError) as nothing:
-        build("llm", "none").generate(ASK)
+        make_provider("llm", "none").generate(ASK)
     assert nothing.value.code == "no_model"
 
 

@@ -20,7 +20,7 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.observability import tracing
 from rag_platform.providers.hashing import Hashing
 from rag_platform.providers.openai_embeddings import OpenAIEmbeddings
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.chat_server import refused
 from rag_platform_tests.embeddings_server import embedded, embeddings_server
 
@@ -42,7 +42,7 @@ def options(url: str, **more: Any) -> dict[str, Any]:
 
 
 def model(url: str, **more: Any) -> OpenAIEmbeddings:
-    made = build("embedder", "openai", options(url, **more))
+    made = make_provider("embedder", "openai", options(url, **more))
     assert isinstance(made, OpenAIEmbeddings)
     return made
 
@@ -192,9 +192,9 @@ def test_the_fingerprint_tells_what_decides_a_vector_and_not_where_it_is_made() 
         == 4
     )
     with pytest.raises(ConfigError, match="`dim`"):
-        build("embedder", "openai", {"model": "m"}).info()
+        make_provider("embedder", "openai", {"model": "m"}).info()
     with pytest.raises(ConfigError, match="api_version"):
-        build("embedder", "openai", {"endpoint": "https://x", "dim": 8})
+        make_provider("embedder", "openai", {"endpoint": "https://x", "dim": 8})
 
 
 def test_an_azure_deployment_is_asked_by_its_path() -> None:

@@ -21,7 +21,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, QueryRequest
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.conftest import needs
 
 pytestmark = needs("sentence_transformers", "models")
@@ -43,7 +43,9 @@ HOLIDAYS = """\
 
 
 def embedder(folder: Path | str, **options: Any) -> Embedder:
-    built: Embedder = build("embedder", "sentence_transformers", {"model": str(folder), **options})
+    built: Embedder = make_provider(
+        "embedder", "sentence_transformers", {"model": str(folder), **options}
+    )
     return built
 
 
@@ -181,8 +183,8 @@ def static_model(folder: Path) -> None:
 def test_fingerprint_needs_no_torch_and_no_path(tiny_model: Path) -> None:
     code = (
         "import sys\n"
-        "from rag_platform.registry import build\n"
-        "info = build('embedder',"
+        "from rag_platform.registry import make_provider\n"
+        "info = make_provider('embedder',"
         f" 'sentence_transformers', {{'model': {str(tiny_model)!r}}}).info()\n"
         f"assert not {{'torch', 'transformers', 'sentence_transformers'}} & set(sys.modules)\n"
         "sys.stdout.write(info.embedder_id + ' ' + info.version)"
@@ -402,7 +404,9 @@ def test_options_out_of_range_are_refused(tiny_model: Path) -> None:
         ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
     ):
         with pytest.raises(ConfigError, match=said):
-            build("embedder", "sentence_transformers", {"model": str(tiny_model), **options})
+            make_provider(
+                "embedder", "sentence_transformers", {"model": str(tiny_model), **options}
+            )
 
 
 def test_nothing_is_asked_of_the_network(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,8 +430,8 @@ def test_a_hub_name_is_found_in_the_local_cache(tiny_model: Path, tmp_path: Path
     code = (
         "import sys, json\n"
         "from rag_platform.errors import ConfigError\n"
-        "from rag_platform.registry import build\n"
-        "def given(**more): return build('embedder', 'sentence_transformers',"
+        "from rag_platform.registry import make_provider\n"
+        "def given(**more): return make_provider('embedder', 'sentence_transformers',"
         " {'model': 'somebody/tiny-bert', **more})\n"
         "info = given().info()\n"
         "assert 'torch' not in sys.modules\n"

@@ -19,7 +19,7 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import QueryIR
 from rag_platform.query.analysis import expected_words, prepare, undo
 from rag_platform.query.rewriting import FIELDS, rewrite, schema
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said
 
 CONFIG = QueryConfig(rewrite=RewriteConfig(enabled=True, queries=2))
@@ -72,7 +72,7 @@ def asked() -> Iterator[Model]:
             "retries": 1,
             "timeout_ms": 2000,
         }
-        yield Model(server, build("llm", "openai", options))
+        yield Model(server, make_provider("llm", "openai", options))
 
 
 def test_the_reply_becomes_dense_text_expansions_and_further_questions(asked: Model) -> None:
@@ -271,7 +271,7 @@ def test_a_slow_model_is_a_timeout() -> None:
         return said(reply())
 
     with chat_server(slow) as server:
-        llm = build(
+        llm = make_provider(
             "llm",
             "openai",
             {

@@ -284,7 +284,7 @@ def test_a_published_release_that_is_lost(
 
     take(c="# Yard\n\nHolds crates.\n")
     shutil.rmtree(shelf.store.release_dir("default", str(read(shelf))))
-    assert releases.why_full(shelf.store, "default", tiny, read(shelf)).endswith(
+    assert releases.full_build_reason(shelf.store, "default", tiny, read(shelf)).endswith(
         "is gone from disk"
     )
     take(a="# Gate\n\nOpens at seven.\n")

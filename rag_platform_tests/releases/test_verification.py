@@ -27,7 +27,7 @@ from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Block, Chunk, Edit
 from rag_platform.media.store import keep
 from rag_platform.releases.proofs.verification import verify_release
-from rag_platform.storage.records import ANEW
+from rag_platform.storage.records import REINGEST_REMEDY
 from rag_platform.storage.store import LEDGER, read_records, sha256_file, write_records
 from rag_platform.workspace import Workspace
 
@@ -505,7 +505,7 @@ def test_damaged_outputs_are_made_anew_as_the_reason_says(
     (path,) = shelf.store.area("versions").glob("default/roads-docs-*/*/views/*.parquet")
     path.write_bytes(b"bad")
     reasons = [failure.reason for failure in verify_release(shelf.store, "default").failures]
-    assert reasons and all(ANEW in reason for reason in reasons)
+    assert reasons and all(REINGEST_REMEDY in reason for reason in reasons)
     told = f"{path.relative_to(shelf.store.home)} is damaged ("
     assert any(f"unreadable: {told}" in reason for reason in reasons)
     workspace = Workspace(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Candidate
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.retrieval.fusion import MinMax, ReciprocalRank, ZScore, min_max, z_score
 
 
@@ -38,7 +38,7 @@ def test_reciprocal_rank_may_weigh_the_legs() -> None:
     assert fused[0].score == pytest.approx(0.5 / 62 + 2.0 / 61)
     for weights in ([1.0], [1.0, -1.0], [0.0, 0.0]):
         with pytest.raises(ConfigError, match="weights"):
-            build("fusion", "rrf", {"weights": weights})
+            make_provider("fusion", "rrf", {"weights": weights})
 
 
 def test_min_max_weighs_scaled_scores_and_gives_the_missing_the_minimum() -> None:
@@ -142,8 +142,8 @@ def test_every_candidate_comes_once_in_falling_order(
 
 def test_a_weight_outside_its_range_is_refused_when_built() -> None:
     with pytest.raises(ConfigError, match=r"alpha = 1\.5"):
-        build("fusion", "min_max", {"alpha": 1.5})
-    assert build("fusion", "z_score", {"alpha": 0.2}) == ZScore(0.2)
+        make_provider("fusion", "min_max", {"alpha": 1.5})
+    assert make_provider("fusion", "z_score", {"alpha": 0.2}) == ZScore(0.2)
 
 
 @pytest.mark.parametrize("fusion", [ReciprocalRank(), MinMax(alpha=0.3), ZScore(alpha=0.3)])

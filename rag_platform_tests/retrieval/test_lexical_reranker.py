@@ -8,7 +8,7 @@ from rag_platform.config.query import RerankConfig
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.retrieval.lexical_reranker import Features, select_terms
 from rag_platform.retrieval.reranking import apply_reranker
 
@@ -162,4 +162,4 @@ def test_hostile_questions_cost_little() -> None:
 
 def test_weights_are_checked() -> None:
     with pytest.raises(Exception, match="negative"):
-        build("reranker", "features", {"fused": -1.0})
+        make_provider("reranker", "features", {"fused": -1.0})

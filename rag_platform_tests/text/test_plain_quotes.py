@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.text.plain_quotes import plain, plain_code
+from rag_platform.text.plain_quotes import plain_code, strip_markup
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ from rag_platform.text.plain_quotes import plain, plain_code
     ],
 )
 def test_a_quote_has_no_marks_of_its_page(quote: str, expected: str) -> None:
-    assert plain(quote) == (quote if expected == "=" else expected)
+    assert strip_markup(quote) == (quote if expected == "=" else expected)
 
 
 def test_a_block_of_code_stands_at_the_edge_with_its_language() -> None:

@@ -5,7 +5,7 @@ import pytest
 from rag_platform.config.query import QueryConfig
 from rag_platform.config.settings import Limits
 from rag_platform.query.analysis import expected_words, prepare, relax, reword, undo
-from rag_platform.text.stop_words import without
+from rag_platform.text.stop_words import remove_function_words
 
 LIMITS = Limits()
 
@@ -25,7 +25,7 @@ LIMITS = Limits()
     ],
 )
 def test_function_words_are_left_out(text: str, left: str) -> None:
-    assert without(text) == left
+    assert remove_function_words(text) == left
 
 
 @pytest.mark.parametrize(
@@ -38,21 +38,24 @@ def test_function_words_are_left_out(text: str, left: str) -> None:
     ],
 )
 def test_what_is_part_of_a_name_stays(text: str) -> None:
-    assert without(text) == text
+    assert remove_function_words(text) == text
 
 
 @pytest.mark.parametrize("text", ["What is it?", "什么？", "the who", "？"])
 def test_a_question_of_nothing_else_stays_as_it_is(text: str) -> None:
-    assert without(text) == text
+    assert remove_function_words(text) == text
 
 
 def test_words_of_ones_own_are_left_out_too() -> None:
-    assert without("Kindly name the port 麻烦端口", ("kindly", "麻烦")) == "name port 端口"
-    assert without("麻烦了 kindly") == "麻烦了 kindly"
+    assert (
+        remove_function_words("Kindly name the port 麻烦端口", ("kindly", "麻烦"))
+        == "name port 端口"
+    )
+    assert remove_function_words("麻烦了 kindly") == "麻烦了 kindly"
 
 
 def test_a_spared_span_stays_whole() -> None:
-    assert without("what is what is", spared=((8, 15),)) == "what is"
+    assert remove_function_words("what is what is", spared=((8, 15),)) == "what is"
 
 
 def test_only_the_word_index_is_asked_without_them() -> None:

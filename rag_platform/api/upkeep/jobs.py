@@ -72,7 +72,7 @@ def show_job(
             "result": cast(dict[str, object], without_paths(job.result)),
             "items": [
                 cast(JobItemRow, without_paths(fill_shape(JobItemRow, item)))
-                for item in jobs.items_as_told(items, job)
+                for item in jobs.displayed_items(items, job)
             ],
             "next_cursor": make_cursor(end) if end < sum(row["counts"].values()) else None,
         }

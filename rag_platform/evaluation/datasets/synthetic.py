@@ -20,7 +20,7 @@ from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Chunk, Json
 from rag_platform.protocols import LLM
 from rag_platform.providers.model_replies import parse_object, quote_text
-from rag_platform.registry import build
+from rag_platform.registry import make_provider
 from rag_platform.releases.release_store import require_current
 from rag_platform.storage.store import Store
 from rag_platform.text.language import language
@@ -64,7 +64,7 @@ class Synthetic:
                 f"{source} is no release: it holds no {CATALOG}", code="invalid_dataset"
             )
         prompt = prompts.load("evaluation/question", ("document", "section", "passage"))
-        model: LLM = build("llm", self.llm["provider"], self.llm.get("options"))
+        model: LLM = make_provider("llm", self.llm["provider"], self.llm.get("options"))
         cases: dict[str, EvalCase] = {}
         with closing(CatalogReader(source / CATALOG)) as catalog:
             passages = self._passages(catalog)
@@ -113,10 +113,12 @@ def synthesize_cases(
     release = store.release_dir(namespace, require_current(store, namespace))
     made: Dataset
     if settings.judge.provider == "none":
-        made = build("dataset", "canaries", {"documents": size, "per_document": 1}).load(release)
+        made = make_provider("dataset", "canaries", {"documents": size, "per_document": 1}).load(
+            release
+        )
     else:
         options = {"llm": settings.judge.model_dump(), "size": size, "seed": seed}
-        made = build("dataset", "synthetic", options).load(release)
+        made = make_provider("dataset", "synthetic", options).load(release)
     return made
 
 

@@ -17,7 +17,7 @@ from rag_platform.ir import Json
 from rag_platform.protocols import LLM
 from rag_platform.providers.model_calls import TRANSPORT
 from rag_platform.providers.model_replies import bad_reply, parse_object, quote_text
-from rag_platform.registry import build, provider_version, takes
+from rag_platform.registry import make_provider, provider_version, takes
 from rag_platform.storage.answer_cache import AnswerCache
 from rag_platform.traits import Traits
 
@@ -103,7 +103,7 @@ class LlmJudge:
 
     @cached_property
     def model(self) -> LLM:
-        model: LLM = build("llm", self.llm["provider"], self.options)
+        model: LLM = make_provider("llm", self.llm["provider"], self.options)
         return model
 
     @cached_property

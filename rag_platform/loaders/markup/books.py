@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.archives import ZipLoader, reject_damaged
-from rag_platform.loaders.markup.html import decode_page, find_unproved, parse_page
+from rag_platform.loaders.markup.html import decode_page, find_mismatched, parse_page
 from rag_platform.loaders.markup.html_blocks import Page
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import escape_locator
@@ -73,7 +73,7 @@ class EpubLoader(ZipLoader):
                     bad.update({block.ordinal: f"no part at {block.locator}" for block in group})
                 else:
                     page = _page(archive, known[place])
-                    bad.update(find_unproved(page, text, group, f"{place};"))
+                    bad.update(find_mismatched(page, text, group, f"{place};"))
         return bad
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import SHOWN, Block, Facts, HiddenText, Json
+from rag_platform.ir import VISIBLE_REASONS, Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
 from rag_platform.loaders.markup.html_inline import show_closed_panels
@@ -94,7 +94,9 @@ class HtmlLoader:
             (piece.title for piece in pieces if piece.level == 1 and begins_title(piece, titled)),
             titled,
         )
-        hidden = sum(len(letters(item.text)) for item in page.hidden if item.reason not in SHOWN)
+        hidden = sum(
+            len(letters(item.text)) for item in page.hidden if item.reason not in VISIBLE_REASONS
+        )
         warnings = [*page.notes, *([f"hidden text left out: {hidden} letters"] if hidden else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
@@ -113,12 +115,12 @@ class HtmlLoader:
         The element at a block's locator must yield the same Markdown, and its letters, read without
         making Markdown, must occur in the block in order.
         """
-        return find_unproved(
+        return find_mismatched(
             Page(parse_page(decode_page(path.read_bytes(), self.charset).text)), text, blocks
         )
 
 
-def find_unproved(
+def find_mismatched(
     page: Page, text: str, blocks: Iterable[Block], prefix: str = ""
 ) -> dict[int, str]:
     """Ordinal to reason for each block that differs from the element at its locator; `prefix` is

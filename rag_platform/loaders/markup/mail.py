@@ -27,7 +27,7 @@ from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.markup.html import (
     decode_page,
-    find_unproved,
+    find_mismatched,
     note_left_out,
     page_title,
     parse_page,
@@ -455,5 +455,5 @@ def _find_unproved(message: Message, text: str, blocks: Sequence[Block]) -> dict
             if unflow(owner, "\n".join(lines).rstrip()) != text[block.start : block.end]:
                 bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
     for number, group in pages.items():
-        bad.update(find_unproved(_page(parts[number]), text, group, f"part={number};"))
+        bad.update(find_mismatched(_page(parts[number]), text, group, f"part={number};"))
     return bad

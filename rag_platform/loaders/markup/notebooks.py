@@ -15,16 +15,16 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders.archives import damage, reject_damaged
+from rag_platform.loaders.archives import describe_damage, reject_damaged
 from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.parts import (
     Engine,
     Image,
     Part,
     fence,
+    fenced_content,
     join_parts,
     joined_facts,
-    unfence,
 )
 from rag_platform.loaders.text import line_starts, suffix_of
 from rag_platform.text.markdown_blocks import open_fence
@@ -94,7 +94,7 @@ def read_notebook(path: Path) -> Notebook:
     try:
         data = json.loads(decoded.text)
     except (ValueError, RecursionError) as error:
-        why = damage(error)
+        why = describe_damage(error)
         if isinstance(error, json.JSONDecodeError):
             why = f"line {error.lineno}: {error.msg}"
         raise DocumentError(
@@ -253,11 +253,11 @@ def _problem(book: Notebook, text: str, block: Block) -> str:
         same = (
             text == f"![](data:{output[0]})"
             if isinstance(output, tuple)
-            else unfence(text) == _clip_output(output)
+            else fenced_content(text) == _clip_output(output)
         )
     elif match[2]:
         lines = re.sub(r"\r\n?", "\n", cell.source).split("\n")[int(match[2]) - 1 : int(match[3])]
         same = "\n".join(lines).strip() in (text.strip(), text.rpartition("\n")[0].strip())
     else:
-        same = unfence(text) == cell.source.strip("\n")
+        same = fenced_content(text) == cell.source.strip("\n")
     return "" if same else f"what stands at {block.locator} reads otherwise"

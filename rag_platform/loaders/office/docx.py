@@ -109,7 +109,7 @@ class DocxLoader(ZipLoader):
         """Ordinal to reason for each block whose letters differ from those at its locator."""
         self.require(path, ".docx")
         with Package(path) as package:
-            return find_unproved(package, text, blocks)
+            return find_mismatched(package, text, blocks)
 
 
 def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Label]]:
@@ -434,7 +434,7 @@ STEP = re.compile(r"(p|tbl|tr|tc|txbx|drawing)\[(\d+)(?:-(\d+))?\]")
 SILENT = ("txbxContent", "instrText", "delText", "pPr", "rPr", "sectPr", "tcPr", "tblPr")
 
 
-def find_unproved(package: Package, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+def find_mismatched(package: Package, text: str, blocks: Sequence[Block]) -> dict[int, str]:
     """Ordinal to reason for each block whose text is not at its locator."""
     source = _Source(package)
     bad: dict[int, str] = {}

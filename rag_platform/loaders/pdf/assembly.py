@@ -29,7 +29,7 @@ from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.printed.characters import UNKNOWN
 from rag_platform.loaders.pdf.printed.lines import LIST_MARKER
 from rag_platform.loaders.pdf.printed.runs import Run
-from rag_platform.loaders.pdf.regions import find_unproved
+from rag_platform.loaders.pdf.regions import find_mismatched
 from rag_platform.loaders.text import reads_as_title
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
@@ -328,7 +328,7 @@ def verify_pages(
     failures, numbered = group_by_page(blocks)
     for number, group in numbered.items():
         if 1 <= number <= pages:
-            failures.update(find_unproved(number, read(number), text, group))
+            failures.update(find_mismatched(number, read(number), text, group))
         else:
             reason = f"page {number} does not exist; the PDF has {pages}"
             failures.update({block.ordinal: reason for block in group})

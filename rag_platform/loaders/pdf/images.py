@@ -14,7 +14,7 @@ from typing import Any
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
-from rag_platform.loaders.archives import Reading, damage
+from rag_platform.loaders.archives import Reading, describe_damage
 from rag_platform.loaders.pdf.opening import load_pymupdf, open_pdf, unrotate
 from rag_platform.loaders.pdf.printed.layers import open_page
 from rag_platform.loaders.pdf.printed.runs import round_out
@@ -83,7 +83,9 @@ def read_each(
             found: bytes | str = read(target)
         if (error := reading.error) is not None:
             found = (
-                error.code if isinstance(error, DocumentError) else f"broken_image: {damage(error)}"
+                error.code
+                if isinstance(error, DocumentError)
+                else f"broken_image: {describe_damage(error)}"
             )
         yield target, found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.archives import say_fault
+from rag_platform.loaders.archives import describe_fault
 from rag_platform.loaders.pdf.printed.layers import prepare_layers
 
 # MuPDF keeps global state: one thread at a time may use it.
@@ -86,7 +86,9 @@ def encrypted_pdf() -> DocumentError:
 
 def broken_pdf(reason: str | Exception, path: Path | None = None) -> DocumentError:
     """The error for a PDF that cannot be read; `path` is removed from the engine's message."""
-    text = reason if isinstance(reason, str) else say_fault(reason).replace(str(path), "the file")
+    text = (
+        reason if isinstance(reason, str) else describe_fault(reason).replace(str(path), "the file")
+    )
     if re.search("Failed to (open|load)", text):
         text = _NO_PDF
     return DocumentError(

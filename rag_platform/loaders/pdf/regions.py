@@ -214,7 +214,7 @@ def is_stretched(kind: str, box: Box, runs: Sequence[Run]) -> bool:
     )
 
 
-def find_unproved(
+def find_mismatched(
     page: int, runs: Sequence[Run], facts_text: str, blocks: Sequence[Block]
 ) -> dict[int, str]:
     """Ordinal to reason for each block of a page whose text is not what its rectangle prints, or

@@ -28,7 +28,7 @@ from rag_platform.observability.trace_store.parts import (
     traces_dir,
     write_manifest,
 )
-from rag_platform.observability.trace_store.rows import Rows, naive, time_column
+from rag_platform.observability.trace_store.rows import Rows, naive_utc, time_column
 
 LOG_NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
 _BATCH_LINES = 100_000  # most lines of a new part
@@ -205,7 +205,7 @@ def drop_old(logs_dir: Path, keep: TraceRetention, now: datetime | None = None) 
     Raises BusyError, StorageError `read_only`.
     """
     folder = traces_dir(logs_dir)
-    today = naive(now or datetime.now(UTC))
+    today = naive_utc(now or datetime.now(UTC))
     oldest = today - timedelta(days=keep.keep_days)
     with changing(folder, "dropping old traces"):
         before = manifest = read_manifest(folder)

@@ -19,7 +19,7 @@ import orjson
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
-from rag_platform.observability.trace_store.rows import COLUMNS, naive, time_column
+from rag_platform.observability.trace_store.rows import COLUMNS, naive_utc, time_column
 from rag_platform.observability.trace_store.tables import Tables, as_time, is_one_of, open_tables
 from rag_platform.storage.store import atomic_path
 
@@ -149,9 +149,9 @@ def _list_open(
         if (
             (not where.kinds or row["trace_type"] in where.kinds)
             and (not where.statuses or row["status"] in where.statuses)
-            and (where.since is None or started >= naive(where.since))
-            and (where.until is None or started < naive(where.until))
-            and (after is None or (started, row["trace_id"]) < (naive(after[0]), after[1]))
+            and (where.since is None or started >= naive_utc(where.since))
+            and (where.until is None or started < naive_utc(where.until))
+            and (after is None or (started, row["trace_id"]) < (naive_utc(after[0]), after[1]))
         ):
             found.append(row)
     return found

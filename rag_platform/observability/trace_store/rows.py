@@ -169,7 +169,7 @@ def time_column(name: str) -> str:
     return "started_at" if "started_at" in COLUMNS[name] else "ts"
 
 
-def naive(time: datetime) -> datetime:
+def naive_utc(time: datetime) -> datetime:
     """A time in UTC without its zone, as in the tables."""
     return time.astimezone(UTC).replace(tzinfo=None)
 

@@ -24,7 +24,7 @@ from rag_platform.observability.trace_store.rows import (
     Rows,
     arrow_schema,
     make_table,
-    naive,
+    naive_utc,
     time_column,
 )
 
@@ -77,7 +77,7 @@ def as_time(time: datetime) -> Any:
     """A time to compare columns with, in their unit, without which no row group is skipped."""
     import pyarrow as pa
 
-    return pa.scalar(naive(time), pa.timestamp("ms"))
+    return pa.scalar(naive_utc(time), pa.timestamp("ms"))
 
 
 def is_one_of(column: str, values: Iterable[str]) -> Expression:
@@ -104,7 +104,7 @@ def open_tables(
         parts = [
             part
             for part in manifest.parts
-            if since is None or part.last >= naive(since).isoformat()
+            if since is None or part.last >= naive_utc(since).isoformat()
         ]
         _require_present(traces_dir(logs_dir), parts)
         began = {**rows.open_traces(), **manifest.open}

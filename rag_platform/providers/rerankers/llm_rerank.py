@@ -20,7 +20,7 @@ from rag_platform.providers.model_replies import (
     quote_text,
 )
 from rag_platform.providers.model_texts import passage
-from rag_platform.registry import build, require_at_least
+from rag_platform.registry import make_provider, require_at_least
 from rag_platform.traits import Traits
 
 _PLACEHOLDERS = {"listwise": ("query", "passages"), "pointwise": ("query", "passage")}
@@ -89,7 +89,7 @@ class LlmReranker:
                 code="no_model",
             )
         if "llm" not in self._built:
-            self._built["llm"] = build("llm", self.llm["provider"], self.llm.get("options"))
+            self._built["llm"] = make_provider("llm", self.llm["provider"], self.llm.get("options"))
         return self._built["llm"]
 
     def _grade_list(

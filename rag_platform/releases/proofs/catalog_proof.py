@@ -33,7 +33,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.manifest import FILENAME, Manifest
 from rag_platform.releases.release_store import current
 from rag_platform.releases.version_bundles import output_fingerprint
-from rag_platform.storage.records import ANEW
+from rag_platform.storage.records import REINGEST_REMEDY
 from rag_platform.storage.store import Store, sha256_file
 
 _OF_VERSIONS = ("sections", "chunks", "asset_anchor", "media_texts")
@@ -174,12 +174,12 @@ class CatalogProof:
             yield (
                 "",
                 f"outputs_changed: the stored outputs of {version_id} have fingerprint {found},"
-                f" recorded {recorded}; {ANEW}",
+                f" recorded {recorded}; {REINGEST_REMEDY}",
             )
         try:
             stored = load_version(self.store, version, self.manifest.profiles)
         except (RagError, OSError, ValueError, TypeError, KeyError) as error:
-            yield "", f"outputs_unreadable: {getattr(error, 'message', error)}; {ANEW}"
+            yield "", f"outputs_unreadable: {getattr(error, 'message', error)}; {REINGEST_REMEDY}"
             return
         chunks = self._rows("chunks", "version_id = ?", [version_id], "chunk_index, rowid")
         failed = {row["content_hash"]: "" for row in chunks if row.get("status") == "failed_embed"}
@@ -408,7 +408,7 @@ class CatalogProof:
                     f" {_short(known)}"
                 )
         if row.sequence is not None:
-            touched = self.ledger.find_touched(namespace, row.sequence)
+            touched = self.ledger.find_changed_documents(namespace, row.sequence)
             live = {
                 version.version_id
                 for document, version in self.ledger.live(namespace)

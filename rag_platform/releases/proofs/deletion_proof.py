@@ -30,7 +30,7 @@ from rag_platform.releases.deletion import (
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.stored_artifacts import Belongings, of_versions
 from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
-from rag_platform.storage.records import CACHED
+from rag_platform.storage.records import CACHE_REMEDY
 from rag_platform.storage.store import Store, read_json
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot
@@ -189,7 +189,7 @@ def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
         for folder in (store.logs_dir, *foreign)
         for path in redaction.opaque(folder)
     ]
-    return sum(names.stand_in(path.read_bytes()) for path in files), unsearched
+    return sum(names.occur_in(path.read_bytes()) for path in files), unsearched
 
 
 def _list_datasets(document: Document, chunk_ids: Iterable[str]) -> list[str]:
@@ -199,7 +199,7 @@ def _list_datasets(document: Document, chunk_ids: Iterable[str]) -> list[str]:
     return [
         f"dataset {path.name} of the config folder names it and may quote it: take its cases out"
         for path in sorted(folder.glob("*"))
-        if path.is_file() and names.stand_in(path.read_bytes())
+        if path.is_file() and names.occur_in(path.read_bytes())
     ]
 
 
@@ -326,7 +326,7 @@ class _Count:
             for path in self.store.media_dir(asset_id).glob("texts/caption-*.json")
         ]
         return {
-            read_json(path, CACHED).get("context_hash", "") for path in texts
+            read_json(path, CACHE_REMEDY).get("context_hash", "") for path in texts
         } & self.own.context_hashes
 
     def descriptions(self) -> set[str]:

@@ -25,7 +25,7 @@ from rag_platform.releases.checks import changed_files, count_rows, index_differ
 from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.proofs.catalog_proof import CatalogProof
 from rag_platform.releases.release_store import require_current
-from rag_platform.releases.version_bundles import bring_version
+from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
 from rag_platform.text.plurals import pluralise
@@ -170,7 +170,7 @@ class _Proof:
                 )
                 return
             source_uri = version.source_uri
-            bring_version(self.store, version, self.manifest.profiles)
+            fetch_version(self.store, version, self.manifest.profiles)
             self.failures += self.rows.of_version(version)
             self._check_images(version)
             chunks = (

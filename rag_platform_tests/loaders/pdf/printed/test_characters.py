@@ -19,7 +19,7 @@ from rag_platform.loaders.pdf.printed.lines import (
     visual_lines,
 )
 from rag_platform.loaders.pdf.printed.runs import Char, Run
-from rag_platform.loaders.pdf.regions import assign_runs, find_unproved
+from rag_platform.loaders.pdf.regions import assign_runs, find_mismatched
 from rag_platform.loaders.pdf.second_reading import reread
 from rag_platform_tests.glyphs import Glyph, name_glyphs, write_glyphs
 
@@ -178,7 +178,7 @@ def test_a_rectangle_that_reaches_beyond_its_text_is_noticed(
 ):
     block = Block(0, kind, 0, 10, page=1, bbox=tuple(map(float, box)))
     printed = [run("ten points", 100, 200)]  # 50 wide and 7 high
-    found = find_unproved(1, printed, "ten points", [block])
+    found = find_mismatched(1, printed, "ten points", [block])
     assert found == (
         {} if proved else {0: "page 1: the rectangle reaches beyond the text that is printed in it"}
     )
