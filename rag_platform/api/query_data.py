@@ -361,7 +361,8 @@ def _query_markdown(
         ids = {source.doc_id: f"`{source.doc_id}` ({source.source_uri})" for source in sources}
         parts.append(f"doc_id: {', '.join(ids.values())}")
     parts += [translate_filled(f"Note: {note}", result.language) for note in notes]
-    images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
+    listed_ids = {c.chunk_id for c in (*result.citations, *(uncited if lists_uncited else ()))}
+    images = len({i for hit in result.hits if hit.chunk_id in listed_ids for i in hit.asset_ids})
     releases = [f"{namespace} {release_id}" for namespace, release_id in result.releases.items()]
     release = f"release {result.release_id}"
     if len(releases) > 1:

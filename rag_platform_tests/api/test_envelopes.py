@@ -172,6 +172,13 @@ def test_brief_names_the_sources_without_quoting_them() -> None:
     assert len(data["citations"][0]["text"]) == 160
 
 
+def test_only_images_of_the_listed_sources_are_counted() -> None:
+    hits = [hit(1, "Port 8080."), hit(2, "Port 9090.", asset_ids=("ab" * 32,))]
+    asked = result(hits, [0], answer="Port 8080. [1]")
+    assert "image" not in fit_query(asked, "brief")[0]["markdown"]
+    assert "1 image in these sources" in fit_query(asked, "full")[0]["markdown"]
+
+
 def test_no_hits_say_so() -> None:
     data = fit_query(result([], [], answer=""))[0]
     assert data["markdown"].startswith(
