@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,7 @@ def query(
 ) -> Json:
     """Ask a question, in quotes or without; the answer cites its sources."""
     from rag_platform.answering.engine import answer
-    from rag_platform.api.query_data import WHOLE, fit_query
+    from rag_platform.api.query_data import WHOLE, citation_part, fit_query
     from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
     from rag_platform.query.filters import Scope
@@ -155,12 +156,18 @@ def query(
     budget = WHOLE if context.json_output else context.settings.server.result_tokens
     data, warnings = fit_query(result, detail=detail, max_tokens=budget)
     if detail == "brief":
-        context.render = partial(render_answer, question=request.text)
+        whole = [citation_part(citation) for citation in result.citations]
+        context.render = partial(render_answer, question=request.text, citations=whole)
     return envelopes.envelope(data, result.trace_id, warnings)
 
 
-def render_answer(data: Json, question: str, console: Console | None = None) -> None:
-    """Print an answer: its text, each source with its passage, then the notes."""
+def render_answer(
+    data: Json,
+    question: str,
+    citations: Sequence[Mapping[str, Any]],
+    console: Console | None = None,
+) -> None:
+    """Print an answer: its text, each source with the lines it quotes, then the notes."""
     from rich.console import Console
     from rich.markdown import Markdown
     from rich.padding import Padding
@@ -172,7 +179,7 @@ def render_answer(data: Json, question: str, console: Console | None = None) -> 
     head, tail, language = _split(str(data["markdown"]))
     console.print(Markdown(head))
     words = {word.lower() for word in _WORD.findall(question)}
-    for citation in map(quote_of, data["citations"] if tail else ()):
+    for citation in map(quote_of, make_visible(citations) if tail else ()):
         line = Text()
         line.append(f"[{citation['id']}] ", style="bold")
         line.append(str(citation["source_uri"]), style="cyan")
@@ -184,9 +191,13 @@ def render_answer(data: Json, question: str, console: Console | None = None) -> 
                 line.append(f", {part}", style=style)
         console.print()
         console.print(line)
-        passage = Text(str(citation["text"]), style="dim")
-        for start, end in citation.get("spans") or [[0, len(passage)]]:
-            passage.stylize("not dim", start, end)
+        text = str(citation["text"])
+        spans = citation.get("spans") or [[0, len(text)]]
+        begin = text.rfind("\n", 0, spans[0][0]) + 1
+        end = text.find("\n", spans[-1][1])
+        passage = Text(text[begin : end if end >= 0 else None], style="dim")
+        for start, stop in spans:
+            passage.stylize("not dim", start - begin, stop - begin)
         for word in words:
             passage.highlight_regex(f"(?i){re.escape(word)}", style="bold yellow")
         console.print(Padding(passage, (0, 0, 0, 4)))

@@ -12,30 +12,31 @@ from rag_platform.cli.reading import render_answer
 DATA: dict[str, Any] = {
     "markdown": "Use `vault roll`. [1]\n\n**Sources**\n\n- [1] notes/keys.md, Keys, lines 1-3\n\n"
     "*mode hybrid · confidence 0.72*",
-    "citations": [
-        {
-            "id": 1,
-            "source_uri": "notes/keys.md",
-            "section_path": "Keys",
-            "line_range": [1, 3],
-            "text": "# Keys\n\nRotate the keys with vault roll.",
-            "spans": [[8, 40]],
-        }
-    ],
+}
+# the quote is the passage's last line but one
+CITATION: dict[str, Any] = {
+    "id": 1,
+    "source_uri": "notes/keys.md",
+    "section_path": "Keys",
+    "line_range": [1, 9],
+    "text": "# Vault\n\nKept apart.\n\nRotate the keys with vault roll. Weekly.\nNever by hand.\n",
+    "spans": [[22, 54]],
+    "quote": {"line_range": [5, 5]},
 }
 
 
 def rendered(color: bool, data: dict[str, Any] = DATA) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=color, no_color=not color, width=80)
-    render_answer(data, "How are keys rotated?", console)
+    render_answer(data, "How are keys rotated?", [CITATION], console)
     return out.getvalue()
 
 
 def test_the_place_and_the_passage_stand_under_the_answer() -> None:
     text = rendered(color=False)
-    assert text.index("vault roll. [1]") < text.index("[1] notes/keys.md, Keys, lines 1-3")
-    assert "    Rotate the keys with vault roll." in text
+    assert text.index("vault roll. [1]") < text.index("[1] notes/keys.md, Keys, line 5")
+    assert "    Rotate the keys with vault roll. Weekly." in text
+    assert "Kept apart" not in text and "by hand" not in text
     assert text.count("notes/keys.md") == 1 and "**" not in text
     assert text.rstrip().endswith("mode hybrid · confidence 0.72")
 
@@ -45,12 +46,12 @@ def test_an_answer_in_chinese_has_its_places_in_chinese() -> None:
         "用 `vault roll`。 [1]\n\n**来源**\n\n- [1] notes/keys.md, Keys, 第 1-3 行\n\n*混合检索*"
     )
     text = rendered(color=False, data={**DATA, "markdown": markdown})
-    assert "[1] notes/keys.md, Keys, 第 1-3 行" in text
-    assert "    Rotate the keys with vault roll." in text
+    assert "[1] notes/keys.md, Keys, 第 5 行" in text
+    assert "    Rotate the keys with vault roll. Weekly." in text
     assert "来源" not in text
 
 
 def test_words_of_the_question_are_marked() -> None:
     text = rendered(color=True)
-    assert "\x1b[1;33mKeys\x1b[0m" in text.replace("\x1b[1;2;33m", "\x1b[1;33m")
-    assert "\x1b[36mnotes/keys.md" in text and "\x1b[32m, lines 1-3" in text
+    assert "Rotate the \x1b[1;33mkeys\x1b[0m with" in text and "\x1b[2m Weekly.\x1b[0m" in text
+    assert "\x1b[36mnotes/keys.md" in text and "\x1b[32m, line 5" in text
