@@ -454,7 +454,8 @@ def unknown_document(library: Library, doc_id: str, namespaces: Sequence[str]) -
     ids = [d.doc_id for d in known]
     part = [known_id for known_id in ids if doc_id and doc_id.lower() in known_id]
     stems = {d.filename.partition(".")[0].lower(): d.doc_id for d in known}
-    alike = difflib.get_close_matches(doc_id.lower(), stems, n=3, cutoff=0.6)
+    stem = doc_id.rpartition("/")[2].partition(".")[0].lower()
+    alike = difflib.get_close_matches(stem, stems, n=3, cutoff=0.6)
     near = (
         same
         or part

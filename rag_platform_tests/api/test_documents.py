@@ -310,7 +310,7 @@ def test_an_older_version_is_read_from_the_release_that_holds_it(
 
 
 def test_unknown_documents_name_near_ones(library: Library, ids: dict[str, str]) -> None:
-    for wrong in ("ports.md", PORTS, "Port guide", "prots", ids[PORTS][:-3]):
+    for wrong in ("ports.md", PORTS, "Port guide", "prots", "docs/prots.md", ids[PORTS][:-3]):
         with pytest.raises(NotFoundError, match=f"did you mean {ids[PORTS]}") as raised:
             get_document(library, "default", wrong)
         assert raised.value.code == "unknown_document"
