@@ -125,7 +125,25 @@ def trace_show(context: Context, trace_id: str) -> Json:
     from rag_platform.api.traces import get_trace
 
     data = get_trace(context.store, trace_id)
+    if data["trace"]["trace_type"] == "query" and not context.json_output:
+        data["markdown"] += _last_ranking(context, data["trace"]["trace_id"])
     return envelopes.envelope(data, data["trace"]["trace_id"])
+
+
+def _last_ranking(context: Context, trace_id: str) -> str:
+    """The last ranking of a question, each hit with its score, place and text; empty where several
+    libraries were asked, whose rankings differ.
+    """
+    from rag_platform.api.trace_details import get_trace_detail
+
+    rankings = get_trace_detail(context.library, trace_id)["rankings"]
+    lines: list[str] = []
+    for hit in rankings[-1]["rows"] if rankings else ():
+        if hit["source_uri"]:
+            place = ", ".join(filter(None, (hit["source_uri"], hit["section_path"])))
+            lines += [f"{hit['rank']:>3}  {hit['score'] or 0:.2f}  {place}  {hit['chunk_id']}"]
+            lines += [f"     {hit['text']}"]
+    return "\n".join(["", *lines]) if lines else ""
 
 
 @trace.command("stats")

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -174,12 +173,14 @@ def waterfall(envelope: Json) -> str:
         ),
         "  ".join([*facts, *(f"{key}={attrs[key]}" for key in replayed if attrs.get(key))]),
     ]
+    if question := (attrs.get("request") or {}).get("text"):
+        lines.append(f"question {question}")
     if client := envelope.get("client"):
         lines.append("client " + "  ".join(f"{key}={text}" for key, text in client.items() if text))
     width = max((len(item["name"]) + 2 * item["depth"] for item in envelope["spans"]), default=0)
     event_lines: dict[str | None, list[str]] = {}
     for event in envelope["events"]:
-        line = f"· {event['kind']} {_short(event['payload'])}"
+        line = f"· {event['kind']}  {_facts(event['payload'])}"
         event_lines.setdefault(event["span_id"], []).append(line)
     for item in envelope["spans"]:
         start, end = (round(item[key] / total * _BAR) for key in ("start_ms", "end_ms"))
@@ -283,6 +284,12 @@ def _as_tree(spans: Sequence[Json]) -> list[Json]:
     return ordered
 
 
-def _short(payload: Any, limit: int = 110) -> str:
-    text = json.dumps(payload, ensure_ascii=False)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def _facts(payload: Json) -> str:
+    """The fields of an event's payload in words: lists as their lengths."""
+    return "  ".join(
+        f"{len(value)} {name}"
+        if isinstance(value, list)
+        else f"{name}={json.dumps(value, ensure_ascii=False)}"
+        for name, value in payload.items()
+        if value is not None
+    )

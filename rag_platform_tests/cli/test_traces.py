@@ -7,7 +7,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from rag_platform.cli.main import main
 from rag_platform.contract.markdown_views import stats_markdown
 from rag_platform_tests.conftest import Desk
 
@@ -50,6 +52,14 @@ def test_one_trace_is_shown_with_its_envelope(desk: Desk) -> None:
     shown = desk.call("trace", "show", trace_id[:14]).data
     assert shown["trace"]["trace_id"] == trace_id and "stage.fusion" in shown["markdown"]
     assert desk.call("trace", "show", "trc_" + "0" * 32).error["code"] == "unknown_trace"
+
+
+def test_a_trace_is_shown_in_words_with_what_was_found(desk: Desk) -> None:
+    (row,) = desk.call("trace", "list", "--words", "largest").data["traces"]
+    shown = CliRunner().invoke(main, ["trace", "show", row["trace_id"]]).output
+    assert "question What is the largest upload?" in shown
+    assert 'source="sparse"  1 candidates' in shown and "[{" not in shown
+    assert "guide.md, Limits" in shown and "The largest upload is 50 MB." in shown
 
 
 def test_stats_are_tables(desk: Desk) -> None:
