@@ -17,6 +17,8 @@ from rag_platform.config.settings import Strategy, load_settings, load_strategy
 from rag_platform.errors import ConfigError, NotFoundError
 from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import EXTRAS, PROVIDERS, make_provider, provider_class
+from rag_platform.server.opening import open_library
+from rag_platform_tests.conftest import TINY, write_config
 
 CONFIG = Path(__file__).resolve().parent.parent / "rag_platform" / "defaults"
 STRATEGIES = sorted(path.stem for path in (CONFIG / "strategies").glob("*.yaml"))
@@ -144,3 +146,16 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         make_provider("embedder", "nope")
     with pytest.raises(ConfigError, match="has no option 'colour'"):
         make_provider("fusion", "rrf", {"colour": "red"})
+
+
+def test_a_server_that_may_ingest_refuses_options_that_ingestion_cannot_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = TINY.replace("chunk_overlap: 0", "colour: 1")
+    monkeypatch.setenv("RAG_CONFIG", str(write_config(tmp_path / "config", broken=broken)))
+    monkeypatch.setenv("RAG_HOME", str(tmp_path / "home"))
+    settings = load_settings({"default_strategy": "broken"})
+    open_library(settings).close()
+    server = settings.server.model_copy(update={"allow": ("ingest",)})
+    with pytest.raises(ConfigError, match=r"broken\.yaml:\d+: .* has no option 'colour'"):
+        open_library(settings.model_copy(update={"server": server}))

@@ -530,10 +530,13 @@ def _fields(model: Any, keys: Sequence[object]) -> Iterable[str]:
     return fields
 
 
-def require_usable(settings: Settings, names: Iterable[str] = ()) -> None:
-    """Raise ConfigError if the current file of the default strategy or of a named one is invalid;
-    named ones without a file are skipped, as queries use their recorded config.
+def require_usable(
+    settings: Settings, names: Iterable[str] = (), *, ingestion: bool = False
+) -> None:
+    """Raise ConfigError if the current file of the default strategy or of a named one is invalid,
+    `ingestion` as in `load_strategy`; named ones without a file are skipped, as queries use their
+    recorded config.
     """
     for name in dict.fromkeys((settings.default_strategy, *names)):
         if name == settings.default_strategy or has_strategy(settings, name):
-            load_strategy(settings, name)
+            load_strategy(settings, name, ingestion=ingestion)

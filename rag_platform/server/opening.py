@@ -31,7 +31,8 @@ def set_up_process(settings: Settings) -> None:
 
 def open_library(settings: Settings, *, preloaded: threading.Event | None = None) -> Library:
     """The library of a data root. With an event it is also preloaded in a thread, which sets the
-    event when done. Raises ConfigError for a strategy that cannot be used.
+    event when done. Raises ConfigError for a strategy that cannot be used, with the
+    options of ingestion if clients may ingest.
     """
     store = Store.of(settings)
     library = Library(settings, store, LedgerView(store))
@@ -39,7 +40,8 @@ def open_library(settings: Settings, *, preloaded: threading.Event | None = None
         import_embedder(library)
         preload(library, preloaded)
     try:
-        require_usable(settings, bound_namespaces(store).values())
+        ingests = "ingest" in settings.server.allow
+        require_usable(settings, bound_namespaces(store).values(), ingestion=ingests)
     except ConfigError:
         if preloaded is not None:
             preloaded.wait()  # a process that ends while native code loads is aborted
