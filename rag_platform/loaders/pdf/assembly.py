@@ -127,7 +127,7 @@ def assemble(
                 *warnings,
                 *_warn_of_attached(info.attached),
                 *_page_warnings(pages, loader.engine.profile),
-                *(note for page in pages for note in page.warnings),
+                *(note for page in pages if page.engine != "failed" for note in page.warnings),
             ),
             errors=tuple(page.warnings[-1] for page in failed),
             hidden=tuple(text for page in pages for text in page.hidden),
@@ -154,10 +154,15 @@ def _page_warnings(pages: Sequence[PageFacts], profile: str) -> list[str]:
         if not page.blocks and not page.images and page.engine != "failed"
     ]
     unknown = [page.page for page in pages if any(UNKNOWN in block.text for block in page.blocks)]
+    reasons: dict[str, list[int]] = {}
+    for page in pages:
+        for note in page.warnings if page.engine == "failed" else ():
+            reasons.setdefault(note.removeprefix(f"page {page.page}: "), []).append(page.page)
     notes = (
         (unknown, "characters that its fonts give no meaning are U+FFFD in the text"),
         (raw, "read as raw text, without layout"),
         (failed, "nothing could be read"),
+        *((numbers, reason) for reason, numbers in reasons.items()),
         (
             scanned,
             (
@@ -167,11 +172,11 @@ def _page_warnings(pages: Sequence[PageFacts], profile: str) -> list[str]:
         ),
         (blank, "neither text nor pictures"),
     )
-    return [
-        f"page{'s' if len(numbers) > 1 else ''} {format_ranges(numbers)}: {text}"
-        for numbers, text in notes
-        if numbers
-    ]
+    return [_note_pages(numbers, text) for numbers, text in notes if numbers]
+
+
+def _note_pages(numbers: Sequence[int], text: str) -> str:
+    return f"page{'s' if len(numbers) > 1 else ''} {format_ranges(numbers)}: {text}"
 
 
 def _write(

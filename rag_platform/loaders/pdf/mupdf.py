@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.parts import Engine
@@ -176,6 +177,9 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
             page = _page_content(document, number, engine)
         if reading.error is None:
             return replace(page, warnings=(*warnings, *page.warnings))
+        if isinstance(reading.error, DocumentError):  # no other engine finds more
+            warnings.append(f"page {number + 1}: {reading.reason}")
+            break
         warnings.append(f"page {number + 1}: {engine} reading failed ({reading.reason})")
     return PageFacts(number + 1, (), (), "failed", tuple(warnings))
 

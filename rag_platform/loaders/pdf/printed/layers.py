@@ -36,7 +36,7 @@ def prepare_layers(document: Any) -> None:
 
 def open_page(document: Any, number: int) -> Any:
     """The page `number`, from 0, prepared so that MuPDF reads what the layers show. Raises
-    DocumentError where its content is missing, as in a file that was cut off: MuPDF would show an
+    `blank_page` where its content is missing, as in a file that was cut off: MuPDF would show an
     empty page.
     """
     from pymupdf import mupdf
@@ -65,7 +65,7 @@ def _require_content(page: Any) -> None:
     if not mupdf.pdf_is_dict(page) or any(
         mupdf.pdf_is_indirect(stream) and mupdf.pdf_is_null(stream) for stream in streams
     ):
-        raise DocumentError("its content is missing from the file", code="broken_file")
+        raise DocumentError("its content is missing from the file", code="blank_page")
 
 
 def _groups(pdf: Any) -> Any:
