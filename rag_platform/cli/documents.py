@@ -67,10 +67,10 @@ def docs_list(
     from rag_platform.api.documents import list_documents
     from rag_platform.contract.markdown_views import documents_markdown
 
-    grouped = None if group_by == "none" else group_by
+    grouped, name = None if group_by == "none" else group_by, context.namespace(namespace)
     data = list_documents(
         context.library,
-        context.namespace(namespace),
+        name,
         group_by=grouped,
         filter=parse_pairs(filters, "--filter"),
         limit=limit,
@@ -78,7 +78,8 @@ def docs_list(
         include_deleted=include_deleted,
     )
     if not context.json_output:
-        data["markdown"] = documents_markdown(data, terminal_language())
+        shown = documents_markdown(data, terminal_language())
+        data["markdown"] = f"{shown}\n\n{context.name_others(namespace, name)}".rstrip()
     return data
 
 

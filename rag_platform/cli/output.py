@@ -95,6 +95,13 @@ class Context:
 
         return given or choose_namespace(self.library)
 
+    def name_others(self, given: str | None, namespace: str) -> str:
+        """A line on the libraries that a command left out, since none was given; "" for none."""
+        others = [name for name in self.library.namespaces() if name != namespace]
+        if given or not others:
+            return ""
+        return f"Of library {namespace!r} alone; `--namespace` names another: {', '.join(others)}."
+
 
 ENVELOPE_VERSION = 1  # of the output of `--json`; raised when a field changes its meaning
 Command = Callable[..., Mapping[str, Any]]

@@ -174,6 +174,7 @@ def render_answer(
     from rich.text import Text
 
     from rag_platform.contract.markdown_views import quote_of
+    from rag_platform.text.plain_quotes import resolve_links
 
     console = console or Console()
     head, tail, language = _split(str(data["markdown"]))
@@ -201,6 +202,8 @@ def render_answer(
         for word in words:
             passage.highlight_regex(f"(?i){re.escape(word)}", style="bold yellow")
         console.print(Padding(passage, (0, 0, 0, 4)))
+        for target in resolve_links(passage.plain, str(citation["source_uri"])):
+            console.print(Padding(Text(f"→ {target}", style="cyan"), (0, 0, 0, 4)))
     for note in (tail or "").split("\n\n")[1:]:
         console.print()
         console.print(Text(note.strip("*"), style="dim" if note.startswith("*") else "yellow"))
@@ -288,15 +291,19 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
 
     if everything == bool(chunk_id):
         raise InputError("name a CHUNK_ID, or give --all", code="usage")
+    name = context.namespace(namespace)
     with progress_bar(context.json_output) as advance:
         result = verify_release(
             context.store,
-            context.namespace(namespace),
+            name,
             chunk_id=chunk_id,
             limits=context.settings.limits,
             on_progress=lambda done, total: advance("verifying", done, total),
         )
-    return fail_if(bool(result.failures), result.data(), code="unproved_chunks")
+    data = result.data()
+    if everything:
+        data["markdown"] = f"{data['markdown']}\n{context.name_others(namespace, name)}".rstrip()
+    return fail_if(bool(result.failures), data, code="unproved_chunks")
 
 
 @click.command()

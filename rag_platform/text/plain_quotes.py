@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from html import unescape
+from urllib.parse import urljoin
 
 from rag_platform.text.markdown_blocks import CODE_SPAN, FENCE, closes
 from rag_platform.text.scripts import CJK
@@ -40,6 +41,7 @@ _MARKUP = re.compile(
     r"|(?<=\n)[ \t]*(?:>[ \t]?)+",
     re.IGNORECASE,
 )
+_LINK = re.compile(rf"{CODE_SPAN}|(?<!!)\[[^\[\]\n]*\]\((?P<target>{_RELATIVE}[^()\s#][^()\s]*)")
 _BEGINS = ("[", "<", ">", "{", "&")
 _LANGUAGE = re.compile(r"[\w+#-]+")
 _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
@@ -53,6 +55,16 @@ def strip_markup(quote: str) -> str:
     if not any(begin in quote for begin in _BEGINS):
         return quote
     return _MARKUP.sub(_keep, quote)
+
+
+def resolve_links(text: str, source_uri: str) -> list[str]:
+    """The documents that the relative links of a document's text lead to, in order.
+
+    >>> resolve_links("See [setup](../setup.md#port), `[x](y)`, ![a](a.png).", "docs/a/start.md")
+    ['docs/setup.md#port']
+    """
+    targets = (match["target"] for match in _LINK.finditer(text))
+    return list(dict.fromkeys(urljoin(source_uri, target) for target in targets if target))
 
 
 def _keep(match: re.Match[str]) -> str:

@@ -379,6 +379,10 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
     for wrong in (("--doc", "limits.md"), ("--release", "x")):
         assert desk.call(*QUESTION, *both, *wrong).exit_code == 2
     assert "namespace" not in desk.call(*QUESTION, "--namespace", "default").data["citations"][0]
+    alone = "Of library 'default' alone; `--namespace` names another: hr."
+    for words in (("docs", "list"), ("verify", "--all")):
+        assert CliRunner().invoke(main, words).output.rstrip().endswith(alone)
+        assert "alone" not in CliRunner().invoke(main, [*words, "--namespace", "hr"]).output
 
 
 def test_one_of_several_libraries_has_to_be_named_but_for_all_jobs(desk: Any) -> None:

@@ -51,6 +51,15 @@ def test_an_answer_in_chinese_has_its_places_in_chinese() -> None:
     assert "来源" not in text
 
 
+def test_relative_links_lead_to_their_documents() -> None:
+    text = "Rotate them as in [the plan](../plans/roll.md#weekly), not as [on the web](https://x.org).\n"
+    citation = {**CITATION, "text": text, "spans": [[0, 20]]}
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=False, width=120)
+    render_answer(DATA, "How are keys rotated?", [citation], console)
+    assert "    → plans/roll.md#weekly " in out.getvalue() and out.getvalue().count("→") == 1
+
+
 def test_words_of_the_question_are_marked() -> None:
     text = rendered(color=True)
     assert "Rotate the \x1b[1;33mkeys\x1b[0m with" in text and "\x1b[2m Weekly.\x1b[0m" in text
