@@ -4,6 +4,7 @@ subscriptions, and completion of ids and names.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -41,6 +42,7 @@ from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.library import Library
 from rag_platform.server.publications import Listeners
 
+_log = logging.getLogger(__name__)
 PAGE = 100  # documents per page of resources/list
 _COMPLETED = 100  # the protocol's limit of values in a completion
 _ID_CHARS = 5  # of a chunk id before it is completed, as there are many
@@ -118,20 +120,28 @@ def _read_traced(library: Library, name: str, read: Callable[[], ReadT]) -> Read
 
 
 def list_page(library: Library, cursor: str | None) -> tuple[list[Resource], str | None]:
-    """(a page of the published documents as resources, the next page's cursor). Raises InputError
+    """(a page of the published documents as resources, the next page's cursor). A library that
+    cannot be opened is left out; its error is raised where nothing is left. Raises InputError
     `bad_cursor`.
     """
     namespace, after = read_cursor(cursor, (str, str)) if cursor is not None else ("", "")
     page: list[Resource] = []
     last = ("", "")
+    broken: RagError | None = None
     for name in library.namespaces():
         if name < namespace:
             continue
-        for document in _documents(library, name, after if name == namespace else ""):
-            if len(page) == PAGE:
-                return page, make_cursor(*last)
-            page.append(_resource(name, document))
-            last = name, document.doc_id
+        try:
+            for document in _documents(library, name, after if name == namespace else ""):
+                if len(page) == PAGE:
+                    return page, make_cursor(*last)
+                page.append(_resource(name, document))
+                last = name, document.doc_id
+        except RagError as error:
+            _log.warning("library %s is missing from the list of resources: %s", name, error)
+            broken = error
+    if broken is not None and not page:
+        raise broken
     return page, None
 
 

@@ -24,6 +24,7 @@ from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.server.app import build_server
 from rag_platform.server.contents import SPECS
 from rag_platform.server.library_tools.definition import Call
+from rag_platform.server.resources import list_page
 from rag_platform.server.worker_pool import QueryPool
 
 EVERYTHING = ("ingest", "delete", "expect")
@@ -389,6 +390,8 @@ def test_a_damaged_library_does_not_hide_the_documents_of_others(
     catalog.chmod(0o600)
     catalog.write_text("no database", encoding="utf-8")
     server = serve(shelf)
+    listed, _ = list_page(shelf.library(), None)
+    assert [item.description for item in listed] == ["Library yard"]
     assert data_of(call(server, "get_chunk", chunk_id=passage["uri"]))["namespace"] == "yard"
     assert "at six" in call(server, "get_document", doc_id=passage["doc_id"]).content[0].text
     unknown = call(server, "get_chunk", chunk_id="chk_0").structured_content["error"]
