@@ -94,7 +94,7 @@ def show_job(job: Job, advance: Advance) -> None:
 
     stages = job.progress.get("stages", {})
     if not stages:
-        advance(_START, 0, 0, "")
+        advance(_START, 0, len(job.args.get("version_ids", ())))
     left = jobs.seconds_left(job)
     # the current stage first: a log shows no other
     for stage, figures in sorted(stages.items(), key=lambda item: item[0] != job.progress["stage"]):

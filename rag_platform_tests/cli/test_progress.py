@@ -30,6 +30,12 @@ def job(name: str, **stages: dict[str, object]) -> Job:
             job("embeddings", documents=stage(4, 4), embeddings=stage(20, 100)),
             "embeddings 20 of 100, 2.0 a second, about 40 s left",
         ),
+        (  # its process is not at work yet
+            dataclasses.replace(
+                job("pages", pages=stage(0, 1)), progress={}, args={"version_ids": ["a", "b"]}
+            ),
+            "starting 0 of 2",
+        ),
         (  # two of four documents are read: nobody knows how many texts the others have
             job("embeddings", documents=stage(2, 4), embeddings=stage(20, 50)),
             "embeddings 20 so far, 2.0 a second, about 40 s left, more texts to come",
