@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from rag_platform.errors import DocumentError
 from rag_platform.ir import VISIBLE_REASONS, Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
-from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
+from rag_platform.loaders.markup.html_blocks import Page, letters
 from rag_platform.loaders.markup.html_inline import show_closed_panels
 from rag_platform.loaders.markup.html_main import begins_title, left_out, main_pieces
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
@@ -126,15 +126,18 @@ def find_mismatched(
     """Ordinal to reason for each block that differs from the element at its locator; `prefix` is
     the part of the locators before the XPath.
     """
-    known = {prefix + page.locator(piece): piece for piece in page.pieces}
+    known = {
+        prefix + page.locator(piece): (piece, source)
+        for piece, source in zip(page.pieces, page.letters, strict=True)
+    }
     bad = {}
     for block in blocks:
-        piece = known.get(block.locator)
+        piece, source = known.get(block.locator, (None, ""))
         if piece is None:
             bad[block.ordinal] = f"the page has no block at {block.locator}"
         elif piece.text != text[block.start : block.end]:
             bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
-        elif not _in_order(letters(source_text(piece)), letters(piece.text)):
+        elif not _in_order(source, letters(piece.text)):
             bad[block.ordinal] = f"letters at {block.locator} are missing in the block"
     return bad
 

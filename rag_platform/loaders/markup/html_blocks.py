@@ -104,9 +104,25 @@ class Page:
         return tuple(found)
 
     @cached_property
+    def source_texts(self) -> list[str]:
+        """The visible text of each piece, read from the tree without making Markdown."""
+        siblings: dict[_Element, list[_Element | str]] = {}
+        texts: list[str] = []
+        for piece in self.pieces:
+            if piece.nodes is None:
+                texts.append(visible(piece.element, preformatted=piece.kind == "code"))
+                continue
+            if piece.element not in siblings:
+                siblings[piece.element] = list(nodes_of(piece.element))
+            first, last = piece.nodes
+            taken = siblings[piece.element][first - 1 : last]
+            texts.append("".join(map(_read_node, taken)))
+        return texts
+
+    @cached_property
     def letters(self) -> list[str]:
         """The letters and digits of each piece, read from the tree."""
-        return [letters(source_text(piece)) for piece in self.pieces]
+        return list(map(letters, self.source_texts))
 
     @cached_property
     def linked(self) -> dict[_Element, int]:
@@ -363,18 +379,8 @@ def _whole_number(value: str | None, default: int) -> int:
     return int(found[1]) if found else default
 
 
-def source_text(piece: Piece) -> str:
-    """The visible text of a piece, read from the tree without making Markdown."""
-    if piece.nodes is None:
-        return visible(piece.element, preformatted=piece.kind == "code")
-    first, last = piece.nodes
-    taken = [
-        node for number, node in enumerate(nodes_of(piece.element), 1) if first <= number <= last
-    ]
-    return "".join(
-        node if isinstance(node, str) else "" if is_skipped(node) else visible(node)
-        for node in taken
-    )
+def _read_node(node: _Element | str) -> str:
+    return node if isinstance(node, str) else "" if is_skipped(node) else visible(node)
 
 
 def letters(text: str) -> str:

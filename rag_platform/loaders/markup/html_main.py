@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from rag_platform.ir import HiddenText
-from rag_platform.loaders.markup.html_blocks import Page, Piece, letters, source_text
+from rag_platform.loaders.markup.html_blocks import Page, Piece, letters
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -204,8 +204,8 @@ def left_out(page: Page, kept: Iterable[int]) -> list[HiddenText]:
     """The text of the pieces that were not kept."""
     known = frozenset(kept)
     return [
-        HiddenText(0, "beside_main", " ".join(source_text(piece).split()))
-        for number, piece in enumerate(page.pieces)
+        HiddenText(0, "beside_main", " ".join(text.split()))
+        for number, text in enumerate(page.source_texts)
         if number not in known and page.letters[number]
     ]
 

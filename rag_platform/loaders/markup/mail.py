@@ -32,7 +32,7 @@ from rag_platform.loaders.markup.html import (
     page_title,
     parse_page,
 )
-from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
+from rag_platform.loaders.markup.html_blocks import Page, letters
 from rag_platform.loaders.markup.html_main import main_pieces
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
@@ -370,7 +370,7 @@ class _Reading:
         if plain is None or rich is None:
             return children
         plain_texts = BLANK_LINES.split(unflow(plain[1], body_text(plain[1])))
-        rich_texts = [source_text(piece) for page in _read_pages(rich[1]) for piece in page.pieces]
+        rich_texts = [text for page in _read_pages(rich[1]) for text in page.source_texts]
         only_plain = _count_words(plain_texts) - _count_words(rich_texts)
         only_rich = _count_words(rich_texts) - _count_words(plain_texts)
         if only_rich.total() > only_plain.total():

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts, HiddenText
 from rag_platform.loaders.markup.html import HtmlLoader, parse_page
-from rag_platform.loaders.markup.html_blocks import MAX_REPEATS, Page, letters, source_text
+from rag_platform.loaders.markup.html_blocks import MAX_REPEATS, Page, letters
+from rag_platform.loaders.markup.html_inline import visible
 from rag_platform.normalisation.edits import target_edit
 
 WHOLE = HtmlLoader(main_content="whole")
@@ -785,15 +786,16 @@ NODES = st.recursive(
 @given(st.lists(NODES, max_size=6))
 def test_every_visible_letter_of_any_tree_is_in_the_blocks_in_order(nodes: list[str]) -> None:
     page = Page(parse_page(f"<html><body>x{''.join(nodes)}</body></html>"))
-    seen = "".join(page.letters)
-    assert seen == letters(" ".join(source_text(piece) for piece in page.pieces))
-    for piece in page.pieces:
+    for piece, source in zip(page.pieces, page.letters, strict=True):
         rest = iter(letters(piece.text))
-        assert all(letter in rest for letter in letters(source_text(piece)))
-    body_text = letters(
-        source_text(replace(page.pieces[0], element=page.root.find("body"), nodes=None))
-    )
+        assert all(letter in rest for letter in source)
+    seen, body_text = "".join(page.letters), letters(visible(page.root.find("body")))
     assert sorted(seen) == sorted(body_text)
+
+
+def test_text_between_many_blocks_is_read_once() -> None:
+    page = Page(parse_page("".join(f"line {n} <a href=x>{n}</a><hr>" for n in range(3))))
+    assert page.source_texts == ["line 0 0", "line 1 1", "line 2 2"]
 
 
 @pytest.mark.parametrize(
