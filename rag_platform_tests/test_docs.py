@@ -4,6 +4,8 @@ files, tools.
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import re
 import shlex
@@ -268,3 +270,11 @@ def test_the_readme_names_the_strategies_that_there_are() -> None:
         re.findall(r"^\| `([a-z]+)` \|", DOCUMENTS[0].read_text(encoding="utf-8"), re.MULTILINE)
     )
     assert named == shipped
+
+
+def test_examples_in_docstrings_hold() -> None:
+    named = [path for path in MODULES if ">>> " in path.read_text(encoding="utf-8")]
+    assert len(named) > 20
+    for path in named:
+        name = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+        assert doctest.testmod(importlib.import_module(name)).failed == 0, name

@@ -11,21 +11,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rag_platform.ir import Hit
+from rag_platform.text.dates import write_alike
 from rag_platform.text.passages import units
-from rag_platform.text.scripts import simplify
+from rag_platform.text.scripts import HAN_DIGITS, count_in_han, simplify
 from rag_platform.text.terms import meaning
-from rag_platform.text.written_dates import write_alike
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _DAYS = "mon tue wed thu fri sat sun".split()
 _ORDINALS = "first second third fourth".split()
-_HAN_DIGITS = {char: str(n) for n, char in enumerate("一二三四五六七八九", 1)} | {
-    "十": "10",
-    "十一": "11",
-    "十二": "12",
-    "日": "7",
-    "天": "7",
-}
+_HAN_NUMBERS = {count_in_han(n): str(n) for n in range(1, 13)} | {"日": "7", "天": "7"}
 _MONTH_NAME = (
     r"jan(?:uary)?|feb(?:ruary)?|march|apr(?:il)?|june?|july?"
     r"|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
@@ -52,7 +46,7 @@ _ASKED_YEAR = re.compile(
     r"(?<!\d)((?:19|20)\d\d) ?年|\b(?:in |fy ?|fiscal (?:year )?)((?:19|20)\d\d)\b", re.I
 )
 _YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d,]|\.\d)")
-_YEAR_DIGITS = str.maketrans("〇零一二三四五六七八九", "00123456789")
+_YEAR_DIGITS = str.maketrans(f"〇{HAN_DIGITS}", "00123456789")
 _SPAN = re.compile(r"\W*(?:to|through|until|till|and|[至到和、~～–-])?\W*(?:第|每)?", re.IGNORECASE)
 # words that hold for every unit, or for some that are not named
 _EVERY = re.compile(
@@ -131,7 +125,7 @@ def _list_numbers(found: Sequence[re.Match[str]]) -> set[int]:
 
 def _number(match: re.Match[str]) -> int:
     word = next(filter(None, match.groups())).lower()
-    word = _HAN_DIGITS.get(word, word)
+    word = _HAN_NUMBERS.get(word, word)
     if word.isdecimal():
         return int(word)
     names = next(it for it in (_MONTHS, _DAYS, _ORDINALS) if any(map(word.startswith, it)))

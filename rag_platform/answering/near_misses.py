@@ -24,7 +24,7 @@ from rag_platform.text.scripts import HAN, has_han, is_wide, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import question_terms, question_words
-from rag_platform.text.terms import beginning, is_weak_term, meaning, stem
+from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
 # questions whose answer is a name; that of `who may` and `who approves` is a role
@@ -150,7 +150,7 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
     ]
     if not rivals:
         return None
-    modifiers = "|".join({re.escape(beginning(phrase.modifier)) for phrase, _, _ in rivals})
+    modifiers = "|".join({re.escape(stem_prefix(phrase.modifier)) for phrase, _, _ in rivals})
     has_modifier = re.compile(modifiers, re.IGNORECASE).search
     clauses = (text for hit in passages for text in split_clauses(strip_markup(hit.chunk_text)))
     relevant = [_parse_clause(text) for text in clauses if has_modifier(simplify(text))]

@@ -23,8 +23,8 @@ from rag_platform.answering.groundedness import find_names, missing_names, numbe
 from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
+from rag_platform.text.dates import write_alike
 from rag_platform.text.scripts import is_wide
-from rag_platform.text.written_dates import write_alike
 
 _STEP = 0.001  # probabilities have three decimals
 _ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")

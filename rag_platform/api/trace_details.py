@@ -98,7 +98,7 @@ def get_trace_detail(
         "events": [cut_event(event) for event in events[skip : skip + EVENTS_PER_PAGE]],
         "events_total": len(events),
         "logs_total": len(trace["logs"]),
-        "rankings": _rankings(library, trace),
+        "rankings": list_rankings(library, trace),
         "parent": found["parent"],
         "children": found["children"],
         "job": found["job"],
@@ -224,7 +224,7 @@ def _is_replayable(trace: TraceEnvelope) -> bool:
 # --- rankings -----------------------------------------------------------------------------------
 
 
-def _rankings(library: Library, trace: TraceEnvelope) -> list[RankingPart]:
+def list_rankings(library: Library, trace: TraceEnvelope) -> list[RankingPart]:
     """Every ranked list of chunks in the payload of any event."""
     lists = list(_ranked_lists(trace["events"]))[:_RANKINGS]
     ids = {str(item["chunk_id"]) for *_, items in lists for item in items[:_RANKED_ROWS]}

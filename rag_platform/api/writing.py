@@ -233,7 +233,7 @@ def get_job(
     with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
         while True:
-            job = jobs.as_it_stands(require_job(root, job_id), root.ledger, settings.jobs)
+            job = require_job(root, job_id)
             if on_progress is not None:
                 done, total = job.progress.get("done", 0), job.progress.get("total", 0)
                 on_progress(done, total, str(job.progress.get("stage", job.state)))
@@ -265,10 +265,10 @@ def cancel_job(settings: Settings, job_id: str) -> JobData:
 
 
 def require_job(root: DataRoot, job_id: str) -> Job:
-    """A job that the caller may see; one for the whole data root only if they may see all. Raises
-    the same NotFoundError for a hidden as for a missing one.
+    """A job that the caller may see, as it stands; one for the whole data root only if they may see
+    all. Raises the same NotFoundError for a hidden as for a missing one.
     """
-    job = root.ledger.job(job_id)
+    job = jobs.as_it_stands(root.ledger.job(job_id), root.ledger, root.settings.jobs)
     if not access.current().may_see(job.namespace):
         raise unknown_job(job_id)
     return job

@@ -126,17 +126,17 @@ def trace_show(context: Context, trace_id: str) -> Json:
 
     data = get_trace(context.store, trace_id)
     if data["trace"]["trace_type"] == "query" and not context.json_output:
-        data["markdown"] += _last_ranking(context, data["trace"]["trace_id"])
+        data["markdown"] += _last_ranking(context, data["trace"])
     return envelopes.envelope(data, data["trace"]["trace_id"])
 
 
-def _last_ranking(context: Context, trace_id: str) -> str:
+def _last_ranking(context: Context, trace: Any) -> str:
     """The last ranking of a question, each hit with its score, place and text; empty where several
     libraries were asked, whose rankings differ.
     """
-    from rag_platform.api.trace_details import get_trace_detail
+    from rag_platform.api.trace_details import list_rankings
 
-    rankings = get_trace_detail(context.library, trace_id)["rankings"]
+    rankings = list_rankings(context.library, trace)
     lines: list[str] = []
     for hit in rankings[-1]["rows"] if rankings else ():
         if hit["source_uri"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rag_platform.text.scripts import letters
+from rag_platform.text.scripts import HAN_DIGITS, count_in_han, letters
 
 _ROMAN = dict(
     zip(
@@ -13,7 +13,6 @@ _ROMAN = dict(
         strict=True,
     )
 )
-HAN_DIGITS = "零一二三四五六七八九"
 
 
 def number_text(value: int, form: str) -> str:
@@ -33,7 +32,7 @@ def number_text(value: int, form: str) -> str:
             | "taiwaneseCountingThousand"
             | "japaneseCounting"
         ) if 0 < value < 10_000:
-            return _chinese(value)
+            return count_in_han(value)
         case "ideographDigital" | "japaneseDigitalTenThousand" | "taiwaneseDigital":
             return "".join(HAN_DIGITS[int(digit)] for digit in str(value))
         case "decimalEnclosedCircle" | "decimalEnclosedCircleChinese" if 0 < value <= 20:
@@ -51,18 +50,6 @@ def _roman(value: int) -> str:
         text += sign * (value // amount)
         value %= amount
     return text
-
-
-def _chinese(value: int) -> str:
-    """Chinese counting: 11 is 十一, 105 is 一百零五."""
-    text = ""
-    for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
-        digit, value = divmod(value, unit)
-        if digit:
-            text += HAN_DIGITS[digit] + name
-        elif text and value and not text.endswith("零"):
-            text += "零"
-    return text[1:] if text.startswith("一十") else text
 
 
 NUMBER = re.compile(r"(?<![\w.,])(?:[1-9]\d{0,3}|0|[ivxlc]{1,7}|[IVXLC]{1,7})(?![\w]|[.,]\d)")

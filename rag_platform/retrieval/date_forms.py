@@ -18,7 +18,7 @@ from rag_platform.query.analysis import find_identifiers
 from rag_platform.releases.release_store import Unreadable
 from rag_platform.retrieval.constants import DATED_CHUNKS, MAX_CHECKED_WORDS
 from rag_platform.retrieval.search_context import SearchContext
-from rag_platform.text.written_dates import date_forms, find_dates
+from rag_platform.text.dates import date_forms, find_dates
 
 
 def rewrite_dates(s: SearchContext, query: QueryIR) -> QueryIR:

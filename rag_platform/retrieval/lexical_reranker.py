@@ -36,7 +36,7 @@ from rag_platform.retrieval.constants import (
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.text.scripts import FIRST_CJK, RUN
 from rag_platform.text.sentences import ends_sentence
-from rag_platform.text.terms import beginning, is_weak_term, stem
+from rag_platform.text.terms import is_weak_term, stem, stem_prefix
 from rag_platform.traits import Traits
 
 _PARTS = re.compile(r"[0-9]+|[a-z]+|[^0-9a-z]")
@@ -110,7 +110,7 @@ def select_terms(text: str) -> list[str]:
                 if not is_weak_term(word[i : i + 2])
             )
         elif not is_weak_term(found_stem := stem(word)):
-            found[beginning(found_stem) or word] = None
+            found[stem_prefix(found_stem) or word] = None
     return list(found)[:MAX_TERMS]
 
 

@@ -17,6 +17,7 @@ HANGUL = r"\u1100-\u11ff\uac00-\ud7af"
 # scripts of India and Southeast Asia, whose glyphs are in another order than their characters
 REORDERED = r"\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 SOUTHEAST_ASIAN = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese and Khmer
+HAN_DIGITS = "零一二三四五六七八九"
 CJK = HAN + KANA + HANGUL
 UNSPACED = HAN + KANA + SOUTHEAST_ASIAN  # scripts without spaces between words
 # all letters from here on are of CJK scripts, Yi or full-width Latin
@@ -87,6 +88,22 @@ def _load_simplified() -> tuple[re.Pattern[str], dict[str, str]]:
     table = packaged_yaml(Path(__file__).with_name("simplified.yaml"))
     simplified = dict(zip(table["traditional"], table["simplified"], strict=True))
     return re.compile(f"[{table['traditional']}]"), simplified
+
+
+def count_in_han(value: int) -> str:
+    """A number from 1 to 9,999 as it is counted in Chinese.
+
+    >>> count_in_han(11), count_in_han(105)
+    ('十一', '一百零五')
+    """
+    text = ""
+    for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
+        digit, value = divmod(value, unit)
+        if digit:
+            text += HAN_DIGITS[digit] + name
+        elif text and value and not text.endswith("零"):
+            text += "零"
+    return text[1:] if text.startswith("一十") else text
 
 
 _NO_LETTER = re.compile(r"[\W_]+")

@@ -16,8 +16,8 @@ from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.stop_words import CHINESE_FUNCTION_CHARACTER, CHINESE_FUNCTION_WORDS
 from rag_platform.text.terms import (
     IDENTIFIER_WEIGHT,
-    beginning,
     is_weak_term,
+    stem_prefix,
     stemmed_terms,
     stemmed_word,
     terms,
@@ -187,7 +187,7 @@ def question_terms(query: str) -> QuestionTerms:
 
 def _common_beginning(stem: str) -> str:
     """The common prefix of all words with a stem, up to an apostrophe."""
-    return beginning(stem).partition("'")[0]
+    return stem_prefix(stem).partition("'")[0]
 
 
 def _has_term(term: str, beginning: str, text: str, folded: str) -> bool:

@@ -99,7 +99,7 @@ def stem(term: str) -> str:
     )
 
 
-def beginning(stem: str) -> str:
+def stem_prefix(stem: str) -> str:
     """The common prefix of all words with a stem; may be empty.
 
     >>> stem_prefix("polici"), stem_prefix("stabl"), stem_prefix("hope")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from datetime import date, timedelta
+
 import pytest
 
-from rag_platform.text.dates import iso_date
+from rag_platform.text.dates import date_forms, find_dates, iso_date, write_alike
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,39 @@ from rag_platform.text.dates import iso_date
 )
 def test_iso_date(written: object, iso: str) -> None:
     assert iso_date(written) == iso
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("自二〇二四年三月十八日起", [("二〇二四年三月十八日", "2024-03-18")]),
+        ("自二零二四年十月三十號起", [("二零二四年十月三十號", "2024-10-30")]),
+        ("定于 2024 年 3 月 8 日召开", [("2024 年 3 月 8 日", "2024-03-08")]),
+        (
+            "入职2019-03-04，离职2024/12/31。",
+            [("2019-03-04", "2019-03-04"), ("2024/12/31", "2024-12-31")],
+        ),
+        ("at 2024-03-18T10:00Z", [("2024-03-18", "2024-03-18")]),
+        ("signed on March 18, 2024", [("March 18, 2024", "2024-03-18")]),
+        ("signed on 18 Mar 2024", [("18 Mar 2024", "2024-03-18")]),
+        # no whole date, no such day, a version, an address
+        ("2024年3月；三月十八日；2024-03", []),
+        ("二〇二四年二月三十日", []),
+        ("v2024.3.18.1 at 10.2024.3.18", []),
+    ],
+)
+def test_whole_dates_are_found(text: str, found: list[tuple[str, str]]) -> None:
+    assert list(find_dates(text)) == found
+
+
+def test_every_form_of_every_day_is_read_as_that_day() -> None:
+    for number in range(366):
+        day = (date(2024, 1, 1) + timedelta(number)).isoformat()
+        for form in date_forms(day):
+            assert list(find_dates(f"于 {form} 签订")) == [(form, day)]
+
+
+def test_dates_are_written_as_in_another_text() -> None:
+    text = "二〇二四年三月十八日签订，2024-04-30交货"
+    assert write_alike(text, "2024年3月18日的合同") == "2024年3月18日签订，2024-04-30交货"
+    assert write_alike(text, "三月的合同") == text

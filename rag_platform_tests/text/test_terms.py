@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rag_platform.providers.term_analysis import Analysis
 from rag_platform.retrieval.lexical_reranker import select_terms
 from rag_platform.text.stop_words import ENGLISH, FUNCTION_WORDS, WEAK_WORDS
-from rag_platform.text.terms import beginning, is_weak_term, meaning, stem, terms
+from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix, terms
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ def test_the_forms_of_a_word_have_one_stem_and_one_beginning(
     words: str, expected: str, start: str
 ) -> None:
     assert {stem(word) for word in words.split()} == {expected}
-    assert beginning(expected) == start
+    assert stem_prefix(expected) == start
     assert all(word.startswith(start) for word in words.split())
 
 
 @given(st.text(alphabet="abdeghiklnorstuyz'", min_size=1, max_size=12))
 def test_a_word_begins_as_its_stem_says(word: str) -> None:
     assume(not word.startswith("'"))  # no term does
-    assert word.startswith(beginning(stem(word)).partition("'")[0])
+    assert word.startswith(stem_prefix(stem(word)).partition("'")[0])
 
 
 def test_every_part_of_the_program_stems_alike() -> None:

@@ -51,7 +51,7 @@ def show_job(
         raise InputError(f"cursor {str(cursor)[:40]!r} was not given out here", code="bad_cursor")
     with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
-        job = jobs.as_it_stands(require_job(root, job_id), root.ledger, settings.jobs)
+        job = require_job(root, job_id)
         row = _row(job, root.ledger, settings)
         items = root.ledger.job_item_page(job_id, begin, limit)
         end = begin + len(items)

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rag_platform.loaders.numerals import HAN_DIGITS, number_text
+from rag_platform.loaders.numerals import number_text
 from rag_platform.loaders.office.ooxml import DELETED, Element, W, attribute, is_on
+from rag_platform.text.scripts import HAN_DIGITS
 
 HEADING = re.compile(
     r"(?:heading|标题|標題|見出し|제목|überschrift|titre|título|titolo|заголовок)\s*(\d)",

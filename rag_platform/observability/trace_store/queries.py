@@ -20,7 +20,13 @@ import orjson
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store.rows import COLUMNS, naive_utc, time_column
-from rag_platform.observability.trace_store.tables import Tables, as_time, is_one_of, open_tables
+from rag_platform.observability.trace_store.tables import (
+    Tables,
+    as_time,
+    is_one_of,
+    is_within_times,
+    open_tables,
+)
 from rag_platform.storage.store import atomic_path
 
 if TYPE_CHECKING:
@@ -43,7 +49,7 @@ _COUNTED = ["trace_key", "trace_type", "status", "cache_hit", "cache_miss"]
 _FIGURES = {
     "count": ("trace_key", "count"),
     "failed": ("failed", "sum"),
-    "mean_ms": ("", "mean"),  # of the duration
+    "mean_ms": ("duration_ms", "mean"),
     "hits": ("cache_hit", "sum"),
     "misses": ("cache_miss", "sum"),
 }
@@ -226,16 +232,10 @@ def _conditions(where: TraceFilter) -> list[Expression]:
 
 def _summarise(tables: Tables, chosen: Table) -> list[Json]:
     """Summaries of the traces whose `started_at` and `trace_id` are given, in no order."""
-    import pyarrow.compute as pc
-
     if not chosen.num_rows:
         return []
-    started, bounds = pc.field("started_at"), pc.min_max(chosen["started_at"])
-    condition = (
-        (started >= bounds["min"])
-        & (started <= bounds["max"])
-        & is_one_of("trace_id", chosen["trace_id"].to_pylist())
-    )
+    known = is_one_of("trace_id", chosen["trace_id"].to_pylist())
+    condition = known & is_within_times("started_at", chosen["started_at"])
     return [_summary(row) for row in tables.read("traces", _COLUMNS, condition).to_pylist()]
 
 
@@ -333,12 +333,13 @@ def measure(logs_dir: Path, where: TraceFilter) -> Json:
     """
     tables = open_tables(logs_dir)
     chosen = _choose(tables, where, ["latency_ms", *_COUNTED])
+    chosen = chosen.rename_columns({"latency_ms": "duration_ms"})
     meant = None if where == TraceFilter() else _of_traces(chosen["trace_key"], where.since)
     spans = tables.read("spans", ["name", "duration_ms", *_COUNTED], meant)
     calls = tables.read("model_calls", ["duration_ms", *_CALL_KEYS, *_CALL_SUMS], meant)
-    kinds = _aggregate(_mark_failed(chosen), ["trace_type"], "latency_ms", _FIGURES)
+    kinds = _aggregate(_mark_failed(chosen), ["trace_type"], _FIGURES)
     figures = {**_FIGURES, "total_ms": ("duration_ms", "sum")}
-    stages = _aggregate(_mark_failed(spans), ["trace_type", "name"], "duration_ms", figures)
+    stages = _aggregate(_mark_failed(spans), ["trace_type", "name"], figures)
     for row in stages:
         row["stage"] = row.pop("name")
     stages.sort(key=lambda row: (row["trace_type"], -row["total_ms"]))
@@ -346,7 +347,7 @@ def measure(logs_dir: Path, where: TraceFilter) -> Json:
         "kinds": [_add_failed_share(row) for row in kinds],
         "stages": [_add_failed_share(row) for row in stages],
         "caches": _caches(kinds, stages),
-        "model_calls": _aggregate(calls, ["provider", "model"], "duration_ms", _CALL_FIGURES),
+        "model_calls": _aggregate(calls, ["provider", "model"], _CALL_FIGURES),
         "last_24h": _last_day(tables, where),
         "warnings": list(tables.warnings),
     }
@@ -369,18 +370,18 @@ def _mark_failed(table: Table) -> Table:
 
 
 def _aggregate(
-    table: Table, keys: Sequence[str], duration: str, figures: Mapping[str, tuple[str, str]]
+    table: Table, keys: Sequence[str], figures: Mapping[str, tuple[str, str]]
 ) -> list[Json]:
     """For each combination of keys, in their order, a row with them, the figures, each a column and
-    Arrow's function on it, and the percentiles of the column `duration`.
+    Arrow's function on it, and the percentiles of `duration_ms`.
     """
     import pyarrow.compute as pc
 
-    figures = {name: (column or duration, function) for name, (column, function) in figures.items()}
-    found = table.group_by(keys).aggregate([*figures.values(), (duration, "list")])
+    found = table.group_by(keys).aggregate([*figures.values(), ("duration_ms", "list")])
+    durations = found["duration_ms_list"]
     rows = []
     for row, values in zip(
-        found.drop_columns(f"{duration}_list").to_pylist(), found[f"{duration}_list"], strict=True
+        found.drop_columns("duration_ms_list").to_pylist(), durations, strict=True
     ):
         made = {key: row[key] for key in keys}
         made |= {name: row["_".join(figure)] for name, figure in figures.items()}

@@ -29,7 +29,7 @@ from rag_platform.observability.trace_store.rows import (
 )
 
 if TYPE_CHECKING:
-    from pyarrow import Table
+    from pyarrow import ChunkedArray, Table
     from pyarrow.compute import Expression
 
 # Bytes of new lines from which readers compact first; parsing this much takes about 50 ms.
@@ -78,6 +78,16 @@ def as_time(time: datetime) -> Any:
     import pyarrow as pa
 
     return pa.scalar(naive_utc(time), pa.timestamp("ms"))
+
+
+def is_within_times(column: str, times: ChunkedArray) -> Expression:
+    """The condition that a time lies between the first and the last of these; row groups without
+    such times are skipped.
+    """
+    import pyarrow.compute as pc
+
+    bounds = pc.min_max(times)
+    return (pc.field(column) >= bounds["min"]) & (pc.field(column) <= bounds["max"])
 
 
 def is_one_of(column: str, values: Iterable[str]) -> Expression:
@@ -158,16 +168,13 @@ def _read_parts(
     """The rows of a table of the parts that meet the condition. Lines, which are long, are read
     only for the time in which there are such rows.
     """
-    import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
     files = [str(folder / part.name / f"{name}.parquet") for part in parts]
     table = ds.dataset(files, schema=arrow_schema(name), format="parquet")
     if condition is not None and "line" in columns:
         time = time_column(name)
-        bounds = pc.min_max(table.to_table([time], filter=condition)[time])
-        between = (pc.field(time) >= bounds["min"]) & (pc.field(time) <= bounds["max"])
-        condition = condition & between
+        condition &= is_within_times(time, table.to_table([time], filter=condition)[time])
     return table.to_table(list(columns), filter=condition)
 
 
