@@ -277,7 +277,8 @@ def _unfinished_requests(
     `max_attempts` times. After a cancelled run they wait until the folder changes.
     """
     unprocessed = {
-        name: [version.version_id for version in root.ledger.find_received(name)] for name in names
+        name: [version.version_id for version in root.ledger.find_wanted(name, "received")]
+        for name in names
     }
     waiting = find_busy(instance, root.ledger, list(names)) if any(unprocessed.values()) else set()
     found: list[dg.RunRequest] = []

@@ -295,7 +295,7 @@ def published_release(
 
 def _failed_documents(namespace: str, ledger: Ledger) -> dict[str, Any]:
     """The number and a table of the failed documents, which the release lacks."""
-    failed = ledger.find_failed(namespace)
+    failed = ledger.find_wanted(namespace, "failed", "dead")
     rows = [
         dg.TableRecord({"file": version.source_uri, "code": version.code, "reason": version.reason})
         for version in failed[:_SHOWN_FAILURES]

@@ -223,9 +223,8 @@ class DocumentList(Database):
 
     def count_waiting(self, namespace: str, published: Collection[str]) -> int:
         """The number of documents that are new or changed, did not fail, and are not published."""
-        db, bound = self._bind(published)
-        found = db.execute(self._sql(_WAITING), {"namespace": namespace, **bound}).fetchone()
-        return int(found[0])
+        _, bound = self._bind(published)
+        return int(self._value(self._sql(_WAITING), {"namespace": namespace, **bound}))
 
     def document_problems(
         self, namespace: str, published: Collection[str], limit: int

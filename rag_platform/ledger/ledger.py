@@ -26,6 +26,7 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.backends import PostgresBackend, SqliteBackend
 from rag_platform.ledger.document_list import DocumentList
 from rag_platform.ledger.schema import (
+    AMONG,
     OPEN_STATES,
     Draft,
     Job,
@@ -33,9 +34,11 @@ from rag_platform.ledger.schema import (
     Release,
     Source,
     Tombstone,
+    delete,
     now,
     put,
     to_column,
+    update,
 )
 from rag_platform.ledger.servers import Servers
 from rag_platform.observability.redaction import ERASED
@@ -99,7 +102,6 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
-_AMONG = "IN (SELECT value FROM json_each(?))"
 MAX_WARNINGS = 500  # in a job's result
 _RANGES = "job_id > ? AND job_id < ?"
 
@@ -142,11 +144,8 @@ class Ledger(DocumentList, Servers):
 
     def rebind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
         """Give a namespace another strategy; its versions are stale until rebuilt."""
-        with self._write() as db:
-            db.execute(
-                "UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE namespace = ?",
-                (strategy, config_id, namespace),
-            )
+        changes = {"strategy": strategy, "strategy_config_id": config_id}
+        self._update("namespaces", changes, {"namespace": namespace})
 
     def sources(self, namespace: str | None = None) -> list[Source]:
         """Sources by name."""
@@ -176,23 +175,21 @@ class Ledger(DocumentList, Servers):
     def has_unique_filename(self, document: Document) -> bool:
         """True when no other document of any library, unless deleted, has the same file name."""
         sql = (
-            "SELECT 1 FROM documents WHERE filename = ? AND status != 'deleted' AND (namespace,"
-            " doc_id) != (?, ?) LIMIT 1"
+            "SELECT NOT EXISTS (SELECT 1 FROM documents WHERE filename = ? AND status != 'deleted'"
+            " AND (namespace, doc_id) != (?, ?))"
         )
         values = (document.filename, document.namespace, document.doc_id)
-        return self._db().execute(sql, values).fetchone() is None
+        return bool(self._value(sql, values))
 
     def document(self, namespace: str, doc_id: str) -> Document:
         """One document. Raises NotFoundError."""
-        found = self._select(
-            Document, "documents", {"namespace": namespace, "doc_id": doc_id}, "doc_id"
-        )
-        if not found:
+        found = self._find(Document, "documents", {"namespace": namespace, "doc_id": doc_id})
+        if found is None:
             raise NotFoundError(
                 f"no document {doc_id!r} in library {namespace!r}; `rag docs list --namespace"
                 f" {namespace}` shows them"
             )
-        return found[0]
+        return found
 
     def versions(self, namespace: str, doc_id: str | None = None) -> list[Version]:
         """Versions, oldest first."""
@@ -202,10 +199,10 @@ class Ledger(DocumentList, Servers):
 
     def version(self, version_id: str) -> Version:
         """One version. Raises NotFoundError."""
-        found = self._select(Version, "versions", {"version_id": version_id}, "version_id")
-        if not found:
+        found = self._find(Version, "versions", {"version_id": version_id})
+        if found is None:
             raise NotFoundError(f"no version {version_id!r} in the ledger")
-        return found[0]
+        return found
 
     def receive(self, pairs: Iterable[tuple[Document, Version]]) -> None:
         """Record received versions as the current content of their sources. A document's live
@@ -217,20 +214,10 @@ class Ledger(DocumentList, Servers):
         with self._write() as db:
             for document, version in pairs:
                 wanted = dataclasses.replace(document, wanted_version=version.version_id)
-                put(
-                    db,
-                    "documents",
-                    wanted,
-                    ("namespace", "doc_id"),
-                    keep=("live_version", "created_at", "pinned"),
-                )
-                put(
-                    db,
-                    "versions",
-                    version,
-                    ("version_id",),
-                    keep=("received_at", "attempts", "edition"),
-                )
+                kept = ("live_version", "created_at", "pinned")
+                put(db, "documents", wanted, ("namespace", "doc_id"), kept)
+                kept = ("received_at", "attempts", "edition")
+                put(db, "versions", version, ("version_id",), kept)
                 db.execute(_LIFT, (now(), version.namespace, version.doc_id, version.version_id))
 
     def complete(self, version_id: str, *, title: str, counts: Json) -> None:
@@ -261,29 +248,20 @@ class Ledger(DocumentList, Servers):
             ).fetchone()
             attempts, counts = (row[0], json.loads(row[1])) if row else (0, {})
             attempts = attempts + 1 if counts.get("failed_profile", profile) == profile else 1
-            status = "dead" if 1 <= max_attempts <= attempts else "failed"
-            db.execute(
-                "UPDATE versions SET status = ?, attempts = ?, code = ?, reason = ?, completed_at ="
-                " ?, counts = ? WHERE version_id = ?",
-                (
-                    status,
-                    attempts,
-                    code,
-                    reason,
-                    now(),
-                    to_column({**counts, "failed_profile": profile}),
-                    version_id,
-                ),
-            )
+            changes = {
+                "status": "dead" if 1 <= max_attempts <= attempts else "failed",
+                "attempts": attempts,
+                "code": code,
+                "reason": reason,
+                "completed_at": now(),
+                "counts": {**counts, "failed_profile": profile},
+            }
+            update(db, "versions", changes, {"version_id": version_id})
 
     def revive(self, version_ids: Sequence[str]) -> None:
         """Clear the failures of dead and failed versions, so that they are tried again."""
-        with self._write() as db:
-            db.executemany(
-                "UPDATE versions SET status = 'received', attempts = 0 WHERE version_id = ? AND"
-                " status IN ('dead', 'failed')",
-                [(version_id,) for version_id in version_ids],
-            )
+        where = {"version_id": list(version_ids), "status": ["dead", "failed"]}
+        self._update("versions", {"status": "received", "attempts": 0}, where)
 
     def retire(self, namespace: str, doc_ids: Sequence[str]) -> None:
         """Drop documents gone from their source from the next release; pinned ones once
@@ -320,20 +298,10 @@ class Ledger(DocumentList, Servers):
 
     def put_document(self, document: Document) -> None:
         """Store what users may edit of a known document: title, tags, categories, metadata."""
-        with self._write() as db:
-            db.execute(
-                "UPDATE documents SET title = ?, tags = ?, categories = ?, metadata = ?, updated_at"
-                " = ? WHERE namespace = ? AND doc_id = ?",
-                (
-                    document.title,
-                    to_column(document.tags),
-                    to_column(document.categories),
-                    to_column(document.metadata),
-                    now(),
-                    document.namespace,
-                    document.doc_id,
-                ),
-            )
+        edited = ("title", "tags", "categories", "metadata")
+        changes = {name: getattr(document, name) for name in edited} | {"updated_at": now()}
+        where = {"namespace": document.namespace, "doc_id": document.doc_id}
+        self._update("documents", changes, where)
 
     def live(
         self, namespace: str, doc_ids: Iterable[str] | None = None
@@ -344,33 +312,26 @@ class Ledger(DocumentList, Servers):
         row, values = (columns(Document, "d"), columns(Version, "v")), [namespace]
         condition = "TRUE"
         if doc_ids is not None:
-            condition = f"d.doc_id {_AMONG}"
+            condition = f"d.doc_id {AMONG}"
             values.append(json.dumps(sorted(doc_ids)))
         rows = self._db().execute(_LIVE.format(*row, condition), values)
         width = len(dataclasses.fields(Document))
         return [(from_row(Document, row), from_row(Version, row[width:])) for row in rows]
 
-    def find_failed(self, namespace: str) -> list[Version]:
-        """The versions that active documents should show but do not, because they failed."""
-        return self._find_wanted(namespace, "('failed', 'dead')")
-
-    def find_received(self, namespace: str) -> list[Version]:
-        """The versions that active documents should show and that are not processed yet."""
-        return self._find_wanted(namespace, "('received')")
-
-    def _find_wanted(self, namespace: str, states: str) -> list[Version]:
+    def find_wanted(self, namespace: str, *statuses: str) -> list[Version]:
+        """The versions of these statuses that active documents should show but do not."""
         rows = self._db().execute(
             f"SELECT {columns(Version, 'v')} FROM documents d JOIN versions v ON v.version_id ="
             " d.wanted_version WHERE d.namespace = ? AND d.status = 'active' AND d.wanted_version"
-            f" != COALESCE(d.live_version, '') AND v.status IN {states} ORDER BY d.source_uri",
-            (namespace,),
+            f" != COALESCE(d.live_version, '') AND v.status {AMONG} ORDER BY d.source_uri",
+            (namespace, json.dumps(statuses)),
         )
         return [from_row(Version, row) for row in rows]
 
     def sequence(self, namespace: str) -> int:
         """The sequence of the newest change of a document or one of its versions."""
         sql = "SELECT COALESCE(MAX(sequence), 0) FROM touched WHERE namespace = ?"
-        return int(self._db().execute(sql, (namespace,)).fetchone()[0])
+        return int(self._value(sql, (namespace,)))
 
     def find_changed_documents(self, namespace: str, since: int) -> set[str]:
         """The doc_ids with changes, also of their versions, after the sequence `since`."""
@@ -405,31 +366,16 @@ class Ledger(DocumentList, Servers):
                 (namespace, doc_id, version_id, mode, deleted_at),
             )
             sequence = int(inserted.fetchone()[0])
-            where = {
-                "namespace": namespace,
-                "doc_id": doc_id,
-                "version_id": version_id,
-                "now": deleted_at,
-            }
+            owner = {"namespace": namespace, "doc_id": doc_id}
+            hidden = {"live_version": None, "pinned": 0, "updated_at": deleted_at}
             if version_id is None:
-                db.execute(
-                    "UPDATE documents SET status = 'deleted', live_version = NULL, wanted_version ="
-                    " NULL, pinned = 0, updated_at = :now WHERE namespace = :namespace AND doc_id ="
-                    " :doc_id",
-                    where,
-                )
+                changes = {**hidden, "status": "deleted", "wanted_version": None}
+                update(db, "documents", changes, owner)
             else:
-                db.execute(
-                    "UPDATE documents SET live_version = NULL, pinned = 0, status = 'retired',"
-                    " updated_at = :now WHERE namespace = :namespace AND doc_id = :doc_id AND"
-                    " live_version = :version_id",
-                    where,
-                )
-                db.execute(
-                    "UPDATE documents SET wanted_version = NULL WHERE namespace = :namespace AND"
-                    " doc_id = :doc_id AND wanted_version = :version_id",
-                    where,
-                )
+                changes = {**hidden, "status": "retired"}
+                update(db, "documents", changes, {**owner, "live_version": version_id})
+                where = {**owner, "wanted_version": version_id}
+                update(db, "documents", {"wanted_version": None}, where)
         return Tombstone(sequence, namespace, doc_id, version_id, mode, deleted_at)
 
     def tombstones(
@@ -446,20 +392,16 @@ class Ledger(DocumentList, Servers):
     def deletion_sequence(self, namespace: str) -> int:
         """The sequence of the newest deletion, 0 without one."""
         sql = "SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?"
-        return int(self._db().execute(sql, (namespace,)).fetchone()[0])
+        return int(self._value(sql, (namespace,)))
 
     def find_purged(self, version_ids: Iterable[str]) -> set[str]:
         """The version_ids, of these, whose data was removed."""
-        sql = f"SELECT version_id FROM versions WHERE status = 'purged' AND version_id {_AMONG}"
+        sql = f"SELECT version_id FROM versions WHERE status = 'purged' AND version_id {AMONG}"
         return {row[0] for row in self._db().execute(sql, (json.dumps(list(version_ids)),))}
 
     def purge(self, version_ids: Sequence[str]) -> None:
         """Record that the data of versions is about to be removed; their rows stay as history."""
-        with self._write() as db:
-            db.executemany(
-                "UPDATE versions SET status = 'purged' WHERE version_id = ?",
-                [(version_id,) for version_id in version_ids],
-            )
+        self._update("versions", {"status": "purged"}, {"version_id": list(version_ids)})
 
     def scrub(
         self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
@@ -468,37 +410,25 @@ class Ledger(DocumentList, Servers):
         metadata, counts, reasons, edits. Ids, hashes and file names stay. `compact` of the backend
         afterwards also removes the text from the database file.
         """
-        where = {"namespace": namespace, "doc_id": doc_id}
+        owner, ids = {"namespace": namespace, "doc_id": doc_id}, {"version_id": list(version_ids)}
         with self._write() as db:
-            for version_id in version_ids:
-                db.execute(
-                    "UPDATE versions SET counts = '{}', code = '', reason = '', edition = '' WHERE"
-                    " version_id = ?",
-                    (version_id,),
-                )
-                db.execute("DELETE FROM editions WHERE version_id = ?", (version_id,))
-                db.execute("UPDATE job_items SET reason = '' WHERE version_id = ?", (version_id,))
-                db.execute("DELETE FROM drafts WHERE version_id = ?", (version_id,))
+            texts = {"counts": {}, "code": "", "reason": "", "edition": ""}
+            update(db, "versions", texts, ids)
+            update(db, "job_items", {"reason": ""}, ids)
+            delete(db, "editions", ids)
+            delete(db, "drafts", ids)
             db.execute(
                 "UPDATE documents SET title = '' WHERE namespace = :namespace AND doc_id = :doc_id"
                 " AND live_version IS NULL",
-                where,
+                owner,
             )
             if whole:
-                db.execute(
-                    "UPDATE documents SET tags = '[]', categories = '[]', metadata = '{}', origin ="
-                    " '' WHERE namespace = :namespace AND doc_id = :doc_id",
-                    where,
-                )
-                db.execute("UPDATE job_items SET reason = '' WHERE doc_id = :doc_id", where)
-                db.execute(
-                    "DELETE FROM drafts WHERE namespace = :namespace AND doc_id = :doc_id", where
-                )
+                texts = {"tags": [], "categories": [], "metadata": {}, "origin": ""}
+                update(db, "documents", texts, owner)
+                update(db, "job_items", {"reason": ""}, {"doc_id": doc_id})
+                delete(db, "drafts", owner)
             for job_id, changes in _scrubbed_jobs(db, namespace, doc_id, version_ids, whole=whole):
-                assignments = ", ".join(f"{column} = ?" for column in changes)
-                db.execute(
-                    f"UPDATE jobs SET {assignments} WHERE job_id = ?", (*changes.values(), job_id)
-                )
+                update(db, "jobs", changes, {"job_id": job_id})
 
     def count_words(
         self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
@@ -506,7 +436,7 @@ class Ledger(DocumentList, Servers):
         """Table to the number of rows with text of these versions, and with `whole` of their
         document, which `scrub` would erase.
         """
-        of_versions, owner = f"version_id {_AMONG}", "namespace = ? AND doc_id = ?"
+        of_versions, owner = f"version_id {AMONG}", "namespace = ? AND doc_id = ?"
         ids, all_rows = json.dumps(list(version_ids)), "TRUE" if whole else "FALSE"
         conditions = {
             "versions": (
@@ -527,17 +457,12 @@ class Ledger(DocumentList, Servers):
                 (namespace, doc_id),
             ),
         }
-        db = self._db()
         counts = {
-            table: int(
-                db.execute(f"SELECT count(*) FROM {table} WHERE {where}", parameters).fetchone()[0]
-            )
+            table: int(self._value(f"SELECT count(*) FROM {table} WHERE {where}", parameters))
             for table, (where, parameters) in conditions.items()
         }
-        return {
-            **counts,
-            "jobs": len(_scrubbed_jobs(db, namespace, doc_id, version_ids, whole=whole)),
-        }
+        jobs = _scrubbed_jobs(self._db(), namespace, doc_id, version_ids, whole=whole)
+        return {**counts, "jobs": len(jobs)}
 
     # --- drafts ----------------------------------------------------------------------------------
 
@@ -556,7 +481,7 @@ class Ledger(DocumentList, Servers):
     def drop_draft(self, namespace: str, doc_id: str) -> None:
         """Remove the draft of a document."""
         with self._write() as db:
-            db.execute("DELETE FROM drafts WHERE namespace = ? AND doc_id = ?", (namespace, doc_id))
+            delete(db, "drafts", {"namespace": namespace, "doc_id": doc_id})
 
     def put_edition(self, version_id: str, edition: str, operations: Sequence[Json]) -> None:
         """Show a version in the edition that these operations make, or with "" unedited."""
@@ -567,9 +492,7 @@ class Ledger(DocumentList, Servers):
                     " (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                     (edition, version_id, to_column(list(operations)), now()),
                 )
-            db.execute(
-                "UPDATE versions SET edition = ? WHERE version_id = ?", (edition, version_id)
-            )
+            update(db, "versions", {"edition": edition}, {"version_id": version_id})
 
     def operations(self, version_id: str, edition: str) -> tuple[Json, ...]:
         """The operations that make an edition of a version. Raises NotFoundError."""
@@ -600,20 +523,16 @@ class Ledger(DocumentList, Servers):
         with self._write() as db:
             put(db, "jobs", job, ("job_id",))
             for item in items:
-                put(
-                    db,
-                    "job_items",
-                    dataclasses.replace(item, job_id=job.job_id),
-                    ("job_id", "source_uri"),
-                )
+                own = dataclasses.replace(item, job_id=job.job_id)
+                put(db, "job_items", own, ("job_id", "source_uri"))
         return job
 
     def job(self, job_id: str) -> Job:
         """One job. Raises NotFoundError."""
-        found = self._select(Job, "jobs", {"job_id": job_id}, "job_id")
-        if not found:
+        found = self._find(Job, "jobs", {"job_id": job_id})
+        if found is None:
             raise unknown_job(job_id)
-        return found[0]
+        return found
 
     def jobs(
         self,
@@ -643,7 +562,7 @@ class Ledger(DocumentList, Servers):
 
     def last_heartbeat(self) -> str:
         """The time of the newest heartbeat of any job, "" without one."""
-        return str(self._db().execute("SELECT max(heartbeat_at) FROM jobs").fetchone()[0] or "")
+        return str(self._value("SELECT max(heartbeat_at) FROM jobs") or "")
 
     def split_job(self, job: Job, size: int) -> None:
         """Split a queued job into ranges of at most `size` versions, which are jobs themselves, and
@@ -687,7 +606,7 @@ class Ledger(DocumentList, Servers):
     def has_open_ranges(self, job_id: str) -> bool:
         """True while a range of a job has not ended."""
         sql = f"SELECT EXISTS (SELECT 1 FROM jobs WHERE {_RANGES} AND state IN {OPEN_STATES})"
-        return bool(self._db().execute(sql, _range_bounds(job_id)).fetchone()[0])
+        return bool(self._value(sql, _range_bounds(job_id)))
 
     def range_progress(self, job_id: str) -> list[Json]:
         """`progress` of each range of a job."""
@@ -756,12 +675,8 @@ class Ledger(DocumentList, Servers):
 
     def settle_job_items(self, job_id: str, state: str, code: str, reason: str) -> None:
         """Set the final state of those documents of a job that are still queued."""
-        with self._write() as db:
-            db.execute(
-                "UPDATE job_items SET state = ?, code = ?, reason = ? WHERE job_id = ? AND state ="
-                " 'queued'",
-                (state, code, reason, job_id),
-            )
+        changes = {"state": state, "code": code, "reason": reason}
+        self._update("job_items", changes, {"job_id": job_id, "state": "queued"})
 
     # --- releases --------------------------------------------------------------------------------
 
@@ -799,17 +714,12 @@ class Ledger(DocumentList, Servers):
                     " another with `rag rebuild`",
                     code="outdated_candidate",
                 )
-            db.execute(
-                "UPDATE releases SET state = 'retired' WHERE namespace = ? AND state = 'published'",
-                (namespace,),
-            )
+            replaced = {"namespace": namespace, "state": "published"}
+            update(db, "releases", {"state": "retired"}, replaced)
             changes = {"state": "published", "published_at": now()}
             _set_release(db, namespace, release_id, changes)
-            db.execute(
-                "UPDATE releases SET manifest_sha256 = ? WHERE namespace = ? AND release_id = ?"
-                " AND manifest_sha256 = ''",
-                (manifest_sha256, namespace, release_id),
-            )
+            first = {"namespace": namespace, "release_id": release_id, "manifest_sha256": ""}
+            update(db, "releases", {"manifest_sha256": manifest_sha256}, first)
             yield
 
     def update_release(self, namespace: str, release_id: str, **changes: Any) -> None:
@@ -819,8 +729,7 @@ class Ledger(DocumentList, Servers):
 
     def knows_releases(self) -> bool:
         """True when a release was ever recorded."""
-        sql = "SELECT EXISTS (SELECT 1 FROM releases)"
-        return bool(self._db().execute(sql).fetchone()[0])
+        return bool(self._value("SELECT EXISTS (SELECT 1 FROM releases)"))
 
     def releases(self, namespace: str) -> list[Release]:
         """Releases, newest first."""
@@ -831,7 +740,7 @@ class Ledger(DocumentList, Servers):
     def release(self, namespace: str, release_id: str) -> Release | None:
         """One release, None for an unknown one."""
         where = {"namespace": namespace, "release_id": release_id}
-        return next(iter(self._select(Release, "releases", where, "release_id")), None)
+        return self._find(Release, "releases", where)
 
     def release_sequence(self, namespace: str, release_id: str) -> int | None:
         """The ledger's sequence when the release was made; None where that was not recorded."""
@@ -848,27 +757,12 @@ def _set_job(
     db: Any, job_id: str, changes: Mapping[str, Any], only_from: Sequence[str] = (), **where: Any
 ) -> bool:
     """Set columns of a job that is in one of the states and whose columns match `where`."""
-    values = [
-        json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
-        for value in changes.values()
-    ]
-    conditions = [f"{key} = ?" for key in ("job_id", *where)]
-    conditions += [f"state {_AMONG}"] if only_from else []
-    found = db.execute(
-        f"UPDATE jobs SET {', '.join(f'{key} = ?' for key in changes)}"
-        f" WHERE {' AND '.join(conditions)}",
-        (*values, job_id, *where.values(), *([json.dumps(only_from)] if only_from else ())),
-    )
-    return bool(found.rowcount)
+    states = {"state": list(only_from)} if only_from else {}
+    return bool(update(db, "jobs", changes, {"job_id": job_id, **where, **states}))
 
 
 def _set_release(db: Any, namespace: str, release_id: str, changes: Mapping[str, Any]) -> None:
-    assignments = ", ".join(f"{key} = ?" for key in changes)
-    found = db.execute(
-        f"UPDATE releases SET {assignments} WHERE namespace = ? AND release_id = ?",
-        (*changes.values(), namespace, release_id),
-    )
-    if not found.rowcount:
+    if not update(db, "releases", changes, {"namespace": namespace, "release_id": release_id}):
         raise NotFoundError(
             f"no release {release_id!r} of library {namespace!r} in the ledger; `rag releases"
             " list` shows them",
@@ -933,7 +827,7 @@ def bound_namespaces(store: Store) -> dict[str, str]:
 
 def _scrubbed_jobs(
     db: Any, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
-) -> list[tuple[str, dict[str, str]]]:
+) -> list[tuple[str, Json]]:
     """(job_id, {column: new value}) of the jobs that quote versions, or with `whole` their
     document: in the operations of a draft, options for loading a file, warnings, progress and the
     reason for the end.
@@ -964,9 +858,7 @@ def _scrubbed_jobs(
         if str(progress.get("message", "")).startswith(f"{uri}: "):
             scrubbed["progress"] = {**progress, "message": ""}
         current = {"args": args, "result": result, "progress": progress, "reason": reason}
-        changed = {
-            name: to_column(scrubbed[name]) for name in current if scrubbed[name] != current[name]
-        }
+        changed = {name: value for name, value in scrubbed.items() if value != current[name]}
         if changed:
             found.append((job_id, changed))
     return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from rag_platform.ledger.backends import Backend
 from rag_platform.storage.records import columns, from_row
 
 RecordT = TypeVar("RecordT")
+AMONG = "IN (SELECT value FROM json_each(?))"  # the parameter is a JSON list
 
 
 def now() -> str:
@@ -46,25 +47,34 @@ class Database:
     def _write(self) -> AbstractContextManager[Any]:
         return self.backend.write()
 
+    def _value(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """The first column of the first row of a statement."""
+        return self._db().execute(sql, parameters).fetchone()[0]
+
     def _upsert(self, table: str, record: Any, keys: Sequence[str]) -> None:
         with self._write() as db:
             put(db, table, record, keys)
+
+    def _update(self, table: str, changes: Mapping[str, Any], where: Mapping[str, Any]) -> None:
+        with self._write() as db:
+            update(db, table, changes, where)
+
+    def _find(self, record: type[RecordT], table: str, where: Mapping[str, Any]) -> RecordT | None:
+        """The record with these columns, None without one."""
+        return next(iter(self._select(record, table, where, "rowid")), None)
 
     def _select(
         self,
         record: type[RecordT],
         table: str,
-        where: dict[str, Any],
+        where: Mapping[str, Any],
         order: str,
         condition: str = "TRUE",
         values: Sequence[Any] = (),
     ) -> list[RecordT]:
-        filters = {key: value for key, value in where.items() if value is not None}
-        clause = " AND ".join([condition, *(f"{key} = ?" for key in filters)])
-        rows = self._db().execute(
-            f"SELECT {columns(record)} FROM {table} WHERE {clause} ORDER BY {order}",
-            (*values, *filters.values()),
-        )
+        clause, filters = _match({k: value for k, value in where.items() if value is not None})
+        sql = f"SELECT {columns(record)} FROM {table} WHERE {condition} AND {clause}"
+        rows = self._db().execute(f"{sql} ORDER BY {order}", (*values, *filters))
         return [from_row(record, row) for row in rows]
 
 
@@ -79,6 +89,28 @@ def put(db: Any, table: str, record: Any, keys: Sequence[str], keep: Sequence[st
         f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {updates}",
         tuple(values.values()),
     )
+
+
+def update(db: Any, table: str, changes: Mapping[str, Any], where: Mapping[str, Any]) -> int:
+    """Set columns of the rows that `where` matches. Returns the number of these rows."""
+    clause, filters = _match(where)
+    assignments = ", ".join(f"{name} = ?" for name in changes)
+    values = (*map(to_column, changes.values()), *filters)
+    return int(db.execute(f"UPDATE {table} SET {assignments} WHERE {clause}", values).rowcount)
+
+
+def delete(db: Any, table: str, where: Mapping[str, Any]) -> None:
+    """Delete the rows that `where` matches."""
+    clause, filters = _match(where)
+    db.execute(f"DELETE FROM {table} WHERE {clause}", filters)
+
+
+def _match(where: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """(SQL condition that each column has this value, or one of a list of texts; parameters)."""
+    conditions = [
+        f"{name} {AMONG if isinstance(value, list) else '= ?'}" for name, value in where.items()
+    ]
+    return " AND ".join(conditions) or "TRUE", [*map(to_column, where.values())]
 
 
 def to_column(value: Any) -> Any:

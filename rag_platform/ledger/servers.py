@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from rag_platform.errors import NotFoundError
-from rag_platform.ledger.schema import Database, Server, Tombstone, now, put
+from rag_platform.ledger.schema import Database, Server, Tombstone, delete, now, put
 from rag_platform.storage.records import columns, from_row
 from rag_platform.storage.store import Store, write_text
 
@@ -82,16 +82,16 @@ class Servers(Database):
 
     def remove_server(self, server_id: str) -> Server:
         """Remove a server whose data root is gone. Raises NotFoundError."""
-        found = [server for server in self.servers() if server.server_id == server_id]
-        if not found:
+        found = self._find(Server, "servers", {"server_id": server_id})
+        if found is None:
             known = ", ".join(server.server_id for server in self.servers()) or "none"
             raise NotFoundError(
                 f"no server {server_id!r} is registered; known: {known}", code="unknown_server"
             )
         with self._write() as db:
             for table in ("acknowledgements", "servers"):
-                db.execute(f"DELETE FROM {table} WHERE server_id = ?", (server_id,))
-        return found[0]
+                delete(db, table, {"server_id": server_id})
+        return found
 
     def acknowledge(self, sequence: int, server_id: str) -> None:
         """Record that a server holds nothing more of a hard deletion."""

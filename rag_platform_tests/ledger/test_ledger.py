@@ -484,9 +484,13 @@ def test_documents_that_wait_for_a_release(ledger: Ledger) -> None:
     assert ledger.count_waiting("lib", {}) == 1 and ledger.count_waiting("lib", published) == 0
     ledger.receive([(DOCUMENT, SECOND)])
     assert ledger.count_waiting("lib", published) == 1
-    assert [version.version_id for version in ledger.find_received("lib")] == [SECOND.version_id]
+    assert [version.version_id for version in ledger.find_wanted("lib", "received")] == [
+        SECOND.version_id
+    ]
     ledger.fail(SECOND.version_id, "broken", "why")
-    assert ledger.count_waiting("lib", published) == 0 and ledger.find_received("lib") == []
+    assert (
+        ledger.count_waiting("lib", published) == 0 and ledger.find_wanted("lib", "received") == []
+    )
     ledger.complete(SECOND.version_id, title="Guide", counts={})  # a gate keeps it back
     assert ledger.count_waiting("lib", published) == 1
     ledger.delete("lib", DOCUMENT.doc_id, None, "soft")
@@ -496,17 +500,19 @@ def test_documents_that_wait_for_a_release(ledger: Ledger) -> None:
 def test_failed_versions_that_documents_should_show(ledger: Ledger) -> None:
     ledger.receive([(DOCUMENT, FIRST)])
     ledger.complete(FIRST.version_id, title="Guide", counts={})
-    assert ledger.find_failed("lib") == []
+    assert ledger.find_wanted("lib", "failed", "dead") == []
     ledger.receive([(DOCUMENT, SECOND)])
-    assert ledger.find_failed("lib") == []
+    assert ledger.find_wanted("lib", "failed", "dead") == []
     ledger.fail(SECOND.version_id, "broken", "why")
-    assert [(v.version_id, v.code) for v in ledger.find_failed("lib")] == [
+    assert [(v.version_id, v.code) for v in ledger.find_wanted("lib", "failed", "dead")] == [
         (SECOND.version_id, "broken")
     ]
     ledger.fail(FIRST.version_id, "broken", "why")  # not what it should show
-    assert [v.version_id for v in ledger.find_failed("lib")] == [SECOND.version_id]
+    assert [v.version_id for v in ledger.find_wanted("lib", "failed", "dead")] == [
+        SECOND.version_id
+    ]
     ledger.retire("lib", ["guide-1"])
-    assert ledger.find_failed("lib") == []
+    assert ledger.find_wanted("lib", "failed", "dead") == []
 
 
 def test_live_documents_can_be_asked_for_by_their_ids(ledger: Ledger) -> None:
