@@ -216,7 +216,6 @@ class CatalogReader:
             ) from error
 
     def close(self) -> None:
-        """Close the files; the reader is unusable afterwards."""
         self._file.close()
         if self._stored_names is not None:
             self._stored_names.close()
@@ -528,12 +527,10 @@ class CatalogReader:
         return {row[0] for row in stored}, {str(row[0]) for row in live}
 
     def owners_with(self, status: str) -> set[str]:
-        """Ids of the documents that have a chunk of this status."""
         sql = "SELECT DISTINCT doc_id FROM chunks WHERE status = ?"
         return {row[0] for row in self.select(sql, (status,))}
 
     def versions_with(self, status: str) -> set[str]:
-        """Ids of the versions that have a chunk of this status."""
         sql = "SELECT DISTINCT version_id FROM chunks WHERE status = ?"
         return {row[0] for row in self.select(sql, (status,))}
 
@@ -619,7 +616,6 @@ class CatalogReader:
         return found
 
     def versions_since(self, time: str) -> list[str]:
-        """The versions received since an ISO time."""
         found = self.select("SELECT version_id FROM versions WHERE received_at >= ?", (time,))
         return [version_id for (version_id,) in found]
 

@@ -108,7 +108,6 @@ def column_names(table: str) -> list[str]:
 
 
 def quoted_columns(table: str) -> str:
-    """The columns of a table for a statement."""
     return ", ".join(f'"{name}"' for name in column_names(table))
 
 
@@ -274,7 +273,6 @@ class CatalogWriter:
 
 
 def taken_error(version_id: str, reason: object) -> IntegrityError:
-    """The error of a chunk that two versions claim."""
     return IntegrityError(
         f"version {version_id} brings a chunk id that is already in the catalog ({reason}); its"
         " chunks were cut from another document or twice: rebuild its stages with `rag ingest"

@@ -48,7 +48,6 @@ class VersionRows:
         ]
 
     def lexical_rows(self) -> Iterator[LexicalRow]:
-        """The rows of the version for the word index."""
         for chunk in self.chunks:
             row = lexical.row_of(chunk, self.views[chunk.chunk_id], self.version.filename)
             if row is not None:

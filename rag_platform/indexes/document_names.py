@@ -70,7 +70,6 @@ class ReadNames:
                 self._chinese.append((number, both))
 
     def read_chinese(self) -> None:
-        """Add the Chinese words of the names."""
         if not self._chinese:
             return
         found = _Numbers()
@@ -93,7 +92,6 @@ class _Numbers(dict[str, "array[int]"]):
     """Word to the ascending numbers of documents."""
 
     def add(self, number: int, words: Iterable[str]) -> None:
-        """Add the words of a document."""
         for word in words:
             if (numbers := self.get(word)) is None:
                 self[word] = numbers = array("I")
@@ -168,11 +166,9 @@ class StoredNames:
         return names
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def holders(self, words: Iterable[str]) -> dict[str, Holders]:
-        """The documents of each word that is in some name."""
         rows = self._select_in("SELECT word, plain, joined FROM words WHERE word IN (?)", words)
         found = {
             word: (self._read_numbers(plain), self._read_numbers(joined))
@@ -188,7 +184,6 @@ class StoredNames:
         return array("I", numbers.astype(np.uintc).tobytes())
 
     def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
-        """Number to (doc_id, number of chunks)."""
         sql = "SELECT number, doc_id, chunks FROM documents WHERE number IN (?)"
         return {number: (doc_id, size) for number, doc_id, size in self._select_in(sql, numbers)}
 
@@ -218,7 +213,6 @@ class Names:
         self._read.read_chinese()
 
     def holders(self, words: Collection[str]) -> Mapping[str, Holders]:
-        """The documents of each word that is in some name."""
         read = self._read.holders(words)
         if self._stored is None:
             return read
@@ -229,7 +223,6 @@ class Names:
         return found
 
     def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
-        """Number to (doc_id, number of chunks)."""
         if self._stored is None:
             return self._read.documents(numbers)
         wanted, rows = list(numbers), self._stored.rows

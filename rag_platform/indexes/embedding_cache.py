@@ -146,7 +146,6 @@ class EmbeddingCache:
         return None if row is None else float(row[0])
 
     def set_rate(self, info: EmbedderInfo, text_norm_profile: str, bytes_per_second: float) -> None:
-        """Store a measured rate for the next estimate."""
         space = self._space(info, text_norm_profile)
         with self._lock, transaction(self._db, self.path):
             self._db.execute(

@@ -51,7 +51,6 @@ class EmbeddingWorker:
         return vectors
 
     def start(self) -> Child:
-        """The child, started if there is none."""
         if self._child is None:
             self._child = Child(__name__, (self._provider, self._options, traffic.get_used()))
         return self._child
@@ -214,7 +213,6 @@ def parts(embedding: EmbeddingConfig) -> list[EmbeddingConfig]:
 
 
 def main() -> None:
-    """Embed batches of texts."""
     serve(_embedding)
 
 

@@ -56,7 +56,6 @@ def update(
 
 
 def open_reader(config: ProviderConfig, directory: Path) -> LexicalReader:
-    """A reader of a finished index."""
     index: LexicalIndex = make_provider("lexical_index", config.provider, config.options)
     return index.open(directory)
 
@@ -84,7 +83,6 @@ class Feed(Generic[RowT]):
                 continue
 
     def end(self) -> None:
-        """Mark the end of the rows."""
         if self._taking is not None and not self._ended:
             self._ended = True
             self.put(None)

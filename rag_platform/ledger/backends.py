@@ -130,7 +130,6 @@ class SqliteBackend:
         return " ".join(f"{stat.st_size}@{stat.st_mtime_ns}" for stat in stats if stat.st_size)
 
     def close(self) -> None:
-        """Close this thread's connection."""
         if (file := getattr(self._local, "file", None)) is not None:
             file.close()
         db = getattr(self._local, "db", None)
@@ -223,7 +222,6 @@ class PostgresBackend:
             raise
 
     def db(self) -> PostgresConnection:
-        """The connection."""
         return self._db
 
     def write(self) -> AbstractContextManager[PostgresConnection]:
@@ -231,7 +229,6 @@ class PostgresBackend:
         return self._db.transaction(_BEGIN)
 
     def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
-        """The parameter of the `is_published` condition."""
         return {"published": json.dumps(list(published))}
 
     def compact(self) -> bool:
@@ -256,7 +253,6 @@ class PostgresBackend:
         return str(self._db.execute(sql).fetchone()[0])
 
     def close(self) -> None:
-        """Close the connection."""
         self._db.close()
 
     def _read_version(self) -> int:

@@ -467,11 +467,9 @@ class Ledger(DocumentList, Servers):
     # --- drafts ----------------------------------------------------------------------------------
 
     def drafts(self, namespace: str, doc_id: str | None = None) -> list[Draft]:
-        """Drafts by document."""
         return self._select(Draft, "drafts", {"namespace": namespace, "doc_id": doc_id}, "doc_id")
 
     def put_draft(self, draft: Draft) -> None:
-        """Add or replace the draft of a document."""
         self._upsert(
             "drafts",
             dataclasses.replace(draft, created_at=draft.created_at or now(), updated_at=now()),
@@ -479,7 +477,6 @@ class Ledger(DocumentList, Servers):
         )
 
     def drop_draft(self, namespace: str, doc_id: str) -> None:
-        """Remove the draft of a document."""
         with self._write() as db:
             delete(db, "drafts", {"namespace": namespace, "doc_id": doc_id})
 
@@ -600,16 +597,13 @@ class Ledger(DocumentList, Servers):
                     put(db, "job_items", item, ("job_id", "source_uri"))
 
     def ranges(self, job_id: str) -> list[Job]:
-        """The ranges that a job was split into."""
         return self._select(Job, "jobs", {}, "created_at, rowid", _RANGES, _range_bounds(job_id))
 
     def has_open_ranges(self, job_id: str) -> bool:
-        """True while a range of a job has not ended."""
         sql = f"SELECT EXISTS (SELECT 1 FROM jobs WHERE {_RANGES} AND state IN {OPEN_STATES})"
         return bool(self._value(sql, _range_bounds(job_id)))
 
     def range_progress(self, job_id: str) -> list[Json]:
-        """`progress` of each range of a job."""
         found = self._db().execute(
             f"SELECT progress FROM jobs WHERE {_RANGES}", _range_bounds(job_id)
         )
@@ -637,7 +631,6 @@ class Ledger(DocumentList, Servers):
         return True
 
     def job_items(self, job_id: str) -> list[JobItem]:
-        """The documents of a job with their states."""
         return self._select(JobItem, "job_items", {"job_id": job_id}, "source_uri")
 
     def failed_job_items(self, job_id: str) -> list[JobItem]:
@@ -650,7 +643,6 @@ class Ledger(DocumentList, Servers):
         return self._select(JobItem, "job_items", {"job_id": job_id}, order)
 
     def job_item_counts(self, job_id: str) -> dict[str, int]:
-        """How many documents of a job are in each state."""
         sql = "SELECT state, count(*) FROM job_items WHERE job_id = ? GROUP BY state ORDER BY state"
         return dict(self._db().execute(sql, (job_id,)).fetchall())
 
@@ -681,7 +673,6 @@ class Ledger(DocumentList, Servers):
     # --- releases --------------------------------------------------------------------------------
 
     def put_release(self, release: Release) -> None:
-        """Add or replace a release row."""
         self._upsert("releases", release, ("namespace", "release_id"))
 
     def read_published(self, namespace: str) -> frozenset[str]:
@@ -728,7 +719,6 @@ class Ledger(DocumentList, Servers):
             _set_release(db, namespace, release_id, changes)
 
     def knows_releases(self) -> bool:
-        """True when a release was ever recorded."""
         return bool(self._value("SELECT EXISTS (SELECT 1 FROM releases)"))
 
     def releases(self, namespace: str) -> list[Release]:

@@ -34,7 +34,6 @@ class Database:
 
     @property
     def read_only(self) -> bool:
-        """True when the ledger can only be read, now or at all."""
         return self.backend.read_only
 
     def close(self) -> None:

@@ -77,7 +77,6 @@ class PlaceTraffic:
     paused_seconds: float
 
     def sentence(self) -> str:
-        """The same as a sentence."""
         text = (
             f"{self.calls} calls today, {self.input_tokens} tokens in, {self.output_tokens} out,"
             f" cost {self.cost:.4f}; {_list_holders('running', self.running)},"
@@ -186,7 +185,6 @@ class Traffic:
         self._renewing = False
 
     def close(self) -> None:
-        """Stop renewing leases and close the tables."""
         self._closed.set()
         self._tables.close()
 
@@ -284,14 +282,12 @@ class Traffic:
         )
 
     def spend(self, limit: ProviderLimit, usage: Json, cost: float | None) -> None:
-        """Count a finished call."""
         tokens = (int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0))
         with self._tables.write() as db:
             day = _day(self._tables.now(db))
             db.execute(_SPEND, (limit.place, day, *tokens, cost or 0.0))
 
     def places(self) -> list[PlaceTraffic]:
-        """The traffic of every limited place."""
         with self._tables.write() as db:
             return [self._place(db, limit.place) for limit in self._settings.limits]
 
@@ -322,7 +318,6 @@ class Traffic:
         )
 
     def _renew(self) -> None:
-        """Renew the leases of this process's running calls."""
         while not self._closed.wait(self._settings.lease_seconds / 3):
             with self._lock:
                 tickets = sorted(self._running)

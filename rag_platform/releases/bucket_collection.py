@@ -111,7 +111,6 @@ def _files_of(
     here: Mapping[str, Manifest],
     store: Store,
 ) -> set[str]:
-    """The sha256 of every file of these pushed releases."""
     found: set[str] = set()
     for release_id in release_ids:
         local = here.get(release_id)

@@ -498,7 +498,6 @@ class _Build:
         return self.cache.get(texts, self.info, profile), report.failed
 
     def _write_lexical(self, rows: Iterable[LexicalRow]) -> None:
-        """Update the word index."""
         with self._step("lexical"):
             gone = {key: self.delta.old[key].doc_id for key in self.changes.lexical[0]}
             lexical.update(

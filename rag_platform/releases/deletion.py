@@ -445,7 +445,6 @@ def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> 
 def _count_rows(
     store: Store, manifests: Iterable[Manifest], version_ids: Sequence[str]
 ) -> dict[str, int]:
-    """How many rows of versions the stores of releases hold."""
     counts = {"catalog": 0, "lexical": 0, "vectors": 0}
     for manifest in manifests:
         with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:

@@ -75,7 +75,6 @@ class Collected:
     left: list[str] = field(default_factory=list)  # what could not be removed
 
     def add(self, name: str, count: int, size: int = 0) -> None:
-        """Count what is removed from one store."""
         if count:
             known = self.removed.setdefault(name, {"count": 0, "bytes": 0})
             self.removed[name] = {"count": known["count"] + count, "bytes": known["bytes"] + size}
@@ -217,7 +216,6 @@ class _Collection:
         return bool(record.purged_at) and not any(left.values())
 
     def run(self, on_progress: OnProgress = lambda step, done, total: None) -> None:
-        """Take every step."""
         steps: dict[str, Callable[[], None]] = {
             "releases": self.releases,
             "blobs": self.blobs,

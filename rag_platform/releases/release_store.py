@@ -75,7 +75,6 @@ class OpenRelease:
         return self.catalog.chunk_counts()
 
     def close(self) -> None:
-        """Close the release's files."""
         self.catalog.close()
         if self.dense is not None:
             self.dense.close()
@@ -208,7 +207,6 @@ def require_publishable(
 
 
 def missing_files(store: Store, manifest: Manifest) -> list[str]:
-    """Names of the files that are missing from a release."""
     directory = store.release_dir(manifest.namespace, manifest.release_id)
     return [name for name in manifest.files if not (directory / name).is_file()]
 

@@ -130,7 +130,6 @@ class Kept:
     partitions: frozenset[str] = frozenset()  # keys of live and wanted versions
 
     def __or__(self, other: Kept) -> Kept:
-        """The union."""
         return Kept(*(getattr(self, f.name) | getattr(other, f.name) for f in fields(self)))
 
 
@@ -218,7 +217,6 @@ def _of_namespace(
 
 
 def _spaces(strategy: Strategy, manifests: Sequence[Manifest]) -> frozenset[Space]:
-    """The embedding spaces of the vectors that a namespace uses."""
     built = [
         (Strategy.model_validate(manifest.strategy_config), manifest.embedder)
         for manifest in manifests

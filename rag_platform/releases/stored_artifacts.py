@@ -40,11 +40,9 @@ class Belongings:
     description_keys: frozenset[str] = frozenset()
 
     def __or__(self, other: Belongings) -> Belongings:
-        """The union."""
         return Belongings(*(getattr(self, f.name) | getattr(other, f.name) for f in fields(self)))
 
     def __sub__(self, other: Belongings) -> Belongings:
-        """The difference."""
         return Belongings(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
 
 
@@ -81,7 +79,6 @@ def stage_files(
 
 
 def profile_of(path: Path) -> str:
-    """The profile under which a stage file was made."""
     return path.stem.partition("-")[0]
 
 
@@ -120,7 +117,6 @@ def of_versions(
 
 
 def write_record(store: Store, record: Record) -> None:
-    """Write the record of one deletion."""
     belongings = {f.name: sorted(getattr(record.belongings, f.name)) for f in fields(Belongings)}
     data: Json = {f.name: to_json(getattr(record, f.name)) for f in fields(Record)}
     write_json(

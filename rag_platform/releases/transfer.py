@@ -91,7 +91,6 @@ def _folder(namespace: str) -> str:
 
 
 def file_key(namespace: str, sha256: str) -> str:
-    """The key of a release's file."""
     return f"{_folder(namespace)}/files/{sha256}"
 
 
@@ -100,7 +99,6 @@ def _manifest_key(namespace: str, release_id: str) -> str:
 
 
 def pointer_key(namespace: str) -> str:
-    """The key of the pointer to the published release."""
     return f"{_folder(namespace)}/CURRENT"
 
 
@@ -220,7 +218,6 @@ def _outdated_error(manifest: Manifest, found: Pointer) -> ReleaseError:
 
 
 def list_pushed(store: Store, namespace: str) -> set[str]:
-    """Ids of the releases that the object store holds."""
     if store.remote is None:
         return set()
     prefix = f"{_folder(namespace)}/"

@@ -39,7 +39,6 @@ _REQUIRED = ("edits", "media", "sections", "chunks", "views")
 
 
 def version_prefix(version: Version) -> str:
-    """The key prefix of a version's bundles."""
     return f"versions/{version.namespace}/{version.doc_id}/{version.file_sha256[:12]}/"
 
 
@@ -147,7 +146,6 @@ def bundled_paths(store: Store, version: Version, profiles: Mapping[str, str]) -
 
 
 def _pictures(store: Store, version: Version, profiles: Mapping[str, str]) -> Iterator[Path]:
-    """The files of the images that a version shows."""
     links = read_records(store.version_path(version, "media", profiles["media"]), MediaLink)
     for asset_id in {link.asset_id for link in links if link.asset_id}:
         files = store.media_dir(asset_id).rglob("[!.]*")

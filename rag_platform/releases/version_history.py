@@ -249,7 +249,6 @@ def _has_parts(version: Version, profiles: Mapping[str, str], store: Store) -> b
 
 
 def _paths(version: Version, profiles: Mapping[str, str], store: Store) -> tuple[Path, Path, Path]:
-    """The files of the compared edits, sections and chunks."""
     return (
         store.version_path(version, "edits", profiles["sections"]),
         store.version_path(version, "sections", profiles["sections"]),
@@ -346,7 +345,6 @@ class Revision:
 
 
 def revise(before: Parts, after: Parts) -> Revision:
-    """The differences from `before` to `after`."""
     old, new = ({s.section_id: s for s in parts.sections} for parts in (before, after))
     common = [section for section in after.sections if section.section_id in old]
     changed = [

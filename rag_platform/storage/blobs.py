@@ -94,7 +94,6 @@ def forged_error(key: str) -> IntegrityError:
 
 
 def raw_key(file_sha256: str) -> str:
-    """The key of a file's bytes."""
     return f"raw/{file_sha256[:2]}/{file_sha256}"
 
 

@@ -24,12 +24,10 @@ class Names(Protocol):
 
 
 def run_folder(home: Path, run_id: str) -> Path:
-    """The folder with the files of a run."""
     return home / "evaluations" / run_id
 
 
 def count_results(home: Path, names: Names) -> int:
-    """The number of case results that mention the document."""
     path = home / DATABASE
     if not path.is_file():
         return 0

@@ -38,7 +38,6 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 def is_postgres(url: str) -> bool:
-    """True for the URL of a PostgreSQL database."""
     return url.partition("://")[0] in SCHEMES
 
 
@@ -115,7 +114,6 @@ class PostgresConnection:
                 return self._run(sql, parameters)
 
     def executemany(self, sql: str, rows: Sequence[Parameters]) -> None:
-        """Execute a statement once for each row of parameters."""
         with self._lock, self._errors(), self._db.cursor() as cursor:  # within a transaction
             cursor.executemany(translate(sql), [_adapted(row) for row in rows])
 
@@ -193,7 +191,6 @@ class PostgresConnection:
 
 
 def bad_url(url: str) -> ConfigError:
-    """The error for an invalid ledger URL."""
     return ConfigError(
         f"`ledger` = {mask_url(url)} names no database; give"
         " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with what is special in the password"

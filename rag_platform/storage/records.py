@@ -181,7 +181,6 @@ def row_decoders(record: Hashable) -> tuple[list[tuple[int, Callable[[Any], Any]
 
 
 def read_tuple(text: str) -> tuple[Any, ...]:
-    """The tuple in a JSON text."""
     return () if text == "[]" else tuple(parse_json(text))  # most are empty
 
 

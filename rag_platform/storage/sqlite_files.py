@@ -198,7 +198,6 @@ class ReadOnlyFile:
         return self._db
 
     def close(self) -> None:
-        """Close the connection."""
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -271,11 +270,9 @@ class Rows(list[Any]):
     """The rows of a statement, with the methods of a cursor."""
 
     def fetchall(self) -> list[Any]:
-        """Every row."""
         return self
 
     def fetchone(self) -> Any:
-        """The first row, or None."""
         return self[0] if self else None
 
 

@@ -92,7 +92,6 @@ class Store:
 
     @property
     def ledger_path(self) -> Path:
-        """The ledger's file."""
         return self.home / LEDGER
 
     @property
@@ -116,7 +115,6 @@ class Store:
 
     @property
     def embeddings_path(self) -> Path:
-        """The content-addressed embedding cache."""
         return self.home / "cache" / "embeddings.sqlite"
 
     @property
@@ -136,7 +134,6 @@ class Store:
 
     @property
     def tokens_path(self) -> Path:
-        """The hashes of the HTTP server's access tokens."""
         return self.home / "tokens.json"
 
     @property
@@ -166,7 +163,6 @@ class Store:
             yield Path(folder)
 
     def raw_path(self, file_sha256: str) -> Path:
-        """The bytes of a file as received."""
         return self.home / "raw" / file_sha256[:2] / file_sha256
 
     def facts_dir(self, version: Version, profile: str) -> Path:
@@ -199,11 +195,9 @@ class Store:
         return self.home / "media" / asset_id
 
     def media_text_path(self, asset_id: str, profile: str) -> Path:
-        """The OCR text or caption of one image under a profile."""
         return self.media_dir(asset_id) / "texts" / f"{profile}.json"
 
     def download_path(self, url: str) -> Path:
-        """The record of a URL's last download."""
         return self.downloads_dir / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
 
     def area(self, name: str) -> Path:
@@ -212,7 +206,6 @@ class Store:
 
     @property
     def downloads_dir(self) -> Path:
-        """The records of the last download of each URL."""
         return self.home / "cache" / "downloads"
 
     def deletion_path(self, namespace: str, sequence: int) -> Path:
@@ -224,11 +217,9 @@ class Store:
         return self.home / "releases" / namespace
 
     def release_dir(self, namespace: str, release_id: str) -> Path:
-        """One release."""
         return self.releases_dir(namespace) / release_id
 
     def current_path(self, namespace: str) -> Path:
-        """The pointer to the published release."""
         return self.releases_dir(namespace) / "CURRENT"
 
     # --- locks -----------------------------------------------------------------------------------
@@ -373,7 +364,6 @@ class Writes:
         return self.add(path, _json_bytes(value))
 
     def records(self, path: Path, record: type[Any], rows: Sequence[Any]) -> str:
-        """Write records of one type as Parquet."""
         return self.add(path, parquet_bytes(record, rows))
 
     def commit(self) -> None:
@@ -401,7 +391,6 @@ def _flushers() -> Any:
 
 
 def flush_file(path: Path | str) -> None:
-    """Flush a file's content to disk."""
     with open(path, "rb") as written:
         os.fsync(written.fileno())
 
@@ -453,7 +442,6 @@ def read_record(path: Path, record: type[RecordT], remedy: str = REINGEST_REMEDY
 
 
 def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:
-    """The hex sha256 of a file's bytes."""
     digest = hashlib.sha256()
     with open(path, "rb") as source:
         while block := source.read(chunk_size):

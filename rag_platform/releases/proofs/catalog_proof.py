@@ -337,7 +337,6 @@ class CatalogProof:
     # the release
 
     def asset_ids(self, version_id: str) -> list[str]:
-        """The images that a version shows."""
         sql = "SELECT DISTINCT asset_id FROM asset_anchor WHERE version_id = ? AND asset_id != ''"
         return [str(row[0]) for row in self.catalog.select(sql, (version_id,))]
 
@@ -461,7 +460,6 @@ class CatalogProof:
                     )
 
     def _asset_problems(self) -> Iterator[str]:
-        """How the rows of images differ from the references to them."""
         names = ("asset_id", "mime", "width", "height", "size")
         anchors: dict[Any, set[tuple[Any, ...]]] = {}
         of_anchors = f"SELECT {', '.join(names)} FROM asset_anchor WHERE asset_id != ''"

@@ -52,7 +52,6 @@ class Proof:
 
     @property
     def total(self) -> int:
-        """Everything that remains."""
         return sum(self.remaining.values())
 
     def data(self) -> Json:
@@ -254,7 +253,6 @@ class _Count:
         return self._others[kind]
 
     def raw(self) -> set[str]:
-        """Stored files."""
         return {value for value in self.own.file_sha256s if self.store.raw_path(value).is_file()}
 
     def facts(self) -> int:
@@ -302,7 +300,6 @@ class _Count:
         return counts
 
     def embeddings(self) -> set[str]:
-        """Content hashes with a cached vector."""
         if not self.store.embeddings_path.is_file():
             return set()
         with EmbeddingCache(self.store.embeddings_path) as cache:
@@ -313,7 +310,6 @@ class _Count:
             }
 
     def media(self) -> set[str]:
-        """Stored images."""
         return {
             asset_id for asset_id in self.own.asset_ids if self.store.media_dir(asset_id).exists()
         }
