@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
@@ -18,7 +18,6 @@ from rag_platform.storage.store import own_copies
 
 RowT = TypeVar("RowT")
 _MAX_WAITING = 2  # batches of rows between the reading and the writing thread
-_POLL_SECONDS = 0.5  # interval for checking whether the writing thread is alive
 _NAME_PARTS = re.compile(r"[\s_.\-]+")
 
 
@@ -75,12 +74,8 @@ class Feed(Generic[RowT]):
     def put(self, rows: Sequence[RowT] | None) -> None:
         """Pass on some rows; they are dropped if `take` has failed, which `result` raises."""
         if self._taking is None:
-            self._taking = self._pool.submit(self._take, self._rows())
-        while not self._taking.done():
-            try:
-                return self._waiting.put(rows, timeout=_POLL_SECONDS)
-            except queue.Full:
-                continue
+            self._taking = self._pool.submit(self._take_all)
+        self._waiting.put(rows)
 
     def end(self) -> None:
         if self._taking is not None and not self._ended:
@@ -92,6 +87,10 @@ class Feed(Generic[RowT]):
         if self._taking is not None:
             self._taking.result()
 
-    def _rows(self) -> Iterator[RowT]:
-        while (rows := self._waiting.get()) is not None:
-            yield from rows
+    def _take_all(self) -> None:
+        rows = (row for batch in iter(self._waiting.get, None) for row in batch)
+        try:
+            self._take(rows)
+        finally:
+            for _ in rows:  # dropped, so that `put` does not wait for ever
+                pass

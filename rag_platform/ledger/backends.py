@@ -34,7 +34,6 @@ from rag_platform.storage.sqlite_files import (
     transaction,
 )
 
-_VERSION = "SELECT value FROM meta WHERE key = 'schema_version'"
 _RECORD_VERSION = (
     "INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT (key) DO UPDATE SET"
     " value = excluded.value"
@@ -47,11 +46,16 @@ _TRIGGERS = [
 ]
 
 
-def _refuse(name: str, found: int) -> SchemaVersionError:
-    return SchemaVersionError(
-        f"{name} has ledger schema {found}, this program knows {SCHEMA_VERSION}: use the one that"
-        " wrote it"
-    )
+def _read_version(db: Any, name: str) -> int:
+    """The schema version of a ledger, 0 without one. Raises SchemaVersionError for a newer one."""
+    row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    found = int(row[0]) if row else 0
+    if found > SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"{name} has ledger schema {found}, this program knows {SCHEMA_VERSION}: use the one"
+            " that wrote it"
+        )
+    return found
 
 
 class SqliteBackend:
@@ -142,10 +146,7 @@ class SqliteBackend:
         path.parent.mkdir(parents=True, exist_ok=True)
         with self.write() as db:
             db.execute(META)
-            row = db.execute(_VERSION).fetchone()
-            found = int(row[0]) if row else 0
-            if found > SCHEMA_VERSION:
-                raise _refuse(self.name, found)
+            found = _read_version(db, self.name)
             for statement in statements(found):
                 db.execute(statement)
             if found < SCHEMA_VERSION:
@@ -154,11 +155,7 @@ class SqliteBackend:
                 db.execute(_RECORD_VERSION, (str(SCHEMA_VERSION),))
 
     def _require_current_schema(self) -> None:
-        row = self.db().execute(_VERSION).fetchone()
-        found = int(row[0]) if row else 0
-        if found > SCHEMA_VERSION:
-            raise _refuse(self.name, found)
-        if found < SCHEMA_VERSION:
+        if (found := _read_version(self.db(), self.name)) < SCHEMA_VERSION:
             raise SchemaVersionError(
                 f"{self.path} has ledger schema {found}, this program reads {SCHEMA_VERSION}: run"
                 " `rag status` once where it can be written"
@@ -258,11 +255,7 @@ class PostgresBackend:
     def _read_version(self) -> int:
         if self._db.execute("SELECT to_regclass('meta')").fetchone()[0] is None:
             return 0
-        row = self._db.execute(_VERSION).fetchone()
-        found = int(row[0]) if row else 0
-        if found > SCHEMA_VERSION:
-            raise _refuse(self.name, found)
-        return found
+        return _read_version(self._db, self.name)
 
     def _migrate(self) -> None:
         lock = "SELECT pg_advisory_xact_lock(hashtextextended('rag ' || current_schema(), 0))"

@@ -113,7 +113,7 @@ class _SqliteTables:
         try:
             with self._errors():
                 self._db.execute("PRAGMA synchronous = NORMAL")
-            with self.write() as db:
+            with self.write() as (db, _):
                 for statement in _TABLES:
                     db.execute(statement)
         except BaseException:
@@ -121,9 +121,9 @@ class _SqliteTables:
             raise
 
     @contextmanager
-    def write(self) -> Iterator[Any]:
+    def write(self) -> Iterator[tuple[Any, float]]:
         with self._errors(), self._lock, transaction(self._db, self._path):
-            yield self._db
+            yield self._db, time.time()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -139,9 +139,6 @@ class _SqliteTables:
                 code="traffic_unusable",
             ) from error
 
-    def now(self, db: Any) -> float:
-        return time.time()
-
     def close(self) -> None:
         self._db.close()
 
@@ -154,19 +151,15 @@ class _PostgresTables:
 
     def __init__(self, store: Store) -> None:
         self._db = PostgresConnection(store.database, "rag traffic")
-        with self.write() as db:
+        with self.write() as (db, _):
             for statement in _TABLES:
                 db.execute(to_postgres(statement))
 
     @contextmanager
-    def write(self) -> Iterator[Any]:
+    def write(self) -> Iterator[tuple[Any, float]]:
         with self._db.transaction(self._LOCK) as db:
-            yield db
-
-    def now(self, db: Any) -> float:
-        return float(
-            db.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()[0]
-        )
+            clock = db.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+            yield db, float(clock.fetchone()[0])
 
     def close(self) -> None:
         self._db.close()
@@ -196,8 +189,8 @@ class Traffic:
         `ends` (time.monotonic), and StorageError `traffic_unusable` when the tables cannot be used.
         """
         ends = min(ends, time.monotonic() + self._settings.wait_seconds)
-        with self._tables.write() as db:
-            lease = self._tables.now(db) + self._settings.lease_seconds
+        with self._tables.write() as (db, now):
+            lease = now + self._settings.lease_seconds
             row = db.execute(
                 "INSERT INTO traffic_tickets (place, holder, running, lease_until)"
                 " VALUES (?, ?, 0, ?) RETURNING ticket",
@@ -228,7 +221,7 @@ class Traffic:
 
     def _release(self, ticket: int) -> None:
         try:
-            with self._tables.write() as db:
+            with self._tables.write() as (db, _):
                 db.execute("DELETE FROM traffic_tickets WHERE ticket = ?", (ticket,))
         except RagError as error:  # its lease will expire
             log.warning("the place of a call was not given back: %s", error)
@@ -236,8 +229,7 @@ class Traffic:
     def _try_to_start(self, limit: ProviderLimit, ticket: int) -> float:
         """0 when the ticket is running now, else the seconds to wait before the next try."""
         place, gap = limit.place, 60 / limit.per_minute if limit.per_minute else 0.0
-        with self._tables.write() as db:
-            now = self._tables.now(db)
+        with self._tables.write() as (db, now):
             lease = now + self._settings.lease_seconds
             db.execute("DELETE FROM traffic_tickets WHERE lease_until < ?", (now,))
             db.execute(  # restores a ticket that expired while its process was suspended
@@ -267,8 +259,8 @@ class Traffic:
 
     def pause(self, limit: ProviderLimit, seconds: float) -> None:
         """Keep every process from calling the place for so long; a longer pause in force stays."""
-        with self._tables.write() as db:
-            self._put_place(db, limit.place, 0.0, self._tables.now(db) + seconds)
+        with self._tables.write() as (db, now):
+            self._put_place(db, limit.place, 0.0, now + seconds)
 
     @staticmethod
     def _put_place(db: Any, place: str, free_at: float, paused_until: float) -> None:
@@ -283,39 +275,12 @@ class Traffic:
 
     def spend(self, limit: ProviderLimit, usage: Json, cost: float | None) -> None:
         tokens = (int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0))
-        with self._tables.write() as db:
-            day = _day(self._tables.now(db))
-            db.execute(_SPEND, (limit.place, day, *tokens, cost or 0.0))
+        with self._tables.write() as (db, now):
+            db.execute(_SPEND, (limit.place, _day(now), *tokens, cost or 0.0))
 
     def places(self) -> list[PlaceTraffic]:
-        with self._tables.write() as db:
-            return [self._place(db, limit.place) for limit in self._settings.limits]
-
-    def _place(self, db: Any, place: str) -> PlaceTraffic:
-        now = self._tables.now(db)
-        spent = db.execute(
-            "SELECT calls, input_tokens, output_tokens, cost FROM traffic_spending"
-            " WHERE place = ? AND day = ?",
-            (place, _day(now)),
-        ).fetchone() or (0, 0, 0, 0.0)
-        tickets = db.execute(
-            "SELECT running, holder FROM traffic_tickets WHERE place = ? AND lease_until >= ?"
-            " ORDER BY ticket",
-            (place, now),
-        ).fetchall()
-        paused = db.execute(
-            "SELECT paused_until FROM traffic_places WHERE place = ?", (place,)
-        ).fetchone()
-        return PlaceTraffic(
-            place=place,
-            calls=spent[0],
-            input_tokens=spent[1],
-            output_tokens=spent[2],
-            cost=spent[3],
-            running=tuple(holder for running, holder in tickets if running),
-            waiting=tuple(holder for running, holder in tickets if not running),
-            paused_seconds=max(0.0, paused[0] - now) if paused else 0.0,
-        )
+        with self._tables.write() as (db, now):
+            return [_read_place(db, limit.place, now) for limit in self._settings.limits]
 
     def _renew(self) -> None:
         while not self._closed.wait(self._settings.lease_seconds / 3):
@@ -324,15 +289,40 @@ class Traffic:
             if not tickets:
                 continue
             try:
-                with self._tables.write() as db:
-                    lease = self._tables.now(db) + self._settings.lease_seconds
-                    for ticket in tickets:
-                        db.execute(
-                            "UPDATE traffic_tickets SET lease_until = ? WHERE ticket = ?",
-                            (lease, ticket),
-                        )
+                with self._tables.write() as (db, now):
+                    lease = now + self._settings.lease_seconds
+                    db.executemany(
+                        "UPDATE traffic_tickets SET lease_until = ? WHERE ticket = ?",
+                        [(lease, ticket) for ticket in tickets],
+                    )
             except RagError as error:
                 log.warning("leases of calls were not renewed: %s", error)
+
+
+def _read_place(db: Any, place: str, now: float) -> PlaceTraffic:
+    spent = db.execute(
+        "SELECT calls, input_tokens, output_tokens, cost FROM traffic_spending"
+        " WHERE place = ? AND day = ?",
+        (place, _day(now)),
+    ).fetchone() or (0, 0, 0, 0.0)
+    tickets = db.execute(
+        "SELECT running, holder FROM traffic_tickets WHERE place = ? AND lease_until >= ?"
+        " ORDER BY ticket",
+        (place, now),
+    ).fetchall()
+    paused = db.execute(
+        "SELECT paused_until FROM traffic_places WHERE place = ?", (place,)
+    ).fetchone()
+    return PlaceTraffic(
+        place=place,
+        calls=spent[0],
+        input_tokens=spent[1],
+        output_tokens=spent[2],
+        cost=spent[3],
+        running=tuple(holder for running, holder in tickets if running),
+        waiting=tuple(holder for running, holder in tickets if not running),
+        paused_seconds=max(0.0, paused[0] - now) if paused else 0.0,
+    )
 
 
 def _day(now: float) -> str:

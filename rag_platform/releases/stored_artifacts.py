@@ -14,9 +14,9 @@ from pathlib import Path
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.descriptions import make_questions
 from rag_platform.errors import NotFoundError, SchemaVersionError
-from rag_platform.ir import Chunk, Json, Version
+from rag_platform.ir import Chunk, Version
 from rag_platform.storage.blobs import fetch, open_blobs, open_for_writing
-from rag_platform.storage.records import to_json
+from rag_platform.storage.records import from_json, to_json
 from rag_platform.storage.store import (
     Store,
     read_columns,
@@ -40,10 +40,10 @@ class Belongings:
     description_keys: frozenset[str] = frozenset()
 
     def __or__(self, other: Belongings) -> Belongings:
-        return Belongings(*(getattr(self, f.name) | getattr(other, f.name) for f in fields(self)))
+        return Belongings(*(getattr(self, kind) | getattr(other, kind) for kind in KINDS))
 
     def __sub__(self, other: Belongings) -> Belongings:
-        return Belongings(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+        return Belongings(*(getattr(self, kind) - getattr(other, kind) for kind in KINDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,8 @@ def of_versions(
 
 
 def write_record(store: Store, record: Record) -> None:
-    belongings = {f.name: sorted(getattr(record.belongings, f.name)) for f in fields(Belongings)}
-    data: Json = {f.name: to_json(getattr(record, f.name)) for f in fields(Record)}
-    write_json(
-        store.deletion_path(record.namespace, record.sequence),
-        {**data, "schema_version": SCHEMA_VERSION, "belongings": belongings},
-    )
+    path = store.deletion_path(record.namespace, record.sequence)
+    write_json(path, {**to_json(record), "schema_version": SCHEMA_VERSION})
 
 
 def _record_key(namespace: str, sequence: int) -> str:
@@ -159,7 +155,4 @@ def read_record(store: Store, namespace: str, sequence: int) -> Record | None:
             f"{path.name} of the deletions has schema {found}, this program reads {SCHEMA_VERSION}:"
             " use the one that wrote it"
         )
-    belongings = {name: frozenset(values) for name, values in data.pop("belongings").items()}
-    return Record(
-        **{**data, "version_ids": tuple(data["version_ids"])}, belongings=Belongings(**belongings)
-    )
+    return from_json(Record, data)

@@ -28,7 +28,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def to_json(value: Any) -> Any:
-    """JSON values of records, tuples, paths and mappings."""
+    """JSON values of records, tuples, sets (sorted), paths and mappings."""
     if type(value) in _PLAIN:  # the common case
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -37,6 +37,8 @@ def to_json(value: Any) -> Any:
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
     return str(value) if isinstance(value, Path) else value
 
 
@@ -260,6 +262,8 @@ def _restorer(hint: Any) -> Callable[[Any], Any] | None:
     if origin is tuple:
         item = typing.get_args(plain)[0]
         return functools.partial(_records, item) if dataclasses.is_dataclass(item) else tuple
+    if origin is frozenset:
+        return frozenset
     return _object if origin is dict else None
 
 

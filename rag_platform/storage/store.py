@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ import shutil
 import tempfile
 import typing
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -326,6 +326,9 @@ def keep_config(store: Store, strategy_config_id: str, config: Any) -> None:
             write_json(path, config)
 
 
+_flushers = ThreadPoolExecutor(8, thread_name_prefix="flush")  # starts threads when needed
+
+
 class Writes:
     """Files that are written under temporary names and renamed together, in order, by `commit`.
 
@@ -369,7 +372,7 @@ class Writes:
     def commit(self) -> None:
         """Flush all files to disk, then rename them in the order they were added."""
         pending, self._pending = self._pending, []
-        list(_flushers().map(flush_file, [temporary for temporary, _ in pending]))
+        list(_flushers.map(flush_file, [temporary for temporary, _ in pending]))
         for temporary, path in pending:
             os.replace(temporary, path)
 
@@ -381,13 +384,6 @@ class Writes:
         self._pending, dropped = self._pending[:keep], self._pending[keep:]
         for temporary, _ in dropped:
             Path(temporary).unlink(missing_ok=True)
-
-
-@functools.cache
-def _flushers() -> Any:
-    from concurrent.futures import ThreadPoolExecutor
-
-    return ThreadPoolExecutor(8, thread_name_prefix="flush")
 
 
 def flush_file(path: Path | str) -> None:
