@@ -24,8 +24,8 @@ from rag_platform.ir import QueryRequest
 from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.servers import server_id
-from rag_platform.releases import bucket_collection, servers, transfer
 from rag_platform.releases import release_store as releases
+from rag_platform.releases import servers, transfer
 from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.manifest import read_manifest
@@ -330,7 +330,7 @@ def test_collection_keeps_in_the_bucket_what_is_kept(
     machines: tuple[Shelf, Shelf], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = machines
-    monkeypatch.setattr(bucket_collection, "_GRACE", timedelta(0))
+    monkeypatch.setattr(transfer, "_GRACE", timedelta(0))
     docs = write(tmp_path / "docs", gate=GATE)
     made = [here.ingest(docs)]
     for hour in range(6, 8):
@@ -378,7 +378,7 @@ def test_a_hard_deletion_reaches_the_bucket(machines: tuple[Shelf, Shelf], tmp_p
     alone = {version.file_sha256 for version in versions}
 
     def left() -> tuple[int, list[str]]:
-        return bucket_collection.count_in_bucket("default", versions, alone, here.store)
+        return transfer.count_in_bucket("default", versions, alone, here.store)
 
     # a release, a bundle, the bytes; and a data root that cannot be looked into from here
     assert (left()[0], len(left()[1])) == (3, 1)
@@ -410,7 +410,7 @@ def test_a_hard_deletion_removes_earlier_versions_of_objects(
     key = "AWS_ACCESS_KEY_ID"
     with monkeypatch.context() as without:
         without.delenv(key)
-        assert bucket_collection.remove_versions("default", here.store)[1]
+        assert transfer.remove_versions("default", here.store)[1]
     blob = raw_key(versions[0].file_sha256)
     found = collect(here.root)
     assert found.removed["blob_versions"]["count"] >= 8
@@ -421,7 +421,7 @@ def test_a_hard_deletion_removes_earlier_versions_of_objects(
         *objects(here),
         *(key for key in re.findall("<Key>(.*?)</Key>", listed) if key.startswith("probe/")),
     }
-    assert bucket_collection.remove_versions("default", here.store, plan=True) == (0, ())
+    assert transfer.remove_versions("default", here.store, plan=True) == (0, ())
 
 
 def contains(folder: Path, words: str) -> list[Path]:

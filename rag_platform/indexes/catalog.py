@@ -19,19 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rag_platform.errors import REBUILD, IntegrityError, NotFoundError
-from rag_platform.indexes.catalog_changes import (
-    BASE_AND_CHANGES,
-    WHOLE,
-    Part,
-    changes_of,
-    show_changed,
-)
 from rag_platform.indexes.catalog_tables import (
+    BASE_AND_CHANGES,
     SCHEMA_VERSION,
     VIEW_COLUMNS,
+    WHOLE,
     Entry,
+    Part,
+    changes_of,
     check_schema,
     show_as_current,
+    show_changed,
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.storage.records import columns, from_row, read_tuple

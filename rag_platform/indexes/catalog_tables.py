@@ -1,4 +1,13 @@
-"""The tables of a catalog, derived from the records of `ir`, and their writer."""
+"""The tables of a catalog, derived from the records of `ir`, and their writers.
+
+    catalog.sqlite            the base; releases share it on disk until the changes outgrow it
+    catalog-changes.sqlite    the rows of documents that were added or changed since, and `gone`,
+                              the documents whose rows in the base are obsolete; absent while a
+                              release consists of a base only, as after every full build
+
+All rows of a document are in one of the two files. Readers see one catalog: views with the names of
+the tables leave out the obsolete rows of the base and add those of the changes.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +28,7 @@ from rag_platform.storage.records import columns, field_types, getter, row_decod
 # 2 added view and image texts, 3 editions and drafts, 4 sections that share chunks; readers fill
 # in defaults for columns that an older catalog lacks
 CATALOG = "catalog.sqlite"  # in the directory of a release
+CHANGES = "catalog-changes.sqlite"  # next to the catalog
 SCHEMA_VERSION = 4
 READABLE = (1, 2, 3, 4)
 
@@ -71,6 +81,8 @@ _RECORDS: dict[str, type[Any]] = {
     "media_texts": MediaText,
 }
 TABLES = (*_RECORDS, "asset")
+_VERSION_TABLES = tuple(_RECORDS)[1:]  # with a version_id
+_NOT_GONE = "NOT IN (SELECT doc_id FROM main.gone)"  # in a file of changes
 _UNIQUE = (
     "CREATE UNIQUE INDEX documents_id ON documents(doc_id)",
     "CREATE UNIQUE INDEX versions_id ON versions(version_id)",
@@ -223,7 +235,7 @@ class CatalogWriter:
         """Called before the rows of a document change; a hook for `ChangesWriter`."""
 
     def merge(self) -> None:
-        """Apply the attached database `changes`, written by `catalog_changes`, to this base."""
+        """Apply the attached database `changes`, written by a `ChangesWriter`, to this base."""
         gone = self._db.execute("SELECT doc_id, version_id FROM changes.gone").fetchall()
         self._db.executemany(
             "DELETE FROM documents WHERE doc_id = ?", [(doc_id,) for doc_id, _ in gone]
@@ -238,7 +250,7 @@ class CatalogWriter:
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
         """Remove the rows of these versions, and images that no version refers to any more."""
-        for table in ("versions", "sections", "chunks", "asset_anchor", "media_texts"):
+        for table in _VERSION_TABLES:
             self._db.executemany(
                 f"DELETE FROM {table} WHERE version_id = ?", ((item,) for item in version_ids)
             )
@@ -259,7 +271,7 @@ class CatalogWriter:
         """
         rows = rows_of_version(version, sections, entries, links, texts)
         try:
-            for table in ("versions", "sections", "chunks", "media_texts", "asset_anchor"):
+            for table in _VERSION_TABLES:
                 self._db.executemany(insert_statement(table), rows[table])
         except sqlite3.IntegrityError as error:
             raise taken_error(version.version_id, error) from error
@@ -270,6 +282,62 @@ class CatalogWriter:
         """Raises IntegrityError when a chunk of an added version already exists; a hook for
         `ChangesWriter`.
         """
+
+
+class ChangesWriter(CatalogWriter):
+    """One transaction over the changes of a base; committed unless the block raises."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base.with_name(CHANGES), {"base": base})
+        if self._fresh:
+            self._db.execute(
+                "CREATE TABLE gone (doc_id TEXT PRIMARY KEY, version_id TEXT NOT NULL)"
+            )
+
+    def _owners(self, version_id: str) -> list[str]:
+        sql = "SELECT doc_id FROM base.versions WHERE version_id = ?"
+        in_base = [row[0] for row in self._db.execute(sql, (version_id,))]
+        return [*super()._owners(version_id), *in_base]
+
+    def _stored_document(self, doc_id: str) -> tuple[Any, ...] | None:
+        sql = (
+            f"SELECT {columns(Document)} FROM base.documents WHERE doc_id = ? AND doc_id"
+            f" {_NOT_GONE}"
+        )
+        return super()._stored_document(doc_id) or self._db.execute(sql, (doc_id,)).fetchone()
+
+    def _prepare_change(self, doc_id: str, dropped: Collection[str]) -> None:
+        """Mark a document's rows in the base as gone; copy them here unless they are dropped."""
+        found = self._db.execute(
+            f"SELECT version_id FROM base.versions WHERE doc_id = ? AND doc_id {_NOT_GONE}",
+            (doc_id,),
+        ).fetchone()
+        if found is None:
+            return
+        self._db.execute("INSERT INTO gone VALUES (?, ?)", (doc_id, found[0]))
+        if found[0] in dropped:
+            return
+        for table in _VERSION_TABLES:
+            names = quoted_columns(table)
+            self._db.execute(
+                f"INSERT INTO {table} ({names}) SELECT {names} FROM base.{table} WHERE"
+                " version_id = ? ORDER BY rowid",
+                (found[0],),
+            )
+        self._db.execute(
+            "INSERT OR IGNORE INTO asset SELECT * FROM base.asset WHERE asset_id IN (SELECT"
+            " asset_id FROM base.asset_anchor WHERE version_id = ?)",
+            (found[0],),
+        )
+
+    def _check_added(self, version_id: str) -> None:
+        taken = self._db.execute(
+            "SELECT b.chunk_id FROM main.chunks c CROSS JOIN base.chunks b ON b.chunk_id ="
+            f" c.chunk_id WHERE c.version_id = ? AND b.doc_id {_NOT_GONE}",
+            (version_id,),
+        ).fetchone()
+        if taken is not None:
+            raise taken_error(version_id, f"{taken[0]} in the base")
 
 
 def taken_error(version_id: str, reason: object) -> IntegrityError:
@@ -379,3 +447,52 @@ def _defaults(record: type[Any], table: str) -> dict[str, str]:
         stored = _to_column(value)
         found[item.name] = "NULL" if stored is None else repr(stored)  # texts without quotes
     return found | ({"version_id": "''"} if table == "media_texts" else {})
+
+
+# --- a base with its changes ---------------------------------------------------------------------
+
+
+def changes_of(path: Path) -> Path | None:
+    """The file of changes of the catalog at `path`, None without changes."""
+    changes = path.with_name(CHANGES)
+    return changes if changes.is_file() else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """A database of a catalog: the base `main`, the `changes`, or `Part()` for a whole catalog."""
+
+    name: str = ""
+
+    def __getitem__(self, table: str) -> str:
+        return f"{self.name}.{table}" if self.name else table
+
+    def held(self, column: str, key: str = "doc_id") -> str:
+        """The SQL condition that a row with this doc_id, or version_id, is not obsolete."""
+        gone = f"{column} NOT IN (SELECT {key} FROM changes.gone)"
+        return gone if self.name == "main" else "1"
+
+
+WHOLE = (Part(),)
+BASE_AND_CHANGES = (Part("main"), Part("changes"))
+
+
+def show_changed(db: sqlite3.Connection, changes: Path) -> None:
+    """Create temporary views with the names of the tables, which show a base with its changes and
+    all current columns.
+    """
+    attach_read_only(db, changes, "changes")
+    base = BASE_AND_CHANGES[0]
+    for table in _RECORDS:
+        present, missing = stored_columns(db, table)
+        names = ", ".join([*(f'"{name}"' for name in present), *missing])
+        key = "version_id" if table == "media_texts" else "doc_id"
+        db.execute(
+            f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, {names} FROM main.{table} WHERE"
+            f" {base.held(key, key)} UNION ALL SELECT rowid, {names} FROM changes.{table}"
+        )
+    db.execute(
+        "CREATE TEMP VIEW asset AS SELECT 0 AS rowid, * FROM main.asset WHERE asset_id IN (SELECT"
+        f" asset_id FROM main.asset_anchor WHERE {base.held('doc_id')}) UNION SELECT 0, * FROM"
+        " changes.asset"
+    )

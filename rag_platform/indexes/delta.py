@@ -10,8 +10,7 @@ from typing import NamedTuple
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_changes import CHANGES
-from rag_platform.indexes.catalog_tables import CATALOG, Entry
+from rag_platform.indexes.catalog_tables import CATALOG, CHANGES, Entry
 from rag_platform.indexes.document_names import NAMES
 from rag_platform.ir import (
     Chunk,

@@ -25,8 +25,13 @@ from rag_platform.errors import ReleaseError, StorageError, disk_full
 from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, dense_files, lexical
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter, changes_of
-from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter
+from rag_platform.indexes.catalog_tables import (
+    CATALOG,
+    CHANGES,
+    CatalogWriter,
+    ChangesWriter,
+    changes_of,
+)
 from rag_platform.indexes.document_names import write_names
 from rag_platform.indexes.embedding import dense_texts, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache

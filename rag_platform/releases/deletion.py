@@ -163,10 +163,9 @@ def plan_delete(
     ledger = root.ledger
     document = find_document(ledger, namespace, doc)
     versions = ledger.versions(namespace, document.doc_id)
-    if version is not None:
-        versions = [find_version(document, versions, version)]
     plan = partial(_plan, mode=mode, force=force, root=root)
     if version is not None:
+        versions = [find_version(document, versions, version)]
         return plan(document, versions, versions[0].version_id)
     old_names = [
         plan(old, ledger.versions(namespace, old.doc_id), None)

@@ -102,11 +102,7 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
         },
         # otherwise an ingest of the same files would restore there what was deleted here
         "deletions": [
-            {
-                "doc_id": tombstone.doc_id,
-                "version_id": tombstone.version_id,
-                "created_at": tombstone.created_at,
-            }
+            {name: getattr(tombstone, name) for name in ("doc_id", "version_id", "created_at")}
             for tombstone in tombstones
         ],
     }

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from rag_platform.documents import descriptions
 from rag_platform.errors import StorageError, is_full, read_only
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.ir import Json
+from rag_platform.ir import Json, Version
 from rag_platform.ledger.schema import Job, Tombstone, now
 from rag_platform.observability import redaction, tracing
 from rag_platform.observability.trace_store import erasing
@@ -29,11 +29,6 @@ from rag_platform.observability.trace_store.compaction import compact, drop_old
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases import retention, transfer
-from rag_platform.releases.bucket_collection import (
-    collect_bucket,
-    collect_versions,
-    remove_versions,
-)
 from rag_platform.releases.deletion import Partitions, lingering, names_of, record_deletion
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.retention import is_condemned, record_dropped, retain
@@ -284,14 +279,8 @@ class _Collection:
 
     def _find_deleted(self, manifest: Manifest) -> str:
         """The doc_id of a hard-deleted document whose data the release holds; "" without one."""
-        return next(
-            (
-                pending.record.doc_id
-                for pending in self.pending
-                if self._has_remains(manifest, pending)
-            ),
-            "",
-        )
+        found = (it.record.doc_id for it in self.pending if self._has_remains(manifest, it))
+        return next(found, "")
 
     def _has_remains(self, manifest: Manifest, pending: PendingDeletion) -> bool:
         """True when a release holds what was deleted, or its files still contain it."""
@@ -304,11 +293,8 @@ class _Collection:
 
     def _make_pending(self, record: Record) -> PendingDeletion:
         taken = self._find_taken(record)
-        kept = [
-            v
-            for v in self.ledger.versions(record.namespace, record.doc_id)
-            if v.version_id not in taken and v.status != "purged"
-        ]
+        versions = self.ledger.versions(record.namespace, record.doc_id)
+        kept = [v for v in versions if v.version_id not in taken and v.status != "purged"]
         return PendingDeletion(
             record, taken, record.belongings.chunk_ids - of_versions(self.store, kept).chunk_ids
         )
@@ -347,7 +333,7 @@ class _Collection:
         deleted = {pending.record.namespace for pending in self.pending}
         namespaces = deleted if self.scope else {*self.namespaces}
         for namespace in sorted(namespaces) if self.store.remote else ():
-            found = collect_bucket(
+            found = transfer.collect_bucket(
                 namespace,
                 self.manifests[namespace],
                 store=self.store,
@@ -360,38 +346,31 @@ class _Collection:
             self.result.left += found.left
             record_dropped(namespace, found.dropped, self.ledger)
         if self.store.remote:
-            known = [v for name in self.namespaces for v in self.ledger.versions(name)]
-            found = collect_versions(
+            found = transfer.collect_versions(
                 list(self.kept.versions.values()),
                 self.kept.belongings.file_sha256s,
                 store=self.store,
-                mine=[v for v in known if self._is_in_scope(v.version_id)] if self.scope else None,
+                mine=self._list_versions() if self.scope else None,
                 hard=bool(self.pending),
                 plan=self.plan,
             )
             self.result.add("blobs", found.count, found.bytes)
         for namespace in sorted(deleted) if self.store.remote and not self.plan else ():
-            count, left = remove_versions(namespace, self.store)
+            count, left = transfer.remove_versions(namespace, self.store)
             self.result.add("blob_versions", count)
             self.result.left += left
 
     def versions(self) -> None:
         """Purge versions that are not kept, and outputs of kept ones under unused profiles."""
-        known = [
-            version for namespace in self.namespaces for version in self.ledger.versions(namespace)
-        ]
-        unpurged = [
+        known = self._list_versions()
+        unneeded = [
             version.version_id
             for version in known
-            if version.status != "purged" and self._is_in_scope(version.version_id)
+            if version.status != "purged" and version.version_id not in self.kept.versions
         ]
-        unneeded = [version_id for version_id in unpurged if version_id not in self.kept.versions]
         if self.partitions is not None:
-            keys = {
-                key
-                for key in self.partitions.keys() - self.kept.partitions
-                if self._is_in_scope(key)
-            }
+            unused = self.partitions.keys() - self.kept.partitions
+            keys = {key for key in unused if self._is_in_scope(key)}
             self.result.add("partitions", len(keys))
             if not self.plan:
                 self.partitions.drop(keys)
@@ -399,11 +378,7 @@ class _Collection:
         if not self.plan and not self.ledger.read_only:
             self.ledger.purge(unneeded)
         kept = {self.store.version_dir(version): version for version in self.kept.versions.values()}
-        in_scope = {
-            self.store.version_dir(version)
-            for version in known
-            if self._is_in_scope(version.version_id)
-        }
+        in_scope = {self.store.version_dir(version) for version in known}
         for folder in sorted(self.store.area("versions").glob("*/*/*")):
             if folder in kept:
                 self._remove_old_outputs(folder, self.kept.profiles[kept[folder].namespace])
@@ -597,6 +572,11 @@ class _Collection:
 
     def _is_in_scope(self, version_id: str) -> bool:
         return self.scope is None or version_id in self.scope.version_ids
+
+    def _list_versions(self) -> list[Version]:
+        """The versions of every library that are in scope."""
+        known = [v for name in self.namespaces for v in self.ledger.versions(name)]
+        return [version for version in known if self._is_in_scope(version.version_id)]
 
     def _scope_has(self, kind: str, name: str) -> bool:
         return self.scope is None or name in getattr(self.scope.belongings, kind)

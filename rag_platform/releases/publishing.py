@@ -96,13 +96,9 @@ def _includes_changes(namespace: str, store: Store, ledger: Ledger) -> bool:
     try:
         manifest = releases.manifest_of(store, namespace, published, ())
         with releases.open_catalog(store, namespace, published) as catalog:
-            changed = _find_changed(namespace, published, catalog, ledger)
-            if changed is None:
-                return False
-            released = catalog.versions(catalog.version_ids(changed)[0])
+            released, live = _read_changed(namespace, published, catalog, ledger)
     except RagError:  # its files are lost, or of another program version
         return False
-    live = ledger.live(namespace, changed)
     return (
         {name: version.edition for name, version in released.items()}
         == {version.version_id: version.edition for _, version in live}
@@ -143,9 +139,7 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
     with releases.open_catalog(store, namespace, published) as catalog:
         if catalog.versions_with("failed_embed"):  # a new build embeds those again
             return None
-        changed = _find_changed(namespace, published, catalog, ledger)
-        live = ledger.live(namespace, changed)
-        released = catalog.versions(catalog.version_ids(changed)[0])
+        released, live = _read_changed(namespace, published, catalog, ledger)
         documents = {
             d.doc_id: _description_of(d)
             for d in catalog.documents_of(v.doc_id for v in released.values())
@@ -356,6 +350,14 @@ def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> boo
         or not named.isdisjoint({*removed, *removed.values()})
         or ledger.find_purged(removed)
     )
+
+
+def _read_changed(
+    namespace: str, release_id: str, catalog: CatalogReader, ledger: Ledger
+) -> tuple[dict[str, Version], list[tuple[Document, Version]]]:
+    """(the versions that the release holds, by id; what is live now) of `_find_changed`."""
+    changed = _find_changed(namespace, release_id, catalog, ledger)
+    return catalog.versions(catalog.version_ids(changed)[0]), ledger.live(namespace, changed)
 
 
 def _find_changed(

@@ -32,6 +32,11 @@ from rag_platform.text.plurals import pluralise
 
 _PARTS = ("facts", "sections", "chunks")  # the stages whose outputs are compared
 _SHOWN_CHUNKS = 20
+# the columns of the ledger that the history shows
+_OF_DOCUMENT = "namespace doc_id source_uri title pinned live_version wanted_version".split()
+_OF_VERSION = (
+    "version_id received_at completed_at status size edition revision attempts code reason".split()
+)
 ItemT = TypeVar("ItemT")
 
 
@@ -47,14 +52,8 @@ def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
     rows = version_rows(document, versions, tombstones, holding)
     deleted = any(tombstone.version_id is None for tombstone in tombstones)
     data: Json = {
-        "namespace": namespace,
-        "doc_id": document.doc_id,
-        "source_uri": document.source_uri,
-        "title": document.title,
+        **{name: getattr(document, name) for name in _OF_DOCUMENT},
         "status": "deleted" if deleted else document.status,
-        "pinned": document.pinned,
-        "live_version": document.live_version,
-        "wanted_version": document.wanted_version,
         "versions": rows,
     }
     return {"markdown": _history_markdown(data), **data}
@@ -86,25 +85,16 @@ def version_rows(
     deleted = {tombstone.version_id: tombstone.created_at for tombstone in tombstones}
     return [
         {
-            "version_id": version.version_id,
-            "received_at": version.received_at,
-            "completed_at": version.completed_at,
-            "status": version.status,
+            **{name: getattr(version, name) for name in _OF_VERSION},
             "live": version.version_id == document.live_version,
             "pinned": document.pinned and version.version_id == document.live_version,
             "wanted": version.version_id == document.wanted_version,
             "deleted_at": deleted.get(version.version_id) or deleted.get(None) or "",
-            "size": version.size,
             "chunks": version.counts.get("chunks"),
-            "edition": version.edition,
-            "revision": version.revision,
             "releases": sorted(
                 (release_id for release_id, held in holding.items() if version.version_id in held),
                 reverse=True,
             ),
-            "attempts": version.attempts,
-            "code": version.code,
-            "reason": version.reason,
             "drift": version.counts.get("drift"),
         }
         for version in reversed(versions)

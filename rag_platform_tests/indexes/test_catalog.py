@@ -15,8 +15,7 @@ import pytest
 
 from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
 from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
-from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter
-from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
+from rag_platform.indexes.catalog_tables import CHANGES, CatalogWriter, ChangesWriter, Entry
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.query.filters import plan
 

@@ -13,8 +13,7 @@ import pytest
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes import dense_files, document_names
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_changes import ChangesWriter
-from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
+from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, ChangesWriter, Entry
 from rag_platform.indexes.document_names import NAMES, Names, write_names
 from rag_platform.ir import Chunk, Document, Version
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -18,7 +18,6 @@ from rag_platform.ledger.servers import name_waiting
 from rag_platform.observability import redaction
 from rag_platform.observability.trace_store import erasing
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.bucket_collection import count_in_bucket
 from rag_platform.releases.deletion import (
     STORES,
     Partitions,
@@ -29,6 +28,7 @@ from rag_platform.releases.deletion import (
 )
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.stored_artifacts import Belongings, of_versions
+from rag_platform.releases.transfer import count_in_bucket
 from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
 from rag_platform.storage.records import CACHE_REMEDY
 from rag_platform.storage.store import Store, read_json
@@ -126,14 +126,16 @@ def prove(
         for path in releases.list_damaged(store, namespace, manifests)
     ]
     remaining = {
-        "raw": work.count_own("file_sha256s", work.raw()),
+        "raw": work.count_own("file_sha256s", lambda sha: store.raw_path(sha).is_file()),
         "facts": work.facts(),
         "stage_files": sum(_count_files(store, version) for version in versions),
         **work.in_releases(manifests),
-        "embeddings": work.count_own("content_hashes", work.embeddings()),
-        "media": work.count_own("asset_ids", work.media()),
-        "media_texts": work.count_own("context_hashes", work.media_texts()),
-        "descriptions": work.count_own("description_keys", work.descriptions()),
+        "embeddings": work.count_own("content_hashes", _list_embedded(store).__contains__),
+        "media": work.count_own("asset_ids", lambda asset: store.media_dir(asset).exists()),
+        "media_texts": work.count_own("context_hashes", work.list_contexts().__contains__),
+        "descriptions": work.count_own(
+            "description_keys", descriptions.list_answers(store.descriptions_path).__contains__
+        ),
         "downloads": int(version_id is None and store.download_path(document.source_uri).is_file()),
         "logs": erasing.quoting(store.logs_dir, names),
         "partitions": len(keys & set(ids)),
@@ -208,6 +210,14 @@ def _count_files(store: Store, version: Version) -> int:
     return sum(path.is_file() for root in (folder, *leftovers) for path in root.rglob("*"))
 
 
+def _list_embedded(store: Store) -> set[str]:
+    """The content hashes with a cached vector."""
+    if not store.embeddings_path.is_file():
+        return set()
+    with EmbeddingCache(store.embeddings_path) as cache:
+        return {content_hash for _, content_hash, _ in cache.entries()}
+
+
 @dataclass
 class _Count:
     """One proof in progress."""
@@ -223,11 +233,12 @@ class _Count:
     def __post_init__(self) -> None:
         self.store, self.ledger = self.root.store, self.root.ledger
 
-    def count_own(self, kind: str, found: Collection[str]) -> int:
-        """How many of the found hashes only this document has; the others are counted as shared."""
+    def count_own(self, kind: str, is_stored: Callable[[str], bool]) -> int:
+        """How many stored hashes only this document has; the others are counted as shared."""
+        found = set(filter(is_stored, getattr(self.own, kind)))
         if not found:
             return 0
-        unshared = set(found) - self.others(kind)
+        unshared = found - self.others(kind)
         self.shared[STORES[kind]] = len(found) - len(unshared)
         return len(unshared)
 
@@ -251,9 +262,6 @@ class _Count:
                 )
             self._others |= {name: getattr(found, name) for name in kinds}
         return self._others[kind]
-
-    def raw(self) -> set[str]:
-        return {value for value in self.own.file_sha256s if self.store.raw_path(value).is_file()}
 
     def facts(self) -> int:
         """The number of facts folders, without those of bytes that other documents have too."""
@@ -299,38 +307,13 @@ class _Count:
                 self.open.append(f"release {manifest.release_id}: {error}")
         return counts
 
-    def embeddings(self) -> set[str]:
-        if not self.store.embeddings_path.is_file():
-            return set()
-        with EmbeddingCache(self.store.embeddings_path) as cache:
-            return {
-                content_hash
-                for _, content_hash, _ in cache.entries()
-                if content_hash in self.own.content_hashes
-            }
-
-    def media(self) -> set[str]:
+    def list_contexts(self) -> set[str]:
+        """The hashes of the text around captioned images."""
         return {
-            asset_id for asset_id in self.own.asset_ids if self.store.media_dir(asset_id).exists()
-        }
-
-    def media_texts(self) -> set[str]:
-        """Recorded surroundings of captioned images."""
-        texts = [
-            path
+            read_json(path, CACHE_REMEDY).get("context_hash", "")
             for asset_id in self.own.asset_ids
             for path in self.store.media_dir(asset_id).glob("texts/caption-*.json")
-        ]
-        return {
-            read_json(path, CACHE_REMEDY).get("context_hash", "") for path in texts
-        } & self.own.context_hashes
-
-    def descriptions(self) -> set[str]:
-        """Cached model answers about the document's chunks."""
-        return set(
-            self.own.description_keys
-            & descriptions.list_answers(self.store.descriptions_path).keys()
-        )
+        }
 
     def names(self, *, whole: bool) -> redaction.Names:
         """The names by which lines of logs and events refer to the document."""

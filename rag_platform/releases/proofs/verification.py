@@ -22,7 +22,7 @@ from rag_platform.loaders.image_decoding import Missing, explain
 from rag_platform.media.store import find_damage
 from rag_platform.observability import faults
 from rag_platform.releases.checks import changed_files, count_rows, index_differences, unknown_files
-from rag_platform.releases.manifest import Manifest, read_manifest
+from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.proofs.catalog_proof import CatalogProof
 from rag_platform.releases.release_store import require_current
 from rag_platform.releases.version_bundles import fetch_version
@@ -105,14 +105,7 @@ def verify_release(
             ledger = opened.enter_context(closing(open_ledger(store)))
             catalog = opened.enter_context(closing(CatalogReader(directory / CATALOG)))
             proof = CatalogProof(store, manifest, catalog, ledger)
-            work = _Proof(
-                store,
-                manifest,
-                catalog,
-                proof,
-                Strategy.model_validate(manifest.strategy_config),
-                limits or Limits(),
-            )
+            work = _Proof(proof, limits or Limits())
             if chunk_id is not None:
                 return work.one(chunk_id)
             version_ids = proof.version_ids()
@@ -131,17 +124,18 @@ def verify_release(
 class _Proof:
     """One call of `verify_release`."""
 
-    store: Store
-    manifest: Manifest
-    catalog: CatalogReader
     rows: CatalogProof
-    strategy: Strategy
     limits: Limits
     failures: list[VerifyFailure] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     checked_images: set[str] = field(default_factory=set)
     checked: int = 0
     edited: int = 0
+
+    def __post_init__(self) -> None:
+        self.store, self.catalog = self.rows.store, self.rows.catalog
+        self.manifest = self.rows.manifest
+        self.strategy = Strategy.model_validate(self.manifest.strategy_config)
 
     def one(self, chunk_id: str) -> Verification:
         """The verification of one chunk, with everything that its citation shows."""
