@@ -243,6 +243,11 @@ class CatalogReader:
         rows = self.select(f"SELECT {columns(record)} {rest}", values)
         return [from_row(record, row) for row in rows]
 
+    def _records_in(self, record: type[RecordT], rest: str, values: Iterable[Any]) -> list[RecordT]:
+        """As `_records`, for a statement with `IN (?)`."""
+        rows = self._select_in(f"SELECT {columns(record)} {rest}", values)
+        return [from_row(record, row) for row in rows]
+
     def _select_in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         return select_in(self.select, sql, values)
 
@@ -259,8 +264,7 @@ class CatalogReader:
 
     def chunks(self, chunk_ids: Iterable[str]) -> dict[str, Chunk]:
         """Chunks by id; ids that are not in the release are absent."""
-        sql = f"SELECT {columns(Chunk)} FROM chunks WHERE chunk_id IN (?)"
-        found = [from_row(Chunk, row) for row in self._select_in(sql, chunk_ids)]
+        found = self._records_in(Chunk, "FROM chunks WHERE chunk_id IN (?)", chunk_ids)
         return {chunk.chunk_id: chunk for chunk in found}
 
     def rows(self, chunk_ids: Iterable[str]) -> dict[str, ChunkRow]:
@@ -314,14 +318,12 @@ class CatalogReader:
         """At most `limit` chunks of a version in reading order from position `begin` on; with a
         section_id only those with text of that section.
         """
-        rows = self.select(
-            f"SELECT {columns(Chunk, 'c')} FROM chunks c WHERE version_id = ? AND (? IN ('',"
-            " c.section_id) OR EXISTS (SELECT 1 FROM sections s WHERE s.version_id = c.version_id"
-            f" AND s.section_id = ? AND {IN_JOINED})) ORDER BY c.chunk_index, c.rowid LIMIT ?"
-            " OFFSET ?",
-            (version_id, section_id, section_id, limit, begin),
+        rest = (
+            "FROM chunks c WHERE version_id = ? AND (? IN ('', c.section_id) OR EXISTS (SELECT 1"
+            " FROM sections s WHERE s.version_id = c.version_id AND s.section_id = ? AND"
+            f" {IN_JOINED})) ORDER BY c.chunk_index, c.rowid LIMIT ? OFFSET ?"
         )
-        return [from_row(Chunk, row) for row in rows]
+        return self._records(Chunk, rest, (version_id, section_id, section_id, limit, begin))
 
     def section_counts(self, version_id: str) -> dict[str, int]:
         """section_id to the number of a version's chunks with text of it; chunks may have text of
@@ -453,8 +455,7 @@ class CatalogReader:
 
     def documents_of(self, doc_ids: Iterable[str]) -> list[Document]:
         """The given documents; unknown ids are absent."""
-        sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id IN (?)"
-        return [from_row(Document, row) for row in self._select_in(sql, doc_ids)]
+        return self._records_in(Document, "FROM documents WHERE doc_id IN (?)", doc_ids)
 
     def names(self, *, changed: bool = False) -> Iterator[Name]:
         """The names of all documents ordered by doc_id, or only of those added or changed since the
@@ -503,13 +504,12 @@ class CatalogReader:
 
     def versions(self, version_ids: Iterable[str] | None = None) -> dict[str, Version]:
         """Live versions by id: all, or the given ones; unknown ids are absent."""
-        sql = f"SELECT {columns(Version)} FROM versions"
-        rows = (
-            self.select(f"{sql} ORDER BY version_id")
+        found = (
+            self._records(Version, "FROM versions ORDER BY version_id")
             if version_ids is None
-            else self._select_in(f"{sql} WHERE version_id IN (?)", version_ids)
+            else self._records_in(Version, "FROM versions WHERE version_id IN (?)", version_ids)
         )
-        return {version.version_id: version for version in (from_row(Version, row) for row in rows)}
+        return {version.version_id: version for version in found}
 
     def version_ids(self, doc_ids: Iterable[str] | None = None) -> tuple[set[str], set[str]]:
         """(ids of the stored versions, ids of the live versions of documents), of all documents or

@@ -303,22 +303,14 @@ def _conditions(wanted: DocumentFilter) -> tuple[str, dict[str, Any]]:
     """(SQL conditions on a document `d`, each after AND; their parameters)."""
     found: list[str] = []
     values: dict[str, Any] = {"since": wanted.since, "until": wanted.until}
-    for key, column, given in (
-        ("source", "d.source", wanted.source),
-        ("status", _STATUS, wanted.status),
+    for key, sql in (
+        ("source", "d.source IN {}"),
+        ("status", f"{_STATUS} IN {{}}"),
+        ("tags", f"EXISTS (SELECT 1 FROM json_each({_TAGS}) WHERE value IN {{}})"),
+        ("categories", f"EXISTS (SELECT 1 FROM json_each({_CATEGORIES}) WHERE value IN {{}})"),
     ):
-        if given:
-            found.append(f"{column} IN (SELECT value FROM json_each(:{key}))")
-            values[key] = json.dumps(given)
-    for key, lists, given in (
-        ("tags", _TAGS, wanted.tags),
-        ("categories", _CATEGORIES, wanted.categories),
-    ):
-        if given:
-            found.append(
-                f"EXISTS (SELECT 1 FROM json_each({lists}) WHERE value IN (SELECT value FROM"
-                f" json_each(:{key})))"
-            )
+        if given := getattr(wanted, key):
+            found.append(sql.format(f"(SELECT value FROM json_each(:{key}))"))
             values[key] = json.dumps(given)
     hidden = [f"'{status}'" for status in GONE if status not in wanted.status]
     if hidden and not wanted.gone:

@@ -310,30 +310,17 @@ class _Build:
         if self.origin is None or parent is None:
             self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, self.version_entries)
             return
-        if VERSIONS in self.origin.files:
-            together = read_version_changes(parent).then(changes)
-            if not dense_files.outgrows(len(together), int(self.origin.counts["versions"])):
-                link_or_copy(parent / VERSIONS, self.directory / VERSIONS)
-                self.hashes[VERSIONS] = self.origin.files[VERSIONS]
-                self.hashes[VERSION_CHANGES] = write_versions(
-                    self.directory / VERSION_CHANGES, together.entries, together.removed
-                )
-                return
+        together = read_version_changes(parent).then(changes)
+        if not dense_files.outgrows(len(together), int(self.origin.counts["versions"])):
+            link_or_copy(parent / VERSIONS, self.directory / VERSIONS)
+            self.hashes[VERSIONS] = self.origin.files[VERSIONS]
+            self.hashes[VERSION_CHANGES] = write_versions(
+                self.directory / VERSION_CHANGES, together.entries, together.removed
+            )
+            return
         before = read_manifest(parent)
         entries = changes.apply_to({name: dict(getattr(before, name)) for name in VERSION_FIELDS})
-        self._complete(entries)
         self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, entries)
-
-    def _complete(self, entries: VersionEntries) -> None:
-        """Add the fingerprints that a parent built by an earlier program lacks."""
-        for version in self.delta.unchanged:
-            if version.version_id not in entries["outputs"]:
-                entries["outputs"][version.version_id] = output_fingerprint(
-                    self.store, version, self.profiles
-                )
-        lacking = entries["versions"].keys() - entries["given"].keys()
-        with closing(CatalogReader(self.directory / CATALOG)) as catalog:
-            entries["given"] |= given_fingerprints(catalog, lacking)
 
     def _estimate_bytes(self) -> int:
         """An upper estimate of the bytes that the release will write: rows and vectors of its new

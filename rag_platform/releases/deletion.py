@@ -57,8 +57,6 @@ class Started:
 
     tombstone: Tombstone
     document: Document
-    version_ids: tuple[str, ...]
-    affected: dict[str, int]
     job: Job
     process: subprocess.Popen[bytes]
     old_names: tuple[Started, ...] = ()  # the same for earlier names of the document
@@ -268,7 +266,7 @@ def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
     store, ledger = root.store, root.ledger
     document, version_id, affected = planned.document, planned.version_id, planned.affected
     namespace, mode = document.namespace, planned.mode
-    doc_id, version_ids = document.doc_id, tuple(version.version_id for version in planned.versions)
+    doc_id, version_ids = document.doc_id, [version.version_id for version in planned.versions]
     was_live = document.live_version in version_ids
     with (
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
@@ -283,7 +281,7 @@ def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
             "document.deleted",
             {
                 "doc_id": doc_id,
-                "version_ids": list(version_ids),
+                "version_ids": version_ids,
                 "mode": mode,
                 "affected": affected,
             },
@@ -291,7 +289,7 @@ def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
     args = {
         "doc_id": doc_id,
         "version_id": version_id,
-        "version_ids": list(version_ids),
+        "version_ids": version_ids,
         "mode": mode,
         "force": force,
         "sequence": tombstone.sequence,
@@ -308,9 +306,7 @@ def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
         [JobItem(document.source_uri, doc_id, version_id or "", "delete")],
     )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
-    return Started(
-        tombstone, document, version_ids, affected, job, jobs.launch(job, root.settings, store)
-    )
+    return Started(tombstone, document, job, jobs.launch(job, root.settings, store))
 
 
 def _find_tombstone(

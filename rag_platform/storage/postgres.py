@@ -235,17 +235,13 @@ class AdvisoryLock:
 
     def take(self, *, shared: bool, wait: float) -> bool:
         """Take the lock; False if others hold it for `wait` seconds."""
-        kind = "_shared" if shared else ""
+        sql = f"SELECT pg_try_advisory_lock{'_shared' if shared else ''}({self._KEY})"
         until = time.monotonic() + wait
-        while not self._take(kind):
+        while not self._db.execute(sql, (self._name,)).fetchone()[0]:
             if time.monotonic() >= until:
                 return False
             time.sleep(_POLL_SECONDS)
         return True
-
-    def _take(self, kind: str) -> bool:
-        sql = f"SELECT pg_try_advisory_lock{kind}({self._KEY})"
-        return bool(self._db.execute(sql, (self._name,)).fetchone()[0])
 
     def holder(self) -> dict[str, Any]:
         """The `owner`, `pid`, `host` and `since` of a holder; empty if there is none now."""

@@ -470,12 +470,9 @@ def read_columns(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 def files_below(directory: Path) -> list[str]:
     """The sorted relative paths of all files below a folder, with `/`."""
-    found = (
-        f"{os.path.relpath(folder, directory)}/{name}"
-        for folder, _, names in os.walk(directory)
-        for name in names
+    return sorted(
+        path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()
     )
-    return sorted(name.removeprefix("./").replace(os.sep, "/") for name in found)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -506,11 +503,10 @@ def copy_file(source: Path, target: Path) -> None:
 
 def own_copies(directory: Path) -> None:
     """Replace every hard-linked file below the folder by a copy."""
-    for path in [
-        path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1
-    ]:
-        with atomic_path(path) as temporary:
-            copy_file(path, temporary)
+    for path in [directory / name for name in files_below(directory)]:
+        if path.stat().st_nlink > 1:
+            with atomic_path(path) as temporary:
+                copy_file(path, temporary)
 
 
 def directory_bytes(paths: Iterable[Path]) -> int:

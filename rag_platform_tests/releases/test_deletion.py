@@ -101,7 +101,7 @@ def test_a_server_that_was_running_hides_it_from_its_next_query(
         "chunks",
         "embeddings",
     )
-    assert started.affected == {**dict.fromkeys(stores, 1), "media": 0}
+    assert started.job.args["affected"] == {**dict.fromkeys(stores, 1), "media": 0}
     assert all(found(server, mode) == {"dock.md"} for mode in ("dense", "sparse", "hybrid"))
     assert found(server, "hybrid", filters={"doc_id": gate.doc_id}) == set()
     with pytest.raises(NotFoundError, match="was deleted on 20") as refused:
@@ -156,7 +156,8 @@ def test_one_version(shelf: Any, folder: Path, delete: Any) -> None:
     library = shelf.library()
 
     started = delete("gate.md", old)  # not the live one: only a rollback would have shown it
-    assert started.version_ids == (old,) and found(library, "sparse") == {"gate.md", "dock.md"}
+    assert started.job.args["version_ids"] == [old]
+    assert found(library, "sparse") == {"gate.md", "dock.md"}
     roll_back("default", first, store=shelf.store, ledger=shelf.ledger)
     assert found(library, "sparse") == {"dock.md"}
     roll_back(
