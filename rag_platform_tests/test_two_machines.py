@@ -81,7 +81,7 @@ def write(folder: Path, **texts: str) -> Path:
     return folder
 
 
-def pull(shelf: Shelf) -> transfer.Pulled:
+def pull(shelf: Shelf) -> transfer.PullResult:
     """What pulling the default namespace took."""
     return transfer.pull("default", store=shelf.store, ledger=shelf.ledger)[0]
 

@@ -16,7 +16,12 @@ from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
 from rag_platform.observability.redaction import Names
 from rag_platform.releases import servers
-from rag_platform.releases.garbage_collection import Collected, OnProgress, collect, exclude_others
+from rag_platform.releases.garbage_collection import (
+    CollectionResult,
+    OnProgress,
+    collect,
+    exclude_others,
+)
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
@@ -66,7 +71,7 @@ class PartitionKeys:
 
 def run_collection(
     job: Job, root: DataRoot, instance: dg.DagsterInstance, on_progress: OnProgress
-) -> Collected:
+) -> CollectionResult:
     """Collect garbage for a `gc` job, or purge for a `delete` job. Raises BusyError naming who is
     writing or receiving.
     """

@@ -293,7 +293,7 @@ class CatalogReader:
         for part in self._parts:
             sql = (
                 f"SELECT {columns} FROM {part['versions']} v JOIN {part['documents']} d ON"
-                f" d.doc_id = v.doc_id WHERE v.version_id IN (?) AND {part.held('v.doc_id')}"
+                f" d.doc_id = v.doc_id WHERE v.version_id IN (?) AND {part.kept('v.doc_id')}"
             )
             yield from self._select_in(sql, wanted)
 
@@ -304,7 +304,7 @@ class CatalogReader:
             sql = (
                 f"SELECT {_HIT_COLUMNS} FROM {part['chunks']} c CROSS JOIN {part['versions']} v ON"
                 f" v.version_id = c.version_id CROSS JOIN {part['documents']} d ON d.doc_id ="
-                f" v.doc_id WHERE c.chunk_id IN (?) AND {part.held('c.doc_id')}"
+                f" v.doc_id WHERE c.chunk_id IN (?) AND {part.kept('c.doc_id')}"
             )
             found |= {row[0]: HitRow._make(row) for row in self._select_in(sql, chunk_ids)}
         return found
@@ -370,7 +370,7 @@ class CatalogReader:
             lambda part: (
                 f"SELECT c.chunk_id FROM {part['documents']} d CROSS JOIN {part['versions']} v ON"
                 f" v.doc_id = d.doc_id CROSS JOIN {part['chunks']} c ON c.doc_id = d.doc_id WHERE"
-                f" ({where}) AND {part.held('d.doc_id')}"
+                f" ({where}) AND {part.kept('d.doc_id')}"
             ),
             params,
         )
@@ -430,7 +430,7 @@ class CatalogReader:
             self._select_each(
                 lambda part: (
                     "SELECT chunk_id, in_lexical, in_dense FROM"
-                    f" {part.name or 'main'}.chunks WHERE {part.held('doc_id')}"
+                    f" {part.name or 'main'}.chunks WHERE {part.kept('doc_id')}"
                 )
             )
         )
@@ -478,7 +478,7 @@ class CatalogReader:
         sql = (
             "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM"
             f" {part.name or 'main'}.chunks c WHERE c.doc_id = d.doc_id) FROM {part['documents']} d"
-            f" WHERE d.doc_id > ? AND {part.held('d.doc_id')} ORDER BY d.doc_id LIMIT {_PAGE}"
+            f" WHERE d.doc_id > ? AND {part.kept('d.doc_id')} ORDER BY d.doc_id LIMIT {_PAGE}"
         )
         after = ""
         while page := self.select(sql, (after,)):
@@ -498,7 +498,7 @@ class CatalogReader:
                 f"SELECT coalesce(max(rowid), 0) FROM {part['chunks']}"
             ).fetchone()
             numbers = range(1, rows + 1, max(1, rows // sample))
-            sql = f"SELECT lang FROM {part['chunks']} WHERE rowid IN (?) AND {part.held('doc_id')}"
+            sql = f"SELECT lang FROM {part['chunks']} WHERE rowid IN (?) AND {part.kept('doc_id')}"
             found.update(lang for (lang,) in self._select_in(sql, numbers))
         return {lang: count / found.total() for lang, count in found.items()}
 
@@ -560,7 +560,7 @@ class CatalogReader:
             sql = (
                 f"SELECT DISTINCT a.asset_id, v.version_id, v.doc_id FROM {part['asset_anchor']} a"
                 f" JOIN {part['versions']} v ON v.version_id = a.version_id WHERE a.asset_id IN (?)"
-                f" AND {part.held('v.doc_id')}"
+                f" AND {part.kept('v.doc_id')}"
             )
             found += self._select_in(sql, wanted)
         return sorted(found)
@@ -608,7 +608,7 @@ class CatalogReader:
             for condition in _NOT_IN_BOTH:
                 rows = self.select(
                     f"SELECT {state}, count(*) FROM {part['chunks']} WHERE {condition} AND"
-                    f" {part.held('doc_id')} GROUP BY {state}"
+                    f" {part.kept('doc_id')} GROUP BY {state}"
                 )
                 found.update({(status, *rest): count for status, *rest, count in rows})
         return found
@@ -626,7 +626,7 @@ class CatalogReader:
             lambda part: (
                 f"SELECT DISTINCT asset_id FROM {part['asset_anchor']} a CROSS JOIN"
                 f" {part['versions']} v WHERE v.version_id = a.version_id AND v.received_at >= ?"
-                f" AND {part.held('v.doc_id')}"
+                f" AND {part.kept('v.doc_id')}"
             ),
             (since,),
         )
@@ -642,7 +642,7 @@ class CatalogReader:
         for part in self._parts:  # the tables, not their views, so that an index answers alone
             sql = (
                 f"SELECT version_id, count(*) FROM {part.name or 'main'}.chunks WHERE"
-                f" {part.held('version_id', 'version_id')} GROUP BY version_id"
+                f" {part.kept('version_id', 'version_id')} GROUP BY version_id"
             )
             found |= dict(self.select(sql))
         return found
@@ -651,6 +651,6 @@ class CatalogReader:
 def _select_values(value: str, tables: str, part: Part) -> str:
     return (
         f"SELECT DISTINCT {value} FROM {part['documents']} d CROSS JOIN {part['versions']} v ON"
-        f" v.doc_id = d.doc_id {tables.format(part)} WHERE {part.held('d.doc_id')} AND NOT EXISTS"
+        f" v.doc_id = d.doc_id {tables.format(part)} WHERE {part.kept('d.doc_id')} AND NOT EXISTS"
         " (SELECT 1 FROM json_each(?) WHERE value IN (d.doc_id, v.version_id)) LIMIT ?"
     )

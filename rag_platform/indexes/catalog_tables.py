@@ -467,7 +467,7 @@ class Part:
     def __getitem__(self, table: str) -> str:
         return f"{self.name}.{table}" if self.name else table
 
-    def held(self, column: str, key: str = "doc_id") -> str:
+    def kept(self, column: str, key: str = "doc_id") -> str:
         """The SQL condition that a row with this doc_id, or version_id, is not obsolete."""
         gone = f"{column} NOT IN (SELECT {key} FROM changes.gone)"
         return gone if self.name == "main" else "1"
@@ -489,10 +489,10 @@ def show_changed(db: sqlite3.Connection, changes: Path) -> None:
         key = "version_id" if table == "media_texts" else "doc_id"
         db.execute(
             f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, {names} FROM main.{table} WHERE"
-            f" {base.held(key, key)} UNION ALL SELECT rowid, {names} FROM changes.{table}"
+            f" {base.kept(key, key)} UNION ALL SELECT rowid, {names} FROM changes.{table}"
         )
     db.execute(
         "CREATE TEMP VIEW asset AS SELECT 0 AS rowid, * FROM main.asset WHERE asset_id IN (SELECT"
-        f" asset_id FROM main.asset_anchor WHERE {base.held('doc_id')}) UNION SELECT 0, * FROM"
+        f" asset_id FROM main.asset_anchor WHERE {base.kept('doc_id')}) UNION SELECT 0, * FROM"
         " changes.asset"
     )

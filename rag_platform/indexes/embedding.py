@@ -314,17 +314,18 @@ def _embed_by_part(
     missing, total, done = set().union(*lacking), sum(map(len, lacking)), 0
     failed: dict[str, str] = {}
     reports: list[EmbeddingReport] = []
+
+    def report_part(before: int, done: int, _: int) -> None:
+        if on_progress is not None:  # each text counts once, whatever the number of parts
+            on_progress((before + done) * len(missing) // total, len(missing))
+
     for part, lacks in zip(parts(embedding), lacking, strict=True):
         before = done + len(lacks & failed.keys())
         report = embed(
             {key: items[key] for key in items if key in lacks and key not in failed},
             part,
             pool=None if pool is None else pool.of(part),
-            on_progress=(
-                None
-                if on_progress is None
-                else functools.partial(_report_part, on_progress, before, total, len(missing))
-            ),
+            on_progress=on_progress and functools.partial(report_part, before),
         )
         reports.append(report)
         failed.update(report.failed)
@@ -348,15 +349,6 @@ def _embed_by_part(
         estimated_tokens=sum(report.estimated_tokens for report in reports),
         estimated_cost=sum(costs) if costs else None,
     )
-
-
-def _report_part(
-    on_progress: OnProgress, before: int, total: int, texts: int, done: int, _: int
-) -> None:
-    """Report the progress of one part as its share of the work on `texts`, so that each text counts
-    once.
-    """
-    on_progress((before + done) * texts // total, texts)
 
 
 # --- how the work is divided --------------------------------------------------------------------

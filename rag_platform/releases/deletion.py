@@ -52,18 +52,18 @@ STORES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedDeletion:
     """A deletion that is in force, and the job that carries it out."""
 
     tombstone: Tombstone
     document: Document
     job: Job
     process: subprocess.Popen[bytes]
-    old_names: tuple[Started, ...] = ()  # the same for earlier names of the document
+    old_names: tuple[StartedDeletion, ...] = ()  # the same for earlier names of the document
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class DeletionPlan:
     """What a deletion would take. `old_names` are the plans for retired documents with the same
     file: the document was renamed, or had a copy.
     """
@@ -78,7 +78,7 @@ class Planned:
     staying: tuple[str, ...]  # other releases, newest first
     affected: dict[str, int]
     ledger_copies: tuple[str, ...]  # files beside the ledger, which a hard deletion removes
-    old_names: tuple[Planned, ...] = ()
+    old_names: tuple[DeletionPlan, ...] = ()
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def plan_delete(
     *,
     mode: str = "soft",
     force: bool = False,
-) -> Planned:
+) -> DeletionPlan:
     """What deleting a document, or one version of it, would take; nothing is changed.
 
     Names are resolved as in `documents.lookup`. Raises NotFoundError for an unknown name,
@@ -180,7 +180,7 @@ def _plan(
     mode: str,
     force: bool,
     root: DataRoot,
-) -> Planned:
+) -> DeletionPlan:
     store, ledger = root.store, root.ledger
     namespace = document.namespace
     version_ids = [version.version_id for version in versions]
@@ -214,7 +214,7 @@ def _plan(
             for kind in ("file_sha256s", "chunk_ids", "content_hashes", "asset_ids")
         },
     }
-    return Planned(
+    return DeletionPlan(
         document,
         tuple(versions),
         version_id,
@@ -249,7 +249,7 @@ def start_delete(
     *,
     mode: str = "soft",
     force: bool = False,
-) -> Started:
+) -> StartedDeletion:
     """Hide a document, or one version of it, from now on, and launch the job that releases without
     it and, if `hard`, purges its data.
 
@@ -262,7 +262,7 @@ def start_delete(
     return replace(start(planned), old_names=old_names)
 
 
-def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
+def _start(planned: DeletionPlan, *, force: bool, root: DataRoot) -> StartedDeletion:
     store, ledger = root.store, root.ledger
     document, version_id, affected = planned.document, planned.version_id, planned.affected
     namespace, mode = document.namespace, planned.mode
@@ -306,7 +306,7 @@ def _start(planned: Planned, *, force: bool, root: DataRoot) -> Started:
         [JobItem(document.source_uri, doc_id, version_id or "", "delete")],
     )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
-    return Started(tombstone, document, job, jobs.launch(job, root.settings, store))
+    return StartedDeletion(tombstone, document, job, jobs.launch(job, root.settings, store))
 
 
 def _find_tombstone(

@@ -41,7 +41,7 @@ _LARGEST_HEAD = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
+class ExchangeResult:
     """What was exported or imported."""
 
     namespace: str
@@ -66,7 +66,7 @@ def _read_key() -> bytes:
 # --- export -------------------------------------------------------------------------------------
 
 
-def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) -> Exchanged:
+def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) -> ExchangeResult:
     """Write the published release, and everything that proves it, into one file.
 
     Raises ReleaseError `holds_deleted` when the release holds data that was deleted since,
@@ -116,7 +116,7 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
             with open(file, "rb") as source:
                 add_member(target, name, source)
     size = path.stat().st_size
-    return Exchanged(
+    return ExchangeResult(
         namespace, release_id, len(pairs), len(members), size, len(tombstones), bool(key)
     )
 
@@ -131,7 +131,7 @@ def _read_pairs(directory: Path) -> list[tuple[Document, Version]]:
 # --- import -------------------------------------------------------------------------------------
 
 
-def import_release(path: Path, root: DataRoot) -> Exchanged:
+def import_release(path: Path, root: DataRoot) -> ExchangeResult:
     """Publish the release in a file as a new library of this data root.
 
     Every file is checked against its hash before it is moved into place. Raises IntegrityError
@@ -161,7 +161,7 @@ def import_release(path: Path, root: DataRoot) -> Exchanged:
             _place(folder / _RELEASE, manifest, store, ledger)
             publish_candidate(namespace, release_id, root)
     files, size = len(head["files"]), path.stat().st_size
-    return Exchanged(namespace, release_id, len(pairs), files, size, len(deletions), signed)
+    return ExchangeResult(namespace, release_id, len(pairs), files, size, len(deletions), signed)
 
 
 def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:

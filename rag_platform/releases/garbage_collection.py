@@ -62,7 +62,7 @@ class PendingDeletion(NamedTuple):
 
 
 @dataclass
-class Collected:
+class CollectionResult:
     """What a collection removed or, as a plan, would remove."""
 
     plan: bool = False
@@ -104,7 +104,7 @@ def start_gc(root: DataRoot) -> tuple[Job, subprocess.Popen[bytes]]:
     return job, jobs.launch(job, root.settings, store)
 
 
-def _make_room(root: DataRoot) -> Collected:
+def _make_room(root: DataRoot) -> CollectionResult:
     """Remove unneeded files to free space for a job; the ledger is written only where it can be."""
     store, ledger = root.store, root.ledger
     with exclude_others(store, ledger.namespaces(), "gc", wait=root.settings.jobs.lock_seconds):
@@ -144,7 +144,7 @@ def collect(
     force: bool = False,
     plan: bool = False,
     on_progress: OnProgress = lambda step, done, total: None,
-) -> Collected:
+) -> CollectionResult:
     """Remove garbage from every store, or with `plan` only find it. Returns what was, or would be,
     removed.
 
@@ -183,7 +183,7 @@ class _Collection:
     def __post_init__(self) -> None:
         self.store, self.ledger = self.root.store, self.root.ledger
         retention.require_known(self.store, self.ledger)
-        self.result = Collected(self.plan)
+        self.result = CollectionResult(self.plan)
         self.namespaces = sorted(self.ledger.namespaces())
         # a finished deletion is repeated only on request, or when the ledger holds its words again
         self.pending = [

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import takewhile
 
 from rag_platform.config.gates import FILENAME as GATES_FILE
 from rag_platform.config.profiles import index_profile, stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
-from rag_platform.errors import IntegrityError, NotFoundError, RagError, ReleaseError
+from rag_platform.errors import NotFoundError, RagError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Json, Version
@@ -58,51 +58,40 @@ def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
     decision.
     """
     store, ledger = root.store, root.ledger
-    if _includes_changes(namespace, store, ledger):
-        return False
-    rows = ledger.live(namespace)
-    live = {version.version_id: version.edition for _, version in rows}
-    profiles = {version.counts.get("profile") for _, version in rows}
-    # versions of several configs are still being rebuilt: no release can hold them
-    profile = profiles.pop() if len(profiles) == 1 else None
-    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
     published = releases.current(store, namespace)
     if published is None:
-        return bool(live)
-    try:
-        current = read_manifest(store.release_dir(namespace, published))
-    except (NotFoundError, IntegrityError):
+        return bool(ledger.live(namespace))
+    if not (store.release_dir(namespace, published) / FILENAME).is_file():
         return True
-    newer = (
-        manifest
-        for manifest in releases.list_releases(store, namespace)
-        if manifest.created_at > current.created_at and manifest.release_id in once_public
-    )
-    return not any(
-        manifest.contents == live
-        and profile in (None, manifest.profiles.get("embeddings"))
-        and _hides_none(manifest, rows, ledger)
-        for manifest in chain((current,), newer)  # `newer` is read only when `current` is behind
-    )
-
-
-def _includes_changes(namespace: str, store: Store, ledger: Ledger) -> bool:
-    """True when the published release holds the current state of every document that changed after
-    it was made. A cheap test: the other documents need not be compared.
-    """
-    published = releases.current(store, namespace)
-    if published is None:
+    rows = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
+    release_ids = [published, *(row.release_id for row in rows if row.published_at)]
+    if any(_holds_live(namespace, release_id, store, ledger) for release_id in release_ids):
         return False
+    profiles = {version.counts.get("profile") for _, version in ledger.live(namespace)}
+    # versions of several configs are still being rebuilt: no release can hold them
+    return len(profiles) == 1 or not any(
+        _holds_live(namespace, release_id, store, ledger, any_profile=True)
+        for release_id in release_ids
+    )
+
+
+def _holds_live(
+    namespace: str, release_id: str, store: Store, ledger: Ledger, *, any_profile: bool = False
+) -> bool:
+    """True when a release holds the current state of every document that changed after it was made;
+    the other documents need not be compared.
+    """
     try:
-        manifest = releases.manifest_of(store, namespace, published, ())
-        with releases.open_catalog(store, namespace, published) as catalog:
-            released, live = _read_changed(namespace, published, catalog, ledger)
+        manifest = releases.manifest_of(store, namespace, release_id, ())
+        with releases.open_catalog(store, namespace, release_id) as catalog:
+            released, live = _read_changed(namespace, release_id, catalog, ledger)
     except RagError:  # its files are lost, or of another program version
         return False
+    profile = manifest.profiles.get("embeddings")
     return (
         {name: version.edition for name, version in released.items()}
         == {version.version_id: version.edition for _, version in live}
-        and all(v.counts.get("profile") == manifest.profiles.get("embeddings") for _, v in live)
+        and (any_profile or all(v.counts.get("profile") == profile for _, v in live))
         and _hides_none(manifest, live, ledger)
     )
 

@@ -87,7 +87,7 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullResult:
     """The files and bytes that were fetched for a release, and the files that were here already."""
 
     release_id: str
@@ -271,14 +271,16 @@ def forget(store: Store, namespace: str, release_ids: list[str]) -> None:
 # --- pull ---------------------------------------------------------------------------------------
 
 
-def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tuple[Pulled, str]:
+def pull(
+    namespace: str, *, store: Store, ledger: Ledger, known: str = ""
+) -> tuple[PullResult, str]:
     """Fetch the release that the object store publishes, and point this machine at it. Returns what
     was fetched and the pointer's tag. Does nothing while the tag is still `known`.
 
     Raises IntegrityError `forged_blob` for an object that does not match its hash, ReleaseError
     `foreign_release` where the ledger does not know the release, BusyError.
     """
-    nothing = Pulled(releases.current_or_empty(store, namespace))
+    nothing = PullResult(releases.current_or_empty(store, namespace))
     if store.remote is None:
         return nothing, ""
     blobs = open_blobs(store)
@@ -310,7 +312,7 @@ def _require_known(release_id: str, namespace: str, ledger: Ledger) -> None:
 
 def fetch_release(
     store: Store, namespace: str, release_id: str, manifest_sha256: str = ""
-) -> Pulled:
+) -> PullResult:
     """Fetch what this machine lacks of a pushed release. Every file is checked against its hash,
     and the release appears only when it is complete. An interrupted pull is continued.
     """
@@ -323,7 +325,7 @@ def fetch_release(
         wait=_PULL_SECONDS,
     ):
         if _is_whole(final, manifest_sha256):
-            return Pulled(release_id)
+            return PullResult(release_id)
         blobs = open_blobs(store)
         pending = stage.with_name(f"{stage.name}.json")
         files = _fetch_manifest(blobs, namespace, release_id, pending, manifest_sha256)
@@ -335,7 +337,7 @@ def fetch_release(
             releases.drop(final)
         os.replace(stage, final)
         flush_directory(final.parent)
-        return Pulled(release_id, pulled.files, pulled.bytes, pulled.linked)
+        return PullResult(release_id, pulled.files, pulled.bytes, pulled.linked)
 
 
 def _is_whole(directory: Path, manifest_sha256: str) -> bool:
@@ -369,7 +371,7 @@ def _fetch_manifest(
     return files
 
 
-def _fetch_files(store: Store, namespace: str, stage: Path, files: Mapping[str, str]) -> Pulled:
+def _fetch_files(store: Store, namespace: str, stage: Path, files: Mapping[str, str]) -> PullResult:
     """Fill the folder with exactly the files of a release."""
     blobs, local = open_blobs(store), _local_files(store, namespace)
     for name in files_below(stage) if stage.is_dir() else ():
@@ -387,7 +389,7 @@ def _fetch_files(store: Store, namespace: str, stage: Path, files: Mapping[str, 
         wanted.items(),
     )
     size = sum((stage / name).stat().st_size for name in wanted)
-    return Pulled("", len(wanted), size, len(linked))
+    return PullResult("", len(wanted), size, len(linked))
 
 
 def _local_files(store: Store, namespace: str) -> dict[str, Path]:

@@ -17,7 +17,7 @@ from rag_platform.errors import InputError, NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.deletion import Started, plan_delete, start_delete
+from rag_platform.releases.deletion import StartedDeletion, plan_delete, start_delete
 from rag_platform.releases.publishing import (
     build_candidate,
     pin_release,
@@ -54,7 +54,7 @@ def delete(shelf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         jobs, "launch", lambda job, settings, store: SimpleNamespace(poll=lambda: 0, returncode=0)
     )
 
-    def start(doc: str, version: str | None = None, **options: Any) -> Started:
+    def start(doc: str, version: str | None = None, **options: Any) -> StartedDeletion:
         return start_delete(
             "default",
             doc,

@@ -21,7 +21,7 @@ from rag_platform.intake.downloading import Downloaded
 from rag_platform.ledger.ledger import open_url
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import record_deletion
-from rag_platform.releases.garbage_collection import Collected, collect, exclude_others
+from rag_platform.releases.garbage_collection import CollectionResult, collect, exclude_others
 from rag_platform.releases.proofs.deletion_proof import Proof, prove
 from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate
@@ -81,7 +81,7 @@ class Bench:
             }
         )
 
-    def collect(self, scope: Record | None = None, **options: Any) -> Collected:
+    def collect(self, scope: Record | None = None, **options: Any) -> CollectionResult:
         rules = {key: options.pop(key) for key in ("versions", "days", "keep") if key in options}
         return collect(
             DataRoot(settings=self.settings(**rules), store=self.store, ledger=self.ledger),
