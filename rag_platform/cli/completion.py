@@ -10,34 +10,34 @@ import click
 from rag_platform.errors import RagError
 
 
-def _offer(names: Callable[[Any, click.Context], Iterator[str]]) -> Callable[..., list[str]]:
+def _offer(names: Callable[[Any], Iterator[str]]) -> Callable[..., list[str]]:
     """A completion function by `names`, which are read on demand; empty if that fails."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         from rag_platform.cli.output import Context
 
+        context = Context(given_namespace=ctx.params.get("namespace"))
         try:
-            return [name for name in names(Context(), ctx) if name.startswith(incomplete)]
+            return [name for name in names(context) if name.startswith(incomplete)]
         except RagError:
             return []
 
     return complete
 
 
-def _libraries(context: Any, _: click.Context) -> Iterator[str]:
+def _libraries(context: Any) -> Iterator[str]:
     yield from context.library.namespaces()
 
 
-def _strategies(context: Any, _: click.Context) -> Iterator[str]:
+def _strategies(context: Any) -> Iterator[str]:
     from rag_platform.config.settings import strategy_names
 
     yield from strategy_names(context.settings)
 
 
-def _documents(context: Any, ctx: click.Context) -> Iterator[str]:
+def _documents(context: Any) -> Iterator[str]:
     if context.store.has_ledger():
-        name = context.namespace(ctx.params.get("namespace"))
-        for document in context.ledger.documents(name, status="active"):
+        for document in context.ledger.documents(context.namespace, status="active"):
             yield document.doc_id
 
 

@@ -17,7 +17,6 @@ from rag_platform.cli.output import (
     answers,
     job_envelope,
     make_visible,
-    namespace_option,
     parse_pairs,
     wait_for_job,
 )
@@ -39,7 +38,6 @@ def docs() -> None:
 
 
 @docs.command("list")
-@namespace_option
 @click.option("--group-by", type=click.Choice(["tags", "source", "none"]), default="none")
 @click.option(
     "--filter",
@@ -53,10 +51,9 @@ def docs() -> None:
 @click.option(
     "--all", "include_deleted", is_flag=True, help="Include retired and deleted documents."
 )
-@answers(reports=False)
+@answers(namespace=True, reports=False)
 def docs_list(
     context: Context,
-    namespace: str | None,
     group_by: str,
     filters: tuple[str, ...],
     limit: int,
@@ -67,7 +64,7 @@ def docs_list(
     from rag_platform.api.documents import list_documents
     from rag_platform.contract.markdown_views import documents_markdown
 
-    grouped, name = None if group_by == "none" else group_by, context.namespace(namespace)
+    grouped, name = None if group_by == "none" else group_by, context.namespace
     data = list_documents(
         context.library,
         name,
@@ -79,13 +76,12 @@ def docs_list(
     )
     if not context.json_output:
         shown = documents_markdown(data, terminal_language())
-        data["markdown"] = f"{shown}\n\n{context.name_others(namespace, name)}".rstrip()
+        data["markdown"] = f"{shown}\n\n{context.name_others()}".rstrip()
     return data
 
 
 @docs.command("show")
 @_document_argument
-@namespace_option
 @_version_option
 @click.option(
     "--format",
@@ -104,11 +100,10 @@ def docs_list(
         " text, noise."
     ),
 )
-@answers(reports=False)
+@answers(namespace=True, reports=False)
 def docs_show(
     context: Context,
     doc: str,
-    namespace: str | None,
     version_id: str | None,
     form: str,
     max_chars: int | None,
@@ -118,7 +113,7 @@ def docs_show(
     from rag_platform.api.documents import get_document, list_dropped
     from rag_platform.contract.markdown_views import dropped_markdown, part_markdown
 
-    name, doc_id = context.namespace(namespace), _doc_id(context, namespace, doc)
+    name, doc_id = context.namespace, _doc_id(context, doc)
     if dropped:
         found = list_dropped(context.library, name, doc_id, version_id=version_id)
         if not context.json_output:
@@ -134,7 +129,6 @@ def docs_show(
 
 @docs.command("summary")
 @_document_argument
-@namespace_option
 @_version_option
 @click.option(
     "--style",
@@ -142,31 +136,28 @@ def docs_show(
     default="short",
     help="Length and form.",
 )
-@answers(reports=False)
-def docs_summary(
-    context: Context, doc: str, namespace: str | None, version_id: str | None, style: str
-) -> Json:
+@answers(namespace=True, reports=False)
+def docs_summary(context: Context, doc: str, version_id: str | None, style: str) -> Json:
     """Summarise a document; without a language model in its own sentences."""
     from rag_platform.api.summaries import summarize_document
 
-    name = context.namespace(namespace)
+    name = context.namespace
     data = summarize_document(
-        context.library, name, _doc_id(context, namespace, doc), version_id=version_id, style=style
+        context.library, name, _doc_id(context, doc), version_id=version_id, style=style
     )
     return envelopes.envelope(data, "", data.pop("warnings", ()))
 
 
 @docs.command("history")
 @_document_argument
-@namespace_option
-@answers()
-def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
+@answers(namespace=True)
+def docs_history(context: Context, doc: str) -> Json:
     """Every version of a document: when it came, its state, how its chunks drifted, and the
     releases that contain it.
     """
     from rag_platform.releases.version_history import history
 
-    document = _find_document(context, namespace, doc)
+    document = _find_document(context, doc)
     return history(document, store=context.store, ledger=context.ledger)
 
 
@@ -174,17 +165,14 @@ def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
 @_document_argument
 @click.argument("before", metavar="[V1]", required=False)
 @click.argument("after", metavar="[V2]", required=False)
-@namespace_option
-@answers(reports=False)
-def docs_diff(
-    context: Context, doc: str, before: str | None, after: str | None, namespace: str | None
-) -> Json:
+@answers(namespace=True, reports=False)
+def docs_diff(context: Context, doc: str, before: str | None, after: str | None) -> Json:
     """Sections and chunks added, removed and changed between two versions, by default the live one
     and the one before.
     """
     from rag_platform.releases.version_history import difference
 
-    document = _find_document(context, namespace, doc)
+    document = _find_document(context, doc)
     bound = context.ledger.namespaces().get(document.namespace)
     strategy = load_strategy(context.settings, bound)
     return difference(
@@ -196,18 +184,15 @@ def docs_diff(
 @_document_argument
 @click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--unpin", is_flag=True, help="Let the document follow its source again.")
-@namespace_option
-@answers(own_trace=True, reports=False)
-def docs_live(
-    context: Context, doc: str, version: str | None, unpin: bool, namespace: str | None
-) -> Json:
+@answers(namespace=True, own_trace=True, reports=False)
+def docs_live(context: Context, doc: str, version: str | None, unpin: bool) -> Json:
     """Make a version live, and keep it whatever the source has until --unpin; a release follows."""
     from rag_platform.releases.release_store import current
     from rag_platform.releases.revising import live_data, start_live
 
     if unpin == bool(version):
         raise InputError("name the VERSION to pin, or give --unpin", code="usage")
-    document = _find_document(context, namespace, doc)
+    document = _find_document(context, doc)
     launched = start_live(document, version, context.root.workspace(document.namespace))
     job = wait_for_job(context, *launched)
     changed = context.ledger.document(document.namespace, document.doc_id)
@@ -227,11 +212,8 @@ def docs_live(
 @click.option("--uncategory", multiple=True, help="Remove a category; repeatable.")
 @click.option("--meta", "metadata", multiple=True, metavar="K=V", help="Set metadata; repeatable.")
 @click.option("--unmeta", multiple=True, metavar="K", help="Remove metadata; repeatable.")
-@namespace_option
-@answers(own_trace=True, reports=False)
-def docs_edit(
-    context: Context, doc: str, namespace: str | None, metadata: tuple[str, ...], **changes: Any
-) -> Json:
+@answers(namespace=True, own_trace=True, reports=False)
+def docs_edit(context: Context, doc: str, metadata: tuple[str, ...], **changes: Any) -> Json:
     """Change the title, tags, categories and metadata of a document; a release follows."""
     from rag_platform.releases.revising import Edits, edit_data, start_edit
 
@@ -242,7 +224,7 @@ def docs_edit(
             " --unmeta",
             code="usage",
         )
-    document = _find_document(context, namespace, doc)
+    document = _find_document(context, doc)
     launched = start_edit(document, edits, context.root.workspace(document.namespace))
     job = wait_for_job(context, *launched) if launched else None
     data = edit_data(context.ledger.document(document.namespace, document.doc_id), job)
@@ -266,16 +248,9 @@ def docs_edit(
 @click.option(
     "--yes", is_flag=True, help="Do not ask; required without a terminal and with --json."
 )
-@namespace_option
-@answers(own_trace=True)
+@answers(namespace=True, own_trace=True)
 def docs_delete(
-    context: Context,
-    doc: str,
-    version: str | None,
-    mode: str,
-    force: bool,
-    yes: bool,
-    namespace: str | None,
+    context: Context, doc: str, version: str | None, mode: str, force: bool, yes: bool
 ) -> Json:
     """Hide a document or a version from every reader at once, and publish a release without it,
     after showing what goes and asking.
@@ -284,11 +259,11 @@ def docs_delete(
     from rag_platform.releases.deletion import delete_data, plan_delete, start_delete
     from rag_platform.releases.servers import wait_for_servers
 
-    named = (context.namespace(namespace), doc, context.root, version)
+    named = (context.namespace, doc, context.root, version)
     if not yes:
         planned = plan_delete(*named, mode=mode, force=force).data()
         _confirm(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
-    document = _find_document(context, namespace, doc)
+    document = _find_document(context, doc)
     started = start_delete(*named, mode=mode, force=force)
     every = (*started.old_names, started)
     ended = [wait_for_job(context, it.job, it.process) for it in every]
@@ -329,17 +304,17 @@ def _confirm(planned: Json, needs: str, *, ask: bool) -> None:
         raise RagError("nothing was deleted", code="not_confirmed")
 
 
-def _doc_id(context: Context, namespace: str | None, doc: str) -> str:
+def _doc_id(context: Context, doc: str) -> str:
     """The doc_id of a document by any of its names; a name that the ledger does not know is
     returned unchanged, and looked up in the release.
     """
     if context.store.has_ledger():
         with suppress(NotFoundError):
-            return _find_document(context, namespace, doc).doc_id
+            return _find_document(context, doc).doc_id
     return doc
 
 
-def _find_document(context: Context, namespace: str | None, doc: str) -> Document:
+def _find_document(context: Context, doc: str) -> Document:
     from rag_platform.documents.lookup import find_document
 
-    return find_document(context.ledger, context.namespace(namespace), doc)
+    return find_document(context.ledger, context.namespace, doc)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from collections import UserDict
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import click
 
@@ -76,33 +77,18 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class Commands(MutableMapping[str, click.Command]):
+class Commands(UserDict[str, Any]):
     """Commands by name, each imported at first access from its `module:function` in this
     package.
     """
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._commands: dict[str, click.Command | str] = dict(places)
-
     def __getitem__(self, name: str) -> click.Command:
-        found = self._commands[name]
+        found = self.data[name]
         if isinstance(found, str):
             module, _, function = found.partition(":")
-            made = getattr(importlib.import_module(f"rag_platform.cli.{module}"), function)
-            found = self._commands[name] = made
-        return found
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._commands[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._commands[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._commands)
-
-    def __len__(self) -> int:
-        return len(self._commands)
+            found = getattr(importlib.import_module(f"rag_platform.cli.{module}"), function)
+            self.data[name] = found
+        return cast(click.Command, found)
 
 
 class Program(click.Group):

@@ -17,7 +17,6 @@ from rag_platform.cli.output import (
     answers,
     finish_job,
     job_envelope,
-    namespace_option,
     wait_for_job,
     wait_option,
 )
@@ -36,7 +35,6 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@namespace_option
 @click.option("--all", "everywhere", is_flag=True, help="Jobs of all libraries.")
 @click.option(
     "--state",
@@ -44,13 +42,11 @@ def jobs() -> None:
     help="Only jobs in this state; dead: jobs that gave up on a document.",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
-@answers()
-def jobs_list(
-    context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int
-) -> Json:
+@answers(namespace=True)
+def jobs_list(context: Context, everywhere: bool, state: str | None, limit: int) -> Json:
     """Jobs, newest first."""
     # jobs for the whole data root have an empty namespace
-    names = [None] if everywhere else [context.known_namespace(namespace), ""]
+    names = [None] if everywhere else [context.known_namespace(), ""]
     work.end_orphans(context.ledger, context.settings.jobs)
     found = [
         work.as_it_stands(job, context.ledger, context.settings.jobs)
@@ -128,7 +124,6 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
 
 @jobs.command("retry")
 @click.argument("job_id", metavar="[JOB]", required=False)
-@namespace_option
 @click.option(
     "--all",
     "everything",
@@ -136,10 +131,8 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
     help="All documents of the library that failed or were given up.",
 )
 @wait_option
-@answers(own_trace=True)
-def jobs_retry(
-    context: Context, job_id: str | None, namespace: str | None, everything: bool, wait: float
-) -> Json:
+@answers(namespace=True, own_trace=True)
+def jobs_retry(context: Context, job_id: str | None, everything: bool, wait: float) -> Json:
     """Retry what a job left undone: its documents that failed, were given up, cancelled or never
     begun. Files that fail again as they are, are left out; --all takes them too.
     """
@@ -151,7 +144,7 @@ def jobs_retry(
     started = (
         start_retry(job_id, context.root, wait=wait)
         if job_id
-        else start_retry_all(context.namespace(namespace), context.root, wait=wait)
+        else start_retry_all(context.namespace, context.root, wait=wait)
     )
     return finish_job(context, started, started_at)
 
@@ -168,11 +161,8 @@ _log = logging.getLogger(__name__)
     help="Count what each store still has of a document, and remove nothing.",
 )
 @click.option("--version", metavar="VERSION", help="With --prove: of this version only.")
-@namespace_option
-@answers(own_trace=True)
-def gc(
-    context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None
-) -> Json:
+@answers(namespace=True, own_trace=True)
+def gc(context: Context, plan: bool, doc: str | None, version: str | None) -> Json:
     """Remove unneeded data. That is what no document, release or draft of any library needs."""
     from rag_platform.releases.garbage_collection import collect, start_gc
     from rag_platform.releases.proofs.deletion_proof import prove
@@ -182,15 +172,15 @@ def gc(
     if doc:
         with ExitStack() as opened:
             proof = prove(
-                context.namespace(namespace),
+                context.namespace,
                 doc,
                 context.root,
                 version,
                 partitions=_open_partitions(context, opened),
             )
             return proof.data()
-    if namespace:
-        context.known_namespace(namespace)
+    if context.given_namespace:
+        context.known_namespace()
     if plan:
         from rag_platform.assets.collecting import partition_keys  # which imports Dagster
 

@@ -41,6 +41,7 @@ class Context:
     """The settings and stores of a command, opened when first needed."""
 
     json_output: bool = False
+    given_namespace: str | None = None  # the value of `--namespace`
     render: Callable[[Json], None] | None = None  # prints the data on a terminal
     opened: ExitStack = field(default_factory=ExitStack)  # closed when the command ends
 
@@ -81,26 +82,29 @@ class Context:
             "config": str(own) if own.is_dir() else f"{SHIPPED} (shipped; `rag init` copies it)",
         }
 
-    def known_namespace(self, given: str | None) -> str:
-        """The library given, which must exist, or the default one. Raises NotFoundError."""
-        from rag_platform.retrieval.namespaces import require_existing
-
-        if given:
-            require_existing(self.library, given)
-        return self.namespace(given)
-
-    def namespace(self, given: str | None) -> str:
+    @property
+    def namespace(self) -> str:
         """The library given, or the default one."""
         from rag_platform.retrieval.namespaces import choose_namespace
 
-        return given or choose_namespace(self.library)
+        return self.given_namespace or choose_namespace(self.library)
 
-    def name_others(self, given: str | None, namespace: str) -> str:
+    def known_namespace(self) -> str:
+        """The library given, which must exist, or the default one. Raises NotFoundError."""
+        from rag_platform.retrieval.namespaces import require_existing
+
+        if self.given_namespace:
+            require_existing(self.library, self.given_namespace)
+        return self.namespace
+
+    def name_others(self) -> str:
         """A line on the libraries that a command left out, since none was given; "" for none."""
-        others = [name for name in self.library.namespaces() if name != namespace]
-        if given or not others:
+        if self.given_namespace:
             return ""
-        return f"Of library {namespace!r} alone; `--namespace` names another: {', '.join(others)}."
+        own = self.namespace
+        if not (others := [name for name in self.library.namespaces() if name != own]):
+            return ""
+        return f"Of library {own!r} alone; `--namespace` names another: {', '.join(others)}."
 
 
 ENVELOPE_VERSION = 1  # of the output of `--json`; raised when a field changes its meaning
@@ -108,14 +112,21 @@ Command = Callable[..., Mapping[str, Any]]
 _SHOWN_WARNINGS = 8
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 _FILE_NAMES = ("source_uri", "filename")
+_namespace_option = click.option(
+    "--namespace",
+    metavar="NAME",
+    shell_complete=complete_libraries,
+    help="The library; by default that of settings.yaml, or the only one.",
+)
 
 
 def answers(
-    own_trace: bool = False, *, reports: bool = True
+    *, namespace: bool = False, own_trace: bool = False, reports: bool = True
 ) -> Callable[[Command], Callable[..., None]]:
     """Decorate a function that returns data or an envelope: the command gets the option `--json`,
     is traced (unless the function opens its `own_trace`), prints the envelope and exits with its
-    code. With `reports` the Markdown consists of the program's messages, which are translated;
+    code. With `namespace` it also gets the option `--namespace`, which is in the context. With
+    `reports` the Markdown consists of the program's messages, which are translated;
     texts of documents are not.
     """
 
@@ -128,13 +139,13 @@ def answers(
         )
         @wraps(function)
         def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
-            context = Context(json_output)
+            context = Context(json_output, kwargs.pop("namespace", None) if namespace else None)
             with context.opened:
                 envelope = _run(function, context, own_trace, args, kwargs)
             print_envelope(envelope, json_output, context.render, reports=reports)
             sys.exit(envelopes.exit_code(envelope))
 
-        return command
+        return _namespace_option(command) if namespace else command
 
     return decorate
 
@@ -290,12 +301,6 @@ def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
     return found
 
 
-namespace_option = click.option(
-    "--namespace",
-    metavar="NAME",
-    shell_complete=complete_libraries,
-    help="The library; by default that of settings.yaml, or the only one.",
-)
 wait_option = click.option(
     "--wait",
     type=click.FloatRange(0),

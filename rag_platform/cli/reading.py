@@ -18,7 +18,6 @@ from rag_platform.cli.output import (
     answers,
     fail_if,
     make_visible,
-    namespace_option,
     parse_pairs,
 )
 from rag_platform.cli.progress import progress_bar
@@ -256,11 +255,10 @@ def sources() -> None:
 
 
 @sources.command("list")
-@namespace_option
-@answers()
-def sources_list(context: Context, namespace: str | None) -> Json:
+@answers(namespace=True)
+def sources_list(context: Context) -> Json:
     """Sources, with the number of their documents."""
-    name = context.known_namespace(namespace)
+    name = context.known_namespace()
     shown = ("name", "kind", "include", "exclude", "on_gone")
     rows: list[Json] = [
         {
@@ -283,15 +281,14 @@ def sources_list(context: Context, namespace: str | None) -> Json:
 @click.option(
     "--all", "everything", is_flag=True, help="Prove every chunk of the published release."
 )
-@namespace_option
-@answers()
-def verify(context: Context, chunk_id: str | None, everything: bool, namespace: str | None) -> Json:
+@answers(namespace=True)
+def verify(context: Context, chunk_id: str | None, everything: bool) -> Json:
     """Prove quotes against the raw bytes."""
     from rag_platform.releases.proofs.verification import verify_release
 
     if everything == bool(chunk_id):
         raise InputError("name a CHUNK_ID, or give --all", code="usage")
-    name = context.namespace(namespace)
+    name = context.namespace
     with progress_bar(context.json_output) as advance:
         result = verify_release(
             context.store,
@@ -302,7 +299,7 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
         )
     data = result.data()
     if everything:
-        data["markdown"] = f"{data['markdown']}\n{context.name_others(namespace, name)}".rstrip()
+        data["markdown"] = f"{data['markdown']}\n{context.name_others()}".rstrip()
     return fail_if(bool(result.failures), data, code="unproved_chunks")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.cli.output import Context, answers
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.messages import terminal_language, translate_filled
@@ -25,13 +25,12 @@ def releases() -> None:
 
 
 @releases.command("list")
-@namespace_option
-@answers()
-def releases_list(context: Context, namespace: str | None) -> Json:
+@answers(namespace=True)
+def releases_list(context: Context) -> Json:
     """Releases of a library, newest first."""
     from rag_platform.releases.publishing import history
 
-    rows = history(context.known_namespace(namespace), store=context.store, ledger=context.ledger)
+    rows = history(context.known_namespace(), store=context.store, ledger=context.ledger)
     language = "en" if context.json_output else terminal_language()
     lines = "\n".join(_line(row, language) for row in rows)
     return {"markdown": lines or "no releases", "releases": rows}
@@ -55,15 +54,14 @@ def _line(row: Json, language: str) -> str:
 
 @releases.command("show")
 @click.argument("release_id", required=False)
-@namespace_option
-@answers()
-def releases_show(context: Context, release_id: str | None, namespace: str | None) -> Json:
+@answers(namespace=True)
+def releases_show(context: Context, release_id: str | None) -> Json:
     """What a release holds and what its checks say, by default of the published one; its whole
     manifest with --json.
     """
     from rag_platform.releases.release_store import manifest_of, require_current
 
-    name = context.namespace(namespace)
+    name = context.namespace
     manifest = manifest_of(context.store, name, release_id or require_current(context.store, name))
     counts = manifest.counts
     lines = [
@@ -94,17 +92,14 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
     default=20,
     help="How many of the latest questions to ask of both.",
 )
-@namespace_option
-@answers()
-def releases_diff(
-    context: Context, before: str | None, after: str | None, queries: int, namespace: str | None
-) -> Json:
+@answers(namespace=True)
+def releases_diff(context: Context, before: str | None, after: str | None, queries: int) -> Json:
     """Documents, chunks and answers that differ between two releases, by default the published one
     and its parent.
     """
     from rag_platform.api.release_diff import compare
 
-    space = context.namespace(namespace)
+    space = context.namespace
     return dict(compare(context.library, space, before, after, queries=queries))
 
 
@@ -116,11 +111,8 @@ def releases_diff(
     metavar="REASON",
     help="Why it is published although the quality gate failed; recorded with the release.",
 )
-@namespace_option
-@answers()
-def releases_publish(
-    context: Context, release_id: str, override: str, namespace: str | None
-) -> Json:
+@answers(namespace=True)
+def releases_publish(context: Context, release_id: str, override: str) -> Json:
     """Publish a candidate that the quality gate rejected."""
     from rag_platform.releases.publishing import publish_candidate
 
@@ -128,7 +120,7 @@ def releases_publish(
         raise InputError("--override takes the reason", code="usage")
     return _show_published(
         publish_candidate(
-            context.namespace(namespace),
+            context.namespace,
             release_id,
             context.root,
             override=override.strip(),
@@ -138,28 +130,24 @@ def releases_publish(
 
 @releases.command("rollback")
 @click.argument("release_id", required=False)
-@namespace_option
-@answers()
-def releases_rollback(context: Context, release_id: str | None, namespace: str | None) -> Json:
+@answers(namespace=True)
+def releases_rollback(context: Context, release_id: str | None) -> Json:
     """Publish an earlier release again, by default the one before the published one."""
     from rag_platform.releases.publishing import roll_back
 
     return _show_published(
-        roll_back(
-            context.namespace(namespace), release_id, store=context.store, ledger=context.ledger
-        )
+        roll_back(context.namespace, release_id, store=context.store, ledger=context.ledger)
     )
 
 
 @releases.command("forward")
-@namespace_option
-@answers()
-def releases_forward(context: Context, namespace: str | None) -> Json:
+@answers(namespace=True)
+def releases_forward(context: Context) -> Json:
     """Publish the newest release again after a rollback, or mend a damaged CURRENT."""
     from rag_platform.releases.publishing import go_forward
 
     return _show_published(
-        go_forward(context.namespace(namespace), store=context.store, ledger=context.ledger)
+        go_forward(context.namespace, store=context.store, ledger=context.ledger)
     )
 
 
@@ -168,14 +156,14 @@ def _show_published(row: Any) -> Json:
 
 
 @releases.command("pull")
-@namespace_option
-@answers()
-def releases_pull(context: Context, namespace: str | None) -> Json:
+@answers(namespace=True)
+def releases_pull(context: Context) -> Json:
     """Bring what the object store publishes, of one library or of all, and read it from now on."""
     from rag_platform.releases.transfer import pull, require_remote
 
     require_remote(context.store)
-    names = [namespace] if namespace else sorted(context.ledger.namespaces())
+    given = context.given_namespace
+    names = [given] if given else sorted(context.ledger.namespaces())
     rows = [
         {"namespace": name, **to_json(pull(name, store=context.store, ledger=context.ledger)[0])}
         for name in names
@@ -190,15 +178,14 @@ def releases_pull(context: Context, namespace: str | None) -> Json:
 
 
 @releases.command("push")
-@namespace_option
-@answers()
-def releases_push(context: Context, namespace: str | None) -> Json:
+@answers(namespace=True)
+def releases_push(context: Context) -> Json:
     """Put the published release into the object store, where a publication could not."""
     from rag_platform.releases.publishing import push_current
     from rag_platform.releases.transfer import require_remote
 
     require_remote(context.store)
-    name = context.namespace(namespace)
+    name = context.namespace
     release_id = push_current(name, store=context.store, ledger=context.ledger)
     return {"markdown": f"{release_id} is published in the object store", "release_id": release_id}
 
@@ -242,27 +229,25 @@ def _show_exchanged(done: Any, what: str) -> Json:
 
 @releases.command("pin")
 @click.argument("release_id")
-@namespace_option
-@answers()
-def releases_pin(context: Context, release_id: str, namespace: str | None) -> Json:
+@answers(namespace=True)
+def releases_pin(context: Context, release_id: str) -> Json:
     """Keep a release, whatever retention says."""
-    return _pin(context, namespace, release_id, True)
+    return _pin(context, release_id, True)
 
 
 @releases.command("unpin")
 @click.argument("release_id")
-@namespace_option
-@answers()
-def releases_unpin(context: Context, release_id: str, namespace: str | None) -> Json:
+@answers(namespace=True)
+def releases_unpin(context: Context, release_id: str) -> Json:
     """Leave a release to retention again."""
-    return _pin(context, namespace, release_id, False)
+    return _pin(context, release_id, False)
 
 
-def _pin(context: Context, namespace: str | None, release_id: str, pinned: bool) -> Json:
+def _pin(context: Context, release_id: str, pinned: bool) -> Json:
     from rag_platform.releases.publishing import pin_release
 
     row = pin_release(
-        context.namespace(namespace), release_id, pinned, store=context.store, ledger=context.ledger
+        context.namespace, release_id, pinned, store=context.store, ledger=context.ledger
     )
     state = "is kept until it is unpinned" if pinned else "is kept as long as retention says"
     return {"markdown": f"{row.release_id} {state}", "release": to_json(row)}

@@ -15,7 +15,6 @@ from rag_platform.cli.output import (
     Context,
     answers,
     finish_job,
-    namespace_option,
     parse_pairs,
     wait_option,
 )
@@ -28,7 +27,6 @@ _LONG_SECONDS = 15.0
 
 @click.command()
 @click.argument("inputs", nargs=-1, type=click.Path(), metavar="[FILE|FOLDER|URL|-]...")
-@namespace_option
 @click.option(
     "--source", metavar="NAME", help="Name of the source; by default that of the folder, or `urls`."
 )
@@ -88,11 +86,10 @@ _LONG_SECONDS = 15.0
     help="Skip files of the folder that match; repeatable.",
 )
 @wait_option
-@answers(own_trace=True)
+@answers(namespace=True, own_trace=True)
 def ingest(
     context: Context,
     inputs: tuple[str, ...],
-    namespace: str | None,
     filename: str,
     metadata: tuple[str, ...],
     strategy: str | None,
@@ -107,8 +104,9 @@ def ingest(
 
     started_at = time.perf_counter()
     require_there([item for item in inputs if item != "-" and not is_url(item)])
-    new = namespace or (context.settings.default_namespace if inputs else None)
-    name = context.namespace(new)
+    if inputs and not context.given_namespace:
+        context.given_namespace = context.settings.default_namespace
+    name = context.namespace
     check_namespace(name)
     workspace = context.root.workspace(name, strategy)
     receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)
@@ -137,7 +135,6 @@ def ingest(
 
 
 @click.command()
-@namespace_option
 @strategy_option("Move the library to this strategy.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option(
@@ -146,14 +143,9 @@ def ingest(
     help="Build the whole release, even where the difference to its parent would do.",
 )
 @wait_option
-@answers(own_trace=True)
+@answers(namespace=True, own_trace=True)
 def rebuild(
-    context: Context,
-    namespace: str | None,
-    strategy: str | None,
-    only_plan: bool,
-    full: bool,
-    wait: float,
+    context: Context, strategy: str | None, only_plan: bool, full: bool, wait: float
 ) -> Json:
     """Rebuild what a change of config made stale. A release follows; until then the published one
     answers.
@@ -162,7 +154,7 @@ def rebuild(
     from rag_platform.ingestion.rebuild_plan import plan
 
     started_at = time.perf_counter()
-    name = context.namespace(namespace)
+    name = context.namespace
     workspace = context.root.workspace(name, strategy)
     planned = plan(name, workspace, full=full)
     if only_plan or planned.empty:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.cli.output import Context, answers
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
@@ -52,15 +52,14 @@ def diff(context: Context, before: str, after: str) -> Json:
 @prompts.command("try")
 @click.argument("reference", metavar="NAME@VERSION")
 @click.argument("question")
-@namespace_option
-@answers(own_trace=True, reports=False)
-def try_prompt(context: Context, reference: str, question: str, namespace: str | None) -> Json:
+@answers(namespace=True, own_trace=True, reports=False)
+def try_prompt(context: Context, reference: str, question: str) -> Json:
     """Answer one question with a version, whatever is active."""
     from rag_platform.answering.engine import answer
     from rag_platform.evaluation.strategies import find_strategy
     from rag_platform.ir import QueryRequest
 
-    space = context.namespace(namespace)
+    space = context.namespace
     name = f"+{reference}"
     strategy = find_strategy(context.settings, context.library, space, name)
     result = answer(context.library, QueryRequest(question, space, strategy=strategy))
@@ -106,17 +105,19 @@ def split(context: Context, reference: str, share: float) -> Json:
 
 @prompts.command("verdict")
 @click.argument("name")
-@namespace_option
 @click.option("--end", is_flag=True, help="End the experiment; the active version answers all.")
-@answers()
-def verdict(context: Context, name: str, namespace: str | None, end: bool) -> Json:
+@answers(namespace=True)
+def verdict(context: Context, name: str, end: bool) -> Json:
     """How the answers of the two versions of an experiment differ so far."""
     from rag_platform.config import prompt_registry
     from rag_platform.evaluation.monitoring import experiments
 
     experiment = prompt_registry.require_experiment(name)
     found = experiments.judge_experiment(
-        context.store.logs_dir, experiment.experiment_id, since=experiment.at, namespace=namespace
+        context.store.logs_dir,
+        experiment.experiment_id,
+        since=experiment.at,
+        namespace=context.given_namespace,
     )
     markdown = experiments.verdict_markdown(found)
     if end:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.cli.output import Context, answers
 from rag_platform.ir import Json, format_section
 from rag_platform.text.plurals import pluralise
 
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command("sample")
-@namespace_option
 @click.option("--size", type=click.IntRange(1), default=50, help="Questions to draw.")
 @click.option("--seed", type=int, default=7, help="Another seed draws others.")
-@answers(reports=False)
-def sample(context: Context, namespace: str | None, size: int, seed: int) -> Json:
+@answers(namespace=True, reports=False)
+def sample(context: Context, size: int, seed: int) -> Json:
     """Draw real questions from the traces, one case a line, each waiting for an expectation."""
     from rag_platform.evaluation.datasets.stored import SampledTraces
 
-    sampled = SampledTraces(context.namespace(namespace), size, seed).load(context.store.home)
+    sampled = SampledTraces(context.namespace, size, seed).load(context.store.home)
     hint = (
         "give each expected_text, expected_files, expected_answer or should_refuse before"
         " `rag eval run` can ask them"
@@ -36,18 +35,17 @@ def sample(context: Context, namespace: str | None, size: int, seed: int) -> Jso
 
 
 @click.command("synthesize")
-@namespace_option
 @click.option("--size", type=click.IntRange(1), default=50, help="Questions to make, at most.")
 @click.option("--seed", type=int, default=7, help="Another seed takes other passages.")
-@answers(reports=False)
-def synthesize(context: Context, namespace: str | None, size: int, seed: int) -> Json:
+@answers(namespace=True, reports=False)
+def synthesize(context: Context, size: int, seed: int) -> Json:
     """Make questions with their evidence, one case a line: by the language model of `judge` in
     settings.yaml, without one the known-item questions of `rag eval canaries`.
     """
     from rag_platform.evaluation.datasets.synthetic import synthesize_cases
 
     made = synthesize_cases(
-        context.settings, context.store, context.namespace(namespace), size=size, seed=seed
+        context.settings, context.store, context.namespace, size=size, seed=seed
     )
     return _show_cases(made.cases, f", {made.dataset_id}; read them before a gate relies on them")
 
@@ -63,16 +61,15 @@ def _show_cases(cases: Sequence[EvalCase], hint: str) -> Json:
 
 
 @click.command("gaps")
-@namespace_option
 @click.option("--days", type=click.IntRange(1), default=30, help="How far back to look.")
-@answers(own_trace=True)
-def gaps(context: Context, namespace: str | None, days: int) -> Json:
+@answers(namespace=True, own_trace=True)
+def gaps(context: Context, days: int) -> Json:
     """What should be written: refused and doubtful questions, with the nearest passages."""
     from rag_platform.evaluation.monitoring.gaps import find_gaps
     from rag_platform.evaluation.runs import open_library
     from rag_platform.observability.trace_reader import list_outcomes
 
-    space = context.namespace(namespace)
+    space = context.namespace
     since = datetime.now(UTC) - timedelta(days=days)
     outcomes = list_outcomes(context.store.logs_dir, space, since=since)
     with open_library(context.settings, context.store) as library:

@@ -12,7 +12,7 @@ import click
 from rag_platform.api import envelopes
 from rag_platform.cli.evaluating.questions import gaps, sample, synthesize
 from rag_platform.cli.evaluating.strategies import canaries, compare_named, drift, promote
-from rag_platform.cli.output import Context, answers, fail_if, namespace_option
+from rag_platform.cli.output import Context, answers, fail_if
 from rag_platform.cli.progress import progress_bar
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
@@ -39,7 +39,6 @@ def evaluation() -> None:
     help="A file of cases, a folder in BEIR's layout, a name of config/datasets,"
     " expectations:NAMESPACE or traces:NAMESPACE?size=50.",
 )
-@namespace_option
 @click.option(
     "--strategy",
     metavar="NAME",
@@ -73,13 +72,13 @@ def evaluation() -> None:
     "--no-reuse", "reuse", flag_value=False, default=True, help="Ask every question anew."
 )
 @click.option("--baseline", metavar="RUN", help="Say what differs from that run of the dataset.")
-@answers(own_trace=True)
+@answers(namespace=True, own_trace=True)
 def run(context: Context, name: str, **asked: Any) -> Json:
     """Ask every case of a dataset, measure what comes back, and keep it."""
     from rag_platform.evaluation.reporting import reports, run_files
     from rag_platform.evaluation.run_requests import RunRequest, run_dataset
 
-    request = RunRequest(dataset=name, **asked)
+    request = RunRequest(dataset=name, namespace=context.given_namespace, **asked)
     with progress_bar(context.json_output) as advance:
         found = run_dataset(
             context.root, request, lambda done, total: advance("asking", done, total)
@@ -168,23 +167,21 @@ def trends(context: Context, metric: str, days: float, dataset_id: str, namespac
     " dense_only, sparse_only, hybrid and hybrid+rerank.",
 )
 @click.option("--dataset", metavar="DATASET", help="What the strategies are asked.")
-@namespace_option
 @click.option("--mode", type=click.Choice(["retrieval_only", "end_to_end"]))
-@answers(own_trace=True)
+@answers(namespace=True, own_trace=True)
 def compare(
     context: Context,
     before: str | None,
     after: str | None,
     strategies: str | None,
     dataset: str | None,
-    namespace: str | None,
     mode: str | None,
 ) -> Json:
     """Two runs of one dataset, or several strategies: differences with their intervals, and the
     cases that flipped.
     """
     if strategies and dataset and not before:
-        return compare_named(context, strategies, dataset, namespace, mode)
+        return compare_named(context, strategies, dataset, mode)
     if strategies or dataset or not (before and after):
         raise InputError(
             "name two runs, or strategies and a dataset: --strategies A,B --dataset DATASET",
@@ -304,11 +301,8 @@ def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str
 @click.option("--expect", "file", default="", metavar="FILE", help="The document to be found.")
 @click.option("--text", default="", help="Words that a hit must hold.")
 @click.option("--refuse", is_flag=True, help="The question must be refused.")
-@namespace_option
-@answers(own_trace=True)
-def bisect_releases(
-    context: Context, question: str, file: str, text: str, refuse: bool, namespace: str | None
-) -> Json:
+@answers(namespace=True, own_trace=True)
+def bisect_releases(context: Context, question: str, file: str, text: str, refuse: bool) -> Json:
     """Find the release that changed whether a question is answered as expected."""
     from rag_platform.evaluation.expectations import expectation
     from rag_platform.evaluation.monitoring.bisecting import bisect
@@ -316,7 +310,7 @@ def bisect_releases(
     from rag_platform.evaluation.runs import open_library
     from rag_platform.releases.release_store import list_releases
 
-    space = context.known_namespace(namespace)
+    space = context.known_namespace()
     case = expectation(question, file=file, text=text, refuse=refuse)
     kept = [
         manifest.release_id
@@ -363,8 +357,7 @@ def expect() -> None:
 @click.option("--text", default="", help="Words that a hit must hold.")
 @click.option("--refuse", is_flag=True, help="The library must say that it does not know.")
 @click.option("--trace", "trace_id", metavar="ID", help="Take the question of a trace.")
-@namespace_option
-@answers()
+@answers(namespace=True)
 def expect_add(
     context: Context,
     question: str | None,
@@ -373,7 +366,6 @@ def expect_add(
     text: str,
     refuse: bool,
     trace_id: str | None,
-    namespace: str | None,
 ) -> Json:
     """Pin what a question must find, or that it must be refused."""
     from rag_platform.evaluation.cases import case_data
@@ -385,9 +377,9 @@ def expect_add(
     if trace_id:
         request = read_trace(context.store.logs_dir, trace_id).get("attrs", {}).get("request", {})
         question = str(request.get("text") or "")
-        namespace = namespace or request.get("namespace")
+        context.given_namespace = context.given_namespace or request.get("namespace")
     case = expectation(question or "", file=file, section=section, text=text, refuse=refuse)
-    space = context.known_namespace(namespace)
+    space = context.known_namespace()
     new = add_expectation(context.store, space, case)
     outcome = "pinned" if new else "was pinned already"
     return {
@@ -397,14 +389,13 @@ def expect_add(
 
 
 @expect.command("list")
-@namespace_option
-@answers()
-def expect_list(context: Context, namespace: str | None) -> Json:
+@answers(namespace=True)
+def expect_list(context: Context) -> Json:
     """What is expected of a library."""
     from rag_platform.evaluation.cases import case_data
     from rag_platform.evaluation.expectations import read_expectations
 
-    cases = read_expectations(context.store, context.known_namespace(namespace)).cases
+    cases = read_expectations(context.store, context.known_namespace()).cases
     lines = [f"{case.case_id}  {case.query}  {_format_expected(case)}" for case in cases]
     return {
         "markdown": "\n".join(lines) or 'nothing yet; rag expect add "QUESTION" --file FILE',
@@ -414,28 +405,26 @@ def expect_list(context: Context, namespace: str | None) -> Json:
 
 @expect.command("remove")
 @click.argument("case_id", metavar="ID")
-@namespace_option
-@answers()
-def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json:
+@answers(namespace=True)
+def expect_remove(context: Context, case_id: str) -> Json:
     """Expect it no longer."""
     from rag_platform.evaluation.cases import case_data
     from rag_platform.evaluation.expectations import remove_expectation
 
-    case = remove_expectation(context.store, context.known_namespace(namespace), case_id)
+    case = remove_expectation(context.store, context.known_namespace(), case_id)
     return {"markdown": f"{case.case_id} is no longer expected", "expectation": case_data(case)}
 
 
 @expect.command("run")
-@namespace_option
 @click.option("--release", "release_id", metavar="ID", help="Ask a retained release.")
-@answers(own_trace=True)
-def expect_run(context: Context, namespace: str | None, release_id: str | None) -> Json:
+@answers(namespace=True, own_trace=True)
+def expect_run(context: Context, release_id: str | None) -> Json:
     """Ask every expectation; exit code 1 where one is not met."""
     from rag_platform.evaluation.expectations import judge, read_expectations
     from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
     from rag_platform.evaluation.runs import RunOptions
 
-    space = context.known_namespace(namespace)
+    space = context.known_namespace()
     dataset = read_expectations(context.store, space)
     if not dataset.cases:
         raise InputError(

@@ -15,7 +15,6 @@ from rag_platform.cli.output import (
     answers,
     fail_if,
     finish_job,
-    namespace_option,
     wait_option,
 )
 from rag_platform.cli.progress import progress_bar
@@ -24,9 +23,7 @@ from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
 
-def compare_named(
-    context: Context, names: str, dataset_name: str, namespace: str | None, mode: str | None
-) -> Json:
+def compare_named(context: Context, names: str, dataset_name: str, mode: str | None) -> Json:
     """Evaluate each of the named strategies on a dataset, and compare them with the first."""
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import open_library
@@ -55,7 +52,7 @@ def compare_named(
                 dataset,
                 name,
                 store,
-                namespace=namespace,
+                namespace=context.given_namespace,
                 mode=mode,  # type: ignore[arg-type]
                 on_progress=partial(advance, name),
             )
@@ -77,10 +74,9 @@ def compare_named(
 
 @click.command("promote")
 @click.argument("strategy")
-@namespace_option
 @wait_option
-@answers()
-def promote(context: Context, strategy: str, namespace: str | None, wait: float) -> Json:
+@answers(namespace=True)
+def promote(context: Context, strategy: str, wait: float) -> Json:
     """Make a strategy the library's own, through its gate; one that the gate rejects leaves
     everything as it was.
     """
@@ -93,7 +89,7 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
     from rag_platform.releases.release_store import current, manifest_of
 
     started_at = time.perf_counter()
-    space = context.namespace(namespace)
+    space = context.namespace
     before = require_promotable(context.root, space, strategy)
     workspace = context.root.workspace(space, strategy)
     planned = plan(space, workspace)
@@ -141,26 +137,21 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
 
 
 @click.command("canaries")
-@namespace_option
 @click.option("--release", "release_id", metavar="ID", help="Ask this release.")
 @click.option("--before", metavar="ID", help="Make them of this one; by default of its parent.")
 @click.option(
     "--seconds", type=click.FloatRange(0), help="Ask so long; by default canaries.seconds."
 )
-@answers(own_trace=True)
+@answers(namespace=True, own_trace=True)
 def canaries(
-    context: Context,
-    namespace: str | None,
-    release_id: str | None,
-    before: str | None,
-    seconds: float | None,
+    context: Context, release_id: str | None, before: str | None, seconds: float | None
 ) -> Json:
     """Ask a release questions made of the one before; exit code 1 where some were lost."""
     from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_markdown
     from rag_platform.evaluation.runs import open_library
     from rag_platform.releases.release_store import find_parent, require_current
 
-    space = context.namespace(namespace)
+    space = context.namespace
     release_id = release_id or require_current(context.store, space)
     before = before or find_parent(context.store, space, release_id)
     config = context.settings.canaries
@@ -173,15 +164,14 @@ def canaries(
 
 
 @click.command("drift")
-@namespace_option
-@answers()
-def drift(context: Context, namespace: str | None) -> Json:
+@answers(namespace=True)
+def drift(context: Context) -> Json:
     """Compare what users asked and got of late with the last stable window; exit code 1 where it
     changed.
     """
     from rag_platform.evaluation.monitoring.drift import drift_markdown, measure_drift
 
-    space = context.namespace(namespace)
+    space = context.namespace
     report = measure_drift(context.store.logs_dir, space, context.settings.drift)
     data = {
         "markdown": drift_markdown(report),
