@@ -12,7 +12,7 @@ from rag_platform.assets.definition_metadata import define_asset
 from rag_platform.assets.partitions import CODE_VERSION, NAMESPACE_TAG, unread_inputs
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import record_job
-from rag_platform.assets.signals import drift_evaluation
+from rag_platform.assets.signals import check_signal
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
@@ -133,7 +133,7 @@ def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
                     context.log.warning(message)
                 else:
                     problems.append(message)
-        log_checks(context, [drift_evaluation(namespace, platform) for namespace in bound])
+        log_checks(context, [check_signal("drift", namespace, root) for namespace in bound])
     if problems:
         raise dg.Failure("\n".join(problems), allow_retries=False)
 

@@ -23,7 +23,7 @@ from rag_platform.assets.partitions import (
 )
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import is_built_anyway, run_of_job
-from rag_platform.assets.signals import canaries_evaluation
+from rag_platform.assets.signals import check_signal
 from rag_platform.config.settings import load_settings
 from rag_platform.evaluation.gating import apply_gates, why_not_judged
 from rag_platform.ledger.ledger import Ledger
@@ -290,7 +290,7 @@ def published_release(
     if context.run.job_name == RELEASE_JOB:
         if not own:  # an own job has ended above
             report("release", 0, 1, "published; asking it questions made of the release before")
-        log_checks(context, [canaries_evaluation(namespace, platform)])
+        log_checks(context, [check_signal("canaries", namespace, platform.root)])
 
 
 def _failed_documents(namespace: str, ledger: Ledger) -> dict[str, Any]:
