@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -65,20 +64,16 @@ def _show_cases(cases: Sequence[EvalCase], hint: str) -> Json:
 @answers(namespace=True, own_trace=True)
 def gaps(context: Context, days: int) -> Json:
     """What should be written: refused and doubtful questions, with the nearest passages."""
-    from rag_platform.evaluation.monitoring.gaps import find_gaps
+    from rag_platform.evaluation.monitoring.gaps import get_gaps
     from rag_platform.evaluation.runs import open_library
-    from rag_platform.observability.trace_reader import list_outcomes
 
-    space = context.namespace
-    since = datetime.now(UTC) - timedelta(days=days)
-    outcomes = list_outcomes(context.store.logs_dir, space, since=since)
     with open_library(context.settings, context.store) as library:
-        found = find_gaps(library, space, outcomes)
+        found = get_gaps(library, context.namespace, days)
     lines = [
-        f"{sum(len(gap['questions']) for gap in found)} of {len(outcomes)} questions of the last"
-        f" {days} days were refused or answered with little confidence."
+        f"{sum(len(gap['questions']) for gap in found['gaps'])} of {found['asked']} questions of"
+        f" the last {days} days were refused or answered with little confidence."
     ]
-    for gap in found:
+    for gap in found["gaps"]:
         state = " (answered by now)" if gap["answered_now"] else ""
         often = "once" if gap["times"] == 1 else f"{gap['times']} times"
         first, *others = gap["questions"]
@@ -88,4 +83,4 @@ def gaps(context: Context, days: int) -> Json:
             f"- near: {item['source_uri']} {format_section(item['section_path'])}".rstrip()
             for item in gap["nearest"]
         ]
-    return {"markdown": "\n".join(lines), "gaps": found}
+    return {"markdown": "\n".join(lines), **found}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rag_platform.config.settings import CanarySettings
+from rag_platform.contract.evaluation_shapes import CanariesData
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.labels import find_quote, fold
@@ -28,7 +29,9 @@ from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import PREAMBLE, Version
+from rag_platform.releases.release_store import find_parent, require_current
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.storage.records import to_json
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.pipe_tables import format_table
@@ -225,6 +228,26 @@ def ask_canaries(
         lost = tuple(_explain(case, found[case.case_id], old, lease) for case in missed)
         seconds = time.perf_counter() - started
     return CanaryReport(release_id, before or "", len(dataset.cases), run, round(seconds, 2), lost)
+
+
+def get_canaries(library: Library, namespace: str) -> CanariesData:
+    """The canary report of the published release, for `/api/eval` and the pages. Raises
+    NotFoundError for a namespace without a release.
+    """
+    release_id = require_current(library.store, namespace)
+    before = find_parent(library.store, namespace, release_id)
+    report = ask_canaries(library, namespace, release_id, before, library.settings.canaries)
+    run = report.run
+    return {
+        "namespace": namespace,
+        "release_id": report.release_id,
+        "before": report.before,
+        "made": report.made,
+        "asked": run.cases if run is not None else 0,
+        "found": run.aggregates.get(_HIT, {}).get("value") if run is not None else None,
+        "seconds": report.seconds,
+        "lost": [to_json(item) for item in report.lost],
+    }
 
 
 def _ask(

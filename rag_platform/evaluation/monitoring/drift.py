@@ -17,9 +17,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from rag_platform.config.settings import DriftSettings
+from rag_platform.api.envelopes import fill_shape
+from rag_platform.config.settings import DriftSettings, Settings
+from rag_platform.contract.evaluation_shapes import DriftData, SignalPart
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import read_questions
+from rag_platform.storage.store import Store
 from rag_platform.text.pipe_tables import format_table
 
 FIGURES = ("top_score", "confidence", "dense_topk_overlap_sparse", "latency_ms")
@@ -192,6 +195,22 @@ def _quartiles(values: Iterable[float]) -> str:
 
 def _share_text(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {n / counts.total():.0%}" for name, n in counts.most_common(4))
+
+
+def get_drift(settings: Settings, namespace: str) -> DriftData:
+    """What `measure_drift` finds, for `/api/eval` and the pages."""
+    return drift_data(measure_drift(Store.of(settings).logs_dir, namespace, settings.drift))
+
+
+def drift_data(report: DriftReport) -> DriftData:
+    """A report in the shape of the contract."""
+    return {
+        "namespace": report.namespace,
+        "questions": report.current.questions,
+        "stable_questions": report.stable.questions if report.stable is not None else 0,
+        "reason": report.reason,
+        "signals": [fill_shape(SignalPart, signal) for signal in report.signals],
+    }
 
 
 _COLUMNS = ("signal", "stable (quartiles or shares)", "now", "distance", "limit")

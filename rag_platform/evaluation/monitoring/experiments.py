@@ -14,6 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from rag_platform.api.envelopes import fill_shape
+from rag_platform.config.prompt_registry import list_versions
+from rag_platform.contract.evaluation_shapes import PromptPart
 from rag_platform.evaluation.metrics import Interval, bootstrap_difference
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import read_questions
@@ -30,6 +33,14 @@ class Verdict:
     questions: Mapping[str, int]
     means: Mapping[str, Mapping[str, float]]  # metric to arm to mean
     differences: Mapping[str, Interval]
+
+
+def list_prompts() -> list[PromptPart]:
+    """Every version of every prompt, and the running experiments."""
+    return [
+        fill_shape(PromptPart, item, at=item.at.isoformat(timespec="seconds") if item.at else "")
+        for item in list_versions()
+    ]
 
 
 def judge_experiment(

@@ -5,10 +5,12 @@ nearest passages of the published release.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from rag_platform.answering.engine import answer
-from rag_platform.contract.evaluation_shapes import GapPart
+from rag_platform.contract.evaluation_shapes import GapPart, GapsData
 from rag_platform.ir import Json, QueryRequest
+from rag_platform.observability.trace_reader import list_outcomes
 from rag_platform.retrieval.library import Library
 from rag_platform.text.terms import meaning
 
@@ -17,6 +19,18 @@ LOW_CONFIDENCE = 0.35
 # questions whose word sets have at least this Jaccard index are one gap; chosen by hand
 SAME_WORDS = 0.4
 NEAREST = 3  # passages shown with each gap
+
+
+def get_gaps(library: Library, namespace: str, days: int) -> GapsData:
+    """The gaps of the last days. Raises NotFoundError for a namespace without a release."""
+    since = datetime.now(UTC) - timedelta(days=days)
+    outcomes = list_outcomes(library.store.logs_dir, namespace, since=since)
+    return {
+        "namespace": namespace,
+        "days": days,
+        "asked": len(outcomes),
+        "gaps": find_gaps(library, namespace, outcomes),
+    }
 
 
 def find_gaps(library: Library, namespace: str, outcomes: Sequence[Json]) -> list[GapPart]:

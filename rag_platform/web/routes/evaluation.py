@@ -24,7 +24,7 @@ from rag_platform.contract.evaluation_shapes import (
     PromptPart,
     StrategiesData,
 )
-from rag_platform.evaluation.monitoring import monitor_views
+from rag_platform.evaluation.monitoring import canaries, drift, experiments, gaps
 from rag_platform.evaluation.reporting import case_views, run_views
 from rag_platform.evaluation.results import CaseFilter
 from rag_platform.evaluation.run_requests import (
@@ -177,7 +177,7 @@ def get_job(site: SiteOf, job_id: str) -> EvalJobData:
 @api.get("/drift")
 def get_drift(site: SiteOf, namespace: NamespaceOf) -> DriftData:
     """Drift of users' recent questions and answers from the last stable window."""
-    return monitor_views.get_drift(site.settings, namespace)
+    return drift.get_drift(site.settings, namespace)
 
 
 @api.get("/gaps")
@@ -187,19 +187,19 @@ def get_gaps(
     """Content gaps: questions that were refused or answered with low confidence, asked
     again now.
     """
-    return monitor_views.get_gaps(site.library, namespace, days)
+    return gaps.get_gaps(site.library, namespace, days)
 
 
 @api.get("/canaries")
 def get_canaries(site: SiteOf, namespace: NamespaceOf) -> CanariesData:
     """Ask the published release questions made from the previous one."""
-    return monitor_views.get_canaries(site.library, namespace)
+    return canaries.get_canaries(site.library, namespace)
 
 
 @api.get("/prompts")
 def get_prompts(site: SiteOf) -> list[PromptPart]:
     """The versions of prompts, and the running experiments."""
-    return monitor_views.list_prompts()
+    return experiments.list_prompts()
 
 
 # --- pages --------------------------------------------------------------------------------------
@@ -348,26 +348,26 @@ def show_monitoring(view: Shown) -> Response:
 
 @pages.get("/evaluation/drift")
 def show_drift(view: Shown) -> Response:
-    found = monitor_views.get_drift(view.settings, view.namespace)
+    found = drift.get_drift(view.settings, view.namespace)
     return _render_monitor(view, "drift", found)
 
 
 @pages.get("/evaluation/gaps")
 def show_gaps(view: Shown, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> Response:
-    found = monitor_views.get_gaps(view.library, view.namespace, days)
+    found = gaps.get_gaps(view.library, view.namespace, days)
     return _render_monitor(view, "gaps", found)
 
 
 @pages.get("/evaluation/canaries")
 def show_canaries(view: Shown) -> Response:
-    found = monitor_views.get_canaries(view.library, view.namespace)
+    found = canaries.get_canaries(view.library, view.namespace)
     return _render_monitor(view, "canaries", found)
 
 
 @pages.get("/evaluation/prompts")
 def show_prompts(view: Shown) -> Response:
     """The versions of prompts."""
-    return view.render("evaluation/prompts.html", prompts=monitor_views.list_prompts())
+    return view.render("evaluation/prompts.html", prompts=experiments.list_prompts())
 
 
 def _render_monitor(view: View, name: str, found: Any) -> Response:
