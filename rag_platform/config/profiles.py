@@ -6,6 +6,7 @@ between two runs.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,11 @@ def config_id_of(config: Mapping[str, object]) -> str:
     """The same for a strategy as JSON."""
     named = ("name", "description")
     return "scfg_" + fingerprint({key: value for key, value in config.items() if key not in named})
+
+
+def is_config_id(name: str) -> bool:
+    """True for the id of a config, as opposed to the name of a strategy."""
+    return re.fullmatch(r"scfg_[0-9a-f]{16}", name) is not None
 
 
 def text_norm_profile_id(cleaning: CleaningConfig) -> str:

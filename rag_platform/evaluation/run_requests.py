@@ -16,23 +16,21 @@ from rag_platform.api.writing import watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.evaluation_shapes import DatasetPart, EvalChoicesData, EvalJobData
 from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError
-from rag_platform.evaluation import libraries
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.evaluation.measuring import MODES
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
-from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate, open_library
+from rag_platform.evaluation.runs import OnProgress, open_library
 from rag_platform.evaluation.sources import dataset_names, open_dataset
-from rag_platform.evaluation.strategies import QUERY_VARIANTS, comparable_names, find_strategy
+from rag_platform.evaluation.strategies import comparable_names, run_strategy
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.registry import PROVIDERS
 from rag_platform.releases.release_store import require_current
-from rag_platform.retrieval.namespaces import choose_namespace
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
@@ -69,34 +67,28 @@ class FinishedRun:
 def run_dataset(
     root: DataRoot, request: RunRequest, on_progress: OnProgress | None = None
 ) -> FinishedRun:
-    """Run a dataset and write the files. Raises what `open_dataset` and `evaluate` raise, and
-    NotFoundError for an unknown baseline.
+    """Run a dataset and write the files. Raises what `open_dataset` and `run_strategy` raise,
+    and NotFoundError for an unknown baseline.
     """
     dataset = open_dataset(request.dataset, root.store.home)
     with closing(ResultStore(root.store.home)) as store:
         before = store.run(request.baseline) if request.baseline else None
         with open_library(root.settings, root.store) as library:
-            own = dataset.load_documents is not None and request.namespace is None
-            strategy = None if own else request.strategy
-            if own:
-                name = request.strategy or root.settings.default_strategy
-                space = libraries.publish_documents(dataset, root.workspace("", name))
-            else:
-                space = request.namespace or choose_namespace(library)
-            if strategy is not None and strategy in QUERY_VARIANTS:
-                strategy = find_strategy(root.settings, library, space, strategy)
-            options = RunOptions(
-                namespace=space,
-                mode=request.mode or ("retrieval_only" if own else "end_to_end"),  # type: ignore[arg-type]
-                strategy=strategy,
+            run = run_strategy(
+                root,
+                library,
+                dataset,
+                request.strategy,
+                store,
+                namespace=request.namespace,
+                mode=request.mode,  # type: ignore[arg-type]
+                on_progress=on_progress,
                 release_id=request.release_id,
                 evaluator=request.evaluator,
                 metric_sets=request.metric_sets,
                 judge=request.judge,
                 reuse=request.reuse,
-                require_found=True,
             )
-            run = evaluate(library, dataset, options, store, on_progress=on_progress)
         difference = None if before is None else compare_runs(before, run, store)
         folder = write_run_files(root.store.home, run, store, difference)
     return FinishedRun(run, difference, folder)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rag_platform.config.folders import DEMO, SHIPPED
 from rag_platform.config.gates import read_gates
-from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.profiles import is_config_id, strategy_config_id
 from rag_platform.config.prompt_registry import use_prompt
 from rag_platform.config.query import RerankConfig
 from rag_platform.config.settings import (
@@ -92,36 +92,39 @@ def run_strategy(
     root: DataRoot,
     library: Library,
     dataset: Dataset,
-    name: str,
+    name: str | None,
     store: ResultStore,
     *,
     namespace: str | None = None,
     mode: Mode | None = None,
     on_progress: OnProgress | None = None,
+    **options: Any,
 ) -> EvalRun:
-    """The run of a dataset under a strategy or a way to ask. Without a namespace, the dataset's own
-    documents are first published by that strategy.
+    """The run of a dataset under a strategy or a way to ask (None: the library's own), with further
+    `options` of RunOptions. Without a namespace, the dataset's own documents are first published by
+    that strategy.
 
     Raises NotFoundError `unknown_strategy` with the known ones, InputError for a strategy that does
     not fit the release's vectors, or `other_namespace` for a dataset about other documents.
     """
-    base = _require_known(root.settings, name)
-    is_file = has_strategy(root.settings, base)
+    base = _require_known(root.settings, name) if name else ""
+    file = base if has_strategy(root.settings, base) else None
     brings_documents = dataset.load_documents is not None and namespace is None
     if brings_documents:
-        space = publish_documents(dataset, root.workspace("", base if is_file else None))
+        space = publish_documents(dataset, root.workspace("", file))
     else:
         space = namespace or choose_namespace(library)
     strategy: str | None = None
-    if not (is_file and base == name and brings_documents):
+    if name and not (brings_documents and file == name):
         strategy = find_strategy(root.settings, library, space, name)
-    options = RunOptions(
+    run_options = RunOptions(
         namespace=space,
         mode=mode or ("retrieval_only" if brings_documents else "end_to_end"),
         strategy=strategy,
         require_found=True,
+        **options,
     )
-    return evaluate(library, dataset, options, store, on_progress=on_progress)
+    return evaluate(library, dataset, run_options, store, on_progress=on_progress)
 
 
 def find_strategy(settings: Settings, library: Library, namespace: str, name: str) -> str:
@@ -150,7 +153,7 @@ def _require_known(settings: Settings, name: str) -> str:
     """
     base = name.rpartition("+")[0] if "@" in name else name
     known = comparable_names(settings)
-    if base not in known and not (base == "" and name):
+    if base and base not in known and not is_config_id(base):
         raise NotFoundError(
             f"unknown strategy {base!r}; known: {', '.join(known)}", code="unknown_strategy"
         )

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any
 from rag_platform import access
 from rag_platform.caching import Cache
 from rag_platform.config.ingestion import EmbeddingConfig
-from rag_platform.config.profiles import Provider, providers_snapshot, strategy_config_id
+from rag_platform.config.profiles import (
+    Provider,
+    is_config_id,
+    providers_snapshot,
+    strategy_config_id,
+)
 from rag_platform.config.settings import (
     Settings,
     Strategy,
@@ -288,7 +293,7 @@ class Library:
         """The strategy with a name, read again after its file changed, or with a
         `strategy_config_id`.
         """
-        if name.startswith("scfg_") and re.fullmatch(r"scfg_[0-9a-f]{16}", name):
+        if is_config_id(name):
             path = self.store.config_path(name)
             if not path.is_file():
                 raise NotFoundError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,13 @@ import click
 
 from rag_platform.api import envelopes
 from rag_platform.cli.evaluating.questions import gaps, sample, synthesize
-from rag_platform.cli.evaluating.strategies import canaries, compare_named, drift, promote
+from rag_platform.cli.evaluating.strategies import (
+    canaries,
+    compare_named,
+    drift,
+    evaluating,
+    promote,
+)
 from rag_platform.cli.output import Context, answers, fail_if
 from rag_platform.cli.progress import progress_bar
 from rag_platform.errors import InputError, RagError
@@ -20,9 +27,7 @@ from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
 
 if TYPE_CHECKING:
-    from rag_platform.evaluation.cases import Dataset, EvalCase
-    from rag_platform.evaluation.results import EvalRun
-    from rag_platform.evaluation.runs import RunOptions
+    from rag_platform.evaluation.cases import EvalCase
 
 
 @click.group(name="eval")
@@ -80,9 +85,7 @@ def run(context: Context, name: str, **asked: Any) -> Json:
 
     request = RunRequest(dataset=name, namespace=context.given_namespace, **asked)
     with progress_bar(context.json_output) as advance:
-        found = run_dataset(
-            context.root, request, lambda done, total: advance("asking", done, total)
-        )
+        found = run_dataset(context.root, request, partial(advance, "asking"))
     data: dict[str, Any] = {"markdown": reports.run_markdown(found.run), "run": to_json(found.run)}
     if found.difference is not None:
         data["markdown"] += f"\n\n{reports.compare_markdown(found.difference)}"
@@ -188,17 +191,11 @@ def compare(
             code="usage",
         )
     from rag_platform.evaluation.comparing import compare_runs
-    from rag_platform.evaluation.reporting import reports
+    from rag_platform.evaluation.reporting import reports, run_files
 
     with _store(context) as store:
         found = compare_runs(store.run(before), store.run(after), store)
-    return {
-        "markdown": reports.compare_markdown(found),
-        "differences": {name: to_json(item) for name, item in found.differences.items()},
-        "worse": to_json(found.worse),
-        "better": to_json(found.better),
-        "stale": list(found.stale),
-    }
+    return {"markdown": reports.compare_markdown(found), **run_files.comparison_data(found)}
 
 
 @evaluation.command("datasets")
@@ -306,8 +303,6 @@ def bisect_releases(context: Context, question: str, file: str, text: str, refus
     """Find the release that changed whether a question is answered as expected."""
     from rag_platform.evaluation.expectations import expectation
     from rag_platform.evaluation.monitoring.bisecting import bisect
-    from rag_platform.evaluation.results import ResultStore
-    from rag_platform.evaluation.runs import open_library
     from rag_platform.releases.release_store import list_releases
 
     space = context.known_namespace()
@@ -317,10 +312,7 @@ def bisect_releases(context: Context, question: str, file: str, text: str, refus
         for manifest in reversed(list_releases(context.store, space))
         if not manifest.failures
     ]
-    with (
-        open_library(context.settings, context.store) as library,
-        closing(ResultStore(context.store.home)) as store,
-    ):
+    with evaluating(context) as (library, store, _):
         found = bisect(library, space, kept, case, store)
     state = "as expected" if found.met else f"not as expected: {found.reason}"
     if found.before is None:
@@ -420,20 +412,16 @@ def expect_remove(context: Context, case_id: str) -> Json:
 @answers(namespace=True, own_trace=True)
 def expect_run(context: Context, release_id: str | None) -> Json:
     """Ask every expectation; exit code 1 where one is not met."""
-    from rag_platform.evaluation.expectations import judge, read_expectations
+    from rag_platform.evaluation.datasets.stored import Expectations
+    from rag_platform.evaluation.expectations import judge
     from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
-    from rag_platform.evaluation.runs import RunOptions
+    from rag_platform.evaluation.runs import RunOptions, evaluate
 
     space = context.known_namespace()
-    dataset = read_expectations(context.store, space)
-    if not dataset.cases:
-        raise InputError(
-            f'nothing is expected of {space!r} yet; rag expect add "QUESTION" --file FILE',
-            code="no_expectations",
-        )
+    dataset = Expectations(space).load(context.store.home)
     options = RunOptions(namespace=space, release_id=release_id, metric_sets=CHEAP_METRIC_SETS)
-    found = _evaluate(context, dataset, options)
-    with _store(context) as store:
+    with evaluating(context) as (library, store, advance):
+        found = evaluate(library, dataset, options, store, on_progress=partial(advance, "asking"))
         verdicts = [judge(result) for result in store.cases(found.run_id)]
     lines = [
         f"{'ok    ' if item.met else 'FAILED'} {item.case_id}  {item.query}"
@@ -456,22 +444,3 @@ def _format_expected(case: EvalCase) -> str:
         return "-> refused"
     texts = [f"{item.text!r} in {item.file or 'any document'}" for item in case.expected_text]
     return f"-> {', '.join([*texts, *case.expected_files])}"
-
-
-def _evaluate(context: Context, dataset: Dataset, options: RunOptions) -> EvalRun:
-    """Run an evaluation, showing its progress."""
-    from rag_platform.evaluation.results import ResultStore
-    from rag_platform.evaluation.runs import evaluate, open_library
-
-    with (
-        open_library(context.settings, context.store) as library,
-        closing(ResultStore(context.store.home)) as store,
-        progress_bar(context.json_output) as advance,
-    ):
-        return evaluate(
-            library,
-            dataset,
-            options,
-            store,
-            on_progress=lambda done, total: advance("asking", done, total),
-        )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,16 +19,33 @@ from rag_platform.cli.output import (
     finish_job,
     wait_option,
 )
-from rag_platform.cli.progress import progress_bar
+from rag_platform.cli.progress import Advance, progress_bar
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
+if TYPE_CHECKING:
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.retrieval.library import Library
+
+
+@contextmanager
+def evaluating(context: Context) -> Iterator[tuple[Library, ResultStore, Advance]]:
+    """The library without caches, the store of the results, and what shows the progress."""
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.runs import open_library
+
+    with (
+        open_library(context.settings, context.store) as library,
+        closing(ResultStore(context.store.home)) as store,
+        progress_bar(context.json_output) as advance,
+    ):
+        yield library, store, advance
+
 
 def compare_named(context: Context, names: str, dataset_name: str, mode: str | None) -> Json:
     """Evaluate each of the named strategies on a dataset, and compare them with the first."""
-    from rag_platform.evaluation.results import ResultStore
-    from rag_platform.evaluation.runs import open_library
+    from rag_platform.evaluation.reporting.run_files import comparison_data
     from rag_platform.evaluation.sources import open_dataset
     from rag_platform.evaluation.strategies import (
         compare_strategies,
@@ -40,11 +59,7 @@ def compare_named(context: Context, names: str, dataset_name: str, mode: str | N
         raise InputError("--strategies takes at least two names, as in fast,hybrid", code="usage")
     dataset = open_dataset(dataset_name)
     runs = {}
-    with (
-        open_library(context.settings, context.store) as library,
-        closing(ResultStore(context.store.home)) as store,
-        progress_bar(context.json_output) as advance,
-    ):
+    with evaluating(context) as (library, store, advance):
         for name in wanted:
             runs[name] = run_strategy(
                 context.root,
@@ -60,15 +75,7 @@ def compare_named(context: Context, names: str, dataset_name: str, mode: str | N
     return {
         "markdown": comparison_markdown(found),
         "runs": {name: to_json(run) for name, run in found.runs.items()},
-        "comparisons": {
-            name: {
-                "differences": to_json(item.differences),
-                "worse": to_json(item.worse),
-                "better": to_json(item.better),
-                "stale": list(item.stale),
-            }
-            for name, item in found.comparisons.items()
-        },
+        "comparisons": {name: comparison_data(item) for name, item in found.comparisons.items()},
     }
 
 
@@ -169,15 +176,8 @@ def drift(context: Context) -> Json:
     """Compare what users asked and got of late with the last stable window; exit code 1 where it
     changed.
     """
-    from rag_platform.evaluation.monitoring.drift import drift_markdown, measure_drift
+    from rag_platform.evaluation.monitoring.drift import drift_data, drift_markdown, measure_drift
 
-    space = context.namespace
-    report = measure_drift(context.store.logs_dir, space, context.settings.drift)
-    data = {
-        "markdown": drift_markdown(report),
-        "questions": report.current.questions,
-        "stable_questions": report.stable.questions if report.stable is not None else 0,
-        "signals": [{**to_json(signal), "drifted": signal.drifted} for signal in report.signals],
-        "reason": report.reason,
-    }
+    report = measure_drift(context.store.logs_dir, context.namespace, context.settings.drift)
+    data = {"markdown": drift_markdown(report), **drift_data(report)}
     return fail_if(bool(report.drifted), data, code="drifted")

@@ -47,10 +47,14 @@ def write_run_files(
 
 
 def difference_data(found: Comparison) -> Json:
+    """A comparison with the baseline of a run as JSON."""
+    return {"baseline_run_id": found.before.run_id, **comparison_data(found)}
+
+
+def comparison_data(found: Comparison) -> Json:
     """A comparison as JSON."""
     return {
-        "baseline_run_id": found.before.run_id,
-        "differences": {name: to_json(item) for name, item in found.differences.items()},
+        "differences": to_json(found.differences),
         "worse": to_json(found.worse),
         "better": to_json(found.better),
         "stale": list(found.stale),
