@@ -5,24 +5,69 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
+from rag_platform.storage.records import to_json
 
 Unit = Literal["chunk", "document"]
 K_VALUES = (1, 3, 5, 10)
+
+
+def _as_items(value: object) -> object:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _as_expected(value: object) -> object:
+    return {"text": value} if isinstance(value, str) else value
+
+
+def _require_filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a text that is not empty is wanted")
+    return text
+
+
+def _require_filter(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    # imported late: releases without gates need no filters
+    from rag_platform.indexes.catalog import FILTERABLE
+    from rag_platform.query import filters
+
+    try:
+        filters.plan(value, FILTERABLE)
+    except InputError as error:
+        raise ValueError(error.message) from error
+    return value
+
+
+Filled = Annotated[str, AfterValidator(_require_filled)]
+AnyText = Annotated[str, BeforeValidator(str)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_items)]
+Grades = Mapping[AnyText, Annotated[int, Field(strict=True, ge=0)]]
+# fields of a case that are lists of texts, or that are written as JSON in a spreadsheet
+LISTS = {"tags", "expected_chunk_ids", "expected_files", "expected_tags", "context_chunks"}
+MAPPINGS = {"doc_scope", "expected_citations", "relevance_doc", "relevance_chunk"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedText:
     """Text that a retrieved chunk must contain, verbatim except for white space and Markdown."""
 
-    text: str
-    file: str = ""  # end of the document's source_uri; empty: any document
-    section: str = ""  # part of the section's path
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    text: Filled
+    file: AnyText = ""  # end of the document's source_uri; empty: any document
+    section: AnyText = ""  # part of the section's path
+
+
+ExpectedTexts = Annotated[
+    tuple[Annotated[ExpectedText, BeforeValidator(_as_expected)], ...], BeforeValidator(_as_items)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,22 +79,26 @@ class EvalCase:
     documents (by file or doc_id) and chunks; 0 is known to be irrelevant.
     """
 
-    case_id: str
-    query: str
-    tags: tuple[str, ...] = ()
-    doc_scope: Mapping[str, Any] = field(default_factory=dict)  # a filter, as queries take it
-    expected_answer: str = ""
-    expected_citations: tuple[ExpectedText, ...] = ()
-    expected_chunk_ids: tuple[str, ...] = ()
-    expected_files: tuple[str, ...] = ()
-    expected_tags: tuple[str, ...] = ()  # for each, any document with that tag
-    expected_text: tuple[ExpectedText, ...] = ()
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    case_id: Filled
+    query: Filled
+    tags: Texts = ()
+    # a filter, as queries take it
+    doc_scope: Annotated[Mapping[str, Any], AfterValidator(_require_filter)] = field(
+        default_factory=dict
+    )
+    expected_answer: AnyText = ""
+    expected_citations: ExpectedTexts = ()
+    expected_chunk_ids: Texts = ()
+    expected_files: Texts = ()
+    expected_tags: Texts = ()  # for each, any document with that tag
+    expected_text: ExpectedTexts = ()
     match: Literal["any", "all"] = "all"
-    should_refuse: bool | None = None  # None: no expectation
-    relevance_doc: Mapping[str, int] = field(default_factory=dict)
-    relevance_chunk: Mapping[str, int] = field(default_factory=dict)
-    context_chunks: tuple[str, ...] = ()  # chunk ids that `generation_only` answers from
-    notes: str = ""
+    should_refuse: Annotated[bool, Field(strict=True)] | None = None  # None: no expectation
+    relevance_doc: Grades = field(default_factory=dict)
+    relevance_chunk: Grades = field(default_factory=dict)
+    context_chunks: Texts = ()  # chunk ids that `generation_only` answers from
+    notes: AnyText = ""
 
     @property
     def unit(self) -> Unit:
@@ -123,33 +172,33 @@ class Dataset:
 
 def case_data(case: EvalCase) -> Json:
     """The case as JSON, without empty and default fields."""
-    found: Json = {}
-    for item in fields(case):
-        value = getattr(case, item.name)
-        if item.name in ("expected_text", "expected_citations"):
-            value = [
-                {key: text for key in ("text", "file", "section") if (text := getattr(each, key))}
-                for each in value
-            ]
-        elif isinstance(value, tuple):
-            value = list(value)
-        elif isinstance(value, Mapping):
-            value = dict(value)
-        if value not in ("", [], {}, None) and not (item.name == "match" and value == "all"):
-            found[item.name] = value
+    found = _drop_empty(to_json(case))
+    if case.match == "all":
+        del found["match"]
+    for name in ("expected_text", "expected_citations"):
+        if name in found:
+            found[name] = [_drop_empty(item) for item in found[name]]
     return found
+
+
+def _drop_empty(data: Json) -> Json:
+    return {key: value for key, value in data.items() if value not in ("", [], {}, None)}
 
 
 # --- reading a case -----------------------------------------------------------------------------
 
 
 def read_case(line: str, where: str) -> EvalCase:
-    """The case of a JSON line. Raises what `parse_case` raises, also for invalid JSON."""
+    """The case of a JSON line. Raises what `read_json` and `parse_case` raise."""
+    return parse_case(read_json(line, where), where)
+
+
+def read_json(text: str, where: str) -> Any:
+    """The value of a JSON text. Raises InputError `invalid_dataset`."""
     try:
-        data = json.loads(line)
+        return json.loads(text)
     except ValueError as error:
         raise InputError(f"{where} is not JSON: {error}", code="invalid_dataset") from error
-    return parse_case(data, where)
 
 
 def parse_case(data: object, where: str) -> EvalCase:
@@ -158,18 +207,10 @@ def parse_case(data: object, where: str) -> EvalCase:
     """
     if not isinstance(data, Mapping):
         raise invalid_dataset(where, f"a case is an object, not {type(data).__name__}")
-    if unknown := sorted(set(data) - _FIELDS):
-        raise invalid_dataset(
-            where, f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}"
-        )
-    found = {
-        name: read(data[name], f"{where}, {name}")
-        for name, read in _READERS.items()
-        if name in data
-    }
-    if missing := [name for name in ("case_id", "query") if name not in found]:
-        raise invalid_dataset(where, f"`{missing[0]}` is missing")
-    case = EvalCase(**found)
+    try:
+        case = _adapter().validate_python(dict(data))
+    except ValidationError as error:
+        raise _explain(error, where) from error
     if not case.expects_something:
         raise invalid_dataset(
             where,
@@ -184,92 +225,24 @@ def invalid_dataset(where: str, message: str) -> InputError:
     return InputError(f"{where}: {message}", code="invalid_dataset")
 
 
-def _items(value: object) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+def _explain(error: ValidationError, where: str) -> InputError:
+    """The error about the first thing that is wrong with a case, unknown fields before others."""
+    errors = error.errors()
+    first = next((item for item in errors if item["type"] == _UNKNOWN), errors[0])
+    *above, name = first["loc"]
+    if first["type"] == _UNKNOWN:
+        known = ", ".join(item.name for item in fields(ExpectedText if above else EvalCase))
+        return invalid_dataset(where, f"unknown field {name!r}; known: {known}")
+    if first["type"] == "missing":
+        return invalid_dataset(where, f"`{name}` is missing")
+    message = first["msg"].removeprefix("Value error, ")
+    given = "" if first["type"] == "value_error" else f", not {first['input']!r}"
+    return invalid_dataset(f"{where}, {'.'.join(map(str, first['loc']))}", f"{message}{given}")
 
 
-def _texts(value: object, where: str) -> tuple[str, ...]:
-    found = _items(value)
-    if not all(isinstance(item, str) for item in found):
-        raise invalid_dataset(where, f"a list of texts is wanted, not {value!r}")
-    return found
+_UNKNOWN = "unexpected_keyword_argument"  # pydantic's type of error
 
 
-def _read_expected(value: object, where: str) -> ExpectedText:
-    if isinstance(value, str):
-        value = {"text": value}
-    if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
-        raise invalid_dataset(where, f"a text, or an object with `text`, is wanted, not {value!r}")
-    if not value["text"].strip():
-        raise invalid_dataset(where, "an empty text stands everywhere")
-    if unknown := sorted(set(value) - {"text", "file", "section"}):
-        raise invalid_dataset(where, f"unknown field {unknown[0]!r}; known: text, file, section")
-    return ExpectedText(**{key: str(item) for key, item in value.items()})
-
-
-def _grades(value: object, where: str) -> dict[str, int]:
-    if not isinstance(value, Mapping) or not all(
-        isinstance(grade, int) and not isinstance(grade, bool) and grade >= 0
-        for grade in value.values()
-    ):
-        raise invalid_dataset(where, f"grades are whole numbers from 0 on, by name, not {value!r}")
-    return {str(name): grade for name, grade in value.items()}
-
-
-def _require_filled(value: object, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise invalid_dataset(where, f"a text that is not empty is wanted, not {value!r}")
-    return value
-
-
-def _expected_texts(value: object, where: str) -> tuple[ExpectedText, ...]:
-    return tuple(_read_expected(item, where) for item in _items(value))
-
-
-def _scope(value: object, where: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise invalid_dataset(where, f"a filter is wanted, such as {{tags: api}}, not {value!r}")
-    # imported late: releases without gates need no filters
-    from rag_platform.indexes.catalog import FILTERABLE
-    from rag_platform.query import filters
-
-    try:
-        filters.plan(value, FILTERABLE)
-    except InputError as error:
-        raise invalid_dataset(where, error.message) from error
-    return dict(value)
-
-
-def _match(value: object, where: str) -> str:
-    if value not in ("any", "all"):
-        raise invalid_dataset(where, f"any or all is wanted, not {value!r}")
-    return str(value)
-
-
-def _flag(value: object, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise invalid_dataset(where, f"true or false is wanted, not {value!r}")
-    return value
-
-
-_READERS: Mapping[str, Callable[[Any, str], Any]] = {
-    "case_id": _require_filled,
-    "query": _require_filled,
-    "tags": _texts,
-    "doc_scope": _scope,
-    "expected_answer": lambda value, where: str(value),
-    "expected_citations": _expected_texts,
-    "expected_chunk_ids": _texts,
-    "expected_files": _texts,
-    "expected_tags": _texts,
-    "expected_text": _expected_texts,
-    "match": _match,
-    "should_refuse": _flag,
-    "relevance_doc": _grades,
-    "relevance_chunk": _grades,
-    "context_chunks": _texts,
-    "notes": lambda value, where: str(value),
-}
-_FIELDS = set(_READERS)
-LISTS = {name for name, read in _READERS.items() if read is _texts}
-MAPPINGS = {"doc_scope", "expected_citations", "relevance_doc", "relevance_chunk"}
+@cache
+def _adapter() -> TypeAdapter[EvalCase]:
+    return TypeAdapter(EvalCase)

@@ -8,12 +8,15 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Chunk, Hit
 from rag_platform.releases.release_store import OpenRelease
 
@@ -65,6 +68,15 @@ class Labels:
             return [name]
         first, last = hit.page_range or (0, 0)
         return [f"{name}#p{page}" for page in range(first, last + 1)]
+
+
+def open_catalog(release: Path) -> closing[CatalogReader]:
+    """The catalog in the folder of a release. Raises InputError `invalid_dataset` for another
+    folder.
+    """
+    if not (release / CATALOG).is_file():
+        raise InputError(f"{release} is no release: it holds no {CATALOG}", code="invalid_dataset")
+    return closing(CatalogReader(release / CATALOG))
 
 
 class LabelReader:

@@ -37,13 +37,16 @@ def test_a_case_is_read_and_written() -> None:
         ({"querry": "x"}, "unknown field 'querry'"),
         ({"query": " "}, "query: a text that is not empty"),
         ({"expected_files": []}, "expects nothing"),
-        ({"expected_files": [1]}, "list of texts"),
-        ({"relevance_doc": {"a": -1}}, "from 0 on"),
-        ({"should_refuse": "yes"}, "true or false is wanted"),
-        ({"match": "most"}, "any or all is wanted"),
-        ({"expected_text": [{"text": " "}]}, "stands everywhere"),
-        ({"expected_text": [{"txt": "a"}]}, "object with `text`"),
-        ({"doc_scope": "api"}, "a filter is wanted"),
+        ({"expected_files": [1]}, "expected_files.0: Input should be a valid string, not 1"),
+        (
+            {"relevance_doc": {"a": -1}},
+            "relevance_doc.a: Input should be greater than",
+        ),
+        ({"should_refuse": "yes"}, "should_refuse: Input should be a valid boolean, not 'yes'"),
+        ({"match": "most"}, "match: Input should be 'any' or 'all'"),
+        ({"expected_text": [{"text": " "}]}, "a text that is not empty"),
+        ({"expected_text": [{"txt": "a"}]}, "unknown field 'txt'; known: text, file"),
+        ({"doc_scope": "api"}, "doc_scope: Input should be a valid dictionary"),
     ],
 )
 def test_what_is_wrong_with_a_case_is_named(change: dict[str, object], message: str) -> None:

@@ -5,14 +5,13 @@ the pages of PDF files.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.cases import Dataset, EvalCase, SuppliedDocument
+from rag_platform.evaluation.cases import Dataset, EvalCase, SuppliedDocument, read_json
 from rag_platform.ir import Json
 
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels.tsv")
@@ -164,19 +163,11 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise InputError(
-                    f"{path.parent.name}/{path.name}, line {number} is not JSON: {error}"
-                ) from error
-            if not isinstance(row, dict) or (
-                missing := [name for name in needed if name not in row]
-            ):
-                raise InputError(
-                    f"{path.parent.name}/{path.name}, line {number} lacks"
-                    f" {needed if not isinstance(row, dict) else missing}"
-                )
+            where = f"{path.parent.name}/{path.name}, line {number}"
+            row = read_json(line, where)
+            has = row if isinstance(row, dict) else ()
+            if missing := [name for name in needed if name not in has]:
+                raise InputError(f"{where} lacks {missing}")
             yield row
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from rag_platform.evaluation.cases import (
     invalid_dataset,
     parse_case,
     read_case,
+    read_json,
 )
 
 
@@ -155,13 +155,7 @@ class KnowledgeJson:
         """Raises InputError `invalid_dataset`, also if a query expects a document that is not in
         the file.
         """
-        text = source.read_text(encoding="utf-8-sig")
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise InputError(
-                f"{source.name} is not JSON: {error}", code="invalid_dataset"
-            ) from error
+        data = read_json(source.read_text(encoding="utf-8-sig"), source.name)
         if not isinstance(data, Mapping) or not all(
             isinstance(data.get(name), list) and data[name] for name in ("documents", "queries")
         ):

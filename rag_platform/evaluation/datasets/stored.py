@@ -15,6 +15,7 @@ from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import list_outcomes
+from rag_platform.registry import require_at_least
 from rag_platform.storage.store import Store
 from rag_platform.text.language import language
 
@@ -32,8 +33,7 @@ class SampledTraces:
     VERSION: ClassVar[str] = "1"
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, not {self.size}")
+        require_at_least(self, size=1)
 
     def load(self, source: Path) -> Dataset:
         """The sample of a data root. Raises InputError `no_questions` if there are none."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,13 +13,13 @@ from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.judges.llm import PER_ANSWER_ERRORS
-from rag_platform.evaluation.labels import find_quote, fold
+from rag_platform.evaluation.labels import find_quote, fold, open_catalog
+from rag_platform.evaluation.monitoring.canaries import Canaries
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Chunk, Json
 from rag_platform.protocols import LLM
 from rag_platform.providers.model_replies import parse_object, quote_text
-from rag_platform.registry import make_provider
+from rag_platform.registry import make_provider, require_at_least
 from rag_platform.releases.release_store import require_current
 from rag_platform.storage.store import Store
 from rag_platform.text.language import language
@@ -52,21 +51,16 @@ class Synthetic:
     traits: ClassVar[Traits] = Traits(uses_llm=True)
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, not {self.size}")
+        require_at_least(self, size=1)
 
     def load(self, source: Path) -> Dataset:
         """At most `size` cases. Raises InputError `invalid_dataset` for a folder that is not a
         release, `no_questions` if no reply is usable, and the model's errors.
         """
-        if not (source / CATALOG).is_file():
-            raise InputError(
-                f"{source} is no release: it holds no {CATALOG}", code="invalid_dataset"
-            )
         prompt = prompts.load("evaluation/question", ("document", "section", "passage"))
         model: LLM = make_provider("llm", self.llm["provider"], self.llm.get("options"))
         cases: dict[str, EvalCase] = {}
-        with closing(CatalogReader(source / CATALOG)) as catalog:
+        with open_catalog(source) as catalog:
             passages = self._passages(catalog)
             for chunk, document in passages[: self.size * _TRIES]:
                 if len(cases) == self.size:
@@ -111,15 +105,9 @@ def synthesize_cases(
     canaries. Raises NotFoundError if nothing is published, and what `load` raises.
     """
     release = store.release_dir(namespace, require_current(store, namespace))
-    made: Dataset
     if settings.judge.provider == "none":
-        made = make_provider("dataset", "canaries", {"documents": size, "per_document": 1}).load(
-            release
-        )
-    else:
-        options = {"llm": settings.judge.model_dump(), "size": size, "seed": seed}
-        made = make_provider("dataset", "synthetic", options).load(release)
-    return made
+        return Canaries(documents=size, per_document=1).load(release)
+    return Synthetic(settings.judge.model_dump(), size, seed).load(release)
 
 
 def _ask(model: LLM, prompt: prompts.Prompt, chunk: Chunk, document: str) -> EvalCase | None:

@@ -21,13 +21,11 @@ from typing import ClassVar
 
 from rag_platform.config.settings import CanarySettings
 from rag_platform.contract.evaluation_shapes import CanariesData
-from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.labels import find_quote, fold
+from rag_platform.evaluation.labels import find_quote, fold, open_catalog
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import PREAMBLE, Version
 from rag_platform.releases.release_store import find_parent, require_current
 from rag_platform.retrieval.library import Lease, Library
@@ -150,12 +148,8 @@ class Canaries:
 
     def load(self, source: Path) -> Dataset:
         """The canaries of a release. Raises InputError `invalid_dataset` for another folder."""
-        if not (source / CATALOG).is_file():
-            raise InputError(
-                f"{source} is no release: it holds no {CATALOG}", code="invalid_dataset"
-            )
         config = CanarySettings(documents=self.documents, per_document=self.per_document)
-        with closing(CatalogReader(source / CATALOG)) as catalog:
+        with open_catalog(source) as catalog:
             return make_canaries(catalog, config)
 
 
