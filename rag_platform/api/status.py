@@ -95,7 +95,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
             if row["state"] in ("failed", "partly")
         ),
         *(problem for _, problems in rows for problem in problems),
-        *(find_gate_problems(names) if caller.namespaces is None else ()),
+        *(find_gate_problems(lambda: names) if caller.namespaces is None else ()),
     ]
     if serving:
         data["caches"], data["running_queries"] = caches, library.load.running

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -69,16 +70,25 @@ def examine(settings: Settings) -> list[Finding]:
     return [
         *_installation(),
         *_extras(),
-        *_config(store),
+        *_guard("gates", _gates(store)),
+        *_config(),
         *_strategies(settings, store),
         *_data_root(store),
-        *_ledger(store),
-        *_blobs(store),
-        *_traffic(settings, store),
+        *_guard("ledger", _ledger(store)),
+        *_guard("blobs", _blobs(store)),
+        *_guard("traffic", _traffic(settings, store)),
         *_releases(store),
         *_precision(store),
         *_faults(store),
     ]
+
+
+def _guard(subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings of a check, and the error that ended it."""
+    try:
+        yield from findings
+    except RagError as error:
+        yield Finding("error", subject, error.message)
 
 
 def find_differences(config: Json, shipped: Json) -> Json:
@@ -163,14 +173,15 @@ def _weights(path: Path, expected: str) -> Finding:
     return Finding("error", f"weights {path.name}", message)
 
 
-def _config(store: Store) -> Iterator[Finding]:
-    try:
-        gates = read_gates()
-        yield from (Finding("warning", "gates", it) for it in find_gate_problems(_bound(store)))
-        for namespace in gates:
-            open_gates(namespace)
-    except RagError as error:
-        yield Finding("error", "gates", error.message)
+def _gates(store: Store) -> Iterator[Finding]:
+    gates = read_gates()
+    for problem in find_gate_problems(partial(_bound, store)):
+        yield Finding("warning", "gates", problem)
+    for namespace, of_namespace in gates.items():
+        open_gates(namespace, of_namespace)
+
+
+def _config() -> Iterator[Finding]:
     for subject, read in (("logging", load_log_config), ("prompts", list_versions)):
         try:
             read()
@@ -229,43 +240,32 @@ def _data_root(store: Store) -> Iterator[Finding]:
 
 
 def _ledger(store: Store) -> Iterator[Finding]:
-    try:
-        require(store)
-        if not store.has_ledger():
-            yield Finding("ok", "ledger", "none yet; the first `rag ingest` makes it")
-            return
-        with closing(open_ledger(store)) as ledger:
-            counts = {name: len(ledger.live(name)) for name in ledger.namespaces()}
-        contents = "; ".join(
-            f"{name}: {pluralise(count, 'live document')}" for name, count in counts.items()
-        )
-        yield Finding("ok", "ledger", f"{store.ledger_name}: {contents or 'empty'}")
-    except RagError as error:
-        yield Finding("error", "ledger", error.message)
+    require(store)
+    if not store.has_ledger():
+        yield Finding("ok", "ledger", "none yet; the first `rag ingest` makes it")
+        return
+    with closing(open_ledger(store)) as ledger:
+        counts = {name: len(ledger.live(name)) for name in ledger.namespaces()}
+    contents = "; ".join(
+        f"{name}: {pluralise(count, 'live document')}" for name, count in counts.items()
+    )
+    yield Finding("ok", "ledger", f"{store.ledger_name}: {contents or 'empty'}")
 
 
 def _blobs(store: Store) -> Iterator[Finding]:
     """Whether the object store is reachable and supports conditional writes."""
     if store.remote is None:
         return
-    try:
-        open_for_writing(store)
-        yield Finding(
-            "ok",
-            "blobs",
-            f"bucket {store.remote.bucket}: written and read, and it heeds conditions",
-        )
-    except RagError as error:
-        yield Finding("error", "blobs", error.message)
+    open_for_writing(store)
+    yield Finding(
+        "ok", "blobs", f"bucket {store.remote.bucket}: written and read, and it heeds conditions"
+    )
 
 
 def _traffic(settings: Settings, store: Store) -> Iterator[Finding]:
     """Today's usage of rate-limited model endpoints, and who waits for them."""
-    try:
-        for found in traffic.read_places(settings.traffic, store):
-            yield Finding("ok", f"traffic {found.place}", found.sentence())
-    except RagError as error:
-        yield Finding("error", "traffic", error.message)
+    for found in traffic.read_places(settings.traffic, store):
+        yield Finding("ok", f"traffic {found.place}", found.sentence())
 
 
 def _faults(store: Store) -> Iterator[Finding]:

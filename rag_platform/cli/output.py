@@ -369,5 +369,5 @@ def finish_job(context: Context, started: Any, started_at: float) -> Json:
             job.trace_id,
             local=True,
         )
-    unknown = find_gate_problems(context.ledger.namespaces())
+    unknown = find_gate_problems(context.ledger.namespaces)
     return envelopes.envelope(data, job.trace_id, (*data.get("warnings", ()), *unknown))

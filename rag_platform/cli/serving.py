@@ -9,14 +9,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import click
 
 from rag_platform.cli.language import say, say_filled
-from rag_platform.config.gates import describe_broken_gates, find_gate_problems, read_gates
+from rag_platform.config.gates import find_gate_problems
 from rag_platform.config.settings import (
     Change,
     Settings,
@@ -70,16 +70,15 @@ def apply_allow_options(settings: Settings, allow: str | None, roots: tuple[Path
 def _load_settings() -> Settings:
     """The settings; prints warnings about unknown variables and gates of unknown libraries."""
     settings = load_settings()
-    unknown = [*find_unknown_variables().values()]
-    if broken := describe_broken_gates():
-        unknown.append(broken)
-    elif read_gates():
-        # imported only if needed, as they delay the handshake
+
+    def libraries() -> Iterable[str]:
+        # imported only if there are gates, as they delay the handshake
         from rag_platform.ledger.ledger import bound_namespaces
         from rag_platform.storage.store import Store
 
-        unknown += find_gate_problems(bound_namespaces(Store.of(settings)))
-    for message in unknown:
+        return bound_namespaces(Store.of(settings))
+
+    for message in (*find_unknown_variables().values(), *find_gate_problems(libraries)):
         click.echo(f"{say('warning')}: {say_filled(message)}", err=True)
     return settings
 

@@ -8,7 +8,7 @@ notes:                      # a namespace
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -67,9 +67,9 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
             try:
                 gate = GateConfig.model_validate(item)
             except ValidationError as error:
-                keys = [namespace, number]
-                known = GateConfig.model_fields
-                raise invalid_value(error, path, keys, known=known, code="invalid_gates") from error
+                raise invalid_value(
+                    error, path, [namespace, number], model=GateConfig, code="invalid_gates"
+                ) from error
             gates[str(namespace)] = (*gates.get(str(namespace), ()), gate)
     return gates
 
@@ -79,9 +79,9 @@ def describe_broken_gates() -> str:
     return next(iter(find_gate_problems()), "")
 
 
-def find_gate_problems(libraries: Iterable[str] | None = None) -> list[str]:
+def find_gate_problems(libraries: Callable[[], Iterable[str]] | None = None) -> list[str]:
     """What is wrong with gates.yaml, or a warning for each library in it that is not among
-    `libraries`, the existing ones; None checks the file alone.
+    the existing ones, which `libraries` returns; None checks the file alone.
     """
     try:
         gates = read_gates()
@@ -90,9 +90,9 @@ def find_gate_problems(libraries: Iterable[str] | None = None) -> list[str]:
             f"{error.message}; until this is mended, no release is published but by deletions and"
             " rollbacks"
         ]
-    if libraries is None:
+    if libraries is None or not gates:
         return []
-    known, path = set(libraries), config_file(FILENAME)
+    known, path = set(libraries()), config_file(FILENAME)
     return [
         f"{place_of(path, [name])}: there is no library {name!r}, so its gates judge nothing; mend"
         f" the name, or ingest into it{did_you_mean(name, known)}"

@@ -11,9 +11,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -43,7 +43,7 @@ from rag_platform.config.services import (
     ObservabilitySettings,
     TrafficSettings,
 )
-from rag_platform.config.validation import check, place_of, read_mapping, unknown_setting
+from rag_platform.config.validation import check, invalid_value, place_of, read_mapping
 from rag_platform.errors import ConfigError, NotFoundError, did_you_mean
 
 log = logging.getLogger(__name__)
@@ -502,32 +502,7 @@ def _validate(
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(top)"
-        given = (v for key, v in (variables or {}).items() if f"{where}.".startswith(f"{key}."))
-        variable = next(given, "")
-        place = f"the environment variable {variable}" if variable else place_of(path, first["loc"])
-        if first["type"] == "extra_forbidden":
-            known = sorted(_fields(model, first["loc"][:-1]))
-            raise unknown_setting(place, where, known) from error
-        message = first["msg"].removeprefix("Value error, ")
-        if not first["loc"]:  # concerns several settings, which the message names
-            raise ConfigError(f"{place}: {message}") from error
-        raise ConfigError(
-            f"{place}: {where}: {message} (value: {first['input']!r:.200})"
-        ) from error
-
-
-def _fields(model: Any, keys: Sequence[object]) -> Iterable[str]:
-    """The names of the settings below a key, if they are known."""
-    for key in keys:
-        kind = model if isinstance(key, int) else model.model_fields[key].annotation
-        parts = (kind, *get_args(kind))  # of a list or an optional section
-        model = next((part for part in parts if hasattr(part, "model_fields")), None)
-        if model is None:
-            return ()
-    fields: Iterable[str] = model.model_fields
-    return fields
+        raise invalid_value(error, path, model=model, variables=variables) from error
 
 
 def require_usable(

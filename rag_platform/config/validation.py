@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 
@@ -15,7 +15,7 @@ from rag_platform import registry
 from rag_platform.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
 
     # it imports this module
     from rag_platform.config.settings import Strategy
@@ -86,30 +86,38 @@ def invalid_value(
     path: Path,
     keys: Sequence[object] = (),
     *,
-    known: Iterable[str] = (),
+    model: type[BaseModel] | None = None,
+    variables: Mapping[str, str] | None = None,
     code: str = "invalid_config",
 ) -> ConfigError:
     """The error for the first value of a file that its model rejects; `keys` is the path of the
-    validated part of the file, `known` are the names that may stand there.
+    validated part of the file, `variables` has the keys that were set by the environment.
     """
     first = error.errors()[0]
     key = ".".join(map(str, first["loc"])) or "(top)"
     message = first["msg"].removeprefix("Value error, ")
-    place = place_of(path, [*keys, *first["loc"]])
-    if first["type"] == "extra_forbidden" and (names := sorted(known)):
-        return unknown_setting(place, key, names, code=code)
-    return ConfigError(f"{place}: {key}: {message} (value: {first['input']!r:.200})", code=code)
+    set_by = (var for name, var in (variables or {}).items() if f"{key}.".startswith(f"{name}."))
+    variable = next(set_by, "")
+    place = f"the environment variable {variable}" if variable else ""
+    place = place or place_of(path, [*keys, *first["loc"]])
+    if first["type"] == "extra_forbidden" and (known := sorted(_fields(model, first["loc"][:-1]))):
+        hint = did_you_mean(key.rpartition(".")[2], known)
+        message = f"{key}: no such setting; known: {', '.join(known)}{hint}"
+    # a message about several settings names them
+    elif first["loc"] or first["type"] != "value_error":
+        message = f"{key}: {message} (value: {first['input']!r:.200})"
+    return ConfigError(f"{place}: {message}", code=code)
 
 
-def unknown_setting(
-    place: str, key: str, known: Sequence[str], *, code: str = "invalid_config"
-) -> ConfigError:
-    """The error about a key that its section does not have."""
-    return ConfigError(
-        f"{place}: {key}: no such setting; known: {', '.join(known)}"
-        f"{did_you_mean(key.rpartition('.')[2], known)}",
-        code=code,
-    )
+def _fields(model: Any, keys: Sequence[object]) -> Iterable[str]:
+    """The names of the settings below a key, if they are known."""
+    for key in keys:
+        kind = model if isinstance(key, int) else model.model_fields[key].annotation
+        parts = (kind, *get_args(kind))  # of a list or an optional section
+        model = next((part for part in parts if hasattr(part, "model_fields")), None)
+        if model is None:
+            return ()
+    return getattr(model, "model_fields", ())
 
 
 def place_of(path: Path, keys: Sequence[object]) -> str:

@@ -4,6 +4,7 @@ candidate with a failed check is never published.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 from rag_platform.config.folders import config_file
@@ -34,14 +35,14 @@ def why_not_judged(manifest: Manifest, store: Store) -> str:
     return "not asked: the release is older than its gate; `rag rebuild --full` asks it"
 
 
-def open_gates(namespace: str) -> list[tuple[GateConfig, Dataset]]:
+def open_gates(namespace: str, gates: Sequence[GateConfig]) -> list[tuple[GateConfig, Dataset]]:
     """The gates of a namespace with their datasets. Raises ConfigError with the line of a gate
     whose dataset cannot be read.
     """
     from rag_platform.evaluation.sources import open_dataset
 
     found = []
-    for number, gate in enumerate(read_gates().get(namespace, ())):
+    for number, gate in enumerate(gates):
         try:
             found.append((gate, open_dataset(gate.dataset)))
         except RagError as error:
@@ -62,10 +63,12 @@ def apply_gates(
         return manifest
     alone = deletes and not manifest.delta.get("full_build")
     not_asked = "not asked: a deletion is never held back, and nothing else came in with it"
+    expectations = read_expectations(store, namespace)
     try:
-        if not is_gated(namespace, store):
+        configured = read_gates().get(namespace, ())
+        if not (configured or expectations.cases):
             return manifest
-        gates = [] if alone else open_gates(namespace)
+        gates = [] if alone else open_gates(namespace, configured)
     except ConfigError as error:
         if not deletes:
             raise
@@ -87,7 +90,7 @@ def apply_gates(
             manifest.release_id,
             current(store, namespace),
             gates,
-            read_expectations(store, namespace),
+            expectations,
             results,
         )
     means = {

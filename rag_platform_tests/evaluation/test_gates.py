@@ -347,5 +347,5 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
 def test_gates_of_a_library_that_is_not_there_are_told(home: Path, config_folder: Path) -> None:
     text = "notes: [{dataset: golden}]\n\nntoes: [{dataset: golden}]\n"
     (config_folder / "gates.yaml").write_text(text, encoding="utf-8")
-    (said,) = find_gate_problems(["demo", "notes"])
+    (said,) = find_gate_problems(lambda: ["demo", "notes"])
     assert "gates.yaml:3: there is no library 'ntoes'" in said and "mean 'notes'?" in said
