@@ -103,8 +103,10 @@ def show_job(job: Job, advance: Advance) -> None:
         notes = [jobs.pace(each) if each and figures["done"] < figures["total"] else ""]
         if stage == job.progress["stage"]:
             of_stage = jobs.seconds_left_of(stage, stages) if left is None else None
-            notes.append("" if left is None else f"about {_duration(left)} left")
-            notes.append("" if of_stage is None else f"about {_duration(of_stage)} of reading left")
+            notes.append("" if left is None else f"about {format_duration(left)} left")
+            notes.append(
+                "" if of_stage is None else f"about {format_duration(of_stage)} of reading left"
+            )
         if growing:
             notes.append(f"more {'pages' if stage == 'pages' else 'texts'} to come")
         total = 0 if growing else int(figures["total"])
@@ -112,5 +114,8 @@ def show_job(job: Job, advance: Advance) -> None:
         advance(stage, int(figures["done"]), total, note)
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+def format_duration(seconds: float) -> str:
+    """A duration in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

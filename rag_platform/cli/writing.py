@@ -18,6 +18,7 @@ from rag_platform.cli.output import (
     parse_pairs,
     wait_option,
 )
+from rag_platform.cli.progress import format_duration
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.text.plurals import pluralise
@@ -165,7 +166,7 @@ def rebuild(
             f"{pluralise(len(planned.version_ids), 'document')},"
             f" {'at least ' if planned.uncut else ''}"
             f"{pluralise(planned.embeddings, 'embedding')}, release:"
-            f" {planned.release}; about {_duration(planned.seconds)}",
+            f" {planned.release}; about {format_duration(planned.seconds)}",
             err=True,
         )
     return finish_job(context, started, started_at)
@@ -183,20 +184,14 @@ def _announce(context: Context, strategy: str, started: Any) -> None:
     expected = estimate_embedding(started.job.args["version_ids"], context.root)
     if expected.get(strategy, 0.0) >= _LONG_SECONDS:
         others = ", ".join(
-            f"{name!r} about {_duration(seconds)}"
+            f"{name!r} about {format_duration(seconds)}"
             for name, seconds in expected.items()
             if name != strategy
         )
         click.echo(
             say_filled(
-                f"embedding with strategy {strategy!r} takes about {_duration(expected[strategy])}"
+                f"embedding with strategy {strategy!r} takes about {format_duration(expected[strategy])}"
                 f" here ({others})"
             ),
             err=True,
         )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
