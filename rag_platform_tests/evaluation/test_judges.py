@@ -13,7 +13,7 @@ from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.evaluation.judges.llm import LlmJudge
-from rag_platform.evaluation.judges.rules import FakeJudge, RulesJudge
+from rag_platform.evaluation.judges.rules import RulesJudge
 from rag_platform.evaluation.runs import judge_profile_id, open_judge
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, message, refused, said
@@ -192,11 +192,9 @@ def test_a_profile_changes_with_what_scores_depend_on(
             judge("http://localhost:1", model="other"),
             judge("http://localhost:1", temperature=0.5),
             RulesJudge(),
-            FakeJudge(),
-            FakeJudge(0.5),
         )
     ]
-    assert len(set(ids)) == 6 and ids[0] == judge_profile_id(same)
+    assert len(set(ids)) == 4 and ids[0] == judge_profile_id(same)
     folder = config_folder / "prompts" / "judge"
     folder.mkdir(parents=True)
     (folder / "relevancy.yaml").write_text(

@@ -11,11 +11,15 @@ import pytest
 from rag_platform.answering.citations import make_citation
 from rag_platform.evaluation.artifacts import CitationProof
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.judges.rules import FakeJudge
+from rag_platform.evaluation.judges.rules import RulesJudge
 from rag_platform.evaluation.labels import Labels, StaleLabel
 from rag_platform.evaluation.measuring import AskedCase
-from rag_platform.evaluation.metric_sets.judged import JudgedAnswers
-from rag_platform.evaluation.metric_sets.unjudged import Answers, Citations, Retrieval
+from rag_platform.evaluation.metric_sets.shipped import (
+    Answers,
+    Citations,
+    JudgedAnswers,
+    Retrieval,
+)
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.ir import Hit, QueryResult
@@ -108,7 +112,7 @@ def test_a_text_that_is_gone_counts_for_nothing_and_the_others_do() -> None:
         item, case=case, labels=labels, result=dataclasses.replace(item.result, answered=False)
     )
     assert Answers().compute([refused], (1,))["one"] == {}
-    assert JudgedAnswers().compute([refused], (1,), FakeJudge())["one"] == {}
+    assert JudgedAnswers().compute([refused], (1,), RulesJudge())["one"] == {}
     both = dataclasses.replace(
         case, expected_text=(*case.expected_text, ExpectedText(text="port 8080"))
     )

@@ -1,7 +1,6 @@
-"""Judges without a model: one compares the words, numbers and identifiers of texts, one for tests
-gives a fixed score.
+"""The judge without a model, which compares the words, numbers and identifiers of texts.
 
-The first is deterministic and free, but does not understand: an added `not` changes little, a
+It is deterministic and free, but does not understand: an added `not` changes little, a
 paraphrase much. Across languages only numbers and identifiers are comparable, so relevancy and
 correctness are not judged.
 """
@@ -83,28 +82,3 @@ def _mean(found: Sequence[tuple[float, str]]) -> Score:
     return Score(
         fmean(value for value, _ in found), "; ".join(reason for _, reason in found if reason)
     )
-
-
-@dataclass(frozen=True)
-class FakeJudge:
-    """Gives every answer the same score."""
-
-    score: float = 1.0
-
-    VERSION: ClassVar[str] = "1"
-
-    def profile(self) -> Json:
-        """The provider and its score."""
-        return {"judge_provider_id": f"judge.fake@{self.VERSION}", "score": self.score}
-
-    def score_faithfulness(self, answer: str, contexts: Sequence[str]) -> Score:
-        """The fixed score."""
-        return Score(self.score, "fixed")
-
-    def score_answer_relevancy(self, answer: str, query: str) -> Score:
-        """The fixed score."""
-        return Score(self.score, "fixed")
-
-    def score_answer_correctness(self, answer: str, expected: str, query: str) -> Score:
-        """The fixed score."""
-        return Score(self.score, "fixed")
