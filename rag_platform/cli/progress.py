@@ -100,17 +100,16 @@ def show_job(job: Job, advance: Advance) -> None:
     for stage, figures in sorted(stages.items(), key=lambda item: item[0] != job.progress["stage"]):
         growing = jobs.is_growing(stage, stages)
         each = jobs.rate(figures)
-        notes = [jobs.pace(each) if each and figures["done"] < figures["total"] else ""]
-        if stage == job.progress["stage"]:
-            of_stage = jobs.seconds_left_of(stage, stages) if left is None else None
-            notes.append("" if left is None else f"about {format_duration(left)} left")
-            notes.append(
-                "" if of_stage is None else f"about {format_duration(of_stage)} of reading left"
-            )
+        notes = [jobs.pace(each)] if each and figures["done"] < figures["total"] else []
+        if stage == job.progress["stage"] and left is not None:
+            notes.append(f"about {format_duration(left)} left")
+        elif stage == job.progress["stage"]:
+            if (of_stage := jobs.seconds_left_of(stage, stages)) is not None:
+                notes.append(f"about {format_duration(of_stage)} of reading left")
         if growing:
             notes.append(f"more {'pages' if stage == 'pages' else 'texts'} to come")
         total = 0 if growing else int(figures["total"])
-        note = ", ".join(map(say_filled, filter(None, notes)))
+        note = ", ".join(map(say_filled, notes))
         advance(stage, int(figures["done"]), total, note)
 
 

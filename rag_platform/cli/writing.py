@@ -190,8 +190,8 @@ def _announce(context: Context, strategy: str, started: Any) -> None:
         )
         click.echo(
             say_filled(
-                f"embedding with strategy {strategy!r} takes about {format_duration(expected[strategy])}"
-                f" here ({others})"
+                f"embedding with strategy {strategy!r} takes about"
+                f" {format_duration(expected[strategy])} here ({others})"
             ),
             err=True,
         )
