@@ -37,9 +37,9 @@ from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
-from rag_platform.evaluation.libraries import publish_documents
 from rag_platform.evaluation.metrics import bootstrap, mean, measure_ranking
 from rag_platform.evaluation.sources import open_dataset
+from rag_platform.evaluation.strategies import publish_documents
 from rag_platform.ir import Candidate, QueryRequest
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.observability import tracing

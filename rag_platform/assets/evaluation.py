@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 import dagster as dg
 
 from rag_platform.assets.dagster_private import log_checks
-from rag_platform.assets.definition_metadata import define_asset
+from rag_platform.assets.metadata import define_asset
 from rag_platform.assets.partitions import CODE_VERSION, NAMESPACE_TAG, unread_inputs
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import record_job

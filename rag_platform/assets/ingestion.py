@@ -16,8 +16,13 @@ from typing import Any
 import dagster as dg
 
 from rag_platform.assets.dagster_private import log_checks, log_materializations
-from rag_platform.assets.definition_metadata import define_asset
-from rag_platform.assets.event_metadata import check_processed, evaluation, failure, materialization
+from rag_platform.assets.metadata import (
+    check_processed,
+    define_asset,
+    evaluation,
+    failure,
+    materialization,
+)
 from rag_platform.assets.partitions import document_versions, stage_code_versions
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import run_of_job

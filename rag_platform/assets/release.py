@@ -14,7 +14,7 @@ import dagster as dg
 
 from rag_platform.assets.collecting import PartitionKeys
 from rag_platform.assets.dagster_private import log_checks
-from rag_platform.assets.definition_metadata import define_asset
+from rag_platform.assets.metadata import define_asset
 from rag_platform.assets.partitions import (
     CODE_VERSION,
     namespaces,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rag_platform.config.gates import find_gate_problems, read_gates
 from rag_platform.config.profiles import strategy_config_id
-from rag_platform.config.prompt_registry import list_versions
+from rag_platform.config.prompts import list_versions
 from rag_platform.config.settings import (
     Settings,
     find_unknown_variables,

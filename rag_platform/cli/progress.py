@@ -101,10 +101,10 @@ def show_job(job: Job, advance: Advance) -> None:
         growing = jobs.is_growing(stage, stages)
         each = jobs.rate(figures)
         notes = [jobs.pace(each)] if each and figures["done"] < figures["total"] else []
-        if stage == job.progress["stage"] and left is not None:
-            notes.append(f"about {format_duration(left)} left")
-        elif stage == job.progress["stage"]:
-            if (of_stage := jobs.seconds_left_of(stage, stages)) is not None:
+        if stage == job.progress["stage"]:
+            if left is not None:
+                notes.append(f"about {format_duration(left)} left")
+            elif (of_stage := jobs.seconds_left_of(stage, stages)) is not None:
                 notes.append(f"about {format_duration(of_stage)} of reading left")
         if growing:
             notes.append(f"more {'pages' if stage == 'pages' else 'texts'} to come")

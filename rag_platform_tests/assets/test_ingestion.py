@@ -11,8 +11,8 @@ import dagster as dg
 import pymupdf
 import pytest
 
-from rag_platform.assets.event_metadata import evaluation
 from rag_platform.assets.ingestion import specs
+from rag_platform.assets.metadata import evaluation
 from rag_platform.assets.partitions import (
     RANGE_END,
     RANGE_START,

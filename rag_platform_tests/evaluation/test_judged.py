@@ -12,7 +12,7 @@ from rag_platform.config.query import ProviderConfig
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.comparing import compare_runs
-from rag_platform.evaluation.judges.rules import RulesJudge
+from rag_platform.evaluation.judges import RulesJudge
 from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library

@@ -12,8 +12,7 @@ import pytest
 from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import ConfigError, ProviderError
-from rag_platform.evaluation.judges.llm import LlmJudge
-from rag_platform.evaluation.judges.rules import RulesJudge
+from rag_platform.evaluation.judges import LlmJudge, RulesJudge
 from rag_platform.evaluation.runs import judge_profile_id, open_judge
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, message, refused, said

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rag_platform.answering.citations import make_citation
-from rag_platform.evaluation.artifacts import CitationProof
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.judges.rules import RulesJudge
+from rag_platform.evaluation.judges import RulesJudge
 from rag_platform.evaluation.labels import Labels, StaleLabel
 from rag_platform.evaluation.measuring import AskedCase
 from rag_platform.evaluation.metric_sets.shipped import (
@@ -21,7 +20,7 @@ from rag_platform.evaluation.metric_sets.shipped import (
     Retrieval,
 )
 from rag_platform.evaluation.results import ResultStore
-from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
+from rag_platform.evaluation.runs import CitationProof, RunOptions, evaluate, open_library
 from rag_platform.ir import Hit, QueryResult
 from rag_platform.observability.trace_reader import show
 from rag_platform_tests.conftest import Shelf

@@ -10,8 +10,7 @@ import pytest
 from rag_platform.answering.engine import answer
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.expectations import expectation
-from rag_platform.evaluation.monitoring.bisecting import bisect
-from rag_platform.evaluation.monitoring.replay import replay
+from rag_platform.evaluation.monitoring.replaying import bisect, replay
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.ir import QueryRequest

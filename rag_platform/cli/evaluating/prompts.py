@@ -26,7 +26,7 @@ def prompts() -> None:
 @answers()
 def list_prompts(context: Context, name: str) -> Json:
     """Every version of a prompt, or of all, and which is active."""
-    from rag_platform.config.prompt_registry import list_versions
+    from rag_platform.config.prompts import list_versions
 
     found = list_versions(name)
     lines = []
@@ -43,7 +43,7 @@ def list_prompts(context: Context, name: str) -> Json:
 @answers()
 def diff(context: Context, before: str, after: str) -> Json:
     """What changed between two versions."""
-    from rag_platform.config.prompt_registry import diff_versions
+    from rag_platform.config.prompts import diff_versions
 
     text = diff_versions(before, after)
     return {"markdown": text or "the same text", "diff": text}
@@ -72,9 +72,9 @@ def try_prompt(context: Context, reference: str, question: str) -> Json:
 @answers()
 def activate(context: Context, reference: str) -> Json:
     """Make a version the active one, from the next question on."""
-    from rag_platform.config import prompt_registry
+    from rag_platform.config import prompts as versions
 
-    return _choose(reference, prompt_registry.activate(reference, getpass.getuser()))
+    return _choose(reference, versions.activate(reference, getpass.getuser()))
 
 
 @prompts.command("rollback")
@@ -82,9 +82,9 @@ def activate(context: Context, reference: str) -> Json:
 @answers()
 def rollback(context: Context, name: str) -> Json:
     """Make the version active that was so before."""
-    from rag_platform.config import prompt_registry
+    from rag_platform.config import prompts as versions
 
-    return _choose(name, prompt_registry.rollback(name, getpass.getuser()))
+    return _choose(name, versions.rollback(name, getpass.getuser()))
 
 
 @prompts.command("split")
@@ -98,9 +98,9 @@ def rollback(context: Context, name: str) -> Json:
 @answers()
 def split(context: Context, reference: str, share: float) -> Json:
     """Answer a share of the questions with a version, the others with the active one."""
-    from rag_platform.config import prompt_registry
+    from rag_platform.config import prompts as versions
 
-    return _choose(reference, prompt_registry.start_experiment(reference, share, getpass.getuser()))
+    return _choose(reference, versions.start_experiment(reference, share, getpass.getuser()))
 
 
 @prompts.command("verdict")
@@ -109,10 +109,10 @@ def split(context: Context, reference: str, share: float) -> Json:
 @answers(namespace=True)
 def verdict(context: Context, name: str, end: bool) -> Json:
     """How the answers of the two versions of an experiment differ so far."""
-    from rag_platform.config import prompt_registry
+    from rag_platform.config import prompts as versions
     from rag_platform.evaluation.monitoring import experiments
 
-    experiment = prompt_registry.require_experiment(name)
+    experiment = versions.require_experiment(name)
     found = experiments.judge_experiment(
         context.store.logs_dir,
         experiment.experiment_id,
@@ -121,7 +121,7 @@ def verdict(context: Context, name: str, end: bool) -> Json:
     )
     markdown = experiments.verdict_markdown(found)
     if end:
-        prompt_registry.end_experiment(name)
+        versions.end_experiment(name)
         markdown += "\n\nThe experiment has ended."
     return {"markdown": markdown, "verdict": to_json(found)}
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.evaluating.questions import gaps, sample, synthesize
 from rag_platform.cli.evaluating.strategies import (
     canaries,
     compare_named,
     drift,
     evaluating,
+    gaps,
     promote,
+    sample,
+    synthesize,
 )
 from rag_platform.cli.output import Context, answers, fail_if
 from rag_platform.cli.progress import progress_bar
@@ -273,7 +275,7 @@ for _command in (promote, canaries, drift, sample, synthesize, gaps):
 @answers(own_trace=True)
 def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str) -> Json:
     """Ask the question of a trace again; exit code 1 where the ranking differs."""
-    from rag_platform.evaluation.monitoring.replay import replay
+    from rag_platform.evaluation.monitoring.replaying import replay
     from rag_platform.evaluation.runs import open_library
     from rag_platform.observability.trace_reader import show as read_trace
 
@@ -302,7 +304,7 @@ def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str
 def bisect_releases(context: Context, question: str, file: str, text: str, refuse: bool) -> Json:
     """Find the release that changed whether a question is answered as expected."""
     from rag_platform.evaluation.expectations import expectation
-    from rag_platform.evaluation.monitoring.bisecting import bisect
+    from rag_platform.evaluation.monitoring.replaying import bisect
     from rag_platform.releases.release_store import list_releases
 
     space = context.known_namespace()

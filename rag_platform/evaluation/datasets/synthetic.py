@@ -12,7 +12,7 @@ from rag_platform.config import prompts
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.judges.llm import PER_ANSWER_ERRORS
+from rag_platform.evaluation.judges import PER_ANSWER_ERRORS
 from rag_platform.evaluation.labels import find_quote, fold, open_catalog
 from rag_platform.evaluation.monitoring.canaries import Canaries
 from rag_platform.indexes.catalog import CatalogReader

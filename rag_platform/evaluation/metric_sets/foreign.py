@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from rag_platform.errors import InputError, ProviderError
-from rag_platform.evaluation.judges.llm import PER_ANSWER_ERRORS, LlmJudge
+from rag_platform.evaluation.judges import PER_ANSWER_ERRORS, LlmJudge
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_replies import bad_reply, parse_object

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rag_platform.api.envelopes import fill_shape
-from rag_platform.config.prompt_registry import list_versions
+from rag_platform.config.prompts import list_versions
 from rag_platform.contract.evaluation_shapes import PromptPart
 from rag_platform.evaluation.metrics import Interval, bootstrap_difference
 from rag_platform.ir import Json

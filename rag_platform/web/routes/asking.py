@@ -102,7 +102,7 @@ def get_replay(
     site: SiteOf, trace_id: TraceId, release: ReplayedRelease = "recorded"
 ) -> ReplayData:
     """Repeat a traced question with the same options on the recorded or the published release."""
-    from rag_platform.evaluation.monitoring.replay import replay_question
+    from rag_platform.evaluation.monitoring.replaying import replay_question
 
     return replay_question(site.library, trace_id, published=release == "published")
 

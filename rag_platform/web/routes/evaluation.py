@@ -25,7 +25,7 @@ from rag_platform.contract.evaluation_shapes import (
     StrategiesData,
 )
 from rag_platform.evaluation.monitoring import canaries, drift, experiments, gaps
-from rag_platform.evaluation.reporting import case_views, run_views
+from rag_platform.evaluation.reporting import views
 from rag_platform.evaluation.results import CaseFilter
 from rag_platform.evaluation.run_requests import (
     RunRequest,
@@ -90,7 +90,7 @@ def get_runs(
     cursor: Cursor = "",
 ) -> EvalRunsData:
     """Runs, newest first."""
-    return run_views.list_eval_runs(
+    return views.list_eval_runs(
         site.settings.home,
         namespace=namespace,
         dataset_id=dataset_id,
@@ -109,19 +109,19 @@ def post_run(site: SiteOf, choice: RunChoice) -> EvalJobData:
 @api.get("/runs/{run_id}")
 def get_run(site: SiteOf, run_id: str) -> EvalRunData:
     """One run: metrics with intervals, slices, and gate results."""
-    return run_views.get_eval_run(site.settings.home, run_id)
+    return views.get_eval_run(site.settings.home, run_id)
 
 
 @api.get("/runs/{run_id}/cases")
 def get_cases(site: SiteOf, run_id: str, wanted: WantedCases, cursor: Cursor = "") -> EvalCasesData:
     """Cases of a run; `sort` is a metric (the worst first) or `latency_ms` (the slowest first)."""
-    return case_views.list_eval_cases(site.settings.home, run_id, wanted, cursor=cursor)
+    return views.list_eval_cases(site.settings.home, run_id, wanted, cursor=cursor)
 
 
 @api.get("/runs/{run_id}/cases/{case_id:path}")
 def get_case(site: SiteOf, run_id: str, case_id: str) -> EvalCaseData:
     """One case: what it expects, and what each stage found."""
-    return case_views.get_eval_case(site.library, site.settings.home, run_id, case_id)
+    return views.get_eval_case(site.library, site.settings.home, run_id, case_id)
 
 
 @api.get("/trends")
@@ -133,7 +133,7 @@ def get_trends(
     namespace: Annotated[str, Query(max_length=63)] = "",
 ) -> EvalTrendsData:
     """A metric over the runs of the last days."""
-    return run_views.get_eval_trends(
+    return views.get_eval_trends(
         site.settings.home, metric, days=days, dataset_id=dataset_id, namespace=namespace
     )
 
@@ -141,19 +141,19 @@ def get_trends(
 @api.get("/compare")
 def get_comparison(site: SiteOf, before: Name, after: Name) -> EvalComparisonData:
     """Two runs of the same cases: differences with intervals, and the cases that changed."""
-    return run_views.compare_eval_runs(site.settings.home, before, after)
+    return views.compare_eval_runs(site.settings.home, before, after)
 
 
 @api.get("/strategies")
 def get_strategies(site: SiteOf, namespace: NamespaceOf, dataset_id: Name) -> StrategiesData:
     """A comparison of the newest run of each strategy on a dataset."""
-    return run_views.compare_newest(site.settings.home, dataset_id, namespace)
+    return views.compare_newest(site.settings.home, dataset_id, namespace)
 
 
 @api.get("/promotions")
 def get_promotions(site: SiteOf) -> list[PromotionPart]:
     """The promotions of strategies to a namespace's own, with their verdicts."""
-    return run_views.list_promotions(site.store, site.library.namespaces())
+    return views.list_promotions(site.store, site.library.namespaces())
 
 
 @api.get("/choices")
@@ -219,10 +219,10 @@ def show_runs(
     """Runs, the trend of the leading metric, and the form to start a run."""
     home = view.settings.home
     space = "" if everywhere else view.namespace
-    found = run_views.list_eval_runs(
+    found = views.list_eval_runs(
         home, namespace=space, dataset_id=dataset_id, strategy=strategy, limit=_PAGE, cursor=cursor
     )
-    trends = run_views.get_eval_trends(home, dataset_id=dataset_id, namespace=space)
+    trends = views.get_eval_trends(home, dataset_id=dataset_id, namespace=space)
     return view.render(
         "evaluation/runs.html",
         everywhere=everywhere,
@@ -257,10 +257,10 @@ def show_run(
 ) -> Response:
     """A run and its cases."""
     home = site.settings.home
-    data = run_views.get_eval_run(home, run_id)
-    cases = case_views.list_eval_cases(home, run_id, wanted, cursor=cursor)
+    data = views.get_eval_run(home, run_id)
+    cases = views.list_eval_cases(home, run_id, wanted, cursor=cursor)
     run = data["run"]
-    others = run_views.list_eval_runs(
+    others = views.list_eval_runs(
         home, namespace=run["namespace"], dataset_id=run["dataset_id"], limit=50
     )["runs"]
     return render(
@@ -284,7 +284,7 @@ def show_run(
 @pages.get("/evaluation/runs/{run_id}/cases/{case_id:path}")
 def show_case(request: Request, site: SiteOf, run_id: str, case_id: str) -> Response:
     """One case: its expectations and hits."""
-    data = case_views.get_eval_case(site.library, site.settings.home, run_id, case_id)
+    data = views.get_eval_case(site.library, site.settings.home, run_id, case_id)
     return render(request, "evaluation/case.html", namespace=data["run"]["namespace"], data=data)
 
 
@@ -292,13 +292,13 @@ def show_case(request: Request, site: SiteOf, run_id: str, case_id: str) -> Resp
 def show_comparison(view: Shown, before: Name = "", after: Name = "") -> Response:
     """A comparison of two runs."""
     home = view.settings.home
-    found = run_views.compare_eval_runs(home, before, after) if before and after else None
+    found = views.compare_eval_runs(home, before, after) if before and after else None
     return view.render(
         "evaluation/compare.html",
         before=before,
         after=after,
         found=found,
-        runs=run_views.list_eval_runs(home, limit=100)["runs"],
+        runs=views.list_eval_runs(home, limit=100)["runs"],
     )
 
 
@@ -307,7 +307,7 @@ def show_trends(
     view: Shown, metric: Name = "", days: Days = 90, dataset_id: Name = "", everywhere: bool = False
 ) -> Response:
     """A metric over time, by strategy."""
-    trends = run_views.get_eval_trends(
+    trends = views.get_eval_trends(
         view.settings.home,
         metric,
         days=days,
@@ -327,16 +327,16 @@ def show_trends(
 def show_strategies(view: Shown, dataset_id: Name = "") -> Response:
     """A comparison of strategies, and the promotions."""
     home = view.settings.home
-    runs = run_views.list_eval_runs(home, namespace=view.namespace, limit=100)["runs"]
+    runs = views.list_eval_runs(home, namespace=view.namespace, limit=100)["runs"]
     datasets = list(dict.fromkeys(run["dataset_id"] for run in runs))
     dataset_id = dataset_id or next(iter(datasets), "")
-    found = run_views.compare_newest(home, dataset_id, view.namespace) if dataset_id else None
+    found = views.compare_newest(home, dataset_id, view.namespace) if dataset_id else None
     return view.render(
         "evaluation/strategies.html",
         datasets=datasets,
         dataset_id=dataset_id,
         found=found,
-        promotions=run_views.list_promotions(view.site.store, view.library.namespaces()),
+        promotions=views.list_promotions(view.site.store, view.library.namespaces()),
     )
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rag_platform.config import prompts
-from rag_platform.config.prompt_registry import (
+from rag_platform.config.prompts import (
+    Experiment,
     activate,
     diff_versions,
     end_experiment,
@@ -17,7 +18,6 @@ from rag_platform.config.prompt_registry import (
     start_experiment,
     use_prompt,
 )
-from rag_platform.config.prompts import Experiment
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import ConfigError, InputError
 
