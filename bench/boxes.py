@@ -39,9 +39,9 @@ from starlette.testclient import TestClient
 
 from rag_platform.config.settings import load_settings
 from rag_platform.ir import Chunk
+from rag_platform.retrieval.library import Library
 from rag_platform.text.scripts import letters
 from rag_platform.web.app import create_app
-from rag_platform.web.site import Site
 
 RECALL, PRECISION = 0.98, 0.9
 _LEAST = 8  # letters of a quote; shorter ones stand nearly everywhere
@@ -211,9 +211,9 @@ def main() -> None:
 
 def measure_all(documents: Path, namespace: str) -> tuple[list[Figures], list[str]]:
     """(figures of each file, those without a chunk that has text)."""
-    site = Site(load_settings())
-    with TestClient(create_app(site), base_url="http://127.0.0.1") as client:
-        with site.library.lease(namespace) as lease:
+    library = Library.open(load_settings())
+    with TestClient(create_app(library), base_url="http://127.0.0.1") as client:
+        with library.lease(namespace) as lease:
             catalog = lease.release.catalog
             chunks = {
                 document.filename: [

@@ -105,11 +105,12 @@ def main() -> None:
 
 def measure(repeats: int) -> int:
     """Print a line for each page; returns how many missed their goal."""
+    from rag_platform.retrieval.library import Library
     from rag_platform.web.app import create_app
-    from rag_platform.web.site import Site
 
     missed = 0
-    with TestClient(create_app(Site(load_settings())), base_url="http://127.0.0.1") as client:
+    app = create_app(Library.open(load_settings()))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
         began = time.perf_counter()
         client.get("/").raise_for_status()
         first = time.perf_counter() - began

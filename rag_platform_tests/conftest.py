@@ -36,7 +36,6 @@ from rag_platform.config.settings import (
     load_settings,
     load_strategy,
 )
-from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
@@ -325,7 +324,7 @@ class Shelf:
 
     def library(self) -> Library:
         """A new read side over this data root."""
-        return Library(self.settings, self.store, LedgerView(self.store))
+        return Library.open(self.settings)
 
 
 @pytest.fixture

@@ -184,8 +184,8 @@ import sys
 from starlette.testclient import TestClient
 from rag_platform.config.settings import Settings
 from rag_platform.web.app import create_app
-from rag_platform.web.site import Site
-app = create_app(Site(Settings(home=sys.argv[1])))
+from rag_platform.retrieval.library import Library
+app = create_app(Library.open(Settings(home=sys.argv[1])))
 found = TestClient(app, base_url="http://127.0.0.1").get("/")
 print(found.status_code, *sys.modules)
 """

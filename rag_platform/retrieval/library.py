@@ -134,6 +134,12 @@ class Library:
         self._providers: Cache[tuple[Strategy, dict[str, Provider]]] = Cache(KEPT_STRATEGIES)
         self._strategies: dict[str, tuple[int, Strategy]] = {}
 
+    @classmethod
+    def open(cls, settings: Settings) -> Library:
+        """The library of a data root, with the tombstones of its ledger."""
+        store = Store.of(settings)
+        return cls(settings, store, LedgerView(store))
+
     # --- releases --------------------------------------------------------------------------------
 
     def namespaces(self) -> list[str]:

@@ -27,7 +27,6 @@ from rag_platform.server.opening import set_up_process
 from rag_platform.web.app import create_app, guards
 from rag_platform.web.guards import HEALTH_PATH, MCP_PATH, mcp_url
 from rag_platform.web.serving import serve_app
-from rag_platform.web.site import Site
 
 
 @dataclass(slots=True)
@@ -78,7 +77,7 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
         routes += create_protected_resource_routes(
             oauth.resource_server_url, [oauth.issuer_url], scopes
         )
-    routes.append(Mount("/", create_app(Site(settings, server.library), guarded=False)))
+    routes.append(Mount("/", create_app(server.library, guarded=False)))
     middleware = [
         *guards(settings, metadata_url),
         Middleware(UserMiddleware),

@@ -8,7 +8,6 @@ import threading
 
 from rag_platform.config.settings import Settings, require_usable
 from rag_platform.errors import ConfigError
-from rag_platform.ledger.hiding import LedgerView
 from rag_platform.ledger.ledger import bound_namespaces
 from rag_platform.observability import otlp
 from rag_platform.observability.logs import setup_logging
@@ -34,14 +33,13 @@ def open_library(settings: Settings, *, preloaded: threading.Event | None = None
     event when done. Raises ConfigError for a strategy that cannot be used, with the
     options of ingestion if clients may ingest.
     """
-    store = Store.of(settings)
-    library = Library(settings, store, LedgerView(store))
+    library = Library.open(settings)
     if preloaded is not None:
         import_embedder(library)
         preload(library, preloaded)
     try:
         ingests = "ingest" in settings.server.allow
-        require_usable(settings, bound_namespaces(store).values(), ingestion=ingests)
+        require_usable(settings, bound_namespaces(library.store).values(), ingestion=ingests)
     except ConfigError:
         if preloaded is not None:
             preloaded.wait()  # a process that ends while native code loads is aborted

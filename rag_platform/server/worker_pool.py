@@ -28,7 +28,6 @@ from rag_platform.api.query_data import fit_query, redact_paths
 from rag_platform.config.settings import Settings
 from rag_platform.errors import RagError
 from rag_platform.ir import Json, QueryRequest
-from rag_platform.ledger.hiding import LedgerView
 from rag_platform.observability import faults, otlp, tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.processes import limits
@@ -270,10 +269,9 @@ def _prepare(start: tuple[Settings, str]) -> Callable[[_Task | None], object]:
     returns when it is ready.
     """
     settings, namespace = start
-    store = Store.of(settings)
-    setup_logging(store.logs_dir)
+    setup_logging(Store.of(settings).logs_dir)
     otlp.setup(settings.observability.otlp)
-    library = Library(settings, store, LedgerView(store))
+    library = Library.open(settings)
 
     def run(task: _Task | None) -> object:
         if task is None:

@@ -23,6 +23,7 @@ from rag_platform.config.services import HttpSettings
 from rag_platform.config.settings import Settings
 from rag_platform.errors import ConfigError, RagError
 from rag_platform.observability import tracing
+from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.web.failures import error_response
 from rag_platform.web.first_page import QuestionForm, show_form
@@ -38,7 +39,6 @@ from rag_platform.web.guards import (
     mcp_url,
 )
 from rag_platform.web.rendering import STATIC, compile_templates
-from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens, Verifier
 
 _POLICY = (
@@ -54,11 +54,12 @@ _HEADERS = {
 _LOAD_AFTER_SECONDS = 3.0  # after the first page of a browser opened at the start
 
 
-def create_app(site: Site, *, guarded: bool = True) -> Starlette:
-    """The application of a site; `guarded` is false inside another application with the guards.
-    Raises ConfigError if it would listen to other machines without requiring a token.
+def create_app(library: Library, *, guarded: bool = True) -> Starlette:
+    """The application of a library, which it closes when it stops; `guarded` is false inside
+    another application with the guards. Raises ConfigError if it would listen to other machines
+    without requiring a token.
     """
-    pages = _Pages(site)
+    pages = _Pages(library)
 
     def make_ready() -> None:
         pages.load()
@@ -71,7 +72,7 @@ def create_app(site: Site, *, guarded: bool = True) -> Starlette:
         loading.start()
         yield
         loading.cancel()
-        site.close()
+        library.close()
 
     app = Starlette(
         routes=[
@@ -79,11 +80,11 @@ def create_app(site: Site, *, guarded: bool = True) -> Starlette:
             Route(HEALTH_PATH, _health),
             Mount("/", pages),
         ],
-        middleware=[*(guards(site.settings) if guarded else ()), Middleware(ReaderContext)],
+        middleware=[*(guards(library.settings) if guarded else ()), Middleware(ReaderContext)],
         exception_handlers=dict.fromkeys((RagError, HTTPException, Exception), error_response),
         lifespan=lifespan,
     )
-    app.state.site = site
+    app.state.library = library
     return app
 
 
@@ -93,8 +94,8 @@ class _Pages:
     seconds after the start.
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, library: Library) -> None:
+        self._library = library
         self._lock = threading.Lock()
         self._routed: ASGIApp | None = None
 
@@ -112,7 +113,7 @@ class _Pages:
             if self._routed is None:
                 from rag_platform.web.routed_app import build_app
 
-                self._routed = build_app(self._site)
+                self._routed = build_app(self._library)
                 gc.enable()  # disabled at the start of `rag ui`
             return self._routed
 

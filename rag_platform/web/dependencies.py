@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Form, Path, Query, Request
 from starlette.responses import Response
 
 from rag_platform import access
@@ -13,39 +13,16 @@ from rag_platform.config.settings import Settings
 from rag_platform.errors import RagError
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace, choose_namespaces
-from rag_platform.web.rendering import render, render_part
-from rag_platform.web.site import Site, get_site
+from rag_platform.web.rendering import library_of, render, render_part
 
-SiteOf = Annotated[Site, Depends(get_site)]
-
-
-def _namespace(
-    site: SiteOf,
-    namespace: Annotated[
-        str | None, Query(max_length=63, description="The library; default: the only one.")
-    ] = None,
-) -> str:
-    """The namespace that a request is about. Raises InputError, NotFoundError."""
-    if namespace is None:
-        return choose_namespace(site.library)
-    site.library.require_visible(namespace)
-    return namespace
+LibraryOf = Annotated[Library, Depends(library_of)]
 
 
-NamespaceOf = Annotated[str, Depends(_namespace)]
+def _settings(library: LibraryOf) -> Settings:
+    return library.settings
 
 
-def _shown_namespace(
-    site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] = None
-) -> str:
-    """The namespace of a page, by default the first one that questions search."""
-    if namespace:
-        site.library.require_visible(namespace)
-        return namespace
-    return choose_namespaces(site.library)[0]
-
-
-PageNamespace = Annotated[str, Depends(_shown_namespace)]
+SettingsOf = Annotated[Settings, Depends(_settings)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +30,12 @@ class View:
     """A requested page of a library."""
 
     request: Request
-    site: Site
+    library: Library
     namespace: str
 
     @property
     def settings(self) -> Settings:
-        return self.site.settings
-
-    @property
-    def library(self) -> Library:
-        return self.site.library
+        return self.library.settings
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         """A response with the page or fragment."""
@@ -73,25 +46,45 @@ class View:
         return render_part(self.request, part, page, namespace=self.namespace, **values)
 
 
-def _view(request: Request, site: SiteOf, namespace: PageNamespace) -> View:
-    return View(request, site, namespace)
+def _choose(
+    request: Request,
+    library: LibraryOf,
+    namespace: Annotated[
+        str | None, Query(max_length=63, description="The library; default: the only one.")
+    ] = None,
+) -> View:
+    if namespace is None:
+        return View(request, library, choose_namespace(library))
+    return _view(request, library, namespace)
 
 
-def _path_namespace(site: SiteOf, namespace: Annotated[str, Path(max_length=63)]) -> str:
-    """The namespace in the path. Raises NotFoundError."""
-    site.library.require_visible(namespace)
-    return namespace
+def _choose_first(
+    request: Request,
+    library: LibraryOf,
+    namespace: Annotated[str | None, Query(max_length=63)] = None,
+) -> View:
+    return _view(request, library, namespace or choose_namespaces(library)[0])
 
 
-PathNamespace = Annotated[str, Depends(_path_namespace)]
+def _view(
+    request: Request, library: LibraryOf, namespace: Annotated[str, Path(max_length=63)]
+) -> View:
+    library.require_visible(namespace)
+    return View(request, library, namespace)
 
 
-def _view_of_path(request: Request, site: SiteOf, namespace: PathNamespace) -> View:
-    return View(request, site, namespace)
+def _view_of_form(
+    request: Request, library: LibraryOf, namespace: Annotated[str, Form(max_length=63)]
+) -> View:
+    return _view(request, library, namespace)
 
 
-Shown = Annotated[View, Depends(_view)]
-ShownInPath = Annotated[View, Depends(_view_of_path)]
+# The view of the namespace of a request. Each raises NotFoundError for one that the caller may not
+# see, `Chosen` also InputError.
+Chosen = Annotated[View, Depends(_choose)]  # the named one, else the only one
+Shown = Annotated[View, Depends(_choose_first)]  # else the first one that questions search
+ShownInPath = Annotated[View, Depends(_view)]  # the one in the path
+ShownInForm = Annotated[View, Depends(_view_of_form)]  # the one in the form
 
 
 def _require_scope(scope: str) -> Any:

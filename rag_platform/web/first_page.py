@@ -12,8 +12,7 @@ from starlette.responses import Response
 from rag_platform.api.asking import QuestionAddress
 from rag_platform.config.settings import strategy_names
 from rag_platform.retrieval.namespaces import choose_namespaces
-from rag_platform.web.rendering import render
-from rag_platform.web.site import get_site
+from rag_platform.web.rendering import library_of, render
 
 
 class FormFields(BaseModel):
@@ -59,12 +58,12 @@ def show_form(
     status: int = 200,
 ) -> Response:
     """The page with the form, filled with the question, and below it the answer or the error."""
-    site = get_site(request)
-    chosen = choose_namespaces(site.library, asked.namespace)
+    library = library_of(request)
+    chosen = choose_namespaces(library, asked.namespace)
     values = {
         "asked": asked,
         "chosen": chosen,
         "namespace": chosen[0],
-        "strategies": strategy_names(site.settings),
+        "strategies": strategy_names(library.settings),
     }
     return render(request, "asking/ask.html", status, **{**values, **(answer or {})})

@@ -22,8 +22,8 @@ from rag_platform.contract.place_names import format_place
 from rag_platform.errors import NEEDS_ANOTHER_FILE
 from rag_platform.ir import format_section
 from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
+from rag_platform.retrieval.library import Library
 from rag_platform.web.guards import STATIC_PATH
-from rag_platform.web.site import get_site
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -50,6 +50,12 @@ PAGES = (
 # first segment of other paths to the menu page that they belong to
 _MENU_PAGES = {"documents": "/browser", "chunks": "/browser", "drafts": "/browser", "source": "/"}
 _OVERRIDES = str.maketrans("", "", "\u202d\u202e")  # bidi overrides, which can spoof a name
+
+
+def library_of(request: Request) -> Library:
+    """The library that the application serves."""
+    library: Library = request.app.state.library
+    return library
 
 
 def language_of(request: Request) -> str:
@@ -130,7 +136,7 @@ def _context(request: Request) -> dict[str, Any]:
         "themes": THEMES,
         "pages": PAGES,
         "section": section_of(request.url.path),
-        "namespaces": get_site(request).library.namespaces(),
+        "namespaces": library_of(request).namespaces(),
         "caller": access.current(),
     }
 

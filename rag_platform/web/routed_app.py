@@ -10,6 +10,7 @@ from starlette.responses import Response
 from rag_platform.contract.schema import ErrorPart
 from rag_platform.errors import InputError, RagError
 from rag_platform.observability.build import build_info
+from rag_platform.retrieval.library import Library
 from rag_platform.web.failures import error_response
 from rag_platform.web.routes import (
     asking,
@@ -23,7 +24,6 @@ from rag_platform.web.routes import (
     sources,
     traces,
 )
-from rag_platform.web.site import Site
 
 # order matters: a request builds the routers up to the matching one, and those of /api are slow
 _SUBJECTS = (
@@ -39,8 +39,8 @@ _SUBJECTS = (
 )
 
 
-def build_app(site: Site) -> FastAPI:
-    """The application of a site, without guards."""
+def build_app(library: Library) -> FastAPI:
+    """The application of a library, without guards."""
     app = FastAPI(
         title="rag_platform",
         version=build_info()["app_version"],
@@ -50,7 +50,7 @@ def build_app(site: Site) -> FastAPI:
         redoc_url=None,
         responses={"4XX": {"model": ErrorPart}, "5XX": {"model": ErrorPart}},
     )
-    app.state.site = site
+    app.state.library = library
     for module in (preferences, *_SUBJECTS):
         app.include_router(module.pages, include_in_schema=False)
     for module in _SUBJECTS:

@@ -50,13 +50,13 @@ class PatientProtocol(H11Protocol):
 def serve_pages(settings: Settings, on_ready: OnReady | None = None) -> None:
     """Serve the web pages of a data root until the process is told to stop."""
     from rag_platform.releases.servers import following
+    from rag_platform.retrieval.library import Library
     from rag_platform.web.app import create_app
-    from rag_platform.web.site import Site
 
     setup_logging(Store.of(settings).logs_dir)
     otlp.setup(settings.observability.otlp)
     with following(settings):
-        serve_app(create_app(Site(settings)), settings.server.http, on_ready=on_ready)
+        serve_app(create_app(Library.open(settings)), settings.server.http, on_ready=on_ready)
 
 
 def serve_app(

@@ -14,8 +14,8 @@ import pytest
 import uvicorn
 
 from rag_platform.ledger.schema import Job
+from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
-from rag_platform.web.site import Site
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -47,10 +47,11 @@ def run_beside(job: Job, *_: Any) -> Any:
 
 
 @contextmanager
-def served(site: Site) -> Iterator[str]:
+def served(library: Library) -> Iterator[str]:
     """The address at which a thread answers with the pages."""
+    app = create_app(library)
     config = uvicorn.Config(
-        create_app(site), port=0, log_config=None, loop="asyncio", ws="none", timeout_keep_alive=1
+        app, port=0, log_config=None, loop="asyncio", ws="none", timeout_keep_alive=1
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

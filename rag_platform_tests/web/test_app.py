@@ -19,12 +19,12 @@ from rag_platform.config.settings import Settings, with_http
 from rag_platform.errors import ConfigError
 from rag_platform.messages import catalogue, choose_language, translate
 from rag_platform.registry import PROVIDERS
+from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.web.app import create_app
 from rag_platform.web.guards import PlainBody
 from rag_platform.web.rendering import PAGES, STATIC, markdown
 from rag_platform.web.routes.asking import STAGE_MESSAGES
-from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 from rag_platform_tests.conftest import Shelf
 
@@ -41,7 +41,7 @@ HTML = {"Accept": "text/html"}
 @pytest.fixture(scope="module")
 def pages(read_only_shelf: Shelf) -> Iterator[TestClient]:
     """A client of a library that tests only read; the routes take a second to build."""
-    app = create_app(Site(read_only_shelf.settings))
+    app = create_app(Library.open(read_only_shelf.settings))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         yield client
 
@@ -55,7 +55,7 @@ def browser(pages: TestClient) -> TestClient:
 
 def guarded(settings: Settings) -> TestClient:
     """A client that is not told about failures otherwise than a browser is."""
-    app = create_app(Site(settings))
+    app = create_app(Library.open(settings))
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
@@ -217,7 +217,7 @@ def test_the_cookie_is_no_token_for_assistants(settings: Settings, store: Store)
 
 def test_other_machines_are_let_in_with_tokens_only(settings: Settings) -> None:
     with pytest.raises(ConfigError, match="no token yet"):
-        create_app(Site(with_http(settings, {"host": "0.0.0.0"})))
+        create_app(Library.open(with_http(settings, {"host": "0.0.0.0"})))
 
 
 def test_the_schema_lists_every_route_under_api(browser: TestClient) -> None:

@@ -26,10 +26,10 @@ from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.publishing import build_candidate, publish_candidate
+from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.web.app import create_app
 from rag_platform.web.rendering import excerpt, markdown, pieces
-from rag_platform.web.site import Site
 from rag_platform.web.waiting import follow
 from rag_platform_tests.chat_server import chat_server, streamed
 from rag_platform_tests.conftest import TINY, Shelf, write_config
@@ -106,7 +106,7 @@ def own_hall(tmp_path: Path) -> Iterator[Shelf]:
 
 def browse(shelf: Shelf) -> TestClient:
     """A browser before the pages of a library."""
-    app = create_app(Site(shelf.settings))
+    app = create_app(Library.open(shelf.settings))
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
@@ -275,15 +275,15 @@ def test_a_question_whose_asker_goes_away_ends(
 
     with chat_server(hang) as server:
         let_a_model_answer(config_folder, server.url)
-        site = Site(ports.settings)
-        with served(site) as url:
+        library = Library.open(ports.settings)
+        with served(library) as url:
             host, _, port = url.removeprefix("http://").partition(":")
             connection = http.client.HTTPConnection(host, int(port))
             connection.request("GET", f"{path}?q=gateway+port")
             assert asked.wait(30)
-            assert site.library.load.running
+            assert library.load.running
             connection.close()
-            while site.library.load.running:  # ends by itself only after 30 s
+            while library.load.running:  # ends by itself only after 30 s
                 time.sleep(0.01)
             assert not over.is_set()
             over.set()
@@ -330,9 +330,8 @@ def test_what_is_told_of_an_answer_is_in_the_language_of_the_page(browser: TestC
 
 
 def test_a_page_without_a_release_says_so(tmp_path: Path, settings: Any) -> None:
-    with TestClient(
-        create_app(Site(settings)), base_url="http://127.0.0.1", raise_server_exceptions=False
-    ) as client:
+    app = create_app(Library.open(settings))
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         assert client.get("/").status_code == 200
         told = client.get("/", params={"q": "anything"})
     assert told.status_code == 404

@@ -18,9 +18,9 @@ from rag_platform.config.settings import with_http
 from rag_platform.errors import CancelledError, InputError
 from rag_platform.ledger.schema import JobItem
 from rag_platform.processes import jobs
+from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.web.app import create_app
-from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 from rag_platform_tests.conftest import Shelf
 
@@ -33,7 +33,7 @@ HOSTILE = (
 
 def client_of(shelf: Shelf) -> TestClient:
     """A client of the pages of a shelf, which sees failures as a browser does."""
-    app = create_app(Site(shelf.settings))
+    app = create_app(Library.open(shelf.settings))
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 

@@ -13,8 +13,8 @@ from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.evaluation.results import CaseFilter, ResultStore
 from rag_platform.evaluation.run_requests import RunRequest, run_dataset
 from rag_platform.processes import jobs
+from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
-from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 from rag_platform.workspace import DataRoot
 from rag_platform_tests.conftest import HOLIDAYS, NOTES, PORTS, Desk, _run_here
@@ -69,7 +69,8 @@ def runs(shared_desk: Desk) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def pages(shared_desk: Desk, runs: tuple[str, str]) -> Iterator[TestClient]:
     """A client of the pages, whose routes take a second to build."""
-    with TestClient(create_app(Site(shared_desk.settings)), base_url="http://127.0.0.1") as client:
+    app = create_app(Library.open(shared_desk.settings))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
         yield client
 
 
@@ -250,14 +251,15 @@ def test_only_what_is_offered_can_be_asked(
 ) -> None:
     answered = browser.post("/api/eval/runs", json=body)
     assert answered.status_code == status
-    assert str(browser.app.state.site.settings.home) not in answered.text  # type: ignore[attr-defined]
+    assert str(browser.app.state.library.settings.home) not in answered.text  # type: ignore[attr-defined]
 
 
 def test_a_token_that_only_reads_starts_nothing(shared_desk: Desk, runs: tuple[str, str]) -> None:
     tokens = Tokens(shared_desk.store)
     listed, secret = tokens.create("reader", scope="read")
     other, elsewhere = tokens.create("elsewhere", namespaces=["other"])
-    with TestClient(create_app(Site(shared_desk.settings)), base_url="http://127.0.0.1") as client:
+    app = create_app(Library.open(shared_desk.settings))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
         own = {"Authorization": f"Bearer {secret}"}
         refused = client.post("/api/eval/runs", json={"dataset": "golden"}, headers=own)
         assert refused.status_code == 403

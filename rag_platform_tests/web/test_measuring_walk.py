@@ -12,7 +12,7 @@ import pytest
 
 from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.processes import jobs
-from rag_platform.web.site import Site
+from rag_platform.retrieval.library import Library
 from rag_platform_tests.conftest import HOLIDAYS, PORTS, Desk
 from rag_platform_tests.web.conftest import run_beside, served
 
@@ -33,7 +33,7 @@ def address(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     question = "Which port does the gateway listen on?"
     assert add_expectation(desk.store, "default", expectation(question, file="ports.md"))
     monkeypatch.setattr(jobs, "launch", run_beside)
-    with served(Site(desk.settings)) as shown:
+    with served(Library.open(desk.settings)) as shown:
         yield shown
 
 

@@ -11,8 +11,8 @@ from rag_platform.answering.engine import answer
 from rag_platform.api.overview import disk_use
 from rag_platform.config.settings import Settings
 from rag_platform.ir import QueryRequest
+from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
-from rag_platform.web.site import Site
 from rag_platform_tests.conftest import Shelf
 
 MODULES = (
@@ -21,7 +21,7 @@ MODULES = (
 
 
 def client_of(settings: Settings) -> TestClient:
-    return TestClient(create_app(Site(settings)), base_url="http://127.0.0.1")
+    return TestClient(create_app(Library.open(settings)), base_url="http://127.0.0.1")
 
 
 def get(client: TestClient, path: str) -> Any:

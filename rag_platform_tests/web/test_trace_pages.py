@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from rag_platform.api import trace_details
 from rag_platform.api.trace_details import cut, cut_event, order_events
 from rag_platform.observability import tracing
+from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
-from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 from rag_platform_tests.conftest import Shelf
 
@@ -23,7 +23,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def site(read_only_shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def library(read_only_shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     """A data root of its own with three published documents, without traces."""
     home = tmp_path_factory.mktemp("traced") / "home"
     shutil.copytree(
@@ -31,15 +31,15 @@ def site(read_only_shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> It
         home,
         ignore=shutil.ignore_patterns("logs", "traces", "*.sqlite-*"),
     )
-    made = Site(read_only_shelf.settings.model_copy(update={"home": home}))
+    made = Library.open(read_only_shelf.settings.model_copy(update={"home": home}))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def browser(site: Site) -> Iterator[TestClient]:
+def browser(library: Library) -> Iterator[TestClient]:
     """A client that has asked three questions."""
-    client = TestClient(create_app(site), base_url="http://127.0.0.1")
+    client = TestClient(create_app(library), base_url="http://127.0.0.1")
     for question in ("Which port does the gateway use?", "病假需要什么？", HOSTILE):
         assert client.get("/", params={"q": question}).status_code == 200
     yield client
@@ -115,8 +115,8 @@ def test_a_question_shows_its_stages_and_candidates(browser: TestClient) -> None
     assert "<svg" in page
 
 
-def test_a_long_trace_is_shown_in_parts(browser: TestClient, site: Site) -> None:
-    trace_id = write_trace(site.store.logs_dir, spans=1000, events=5000)
+def test_a_long_trace_is_shown_in_parts(browser: TestClient, library: Library) -> None:
+    trace_id = write_trace(library.store.logs_dir, spans=1000, events=5000)
     data = get(browser, f"/api/traces/{trace_id}")
     assert (data["stages_total"], len(data["stages"])) == (1000, 100)
     assert (data["events_total"], len(data["events"])) == (5001, 50)
@@ -173,9 +173,9 @@ def test_failures_come_first_and_the_order_is_stable() -> None:
     assert ordered == [item["event_id"] for item in order_events(events[::-1], spans)]
 
 
-def test_a_trace_of_another_library_is_not_shown(browser: TestClient, site: Site) -> None:
+def test_a_trace_of_another_library_is_not_shown(browser: TestClient, library: Library) -> None:
     trace_id = newest(browser, "gateway")
-    _, secret = Tokens(site.store).create("elsewhere", namespaces=["other"])
+    _, secret = Tokens(library.store).create("elsewhere", namespaces=["other"])
     own = {"Authorization": f"Bearer {secret}"}
     assert browser.get(f"/api/traces/{trace_id}", headers=own).status_code == 404
     assert browser.get("/api/traces", headers=own).json()["traces"] == []
@@ -184,11 +184,11 @@ def test_a_trace_of_another_library_is_not_shown(browser: TestClient, site: Site
         hidden = browser.get(f"/api/ask/{wanted}/replay", headers=own)
         assert hidden.status_code == 404
         assert "`rag trace list` shows the known ones" in hidden.text
-    Tokens(site.store).revoke("elsewhere")
+    Tokens(library.store).revoke("elsewhere")
 
 
-def test_an_empty_home_has_no_traces(site: Site, tmp_path: Path) -> None:
-    empty = Site(site.settings.model_copy(update={"home": tmp_path}))
+def test_an_empty_home_has_no_traces(library: Library, tmp_path: Path) -> None:
+    empty = Library.open(library.settings.model_copy(update={"home": tmp_path}))
     with TestClient(create_app(empty), base_url="http://127.0.0.1") as client:
         for path in ("/query-traces", "/ingestion-traces"):
             assert "No trace matches." in client.get(path).text

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.web.site import Site
+from rag_platform.retrieval.library import Library
 from rag_platform_tests.web.conftest import served
 from rag_platform_tests.web.test_asking import make_shelf
 
@@ -19,7 +19,7 @@ from rag_platform_tests.web.test_asking import make_shelf
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of the pages of a library."""
     shelves = make_shelf(tmp_path_factory.mktemp("walk") / "hall")
-    with served(Site(next(shelves).settings)) as url:
+    with served(Library.open(next(shelves).settings)) as url:
         yield url
     next(shelves, None)
 
@@ -46,7 +46,7 @@ def test_a_long_source_is_shown_where_it_is_cited(chromium: Any, tmp_path: Path)
     shelf = next(shelves)
     (tmp_path / "winch.md").write_text(LONG + "The winch brake engages at 37 rpm.\n")
     shelf.ingest(tmp_path / "winch.md")
-    with served(Site(shelf.settings)) as url:
+    with served(Library.open(shelf.settings)) as url:
         page = chromium.new_page(viewport={"width": 1280, "height": 500})
         page.goto(url + "/?q=When+does+the+winch+brake+engage")
         page.locator(".sources a.mark").first.press("Enter")

@@ -16,7 +16,7 @@ import pytest
 
 from rag_platform.messages import translate
 from rag_platform.processes import jobs
-from rag_platform.web.site import Site
+from rag_platform.retrieval.library import Library
 from rag_platform_tests.conftest import Desk
 from rag_platform_tests.web.conftest import run_beside, served
 
@@ -51,7 +51,7 @@ JOB_MS = 60_000
 def address(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where the pages of an empty data root are shown."""
     monkeypatch.setattr(jobs, "launch", run_beside)
-    with served(Site(desk.settings)) as shown:
+    with served(Library.open(desk.settings)) as shown:
         yield shown
 
 

@@ -29,8 +29,9 @@ from rag_platform.contract.source_shapes import (
 from rag_platform.errors import RagError
 from rag_platform.messages import translate
 from rag_platform.releases.release_store import list_heads
+from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
-from rag_platform.web.dependencies import MayWrite, Shown, SiteOf
+from rag_platform.web.dependencies import LibraryOf, MayWrite, Shown
 from rag_platform.web.failures import describe
 from rag_platform.web.first_page import QuestionForm, show_form
 from rag_platform.web.rendering import (
@@ -42,7 +43,6 @@ from rag_platform.web.rendering import (
     render_text,
 )
 from rag_platform.web.routes.sources import read_spans
-from rag_platform.web.site import Site
 from rag_platform.web.waiting import event_stream, follow, sse, work_for
 
 api = APIRouter(tags=["asking"])
@@ -51,19 +51,19 @@ Address = Annotated[QuestionAddress, Query()]
 
 
 @api.get("/ask")
-async def get_answer(request: Request, site: SiteOf, asked: Address) -> AskedData:
+async def get_answer(request: Request, library: LibraryOf, asked: Address) -> AskedData:
     """The answer to a question, with its citations and everything that was found."""
-    return await _answer(request, site, asked.question())
+    return await _answer(request, library, asked.question())
 
 
 @api.post("/ask")
-async def post_question(request: Request, site: SiteOf, asked: Question) -> AskedData:
+async def post_question(request: Request, library: LibraryOf, asked: Question) -> AskedData:
     """The same for a question in the body."""
-    return await _answer(request, site, asked)
+    return await _answer(request, library, asked)
 
 
-async def _answer(request: Request, site: Site, question: Question) -> AskedData:
-    return await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
+async def _answer(request: Request, library: Library, question: Question) -> AskedData:
+    return await work_for(request, lambda gone: ask(library, question, cancelled=gone))
 
 
 _EVENT = {
@@ -82,29 +82,29 @@ TraceId = Annotated[str, Path(max_length=40, description="trc_ and 32 hex digits
 
 @api.get("/ask/compare")
 async def get_comparison(
-    request: Request, site: SiteOf, asked: Address, left: Way = "", right: Way = ""
+    request: Request, library: LibraryOf, asked: Address, left: Way = "", right: Way = ""
 ) -> ComparedData:
     """A question asked in two ways: both answers, and both rankings side by side."""
     question = asked.question()
     return await work_for(
-        request, lambda gone: compare(site.library, question, left, right, cancelled=gone)
+        request, lambda gone: compare(library, question, left, right, cancelled=gone)
     )
 
 
 @api.get("/ask/{trace_id}/order")
-def get_order(site: SiteOf, trace_id: TraceId) -> OrderData:
+def get_order(library: LibraryOf, trace_id: TraceId) -> OrderData:
     """The ranking of a traced question's hits, by stage."""
-    return explain_order(site.library, trace_id)
+    return explain_order(library, trace_id)
 
 
 @api.get("/ask/{trace_id}/replay")
 def get_replay(
-    site: SiteOf, trace_id: TraceId, release: ReplayedRelease = "recorded"
+    library: LibraryOf, trace_id: TraceId, release: ReplayedRelease = "recorded"
 ) -> ReplayData:
     """Repeat a traced question with the same options on the recorded or the published release."""
     from rag_platform.evaluation.monitoring.replaying import replay_question
 
-    return replay_question(site.library, trace_id, published=release == "published")
+    return replay_question(library, trace_id, published=release == "published")
 
 
 class Expected(BaseModel):
@@ -117,26 +117,26 @@ class Expected(BaseModel):
 
 
 @api.post("/expectations", dependencies=[MayWrite])
-def post_expectation(site: SiteOf, expected: Expected) -> PinnedData:
+def post_expectation(library: LibraryOf, expected: Expected) -> PinnedData:
     """Pin what a question found, or that it finds nothing, as an expectation."""
-    return pin(site, expected)
+    return pin(library, expected)
 
 
-def pin(site: Site, expected: Expected) -> PinnedData:
+def pin(library: Library, expected: Expected) -> PinnedData:
     """Add an expectation. Raises NotFoundError, InputError."""
     from rag_platform.evaluation.expectations import add_expectation, expectation
 
-    site.library.require_visible(expected.namespace)
+    library.require_visible(expected.namespace)
     if not expected.chunk_id:
-        site.library.current(expected.namespace)
+        library.current(expected.namespace)
         case = expectation(expected.q, refuse=True)
     else:
-        with lease_chunk(site.library, expected.chunk_id, expected.namespace) as leased:
+        with lease_chunk(library, expected.chunk_id, expected.namespace) as leased:
             chunk = leased.row.chunk
             spans = read_spans([expected.span] if expected.span else [])
             text = chunk.chunk_text[slice(*spans[0])] if spans else ""
             case = expectation(expected.q, file=leased.row.source_uri, text=text.strip())
-    new = add_expectation(site.store, expected.namespace, case)
+    new = add_expectation(library.store, expected.namespace, case)
     return {"case_id": case.case_id, "query": case.query, "new": new}
 
 
@@ -145,7 +145,7 @@ def pin(site: Site, expected: Expected) -> PinnedData:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
 )
-async def stream_answer(site: SiteOf, asked: Address) -> StreamingResponse:
+async def stream_answer(library: LibraryOf, asked: Address) -> StreamingResponse:
     """The answer as server-sent events: `stage` with the `name` of each stage as it begins, as in
     the trace; `text` for each part that a model writes; then `answer` with the data of GET
     /api/ask, or `error`; at last `end`.
@@ -153,12 +153,12 @@ async def stream_answer(site: SiteOf, asked: Address) -> StreamingResponse:
     An extractive answer comes in one part.
     """
     question = asked.question()
-    return event_stream(_events(site, question))
+    return event_stream(_events(library, question))
 
 
-async def _events(site: Site, question: Question) -> AsyncIterator[str]:
+async def _events(library: Library, question: Question) -> AsyncIterator[str]:
     async for kind, value in follow(
-        lambda on_text, gone: ask(site.library, question, on_text=on_text, cancelled=gone)
+        lambda on_text, gone: ask(library, question, on_text=on_text, cancelled=gone)
     ):
         if kind == "stage":
             yield sse("stage", _json({"name": value}))
@@ -205,7 +205,7 @@ async def show(view: Shown, asked: Asked) -> Response:
             data = await work_for(
                 view.request, lambda gone: ask(view.library, question, cancelled=gone)
             )
-            values = answer_values(view.site, asked, data) | values
+            values = answer_values(view.library, asked, data) | values
         except RagError as error:
             status, values["error"] = describe(view.request, error)
     return show_form(view.request, asked, values, status)
@@ -223,7 +223,7 @@ def begin(request: Request, asked: Asked) -> Response:
 
 
 @pages.get("/ask/stream")
-async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
+async def stream(request: Request, library: LibraryOf, asked: Asked) -> Response:
     """The answer as server-sent fragments: `text` while it is written, `answer` once checked."""
 
     async def events() -> AsyncIterator[str]:
@@ -232,9 +232,7 @@ async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
         message = ""
         async for kind, value in follow(
             # parsed inside, so that errors are streamed: browsers retry a refused stream forever
-            lambda on_text, gone: ask(
-                site.library, asked.question(), on_text=on_text, cancelled=gone
-            )
+            lambda on_text, gone: ask(library, asked.question(), on_text=on_text, cancelled=gone)
         ):
             if kind == "stage":
                 if (new := STAGE_MESSAGES.get(value, message)) != message:
@@ -243,7 +241,7 @@ async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
             elif kind == "text":
                 yield sse("text", str(escape(value)))
             elif kind == "done":
-                values = answer_values(site, asked, value)
+                values = answer_values(library, asked, value)
                 yield sse("answer", render_text(request, "asking/answer.html", **values))
             elif kind == "failed":
                 error = failure(value)["error"]
@@ -257,9 +255,9 @@ async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
     return event_stream(events())
 
 
-def answer_values(site: Site, asked: QuestionForm, data: AskedData) -> dict[str, Any]:
+def answer_values(library: Library, asked: QuestionForm, data: AskedData) -> dict[str, Any]:
     """The variables of the template of an answer."""
-    namespace = choose_namespaces(site.library, asked.namespace)[0]
+    namespace = choose_namespaces(library, asked.namespace)[0]
     release_id = data["release_id"] if asked.release else None
     shown = [*(row["citation"] for row in data["results"]), *data["citations"]]
     places = {
@@ -297,28 +295,28 @@ def source_link(citation: CitationPart, namespace: str, release_id: str | None =
 
 
 @pages.get("/why/{trace_id}")
-def show_order(request: Request, site: SiteOf, trace_id: TraceId) -> Response:
+def show_order(request: Request, library: LibraryOf, trace_id: TraceId) -> Response:
     """The rank of each hit by stage."""
-    order = explain_order(site.library, trace_id)
+    order = explain_order(library, trace_id)
     parts = ("asking/order.html", "asking/order_page.html")
     return render_part(request, *parts, namespace=order["namespace"], order=order)
 
 
 @pages.get("/replay/{trace_id}")
 def show_replay(
-    request: Request, site: SiteOf, trace_id: TraceId, release: ReplayedRelease = "recorded"
+    request: Request, library: LibraryOf, trace_id: TraceId, release: ReplayedRelease = "recorded"
 ) -> Response:
     """The replay of a question."""
-    found = get_replay(site, trace_id, release)
+    found = get_replay(library, trace_id, release)
     parts = ("asking/replay.html", "asking/replay_page.html")
     return render_part(request, *parts, namespace=found["namespace"], replay=found)
 
 
 @pages.post("/expect", dependencies=[MayWrite])
-def expect(request: Request, site: SiteOf, expected: Annotated[Expected, Form()]) -> Response:
+def expect(request: Request, library: LibraryOf, expected: Annotated[Expected, Form()]) -> Response:
     """Pin what was found as an expectation."""
     parts = ("asking/expected.html", "asking/expected_page.html")
-    pinned = pin(site, expected)
+    pinned = pin(library, expected)
     return render_part(request, *parts, namespace=expected.namespace, pinned=pinned)
 
 
@@ -337,7 +335,7 @@ async def show_comparison(view: Shown, asked: Asked, left: Way = "", right: Way 
             sides = [found["left"], found["right"]]
             values = {
                 "compared": found,
-                "sides": [answer_values(view.site, asked, data) for data in sides],
+                "sides": [answer_values(view.library, asked, data) for data in sides],
                 "lines": _mark_lines(*(data["answer_markdown"] for data in sides)),
             }
         except RagError as error:
@@ -348,15 +346,15 @@ async def show_comparison(view: Shown, asked: Asked, left: Way = "", right: Way 
         asked=asked,
         left=left,
         right=right,
-        ways=_ways(view.site, view.namespace),
+        ways=_ways(view.library, view.namespace),
         **values,
     )
 
 
-def _ways(site: Site, namespace: str) -> dict[str, list[str]]:
+def _ways(library: Library, namespace: str) -> dict[str, list[str]]:
     """The strategies and kept releases to choose from."""
-    kept = [m.release_id for m in list_heads(site.store, namespace) if not m.failures]
-    return {"strategy": strategy_names(site.settings), "release": kept}
+    kept = [m.release_id for m in list_heads(library.store, namespace) if not m.failures]
+    return {"strategy": strategy_names(library.settings), "release": kept}
 
 
 def _mark_lines(left: str, right: str) -> list[list[tuple[str, bool]]]:

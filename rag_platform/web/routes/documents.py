@@ -23,18 +23,10 @@ from rag_platform.contract.upkeep_shapes import (
 from rag_platform.errors import InputError
 from rag_platform.evaluation.expectations import drop_for_document
 from rag_platform.ir import Document
-from rag_platform.web.dependencies import (
-    MayAdminister,
-    NamespaceOf,
-    PathNamespace,
-    Shown,
-    ShownInPath,
-    SiteOf,
-    View,
-)
+from rag_platform.retrieval.library import Library
+from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInPath, View
 from rag_platform.web.first_page import FormFields
 from rag_platform.web.rendering import link
-from rag_platform.web.site import Site
 
 api = APIRouter(tags=["documents"])
 pages = APIRouter()
@@ -64,12 +56,12 @@ class Wanted(BaseModel):
     limit: int = Field(default=50, ge=1, le=200)
     cursor: str | None = Field(default=None, max_length=4000)
 
-    def read(self, site: Site, namespace: str) -> DocumentsData:
+    def read(self, library: Library, namespace: str) -> DocumentsData:
         """The page of documents. Raises InputError."""
         kept = {"tags", "categories", "source", "status", "words", "since", "until"}
         given = self.model_dump(include=kept)
         return listing.list_documents(
-            site.library,
+            library,
             namespace,
             group_by=self.group_by,
             filter={key: value for key, value in given.items() if value},
@@ -80,23 +72,20 @@ class Wanted(BaseModel):
 
 
 @api.get("/documents")
-def list_documents(
-    site: SiteOf, namespace: NamespaceOf, wanted: Annotated[Wanted, Query()]
-) -> DocumentsData:
+def list_documents(view: Chosen, wanted: Annotated[Wanted, Query()]) -> DocumentsData:
     """One page of the documents of a library, by source_uri or in groups."""
-    return wanted.read(site, namespace)
+    return wanted.read(view.library, view.namespace)
 
 
 @api.get("/documents/{doc_id}")
-def get_document(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DocumentDetail:
+def get_document(view: Chosen, doc_id: DocId) -> DocumentDetail:
     """A document with its versions and the outline of the published one."""
-    return documents.describe_document(site.library, namespace, doc_id)
+    return documents.describe_document(view.library, view.namespace, doc_id)
 
 
 @api.get("/documents/{doc_id}/text")
 def get_text(
-    site: SiteOf,
-    namespace: NamespaceOf,
+    view: Chosen,
     doc_id: DocId,
     version_id: VersionId = None,
     max_chars: Annotated[int, Query(ge=1, le=200_000)] = 20_000,
@@ -104,8 +93,8 @@ def get_text(
 ) -> DocumentData:
     """The text of a document as Markdown, cut after `max_chars` characters."""
     return listing.get_document(
-        site.library,
-        namespace,
+        view.library,
+        view.namespace,
         doc_id,
         version_id=version_id,
         max_chars=max_chars,
@@ -115,8 +104,7 @@ def get_text(
 
 @api.get("/documents/{doc_id}/chunks")
 def list_chunks(
-    site: SiteOf,
-    namespace: NamespaceOf,
+    view: Chosen,
     doc_id: DocId,
     section_id: Name = "",
     limit: Limit = 50,
@@ -124,42 +112,37 @@ def list_chunks(
 ) -> ChunksData:
     """One page of a document's chunks, or of those of a section."""
     return documents.list_chunks(
-        site.library, namespace, doc_id, section_id=section_id, limit=limit, cursor=cursor
+        view.library, view.namespace, doc_id, section_id=section_id, limit=limit, cursor=cursor
     )
 
 
 @api.get("/documents/{doc_id}/dropped")
-def list_dropped(
-    site: SiteOf, namespace: NamespaceOf, doc_id: DocId, version_id: VersionId = None
-) -> DroppedData:
+def list_dropped(view: Chosen, doc_id: DocId, version_id: VersionId = None) -> DroppedData:
     """The text of a document that is in no chunk, with its place and reason."""
-    return listing.list_dropped(site.library, namespace, doc_id, version_id=version_id)
+    return listing.list_dropped(view.library, view.namespace, doc_id, version_id=version_id)
 
 
 @api.get("/documents/{doc_id}/diff")
 def compare_versions(
-    site: SiteOf,
-    namespace: NamespaceOf,
+    view: Chosen,
     doc_id: DocId,
     before: VersionId = None,
     after: VersionId = None,
 ) -> VersionDiff:
     """The differences between two versions, by default the live one and its predecessor."""
-    return documents.compare_versions(site.settings, namespace, doc_id, before, after)
+    return documents.compare_versions(view.settings, view.namespace, doc_id, before, after)
 
 
 @api.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
-def get_deletion_proof(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DeletionProof:
+def get_deletion_proof(view: Chosen, doc_id: DocId) -> DeletionProof:
     """What is still stored of a document, deleted or not."""
-    return releases.prove_deletion(site.settings, namespace, doc_id)
+    return releases.prove_deletion(view.settings, view.namespace, doc_id)
 
 
 @api.get("/chunks/{chunk_id}/texts")
-def get_chunk_texts(
-    site: SiteOf, namespace: NamespaceOf, chunk_id: Annotated[str, Path(max_length=100)]
-) -> ChunkDetail:
+def get_chunk_texts(view: Chosen, chunk_id: Annotated[str, Path(max_length=100)]) -> ChunkDetail:
     """A chunk with its place and its retrieval texts."""
-    return documents.describe_chunk(site.library, namespace, chunk_id)
+    return documents.describe_chunk(view.library, view.namespace, chunk_id)
 
 
 class Deletion(BaseModel):
@@ -171,14 +154,12 @@ class Deletion(BaseModel):
 
 
 @api.post("/documents/{doc_id}/delete", dependencies=[MayAdminister])
-def delete_document(
-    site: SiteOf, namespace: NamespaceOf, doc_id: DocId, asked: Deletion
-) -> DeletionData:
+def delete_document(view: Chosen, doc_id: DocId, asked: Deletion) -> DeletionData:
     """The plan of a deletion with a code; called again with that code, the deletion."""
-    return delete(site, namespace, doc_id, asked)
+    return delete(view.library, view.namespace, doc_id, asked)
 
 
-def delete(site: Site, namespace: str, doc_id: str, asked: Deletion) -> DeletionData:
+def delete(library: Library, namespace: str, doc_id: str, asked: Deletion) -> DeletionData:
     """Plan or start a deletion, which also drops the expectations that quote the document. Raises
     InputError, NotFoundError, ReleaseError.
     """
@@ -186,10 +167,10 @@ def delete(site: Site, namespace: str, doc_id: str, asked: Deletion) -> Deletion
         raise InputError("confirm is empty; leave it out to see the plan", code="no_confirmation")
 
     def forget(document: Document) -> None:
-        drop_for_document(site.store, document.namespace, document.source_uri)
+        drop_for_document(library.store, document.namespace, document.source_uri)
 
     return writing.delete(
-        site.settings,
+        library.settings,
         namespace,
         doc_id,
         asked.version_id,
@@ -224,7 +205,7 @@ def browse(view: Shown, wanted: Annotated[Filters, Query()]) -> Response:
     return view.render(
         "browsing/browser.html",
         wanted=wanted,
-        data=wanted.read(view.site, view.namespace),
+        data=wanted.read(view.library, view.namespace),
         counts={status: states.counts.get(status, 0) for status in listing.STATUSES},
         problems=states.failed,
     )
@@ -298,14 +279,13 @@ def plan_deletion(
     view: ShownInPath, doc_id: DocId, asked: Annotated[Deletion, Query()]
 ) -> Response:
     asked.confirm = None
-    plan = delete(view.site, view.namespace, doc_id, asked)
+    plan = delete(view.library, view.namespace, doc_id, asked)
     return view.render("browsing/delete.html", plan=plan, asked=asked, doc_id=doc_id)
 
 
 @pages.post("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
 def confirm_deletion(
-    site: SiteOf,
-    namespace: PathNamespace,
+    view: ShownInPath,
     doc_id: DocId,
     confirm: Annotated[str, Form(max_length=20)],
     mode: Annotated[str, Form(max_length=10)] = "soft",
@@ -315,5 +295,5 @@ def confirm_deletion(
     asked = Deletion.model_validate(
         {"confirm": confirm, "mode": mode, "version_id": version_id or None}
     )
-    data = delete(site, namespace, doc_id, asked)
+    data = delete(view.library, view.namespace, doc_id, asked)
     return RedirectResponse(f"/ingestion/jobs/{data['job']['job_id']}", 303)

@@ -13,14 +13,7 @@ from rag_platform.api.upkeep import drafts
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import DraftData, DraftPreview, DraftsData
 from rag_platform.errors import RagError
-from rag_platform.web.dependencies import (
-    MayWrite,
-    NamespaceOf,
-    Shown,
-    ShownInPath,
-    SiteOf,
-    View,
-)
+from rag_platform.web.dependencies import Chosen, MayWrite, Shown, ShownInPath, View
 from rag_platform.web.rendering import link
 from rag_platform.web.routes.documents import Cursor, DocId
 
@@ -54,15 +47,14 @@ class Operation(BaseModel):
 
 
 @api.get("")
-def list_drafts(site: SiteOf, namespace: NamespaceOf) -> DraftsData:
+def list_drafts(view: Chosen) -> DraftsData:
     """The drafts of a library."""
-    return drafts.list_drafts(site.settings, namespace)
+    return drafts.list_drafts(view.settings, view.namespace)
 
 
 @api.get("/{doc_id}")
 def get_draft(
-    site: SiteOf,
-    namespace: NamespaceOf,
+    view: Chosen,
     doc_id: DocId,
     limit: Annotated[int, Query(ge=1, le=drafts.MAX_CHUNKS)] = 50,
     cursor: Cursor = None,
@@ -70,57 +62,54 @@ def get_draft(
 ) -> DraftData:
     """A document's draft with a page of its chunks."""
     return drafts.show_draft(
-        site.settings, namespace, doc_id, limit=limit, cursor=cursor, chunk_id=chunk_id
+        view.settings, view.namespace, doc_id, limit=limit, cursor=cursor, chunk_id=chunk_id
     )
 
 
 @api.get("/{doc_id}/preview")
-def preview_draft(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DraftPreview:
+def preview_draft(view: Chosen, doc_id: DocId) -> DraftPreview:
     """What publishing a draft would change."""
-    return drafts.preview_draft(site.settings, namespace, doc_id)
+    return drafts.preview_draft(view.settings, view.namespace, doc_id)
 
 
 @api.post("/{doc_id}/operations", dependencies=[MayWrite])
-def add_operation(
-    site: SiteOf, namespace: NamespaceOf, doc_id: DocId, operation: Operation
-) -> DraftData:
+def add_operation(view: Chosen, doc_id: DocId, operation: Operation) -> DraftData:
     """Add an operation to a draft; the first one begins it."""
-    return drafts.add_operation(site.settings, namespace, doc_id, operation.data())
+    return drafts.add_operation(view.settings, view.namespace, doc_id, operation.data())
 
 
 @api.post("/{doc_id}/undo", dependencies=[MayWrite])
-def undo(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DraftData:
+def undo(view: Chosen, doc_id: DocId) -> DraftData:
     """Undo the last operation."""
-    return drafts.undo(site.settings, namespace, doc_id)
+    return drafts.undo(view.settings, view.namespace, doc_id)
 
 
 @api.post("/{doc_id}/discard", dependencies=[MayWrite])
-def discard(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DraftData:
+def discard(view: Chosen, doc_id: DocId) -> DraftData:
     """Discard the unpublished edits of a draft, and its conflicts."""
-    return drafts.discard(site.settings, namespace, doc_id)
+    return drafts.discard(view.settings, view.namespace, doc_id)
 
 
 @api.post("/{doc_id}/rebase", dependencies=[MayWrite])
-def rebase(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DraftData:
+def rebase(view: Chosen, doc_id: DocId) -> DraftData:
     """Base a draft on the live version; edits that do not apply to it become conflicts."""
-    return drafts.rebase(site.settings, namespace, doc_id)
+    return drafts.rebase(view.settings, view.namespace, doc_id)
 
 
 @api.post("/{doc_id}/publish", dependencies=[MayWrite])
 def publish(
-    site: SiteOf,
-    namespace: NamespaceOf,
+    view: Chosen,
     doc_id: DocId,
     drop_conflicts: Annotated[bool, Query()] = False,
 ) -> JobData:
     """Start a job that publishes a draft."""
-    return drafts.publish(site.settings, namespace, doc_id, drop_conflicts=drop_conflicts)
+    return drafts.publish(view.settings, view.namespace, doc_id, drop_conflicts=drop_conflicts)
 
 
 @api.post("/{doc_id}/revert", dependencies=[MayWrite])
-def revert(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> JobData:
+def revert(view: Chosen, doc_id: DocId) -> JobData:
     """Start a job that publishes a document's chunks without any edits."""
-    return drafts.revert(site.settings, namespace, doc_id)
+    return drafts.revert(view.settings, view.namespace, doc_id)
 
 
 # --- pages --------------------------------------------------------------------------------------

@@ -34,9 +34,9 @@ from rag_platform.evaluation.run_requests import (
     list_run_jobs,
     start_run,
 )
-from rag_platform.web.dependencies import MayWrite, NamespaceOf, Shown, SiteOf, View
+from rag_platform.retrieval.library import Library
+from rag_platform.web.dependencies import Chosen, LibraryOf, MayWrite, SettingsOf, Shown, View
 from rag_platform.web.rendering import link, render
-from rag_platform.web.site import Site
 
 api = APIRouter(prefix="/eval", tags=["evaluation"])
 pages = APIRouter()
@@ -71,18 +71,18 @@ class RunChoice(BaseModel):
     reuse: bool = True
 
 
-def start(site: Site, choice: RunChoice) -> EvalJobData:
+def start(library: Library, choice: RunChoice) -> EvalJobData:
     """Launch the job of a run; empty texts mean the default."""
     if choice.namespace:
-        site.library.require_visible(choice.namespace)
+        library.require_visible(choice.namespace)
     given: dict[str, Any] = {name: None if value == "" else value for name, value in choice}
     given["metric_sets"] = tuple(filter(None, choice.metric_sets))
-    return start_run(site.settings, RunRequest(**given))
+    return start_run(library.settings, RunRequest(**given))
 
 
 @api.get("/runs")
 def get_runs(
-    site: SiteOf,
+    settings: SettingsOf,
     namespace: Annotated[str, Query(max_length=63)] = "",
     dataset_id: Name = "",
     strategy: Name = "",
@@ -91,7 +91,7 @@ def get_runs(
 ) -> EvalRunsData:
     """Runs, newest first."""
     return views.list_eval_runs(
-        site.settings.home,
+        settings.home,
         namespace=namespace,
         dataset_id=dataset_id,
         strategy=strategy,
@@ -101,32 +101,34 @@ def get_runs(
 
 
 @api.post("/runs", status_code=202, dependencies=[MayWrite])
-def post_run(site: SiteOf, choice: RunChoice) -> EvalJobData:
+def post_run(library: LibraryOf, choice: RunChoice) -> EvalJobData:
     """Start a run as a job."""
-    return start(site, choice)
+    return start(library, choice)
 
 
 @api.get("/runs/{run_id}")
-def get_run(site: SiteOf, run_id: str) -> EvalRunData:
+def get_run(settings: SettingsOf, run_id: str) -> EvalRunData:
     """One run: metrics with intervals, slices, and gate results."""
-    return views.get_eval_run(site.settings.home, run_id)
+    return views.get_eval_run(settings.home, run_id)
 
 
 @api.get("/runs/{run_id}/cases")
-def get_cases(site: SiteOf, run_id: str, wanted: WantedCases, cursor: Cursor = "") -> EvalCasesData:
+def get_cases(
+    settings: SettingsOf, run_id: str, wanted: WantedCases, cursor: Cursor = ""
+) -> EvalCasesData:
     """Cases of a run; `sort` is a metric (the worst first) or `latency_ms` (the slowest first)."""
-    return views.list_eval_cases(site.settings.home, run_id, wanted, cursor=cursor)
+    return views.list_eval_cases(settings.home, run_id, wanted, cursor=cursor)
 
 
 @api.get("/runs/{run_id}/cases/{case_id:path}")
-def get_case(site: SiteOf, run_id: str, case_id: str) -> EvalCaseData:
+def get_case(library: LibraryOf, run_id: str, case_id: str) -> EvalCaseData:
     """One case: what it expects, and what each stage found."""
-    return views.get_eval_case(site.library, site.settings.home, run_id, case_id)
+    return views.get_eval_case(library, library.settings.home, run_id, case_id)
 
 
 @api.get("/trends")
 def get_trends(
-    site: SiteOf,
+    settings: SettingsOf,
     metric: Name = "",
     days: Days = 90,
     dataset_id: Name = "",
@@ -134,70 +136,68 @@ def get_trends(
 ) -> EvalTrendsData:
     """A metric over the runs of the last days."""
     return views.get_eval_trends(
-        site.settings.home, metric, days=days, dataset_id=dataset_id, namespace=namespace
+        settings.home, metric, days=days, dataset_id=dataset_id, namespace=namespace
     )
 
 
 @api.get("/compare")
-def get_comparison(site: SiteOf, before: Name, after: Name) -> EvalComparisonData:
+def get_comparison(settings: SettingsOf, before: Name, after: Name) -> EvalComparisonData:
     """Two runs of the same cases: differences with intervals, and the cases that changed."""
-    return views.compare_eval_runs(site.settings.home, before, after)
+    return views.compare_eval_runs(settings.home, before, after)
 
 
 @api.get("/strategies")
-def get_strategies(site: SiteOf, namespace: NamespaceOf, dataset_id: Name) -> StrategiesData:
+def get_strategies(view: Chosen, dataset_id: Name) -> StrategiesData:
     """A comparison of the newest run of each strategy on a dataset."""
-    return views.compare_newest(site.settings.home, dataset_id, namespace)
+    return views.compare_newest(view.settings.home, dataset_id, view.namespace)
 
 
 @api.get("/promotions")
-def get_promotions(site: SiteOf) -> list[PromotionPart]:
+def get_promotions(library: LibraryOf) -> list[PromotionPart]:
     """The promotions of strategies to a namespace's own, with their verdicts."""
-    return views.list_promotions(site.store, site.library.namespaces())
+    return views.list_promotions(library.store, library.namespaces())
 
 
 @api.get("/choices")
-def get_choices(site: SiteOf) -> EvalChoicesData:
+def get_choices(library: LibraryOf) -> EvalChoicesData:
     """The valid choices for a run."""
-    return list_choices(site.settings, site.library.namespaces())
+    return list_choices(library.settings, library.namespaces())
 
 
 @api.get("/jobs")
-def get_jobs(site: SiteOf) -> list[EvalJobData]:
+def get_jobs(library: LibraryOf) -> list[EvalJobData]:
     """The jobs of the newest runs started by people."""
-    return list_run_jobs(site.store)
+    return list_run_jobs(library.store)
 
 
 @api.get("/jobs/{job_id}")
-def get_job(site: SiteOf, job_id: str) -> EvalJobData:
+def get_job(settings: SettingsOf, job_id: str) -> EvalJobData:
     """The progress of a run's job, with the run_id once it is done."""
-    return get_run_job(site.settings, job_id)
+    return get_run_job(settings, job_id)
 
 
 @api.get("/drift")
-def get_drift(site: SiteOf, namespace: NamespaceOf) -> DriftData:
+def get_drift(view: Chosen) -> DriftData:
     """Drift of users' recent questions and answers from the last stable window."""
-    return drift.get_drift(site.settings, namespace)
+    return drift.get_drift(view.settings, view.namespace)
 
 
 @api.get("/gaps")
-def get_gaps(
-    site: SiteOf, namespace: NamespaceOf, days: Annotated[int, Query(ge=1, le=3650)] = 30
-) -> GapsData:
+def get_gaps(view: Chosen, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> GapsData:
     """Content gaps: questions that were refused or answered with low confidence, asked
     again now.
     """
-    return gaps.get_gaps(site.library, namespace, days)
+    return gaps.get_gaps(view.library, view.namespace, days)
 
 
 @api.get("/canaries")
-def get_canaries(site: SiteOf, namespace: NamespaceOf) -> CanariesData:
+def get_canaries(view: Chosen) -> CanariesData:
     """Ask the published release questions made from the previous one."""
-    return canaries.get_canaries(site.library, namespace)
+    return canaries.get_canaries(view.library, view.namespace)
 
 
 @api.get("/prompts")
-def get_prompts(site: SiteOf) -> list[PromptPart]:
+def get_prompts(library: LibraryOf) -> list[PromptPart]:
     """The versions of prompts, and the running experiments."""
     return experiments.list_prompts()
 
@@ -232,14 +232,14 @@ def show_runs(
         found=found,
         trends=trends,
         choices=list_choices(view.settings, view.library.namespaces()),
-        jobs=list_run_jobs(view.site.store),
+        jobs=list_run_jobs(view.library.store),
     )
 
 
 @pages.post("/eval/run", dependencies=[MayWrite])
-def start_shown_run(site: SiteOf, choice: Annotated[RunChoice, Form()]) -> Response:
+def start_shown_run(library: LibraryOf, choice: Annotated[RunChoice, Form()]) -> Response:
     """Start a run and show its progress."""
-    job = start(site, choice)
+    job = start(library, choice)
     address = link(f"/evaluation/jobs/{job['job_id']}", namespace=choice.namespace)
     return RedirectResponse(address, 303)
 
@@ -253,10 +253,10 @@ def show_job(view: Shown, job_id: str) -> Response:
 
 @pages.get("/evaluation/runs/{run_id}")
 def show_run(
-    request: Request, site: SiteOf, run_id: str, wanted: WantedCases, cursor: Cursor = ""
+    request: Request, settings: SettingsOf, run_id: str, wanted: WantedCases, cursor: Cursor = ""
 ) -> Response:
     """A run and its cases."""
-    home = site.settings.home
+    home = settings.home
     data = views.get_eval_run(home, run_id)
     cases = views.list_eval_cases(home, run_id, wanted, cursor=cursor)
     run = data["run"]
@@ -282,9 +282,9 @@ def show_run(
 
 
 @pages.get("/evaluation/runs/{run_id}/cases/{case_id:path}")
-def show_case(request: Request, site: SiteOf, run_id: str, case_id: str) -> Response:
+def show_case(request: Request, library: LibraryOf, run_id: str, case_id: str) -> Response:
     """One case: its expectations and hits."""
-    data = views.get_eval_case(site.library, site.settings.home, run_id, case_id)
+    data = views.get_eval_case(library, library.settings.home, run_id, case_id)
     return render(request, "evaluation/case.html", namespace=data["run"]["namespace"], data=data)
 
 
@@ -336,7 +336,7 @@ def show_strategies(view: Shown, dataset_id: Name = "") -> Response:
         datasets=datasets,
         dataset_id=dataset_id,
         found=found,
-        promotions=views.list_promotions(view.site.store, view.library.namespaces()),
+        promotions=views.list_promotions(view.library.store, view.library.namespaces()),
     )
 
 

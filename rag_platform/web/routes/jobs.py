@@ -15,16 +15,16 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.api.upkeep import jobs, uploads
+from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import JobDetail, JobPage, JobRow, PreviewData, UploadData
 from rag_platform.errors import InputError, RagError
 from rag_platform.processes.jobs import FINAL_STATES
-from rag_platform.web.dependencies import MayWrite, Shown, SiteOf, View
+from rag_platform.web.dependencies import LibraryOf, MayWrite, SettingsOf, Shown, ShownInForm, View
 from rag_platform.web.failures import describe
 from rag_platform.web.first_page import split_list
 from rag_platform.web.rendering import link, render, render_text
 from rag_platform.web.routes.documents import Cursor, Limit
-from rag_platform.web.site import Site
 from rag_platform.web.waiting import KEEP_ALIVE_SECONDS, event_stream, sse, work_for
 
 api = APIRouter(tags=["jobs"])
@@ -34,17 +34,19 @@ UploadId = Annotated[str, Path(max_length=60)]
 _POLL_SECONDS = 0.4
 
 
-def _require_named(
-    site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] = None
-) -> str:
-    """The library to write to, which need not exist yet. Raises NotFoundError."""
-    default = access.current().default_namespace(site.settings.default_namespace)
+def _name(
+    request: Request,
+    library: LibraryOf,
+    namespace: Annotated[str | None, Query(max_length=63)] = None,
+) -> View:
+    default = access.current().default_namespace(library.settings.default_namespace)
     name = namespace or default
-    site.library.require_visible(name)
-    return name
+    library.require_visible(name)
+    return View(request, library, name)
 
 
-NamedNamespace = Annotated[str, Depends(_require_named)]
+# the view of the library to write to, which need not exist yet; raises NotFoundError
+Named = Annotated[View, Depends(_name)]
 
 
 class Place(BaseModel):
@@ -65,10 +67,10 @@ class Tags(BaseModel):
 
 
 @api.post("/ingest", dependencies=[MayWrite])
-def ingest(site: SiteOf, namespace: NamedNamespace, place: Place) -> JobData:
+def ingest(view: Named, place: Place) -> JobData:
     """Start a job that ingests a file or folder of the server's machine, or a URL."""
     return uploads.ingest_place(
-        site.settings, namespace, path=place.path, url=place.url, tags=place.tags
+        view.settings, view.namespace, path=place.path, url=place.url, tags=place.tags
     )
 
 
@@ -91,18 +93,18 @@ _FILES = {
 
 
 @api.post("/uploads", dependencies=[MayWrite], openapi_extra=_FILES)
-async def upload(request: Request, site: SiteOf) -> UploadData:
+async def upload(request: Request, settings: SettingsOf) -> UploadData:
     """Upload files; they wait until they are ingested."""
-    return await take_files(request, site)
+    return await take_files(request, settings)
 
 
 async def take_files(
-    request: Request, site: Site, more: Callable[[FormData], None] = lambda form: None
+    request: Request, settings: Settings, more: Callable[[FormData], None] = lambda form: None
 ) -> UploadData:
     """Store the files of a form under a new id; `more` reads its other fields. Raises InputError
     for a body of unknown length or above the limit, before it is read.
     """
-    http = site.settings.server.http
+    http = settings.server.http
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > http.max_upload_bytes:
         raise InputError(
@@ -119,45 +121,39 @@ async def take_files(
             for part in form.getlist("files")
             if isinstance(part, UploadFile) and part.filename
         ]
-        return await anyio.to_thread.run_sync(uploads.keep_upload, site.settings, files)
+        return await anyio.to_thread.run_sync(uploads.keep_upload, settings, files)
 
 
 @api.get("/uploads/{upload_id}", dependencies=[MayWrite])
-def get_upload(site: SiteOf, upload_id: UploadId) -> UploadData:
+def get_upload(settings: SettingsOf, upload_id: UploadId) -> UploadData:
     """The files that wait under an id."""
-    return uploads.show_upload(site.settings, upload_id)
+    return uploads.show_upload(settings, upload_id)
 
 
 @api.delete("/uploads/{upload_id}", dependencies=[MayWrite], status_code=204)
-def drop_upload(site: SiteOf, upload_id: UploadId) -> Response:
+def drop_upload(settings: SettingsOf, upload_id: UploadId) -> Response:
     """Delete the files that wait under an id."""
-    uploads.drop_upload(site.settings, upload_id)
+    uploads.drop_upload(settings, upload_id)
     return Response(status_code=204)
 
 
 @api.get("/uploads/{upload_id}/preview", dependencies=[MayWrite])
 async def preview_upload(
-    request: Request,
-    site: SiteOf,
-    namespace: NamedNamespace,
-    upload_id: UploadId,
-    name: Annotated[str, Query(max_length=300)],
+    view: Named, upload_id: UploadId, name: Annotated[str, Query(max_length=300)]
 ) -> PreviewData:
     """What ingesting one of the files would give."""
     return await work_for(
-        request,
+        view.request,
         lambda gone: uploads.preview_upload(
-            site.settings, namespace, upload_id, name, cancelled=gone
+            view.settings, view.namespace, upload_id, name, cancelled=gone
         ),
     )
 
 
 @api.post("/uploads/{upload_id}/ingest", dependencies=[MayWrite])
-def ingest_upload(
-    site: SiteOf, namespace: NamedNamespace, upload_id: UploadId, given: Tags
-) -> JobData:
+def ingest_upload(view: Named, upload_id: UploadId, given: Tags) -> JobData:
     """Start a job that ingests the files."""
-    return uploads.ingest_upload(site.settings, namespace, upload_id, given.tags)
+    return uploads.ingest_upload(view.settings, view.namespace, upload_id, given.tags)
 
 
 # --- jobs ---------------------------------------------------------------------------------------
@@ -165,25 +161,26 @@ def ingest_upload(
 
 @api.get("/jobs")
 def list_jobs(
-    site: SiteOf,
-    namespace: NamedNamespace,
+    view: Named,
     limit: Annotated[int, Query(ge=1, le=jobs.MAX_JOBS)] = 20,
     cursor: Cursor = None,
 ) -> JobPage:
     """One page of the jobs of a library, newest first."""
-    return jobs.list_jobs(site.settings, namespace, limit=limit, cursor=cursor)
+    return jobs.list_jobs(view.settings, view.namespace, limit=limit, cursor=cursor)
 
 
 @api.get("/jobs/{job_id}")
-def get_job(site: SiteOf, job_id: JobId, limit: Limit = 50, cursor: Cursor = None) -> JobDetail:
+def get_job(
+    settings: SettingsOf, job_id: JobId, limit: Limit = 50, cursor: Cursor = None
+) -> JobDetail:
     """A job with a page of its documents, those that failed first."""
-    return jobs.show_job(site.settings, job_id, limit=limit, cursor=cursor)
+    return jobs.show_job(settings, job_id, limit=limit, cursor=cursor)
 
 
 @api.post("/jobs/{job_id}/cancel", dependencies=[MayWrite])
-def cancel_job(site: SiteOf, job_id: JobId) -> JobData:
+def cancel_job(settings: SettingsOf, job_id: JobId) -> JobData:
     """Stop a job; documents that it has finished stay ingested."""
-    return writing.cancel_job(site.settings, job_id)
+    return writing.cancel_job(settings, job_id)
 
 
 class Retry(BaseModel):
@@ -193,9 +190,9 @@ class Retry(BaseModel):
 
 
 @api.post("/jobs/{job_id}/retry", dependencies=[MayWrite])
-def retry_job(site: SiteOf, job_id: JobId, asked: Retry) -> JobData:
+def retry_job(settings: SettingsOf, job_id: JobId, asked: Retry) -> JobData:
     """Start a job that retries the unfinished documents of another one."""
-    return jobs.retry_job(site.settings, job_id, asked.source_uri)
+    return jobs.retry_job(settings, job_id, asked.source_uri)
 
 
 @api.get(
@@ -203,7 +200,7 @@ def retry_job(site: SiteOf, job_id: JobId, asked: Retry) -> JobData:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
-async def stream_job(site: SiteOf, job_id: JobId) -> StreamingResponse:
+async def stream_job(settings: SettingsOf, job_id: JobId) -> StreamingResponse:
     """A job's progress as server-sent events: `progress` with its row at each change,
     then `end`.
     """
@@ -211,16 +208,16 @@ async def stream_job(site: SiteOf, job_id: JobId) -> StreamingResponse:
     def shown(row: JobRow) -> str:
         return orjson.dumps(row).decode()
 
-    return await follow_job(site, job_id, shown)
+    return await follow_job(settings, job_id, shown)
 
 
 async def follow_job(
-    site: Site, job_id: str, shown: Callable[[JobDetail], str], every: float = _POLL_SECONDS
+    settings: Settings, job_id: str, shown: Callable[[JobDetail], str], every: float = _POLL_SECONDS
 ) -> StreamingResponse:
     """Stream the job as rendered by `shown` at each change until it has ended. Raises
     NotFoundError.
     """
-    first = await anyio.to_thread.run_sync(jobs.show_job, site.settings, job_id)
+    first = await anyio.to_thread.run_sync(jobs.show_job, settings, job_id)
 
     async def events() -> AsyncIterator[str]:
         job, last, silent = first, "", 0.0
@@ -236,7 +233,7 @@ async def follow_job(
                 return
             await anyio.sleep(every)
             silent += every
-            job = await anyio.to_thread.run_sync(jobs.show_job, site.settings, job_id)
+            job = await anyio.to_thread.run_sync(jobs.show_job, settings, job_id)
 
     return event_stream(events())
 
@@ -260,14 +257,14 @@ def _show(view: View, status: int = 200, cursor: str | None = None, **values: An
 
 
 @pages.post("/ingestion/upload", dependencies=[MayWrite])
-async def upload_form(request: Request, site: SiteOf) -> Response:
+async def upload_form(request: Request, settings: SettingsOf) -> Response:
     """Store uploaded files, and redirect to their page."""
     named: dict[str, str] = {}
 
     def read(form: FormData) -> None:
         named.update({key: str(form.get(key, "")) for key in ("namespace", "tags")})
 
-    data = await take_files(request, site, read)
+    data = await take_files(request, settings, read)
     address = link(f"/ingestion/uploads/{data['upload_id']}", **named)
     return RedirectResponse(address, 303)
 
@@ -286,51 +283,37 @@ async def show_preview(
     view: Shown, upload_id: UploadId, name: Annotated[str, Query(max_length=300)]
 ) -> Response:
     """What ingesting a file would give."""
-    data = await preview_upload(view.request, view.site, view.namespace, upload_id, name)
+    data = await preview_upload(view, upload_id, name)
     return view.render_part("browsing/preview.html", "browsing/part.html", data=data)
 
 
 @pages.post("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
 def finish_upload(
-    site: SiteOf,
-    upload_id: UploadId,
-    namespace: Annotated[str, Form(max_length=63)],
-    tags: _Text = "",
-    action: _Text = "ingest",
+    view: ShownInForm, upload_id: UploadId, tags: _Text = "", action: _Text = "ingest"
 ) -> Response:
     """Ingest the files that wait, or delete them."""
-    site.library.require_visible(namespace)
     if action == "drop":
-        uploads.drop_upload(site.settings, upload_id)
-        return RedirectResponse(link("/ingestion", namespace=namespace), 303)
-    job = uploads.ingest_upload(site.settings, namespace, upload_id, split_list(tags))
+        uploads.drop_upload(view.settings, upload_id)
+        return RedirectResponse(link("/ingestion", namespace=view.namespace), 303)
+    job = uploads.ingest_upload(view.settings, view.namespace, upload_id, split_list(tags))
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)
 
 
 @pages.post("/ingestion/place", dependencies=[MayWrite])
 def ingest_place(
-    request: Request,
-    site: SiteOf,
-    place: _Text,
-    namespace: Annotated[str, Form(max_length=63)],
-    tags: _Text = "",
-    action: _Text = "ingest",
+    view: ShownInForm, place: _Text, tags: _Text = "", action: _Text = "ingest"
 ) -> Response:
     """Ingest a path of the server's machine or a URL, or preview a file; on an error, show the page
     with the reason and the filled form.
     """
-    site.library.require_visible(namespace)
     try:
-        return _take_place(request, site, place, namespace, tags, action)
+        return _take_place(view, place, tags, action)
     except RagError as error:
-        status, part = describe(request, error)
-        typed = {"place": place, "tags": tags}
-        return _show(View(request, site, namespace), status, error=part, typed=typed)
+        status, part = describe(view.request, error)
+        return _show(view, status, error=part, typed={"place": place, "tags": tags})
 
 
-def _take_place(
-    request: Request, site: Site, place: str, namespace: str, tags: str, action: str
-) -> Response:
+def _take_place(view: View, place: str, tags: str, action: str) -> Response:
     given = place.strip()
     is_url = given.lower().startswith(("http://", "https://"))
     if action == "preview":
@@ -339,17 +322,11 @@ def _take_place(
                 "an address is not fetched for a look; ingest it, or save the page and drop it",
                 code="no_preview",
             )
-        data = uploads.preview_path(site.settings, namespace, given)
-        return render(
-            request,
-            "browsing/part.html",
-            namespace=namespace,
-            part="browsing/preview.html",
-            data=data,
-        )
+        data = uploads.preview_path(view.settings, view.namespace, given)
+        return view.render("browsing/part.html", part="browsing/preview.html", data=data)
     job = uploads.ingest_place(
-        site.settings,
-        namespace,
+        view.settings,
+        view.namespace,
         path=None if is_url else given,
         url=given if is_url else None,
         tags=split_list(tags),
@@ -358,32 +335,34 @@ def _take_place(
 
 
 @pages.get("/ingestion/jobs/{job_id}")
-def show_job(request: Request, site: SiteOf, job_id: JobId, cursor: Cursor = None) -> Response:
+def show_job(
+    request: Request, settings: SettingsOf, job_id: JobId, cursor: Cursor = None
+) -> Response:
     """A job with its progress and its documents."""
-    data = jobs.show_job(site.settings, job_id, cursor=cursor)
+    data = jobs.show_job(settings, job_id, cursor=cursor)
     over = data["state"] in FINAL_STATES
     return render(request, "browsing/job.html", namespace=data["namespace"], data=data, over=over)
 
 
 @pages.get("/ingestion/jobs/{job_id}/events")
-async def stream_progress(request: Request, site: SiteOf, job_id: JobId) -> Response:
+async def stream_progress(request: Request, settings: SettingsOf, job_id: JobId) -> Response:
     """The progress of a job as server-sent fragments of its page."""
 
     def shown(job: JobDetail) -> str:
         over = job["state"] in FINAL_STATES
         return render_text(request, "browsing/progress.html", data=job, over=over)
 
-    return await follow_job(site, job_id, shown, _EVERY_SECONDS)
+    return await follow_job(settings, job_id, shown, _EVERY_SECONDS)
 
 
 @pages.post("/ingestion/jobs/{job_id}/cancel", dependencies=[MayWrite])
-def cancel_shown_job(site: SiteOf, job_id: JobId) -> Response:
-    writing.cancel_job(site.settings, job_id)
+def cancel_shown_job(settings: SettingsOf, job_id: JobId) -> Response:
+    writing.cancel_job(settings, job_id)
     return RedirectResponse(f"/ingestion/jobs/{job_id}", 303)
 
 
 @pages.post("/ingestion/jobs/{job_id}/retry", dependencies=[MayWrite])
-def retry_shown_job(site: SiteOf, job_id: JobId, source_uri: _Text = "") -> Response:
+def retry_shown_job(settings: SettingsOf, job_id: JobId, source_uri: _Text = "") -> Response:
     """Retry the unfinished documents of a job, or one of them."""
-    job = jobs.retry_job(site.settings, job_id, source_uri or None)
+    job = jobs.retry_job(settings, job_id, source_uri or None)
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)

@@ -10,34 +10,34 @@ from rag_platform.api.status import list_collections, status
 from rag_platform.contract.schema import CollectionsData, StatusData
 from rag_platform.contract.upkeep_shapes import DiskData, OverviewData
 from rag_platform.evaluation.runs import evaluation_snapshot
-from rag_platform.web.dependencies import PageNamespace, Shown, SiteOf
+from rag_platform.web.dependencies import LibraryOf, SettingsOf, Shown
 
 api = APIRouter(tags=["system"])
 pages = APIRouter()
 
 
 @api.get("/status")
-def get_status(site: SiteOf) -> StatusData:
+def get_status(library: LibraryOf) -> StatusData:
     """Every namespace with its release, failures and jobs, and the schema versions."""
-    return status(site.library)
+    return status(library)
 
 
 @api.get("/collections")
-def get_collections(site: SiteOf) -> CollectionsData:
+def get_collections(library: LibraryOf) -> CollectionsData:
     """The published libraries."""
-    return list_collections(site.library)
+    return list_collections(library)
 
 
 @api.get("/overview")
-def show(site: SiteOf, namespace: PageNamespace) -> OverviewData:
+def show(view: Shown) -> OverviewData:
     """The components, contents and health of a library."""
-    return get_overview(site.library, namespace, evaluation_snapshot(site.settings))
+    return get_overview(view.library, view.namespace, evaluation_snapshot(view.settings))
 
 
 @api.get("/disk")
-def show_disk(site: SiteOf) -> DiskData:
+def show_disk(settings: SettingsOf) -> DiskData:
     """The size of the data root, in total and by part."""
-    return disk_use(site.settings.home)
+    return disk_use(settings.home)
 
 
 # --- pages --------------------------------------------------------------------------------------

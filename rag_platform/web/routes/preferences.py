@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from rag_platform.messages import LANGUAGES
-from rag_platform.web.dependencies import SiteOf
+from rag_platform.web.dependencies import LibraryOf
 from rag_platform.web.guards import LOGIN_PATH, TOKEN_COOKIE
 from rag_platform.web.rendering import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, render
 from rag_platform.web.tokens import Tokens
@@ -39,12 +39,12 @@ def ask_for_token(request: Request, next: str = "/") -> Response:
 
 
 @pages.post(LOGIN_PATH)
-def log_in(request: Request, site: SiteOf, token: _Text, next: _Text = "/") -> Response:
+def log_in(request: Request, library: LibraryOf, token: _Text, next: _Text = "/") -> Response:
     """Store a valid token in a cookie."""
-    if Tokens(site.store).find(token.strip()) is None:
+    if Tokens(library.store).find(token.strip()) is None:
         return render(request, "login.html", 401, next=_local(next), refused=True)
     answer = RedirectResponse(_local(next), 303)
-    public = site.settings.server.http.public_url
+    public = library.settings.server.http.public_url
     answer.set_cookie(
         TOKEN_COOKIE,
         token.strip(),

@@ -13,7 +13,7 @@ from rag_platform.api.release_diff import compare
 from rag_platform.api.upkeep import releases
 from rag_platform.contract.upkeep_shapes import ReleaseDiffData, ReleaseRow, ReleasesData
 from rag_platform.errors import NotFoundError
-from rag_platform.web.dependencies import MayAdminister, NamespaceOf, Shown, SiteOf
+from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInForm
 from rag_platform.web.rendering import link
 
 api = APIRouter(tags=["releases"], prefix="/releases")
@@ -36,15 +36,14 @@ class Override(BaseModel):
 
 
 @api.get("")
-def list_releases(site: SiteOf, namespace: NamespaceOf) -> ReleasesData:
+def list_releases(view: Chosen) -> ReleasesData:
     """The releases of a library, newest first."""
-    return releases.list_releases(site.library, namespace)
+    return releases.list_releases(view.library, view.namespace)
 
 
 @api.get("/diff")
 def diff_releases(
-    site: SiteOf,
-    namespace: NamespaceOf,
+    view: Chosen,
     before: OtherId = None,
     after: OtherId = None,
     queries: Annotated[int, Query(ge=0, le=50)] = 10,
@@ -52,45 +51,42 @@ def diff_releases(
     """Documents, chunks and answers that differ between two releases; by default the published one
     and its parent.
     """
-    return compare(site.library, namespace, before, after, queries=queries)
+    return compare(view.library, view.namespace, before, after, queries=queries)
 
 
 @api.post("/rollback", dependencies=[MayAdminister])
-def roll_back(site: SiteOf, namespace: NamespaceOf, target: Target) -> ReleasesData:
+def roll_back(view: Chosen, target: Target) -> ReleasesData:
     """Publish an earlier release again."""
-    return releases.roll_back(site.settings, namespace, target.release_id)
+    return releases.roll_back(view.settings, view.namespace, target.release_id)
 
 
 @api.post("/forward", dependencies=[MayAdminister])
-def go_forward(site: SiteOf, namespace: NamespaceOf) -> ReleasesData:
+def go_forward(view: Chosen) -> ReleasesData:
     """Publish the newest release again after going back."""
-    return releases.go_forward(site.settings, namespace)
+    return releases.go_forward(view.settings, view.namespace)
 
 
 @api.post("/{release_id}/publish", dependencies=[MayAdminister])
-def publish_rejected(
-    site: SiteOf, namespace: NamespaceOf, release_id: ReleaseId, given: Override
-) -> ReleasesData:
+def publish_rejected(view: Chosen, release_id: ReleaseId, given: Override) -> ReleasesData:
     """Publish a release that the quality gate rejected; the reason is recorded."""
-    return releases.publish_rejected(site.settings, namespace, release_id, given.reason)
+    return releases.publish_rejected(view.settings, view.namespace, release_id, given.reason)
 
 
 @api.post("/{release_id}/pin", dependencies=[MayAdminister])
-def pin(site: SiteOf, namespace: NamespaceOf, release_id: ReleaseId) -> ReleasesData:
+def pin(view: Chosen, release_id: ReleaseId) -> ReleasesData:
     """Keep a release regardless of retention."""
-    return releases.pin(site.settings, namespace, release_id, True)
+    return releases.pin(view.settings, view.namespace, release_id, True)
 
 
 @api.post("/{release_id}/unpin", dependencies=[MayAdminister])
-def unpin(site: SiteOf, namespace: NamespaceOf, release_id: ReleaseId) -> ReleasesData:
+def unpin(view: Chosen, release_id: ReleaseId) -> ReleasesData:
     """Let retention drop a release again."""
-    return releases.pin(site.settings, namespace, release_id, False)
+    return releases.pin(view.settings, view.namespace, release_id, False)
 
 
 # --- pages --------------------------------------------------------------------------------------
 
 
-_Namespace = Annotated[str, Form(max_length=63)]
 _ReleaseId = Annotated[str | None, Form(pattern=RELEASE_ID)]
 
 
@@ -128,15 +124,13 @@ def show_difference(
 
 @pages.post("/releases/{change}", dependencies=[MayAdminister])
 def change_releases(
-    site: SiteOf,
+    view: ShownInForm,
     change: str,
-    namespace: _Namespace,
     release_id: _ReleaseId = None,
     reason: Annotated[str, Form(max_length=1000)] = "",
 ) -> Response:
     """Roll back, go forward, pin, unpin, or publish a release that the gate rejected."""
-    site.library.require_visible(namespace)
-    settings = site.settings
+    settings, namespace = view.settings, view.namespace
     if change == "rollback":
         releases.roll_back(settings, namespace, release_id)
     elif change == "forward":

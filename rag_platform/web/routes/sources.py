@@ -12,7 +12,7 @@ from rag_platform.api import pictures
 from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
 from rag_platform.contract.source_shapes import PlaceData, PlacePage, ProvedData, SourceData
 from rag_platform.errors import InputError
-from rag_platform.web.dependencies import SiteOf
+from rag_platform.web.dependencies import LibraryOf
 from rag_platform.web.rendering import link, render_part
 
 api = APIRouter(tags=["sources"])
@@ -52,15 +52,15 @@ def read_spans(texts: list[str]) -> list[Span]:
 
 @api.get("/chunks/{chunk_id}")
 def get_chunk(
-    site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None, release: Release = None
+    library: LibraryOf, chunk_id: ChunkId, namespace: Namespace = None, release: Release = None
 ) -> SourceData:
     """A cited chunk with its document, the document's versions, and the chunk's images."""
-    return read_source(site.library, chunk_id, namespace, release)
+    return read_source(library, chunk_id, namespace, release)
 
 
 @api.get("/chunks/{chunk_id}/place")
 def get_place(
-    site: SiteOf,
+    library: LibraryOf,
     chunk_id: ChunkId,
     namespace: Namespace = None,
     release: Release = None,
@@ -68,36 +68,36 @@ def get_place(
     page: Page = None,
 ) -> PlaceData:
     """The place of a chunk in its file: rectangles on pages, lines, or rows of a sheet."""
-    return find_place(site.library, chunk_id, namespace, release, spans=read_spans(span), page=page)
+    return find_place(library, chunk_id, namespace, release, spans=read_spans(span), page=page)
 
 
 @api.get("/chunks/{chunk_id}/proof")
-def get_proof(site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None) -> ProvedData:
+def get_proof(library: LibraryOf, chunk_id: ChunkId, namespace: Namespace = None) -> ProvedData:
     """The proof of a chunk from the bytes of its file."""
     from rag_platform.api.proofs import prove_chunk
 
-    return prove_chunk(site.library, chunk_id, namespace)
+    return prove_chunk(library, chunk_id, namespace)
 
 
 @api.get("/pages/{namespace}/{version_id}/{page}.png", response_class=Response, responses=_PICTURE)
 def get_page(
-    site: SiteOf,
+    library: LibraryOf,
     namespace: Annotated[str, Path(max_length=63)],
     version_id: Annotated[str, Path(max_length=300)],
     page: Annotated[int, Path(ge=1, le=100_000)],
     release: Release = None,
 ) -> Response:
     """A page of a document as a picture."""
-    found = pictures.page_picture(site.library, namespace, version_id, page, release)
+    found = pictures.page_picture(library, namespace, version_id, page, release)
     return Response(found, media_type=pictures.media_type(found))
 
 
 @api.get("/assets/{asset_id}", response_class=Response, responses=_PICTURE)
 def get_image(
-    site: SiteOf, asset_id: Annotated[str, Path(max_length=64, description="A sha256.")]
+    library: LibraryOf, asset_id: Annotated[str, Path(max_length=64, description="A sha256.")]
 ) -> Response:
     """An image of a published document, redrawn."""
-    found = pictures.image_picture(site.library, asset_id)
+    found = pictures.image_picture(library, asset_id)
     return Response(found, media_type=pictures.media_type(found))
 
 
@@ -107,7 +107,7 @@ def get_image(
 @pages.get("/{namespace}/{chunk_id}")
 def show(
     request: Request,
-    site: SiteOf,
+    library: LibraryOf,
     namespace: str,
     chunk_id: ChunkId,
     release: Release = None,
@@ -115,10 +115,8 @@ def show(
     page: Page = None,
 ) -> Response:
     """The document around a passage, with the cited words marked."""
-    source = read_source(site.library, chunk_id, namespace, release)
-    place = find_place(
-        site.library, chunk_id, namespace, release, spans=read_spans(span), page=page
-    )
+    source = read_source(library, chunk_id, namespace, release)
+    place = find_place(library, chunk_id, namespace, release, spans=read_spans(span), page=page)
     sheet = _first_page(place)
 
     def at(number: int | None) -> str:
@@ -146,10 +144,10 @@ def _first_page(place: PlaceData) -> PlacePage | None:
 
 
 @pages.get("/{namespace}/{chunk_id}/proof")
-def prove(request: Request, site: SiteOf, namespace: str, chunk_id: ChunkId) -> Response:
+def prove(request: Request, library: LibraryOf, namespace: str, chunk_id: ChunkId) -> Response:
     """The proof that the passage is in the stored file."""
     from rag_platform.api.proofs import prove_chunk
 
-    proof = prove_chunk(site.library, chunk_id, namespace)
+    proof = prove_chunk(library, chunk_id, namespace)
     parts = ("asking/proof.html", "asking/proof_page.html")
     return render_part(request, *parts, namespace=namespace, proof=proof)

@@ -14,7 +14,7 @@ from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get
 from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
 from rag_platform.contract.traces import TraceDetail, TracesData, TraceStats
 from rag_platform.observability.trace_store.queries import Status, TraceType
-from rag_platform.web.dependencies import Shown, SiteOf, View
+from rag_platform.web.dependencies import LibraryOf, Shown, View
 from rag_platform.web.rendering import is_fragment, render
 
 api = APIRouter(prefix="/traces", tags=["traces"])
@@ -73,27 +73,27 @@ FilterOf = Annotated[TraceFilter, Depends(_filter)]
 
 @api.get("")
 def get_traces(
-    site: SiteOf,
+    library: LibraryOf,
     where: FilterOf,
     limit: Annotated[int, Query(ge=1, le=200)] = 25,
     cursor: Annotated[str, Query(max_length=400)] = "",
 ) -> TracesData:
     """Traces, newest first."""
-    return list_traces(site.store, where, limit=limit, cursor=cursor or None)
+    return list_traces(library.store, where, limit=limit, cursor=cursor or None)
 
 
 @api.get("/stats")
-def get_stats(site: SiteOf, where: FilterOf) -> TraceStats:
+def get_stats(library: LibraryOf, where: FilterOf) -> TraceStats:
     """Counts, quantiles by stage, caches and model calls of the traces that match."""
-    return trace_stats(site.store, where)
+    return trace_stats(library.store, where)
 
 
 @api.get("/{trace_id}")
 def get_trace(
-    site: SiteOf, trace_id: str, kind: Text = "", skip: Skip = 0, skip_stages: Skip = 0
+    library: LibraryOf, trace_id: str, kind: Text = "", skip: Skip = 0, skip_stages: Skip = 0
 ) -> TraceDetail:
     """One trace; its events are paged by `skip`, and may be of one `kind`."""
-    return get_trace_detail(site.library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
+    return get_trace_detail(library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
 
 
 # --- pages --------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _within(where: TraceFilter, namespace: str, period: str, everywhere: bool) -
 
 def _show(view: View, where: TraceFilter, cursor: str) -> Response:
     if is_fragment(view.request):
-        figures = trace_stats(view.site.store, where)
+        figures = trace_stats(view.library.store, where)
         return view.render("traces/figures.html", stats=figures)
     given = {
         name: value
@@ -155,7 +155,7 @@ def _show(view: View, where: TraceFilter, cursor: str) -> Response:
     is_ingestion = view.request.url.path == "/ingestion-traces"
     return view.render(
         "traces/list.html",
-        found=list_traces(view.site.store, where, limit=_PAGE, cursor=cursor or None),
+        found=list_traces(view.library.store, where, limit=_PAGE, cursor=cursor or None),
         where=where,
         given=given,
         is_ingestion=is_ingestion,
@@ -168,14 +168,14 @@ def _show(view: View, where: TraceFilter, cursor: str) -> Response:
 @pages.get("/traces/{trace_id}")
 def show_trace(
     request: Request,
-    site: SiteOf,
+    library: LibraryOf,
     trace_id: str,
     kind: Text = "",
     skip: Skip = 0,
     skip_stages: Skip = 0,
 ) -> Response:
     """One trace; as a fragment, a page of its events."""
-    data = get_trace_detail(site.library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
+    data = get_trace_detail(library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
     return render(
         request,
         "traces/events.html" if is_fragment(request) else "traces/trace.html",
