@@ -20,7 +20,6 @@ from rag_platform.api.envelopes import without_paths
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.contract.schema import DeletionData, JobData
 from rag_platform.errors import InputError, unknown_job
-from rag_platform.ir import Document
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import faults
 from rag_platform.processes import jobs
@@ -180,14 +179,14 @@ def delete(
     *,
     mode: str = "soft",
     confirm: str | None = None,
-    on_done: Callable[[Document], None] = lambda document: None,
+    on_done: Callable[[str, str], object] = lambda namespace, source_uri: None,
 ) -> DeletionData:
     """The plan of a deletion with the code that confirms it; called with that code as `confirm`,
     start the deletion.
 
     The code is valid for this plan only: any change of the document requires a new one. `on_done`
-    is called from another thread once a whole document is deleted. Raises InputError
-    `wrong_confirmation`, and what `plan_delete` raises.
+    is called with namespace and source_uri, from another thread, once a whole document is deleted.
+    Raises InputError `wrong_confirmation`, and what `plan_delete` raises.
     """
     from rag_platform.releases.deletion import plan_delete, start_delete
 
@@ -209,14 +208,14 @@ def delete(
                 code="wrong_confirmation",
             )
         started = start_delete(namespace, doc_id, root, version_id, mode=mode)
-        gone = partial(on_done, started.document) if version_id is None else None
+        uri = started.document.source_uri
+        forget = partial(on_done, namespace, uri) if version_id is None else None
+        watch(started.job, started.process, settings, forget)
         for old in started.old_names:
-            watch(old.job, old.process, settings, partial(on_done, old.document))
-        watch(started.job, started.process, settings, gone)
+            forget = partial(on_done, namespace, old.document.source_uri)
+            watch(old.job, old.process, settings, forget)
         data["job"] = job_data(started.job.job_id, root)
-        data["markdown"] = (
-            f"{started.document.source_uri} is hidden from every reader.\n{data['job']['markdown']}"
-        )
+        data["markdown"] = f"{uri} is hidden from every reader.\n{data['job']['markdown']}"
         return data
 
 
@@ -278,7 +277,7 @@ def watch(
     job: Job,
     process: subprocess.Popen[bytes] | None,
     settings: Settings,
-    on_done: Callable[[], None] | None = None,
+    on_done: Callable[[], object] | None = None,
 ) -> None:
     """Start a thread that waits for a job's process, records the end, and calls `on_done` if the
     job succeeded.

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.writing import job_data, open_root, watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import DraftData, DraftPreview, DraftsData
-from rag_platform.errors import InputError
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from rag_platform.drafts.lifecycle import Drafts, Opened
+    from rag_platform.ledger.schema import Job
 
 MAX_CHUNKS = 100
 
@@ -52,8 +54,6 @@ def show_draft(
     """
     from rag_platform.drafts.reports import show_data
 
-    if not 1 <= limit <= MAX_CHUNKS:
-        raise InputError(f"limit {limit} is not within 1-{MAX_CHUNKS}", code="bad_limit")
     with _drafts(settings, namespace) as drafts:
         draft = drafts.open(doc_id)
         pieces = draft.edited.pieces
@@ -77,51 +77,21 @@ def preview_draft(settings: Settings, namespace: str, doc_id: str) -> DraftPrevi
         return cast(DraftPreview, preview_data(drafts.open(doc_id)))
 
 
-def _change(settings: Settings, namespace: str, change: Callable[[Drafts], Opened]) -> DraftData:
-    """The draft after a change, without its chunks."""
+def change_draft(
+    settings: Settings, namespace: str, change: Callable[[Drafts], Opened]
+) -> DraftData:
+    """The draft after a change, without its chunks. Raises InputError."""
     from rag_platform.drafts.reports import show_data
 
     with _drafts(settings, namespace) as drafts:
         return cast(DraftData, show_data(change(drafts), with_chunks=False))
 
 
-def add_operation(
-    settings: Settings, namespace: str, doc_id: str, operation: dict[str, Any]
-) -> DraftData:
-    """The draft with one more operation, see `drafts.operations`. Raises InputError."""
-    return _change(settings, namespace, lambda drafts: drafts.add(doc_id, operation))
-
-
-def undo(settings: Settings, namespace: str, doc_id: str) -> DraftData:
-    """The draft without its last operation. Raises InputError."""
-    return _change(settings, namespace, lambda drafts: drafts.undo(doc_id)[0])
-
-
-def discard(settings: Settings, namespace: str, doc_id: str) -> DraftData:
-    """The draft reset to the published chunks. Raises InputError."""
-    return _change(settings, namespace, lambda drafts: drafts.discard(doc_id))
-
-
-def rebase(settings: Settings, namespace: str, doc_id: str) -> DraftData:
-    """The draft rebased on the live version; operations that do not apply become conflicts. Raises
-    InputError.
-    """
-    return _change(settings, namespace, lambda drafts: drafts.rebase(doc_id))
-
-
-def publish(
-    settings: Settings, namespace: str, doc_id: str, *, drop_conflicts: bool = False
+def start_job(
+    settings: Settings, namespace: str, start: Callable[[Drafts], tuple[Job, Popen[bytes]]]
 ) -> JobData:
-    """The job that publishes a draft. Raises InputError, with conflicts in its details."""
+    """The job that `start` launches. Raises InputError, with conflicts in its details."""
     with _drafts(settings, namespace) as drafts:
-        job, process = drafts.start_publish(doc_id, drop_conflicts=drop_conflicts)
-        watch(job, process, settings)
-        return job_data(job.job_id, drafts.workspace)
-
-
-def revert(settings: Settings, namespace: str, doc_id: str) -> JobData:
-    """The job that publishes a document's chunks without any edits. Raises InputError."""
-    with _drafts(settings, namespace) as drafts:
-        job, process = drafts.start_revert(doc_id)
+        job, process = start(drafts)
         watch(job, process, settings)
         return job_data(job.job_id, drafts.workspace)

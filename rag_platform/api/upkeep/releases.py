@@ -12,11 +12,12 @@ from rag_platform.contract.upkeep_shapes import (
     ReleaseRow,
     ReleasesData,
 )
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
 from rag_platform.releases.manifest import Manifest
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
+from rag_platform.workspace import DataRoot
 
 _UNCHECKED_PARTITIONS = "Dagster's partitions and events: `rag gc --prove` looks into them"
 
@@ -24,29 +25,60 @@ _UNCHECKED_PARTITIONS = "Dagster's partitions and events: `rag gc --prove` looks
 def list_releases(library: Library, namespace: str) -> ReleasesData:
     """The releases of a namespace, newest first. Raises NotFoundError `unknown_namespace`."""
     require_known(library, namespace)
-    return _read_releases(library.settings, namespace)
+    with open_root(library.settings) as root:
+        return _read_releases(root, namespace)
 
 
-def _read_releases(settings: Settings, namespace: str) -> ReleasesData:
+def change_releases(
+    settings: Settings, namespace: str, change: str, release_id: str | None = None, reason: str = ""
+) -> ReleasesData:
+    """Publish an earlier release again (`rollback`) or the newest one (`forward`), keep one
+    regardless of retention (`pin`) or no longer (`unpin`), or publish one that the quality gate
+    rejected for a `reason`, which is recorded (`publish`); then list the releases.
+
+    Raises NotFoundError for another change and for `pin`, `unpin` and `publish` without a release,
+    InputError without a reason, and ReleaseError.
+    """
+    from rag_platform.releases import publishing
+
+    with open_root(settings) as root:
+        store, ledger = root.store, root.ledger
+        if change == "rollback":
+            publishing.roll_back(namespace, release_id, store=store, ledger=ledger)
+        elif change == "forward":
+            publishing.go_forward(namespace, store=store, ledger=ledger)
+        elif change in ("pin", "unpin") and release_id:
+            pinned = change == "pin"
+            publishing.pin_release(namespace, release_id, pinned, store=store, ledger=ledger)
+        elif change == "publish" and release_id:
+            if not reason.strip():
+                raise InputError("say why it is published all the same", code="no_reason")
+            publishing.publish_candidate(namespace, release_id, root, override=reason.strip())
+        else:
+            raise NotFoundError(
+                f"nothing is done to releases by {change[:40]!r}", code="http_error"
+            )
+        return _read_releases(root, namespace)
+
+
+def _read_releases(root: DataRoot, namespace: str) -> ReleasesData:
     from rag_platform.releases.publishing import history
     from rag_platform.releases.release_store import current, list_heads
 
-    with open_root(settings) as root:
-        store = root.store
-        heads = {head.release_id: head for head in list_heads(store, namespace)}
-        rows = [
-            _release_row(row, heads.get(row["release_id"]))
-            for row in history(namespace, store=store, ledger=root.ledger)
-        ]
-        published = current(store, namespace)
-        newer = [row for row in rows if row["published_at"] and row["kept"]]
-        return {
-            "namespace": namespace,
-            "keep": settings.releases.keep,
-            "can_roll_back": published in heads and heads[published].parent in heads,
-            "can_go_forward": bool(newer) and newer[0]["release_id"] != published,
-            "releases": rows,
-        }
+    heads = {head.release_id: head for head in list_heads(root.store, namespace)}
+    rows = [
+        _release_row(row, heads.get(row["release_id"]))
+        for row in history(namespace, store=root.store, ledger=root.ledger)
+    ]
+    published = current(root.store, namespace)
+    newer = [row for row in rows if row["published_at"] and row["kept"]]
+    return {
+        "namespace": namespace,
+        "keep": root.settings.releases.keep,
+        "can_roll_back": published in heads and heads[published].parent in heads,
+        "can_go_forward": bool(newer) and newer[0]["release_id"] != published,
+        "releases": rows,
+    }
 
 
 def _release_row(row: Json, head: Manifest | None) -> ReleaseRow:
@@ -60,48 +92,6 @@ def _release_row(row: Json, head: Manifest | None) -> ReleaseRow:
             for it in checks
         ],
     )
-
-
-def roll_back(settings: Settings, namespace: str, release_id: str | None = None) -> ReleasesData:
-    """Publish an earlier release again and list the releases. Raises RagError."""
-    from rag_platform.releases import publishing
-
-    with open_root(settings) as root:
-        publishing.roll_back(namespace, release_id, store=root.store, ledger=root.ledger)
-    return _read_releases(settings, namespace)
-
-
-def go_forward(settings: Settings, namespace: str) -> ReleasesData:
-    """Publish the newest release again and list the releases. Raises ReleaseError."""
-    from rag_platform.releases import publishing
-
-    with open_root(settings) as root:
-        publishing.go_forward(namespace, store=root.store, ledger=root.ledger)
-    return _read_releases(settings, namespace)
-
-
-def publish_rejected(
-    settings: Settings, namespace: str, release_id: str, reason: str
-) -> ReleasesData:
-    """Publish a release that the quality gate rejected, record the reason, and list the releases.
-    Raises InputError without a reason, ReleaseError.
-    """
-    from rag_platform.releases import publishing
-
-    if not reason.strip():
-        raise InputError("say why it is published all the same", code="no_reason")
-    with open_root(settings) as root:
-        publishing.publish_candidate(namespace, release_id, root, override=reason.strip())
-    return _read_releases(settings, namespace)
-
-
-def pin(settings: Settings, namespace: str, release_id: str, pinned: bool) -> ReleasesData:
-    """Pin a release, or unpin it, and list the releases. Raises NotFoundError."""
-    from rag_platform.releases import publishing
-
-    with open_root(settings) as root:
-        publishing.pin_release(namespace, release_id, pinned, store=root.store, ledger=root.ledger)
-    return _read_releases(settings, namespace)
 
 
 def prove_deletion(settings: Settings, namespace: str, doc_id: str) -> DeletionProof:

@@ -11,7 +11,6 @@ from pydantic import Field
 from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.contract.schema import JobData, JobHead, JobsData
-from rag_platform.ir import Document
 from rag_platform.server.library_tools.definition import (
     Absent,
     Answer,
@@ -132,6 +131,8 @@ def cancel_job(call: Call, arguments: CancelJobArguments) -> Answer:
 
 def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
     """The plan of a deletion, or with `confirm` the deletion."""
+    from rag_platform.evaluation.expectations import drop_for_document
+
     namespace = call.namespace(arguments.collection)
     call.library.require_visible(namespace)
     data = writing.delete(
@@ -141,7 +142,7 @@ def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
         arguments.version_id,
         mode=arguments.mode,
         confirm=arguments.confirm,
-        on_done=partial(_forget_expectations, call),
+        on_done=partial(drop_for_document, call.library.store),  # they may quote the document
     )
     if "job" in data:
         hidden = data["markdown"].partition("\n")[0]
@@ -150,13 +151,6 @@ def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
         shown = {key: value for key, value in job.items() if key != "markdown"}
         return Answer(data, structure={**data, "job": shown})
     return Answer(data)
-
-
-def _forget_expectations(call: Call, document: Document) -> None:
-    """Drop the expectations of a deleted document, as they may quote it."""
-    from rag_platform.evaluation.expectations import drop_for_document
-
-    drop_for_document(call.library.store, document.namespace, document.source_uri)
 
 
 TOOLS = (

@@ -31,7 +31,7 @@ from rag_platform.messages import translate
 from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
-from rag_platform.web.dependencies import LibraryOf, MayWrite, Shown
+from rag_platform.web.dependencies import LibraryOf, MayWrite, Shown, View
 from rag_platform.web.failures import describe
 from rag_platform.web.first_page import QuestionForm, show_form
 from rag_platform.web.rendering import (
@@ -53,17 +53,13 @@ Address = Annotated[QuestionAddress, Query()]
 @api.get("/ask")
 async def get_answer(request: Request, library: LibraryOf, asked: Address) -> AskedData:
     """The answer to a question, with its citations and everything that was found."""
-    return await _answer(request, library, asked.question())
+    return await post_question(request, library, asked.question())
 
 
 @api.post("/ask")
 async def post_question(request: Request, library: LibraryOf, asked: Question) -> AskedData:
     """The same for a question in the body."""
-    return await _answer(request, library, asked)
-
-
-async def _answer(request: Request, library: Library, question: Question) -> AskedData:
-    return await work_for(request, lambda gone: ask(library, question, cancelled=gone))
+    return await work_for(request, lambda gone: ask(library, asked, cancelled=gone))
 
 
 _EVENT = {
@@ -119,11 +115,6 @@ class Expected(BaseModel):
 @api.post("/expectations", dependencies=[MayWrite])
 def post_expectation(library: LibraryOf, expected: Expected) -> PinnedData:
     """Pin what a question found, or that it finds nothing, as an expectation."""
-    return pin(library, expected)
-
-
-def pin(library: Library, expected: Expected) -> PinnedData:
-    """Add an expectation. Raises NotFoundError, InputError."""
     from rag_platform.evaluation.expectations import add_expectation, expectation
 
     library.require_visible(expected.namespace)
@@ -201,10 +192,7 @@ async def show(view: Shown, asked: Asked) -> Response:
     status = 200
     if asked.q:
         try:
-            question = asked.question()
-            data = await work_for(
-                view.request, lambda gone: ask(view.library, question, cancelled=gone)
-            )
+            data = await get_answer(view.request, view.library, asked)
             values = answer_values(view.library, asked, data) | values
         except RagError as error:
             status, values["error"] = describe(view.request, error)
@@ -297,7 +285,7 @@ def source_link(citation: CitationPart, namespace: str, release_id: str | None =
 @pages.get("/why/{trace_id}")
 def show_order(request: Request, library: LibraryOf, trace_id: TraceId) -> Response:
     """The rank of each hit by stage."""
-    order = explain_order(library, trace_id)
+    order = get_order(library, trace_id)
     parts = ("asking/order.html", "asking/order_page.html")
     return render_part(request, *parts, namespace=order["namespace"], order=order)
 
@@ -316,7 +304,7 @@ def show_replay(
 def expect(request: Request, library: LibraryOf, expected: Annotated[Expected, Form()]) -> Response:
     """Pin what was found as an expectation."""
     parts = ("asking/expected.html", "asking/expected_page.html")
-    pinned = pin(library, expected)
+    pinned = post_expectation(library, expected)
     return render_part(request, *parts, namespace=expected.namespace, pinned=pinned)
 
 
@@ -327,11 +315,7 @@ async def show_comparison(view: Shown, asked: Asked, left: Way = "", right: Way 
     status = 200
     if asked.q and (left or right):
         try:
-            question = asked.question()
-            found = await work_for(
-                view.request,
-                lambda gone: compare(view.library, question, left, right, cancelled=gone),
-            )
+            found = await get_comparison(view.request, view.library, asked, left, right)
             sides = [found["left"], found["right"]]
             values = {
                 "compared": found,
@@ -346,15 +330,16 @@ async def show_comparison(view: Shown, asked: Asked, left: Way = "", right: Way 
         asked=asked,
         left=left,
         right=right,
-        ways=_ways(view.library, view.namespace),
+        ways=_list_ways(view),
         **values,
     )
 
 
-def _ways(library: Library, namespace: str) -> dict[str, list[str]]:
+def _list_ways(view: View) -> dict[str, list[str]]:
     """The strategies and kept releases to choose from."""
-    kept = [m.release_id for m in list_heads(library.store, namespace) if not m.failures]
-    return {"strategy": strategy_names(library.settings), "release": kept}
+    heads = list_heads(view.library.store, view.namespace)
+    kept = [manifest.release_id for manifest in heads if not manifest.failures]
+    return {"strategy": strategy_names(view.settings), "release": kept}
 
 
 def _mark_lines(left: str, right: str) -> list[list[tuple[str, bool]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Path, Query
@@ -22,8 +23,6 @@ from rag_platform.contract.upkeep_shapes import (
 )
 from rag_platform.errors import InputError
 from rag_platform.evaluation.expectations import drop_for_document
-from rag_platform.ir import Document
-from rag_platform.retrieval.library import Library
 from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInPath, View
 from rag_platform.web.first_page import FormFields
 from rag_platform.web.rendering import link
@@ -39,7 +38,7 @@ Limit = Annotated[int, Query(ge=1, le=200)]
 Name = Annotated[str, Query(max_length=300)]
 
 
-class Wanted(BaseModel):
+class DocumentFilter(BaseModel):
     """Which documents are listed, and how."""
 
     group_by: Literal["tags", "categories", "source"] | None = None
@@ -56,25 +55,20 @@ class Wanted(BaseModel):
     limit: int = Field(default=50, ge=1, le=200)
     cursor: str | None = Field(default=None, max_length=4000)
 
-    def read(self, library: Library, namespace: str) -> DocumentsData:
-        """The page of documents. Raises InputError."""
-        kept = {"tags", "categories", "source", "status", "words", "since", "until"}
-        given = self.model_dump(include=kept)
-        return listing.list_documents(
-            library,
-            namespace,
-            group_by=self.group_by,
-            filter={key: value for key, value in given.items() if value},
-            limit=self.limit,
-            cursor=self.cursor,
-            include_deleted=self.gone,
-        )
-
 
 @api.get("/documents")
-def list_documents(view: Chosen, wanted: Annotated[Wanted, Query()]) -> DocumentsData:
+def list_documents(view: Chosen, where: Annotated[DocumentFilter, Query()]) -> DocumentsData:
     """One page of the documents of a library, by source_uri or in groups."""
-    return wanted.read(view.library, view.namespace)
+    given = where.model_dump(include=set(listing.FILTER_KEYS))
+    return listing.list_documents(
+        view.library,
+        view.namespace,
+        group_by=where.group_by,
+        filter={key: value for key, value in given.items() if value},
+        limit=where.limit,
+        cursor=where.cursor,
+        include_deleted=where.gone,
+    )
 
 
 @api.get("/documents/{doc_id}")
@@ -156,27 +150,16 @@ class Deletion(BaseModel):
 @api.post("/documents/{doc_id}/delete", dependencies=[MayAdminister])
 def delete_document(view: Chosen, doc_id: DocId, asked: Deletion) -> DeletionData:
     """The plan of a deletion with a code; called again with that code, the deletion."""
-    return delete(view.library, view.namespace, doc_id, asked)
-
-
-def delete(library: Library, namespace: str, doc_id: str, asked: Deletion) -> DeletionData:
-    """Plan or start a deletion, which also drops the expectations that quote the document. Raises
-    InputError, NotFoundError, ReleaseError.
-    """
     if asked.confirm == "":
         raise InputError("confirm is empty; leave it out to see the plan", code="no_confirmation")
-
-    def forget(document: Document) -> None:
-        drop_for_document(library.store, document.namespace, document.source_uri)
-
     return writing.delete(
-        library.settings,
-        namespace,
+        view.settings,
+        view.namespace,
         doc_id,
         asked.version_id,
         mode=asked.mode,
         confirm=asked.confirm,
-        on_done=forget,
+        on_done=partial(drop_for_document, view.library.store),
     )
 
 
@@ -189,8 +172,8 @@ _CHUNKS = 20
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 
-class Filters(FormFields, Wanted):
-    """Filters as the form sends them."""
+class FilterForm(FormFields, DocumentFilter):
+    """A filter as the form sends it."""
 
     def address(self, namespace: str, **changes: Any) -> str:
         """The URL of this list with some filters changed."""
@@ -199,13 +182,13 @@ class Filters(FormFields, Wanted):
 
 
 @pages.get("/browser")
-def browse(view: Shown, wanted: Annotated[Filters, Query()]) -> Response:
+def browse(view: Shown, where: Annotated[FilterForm, Query()]) -> Response:
     """Documents by source, tag, status and time."""
     states = listing.document_states(view.library, view.namespace, 0)
     return view.render(
         "browsing/browser.html",
-        wanted=wanted,
-        data=wanted.read(view.library, view.namespace),
+        where=where,
+        data=list_documents(view, where),
         counts={status: states.counts.get(status, 0) for status in listing.STATUSES},
         problems=states.failed,
     )
@@ -219,48 +202,35 @@ def show_document(
     cursor: Cursor = None,
 ) -> Response:
     """A document with its versions, outline and chunks."""
-    data = documents.describe_document(view.library, view.namespace, doc_id)
-    chunks = None
-    if not data["unread"]:
-        chunks = documents.list_chunks(
-            view.library,
-            view.namespace,
-            doc_id,
-            section_id=section_id,
-            limit=_CHUNKS,
-            cursor=cursor,
-        )
+    data = get_document(view, doc_id)
+    chunks = None if data["unread"] else list_chunks(view, doc_id, section_id, _CHUNKS, cursor)
     return view.render("browsing/document.html", data=data, page=chunks, section_id=section_id)
 
 
 @pages.get("/documents/{namespace}/{doc_id}/text")
 def show_text(view: ShownInPath, doc_id: DocId, version_id: VersionId = None) -> Response:
     """The beginning of a document's text."""
-    data = listing.get_document(
-        view.library, view.namespace, doc_id, version_id=version_id, max_chars=_PREVIEW_CHARS
-    )
+    data = get_text(view, doc_id, version_id, _PREVIEW_CHARS)
     text = _FRONT_MATTER.sub(r"```yaml\n\1\n```\n", data["document"]["md_text"])
     return _part(view, "text", data=data["document"], text=text)
 
 
 @pages.get("/documents/{namespace}/{doc_id}/dropped")
 def show_dropped(view: ShownInPath, doc_id: DocId) -> Response:
-    return _part(view, "dropped", data=listing.list_dropped(view.library, view.namespace, doc_id))
+    return _part(view, "dropped", data=list_dropped(view, doc_id))
 
 
 @pages.get("/documents/{namespace}/{doc_id}/diff")
 def show_difference(
     view: ShownInPath, doc_id: DocId, before: VersionId = None, after: VersionId = None
 ) -> Response:
-    data = documents.compare_versions(view.settings, view.namespace, doc_id, before, after)
-    return _part(view, "version_diff", data=data)
+    return _part(view, "version_diff", data=compare_versions(view, doc_id, before, after))
 
 
 @pages.get("/documents/{namespace}/{doc_id}/proof", dependencies=[MayAdminister])
 def show_proof(view: ShownInPath, doc_id: DocId) -> Response:
     """What is still stored of a document."""
-    data = releases.prove_deletion(view.settings, view.namespace, doc_id)
-    return _part(view, "proof", data=data)
+    return _part(view, "proof", data=get_deletion_proof(view, doc_id))
 
 
 def _part(view: View, name: str, **values: Any) -> Response:
@@ -270,8 +240,7 @@ def _part(view: View, name: str, **values: Any) -> Response:
 @pages.get("/chunks/{namespace}/{chunk_id}")
 def show_chunk(view: ShownInPath, chunk_id: Annotated[str, Path(max_length=100)]) -> Response:
     """A chunk with its place and its retrieval texts."""
-    data = documents.describe_chunk(view.library, view.namespace, chunk_id)
-    return view.render("browsing/chunk.html", data=data)
+    return view.render("browsing/chunk.html", data=get_chunk_texts(view, chunk_id))
 
 
 @pages.get("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
@@ -279,7 +248,7 @@ def plan_deletion(
     view: ShownInPath, doc_id: DocId, asked: Annotated[Deletion, Query()]
 ) -> Response:
     asked.confirm = None
-    plan = delete(view.library, view.namespace, doc_id, asked)
+    plan = delete_document(view, doc_id, asked)
     return view.render("browsing/delete.html", plan=plan, asked=asked, doc_id=doc_id)
 
 
@@ -295,5 +264,5 @@ def confirm_deletion(
     asked = Deletion.model_validate(
         {"confirm": confirm, "mode": mode, "version_id": version_id or None}
     )
-    data = delete(view.library, view.namespace, doc_id, asked)
+    data = delete_document(view, doc_id, asked)
     return RedirectResponse(f"/ingestion/jobs/{data['job']['job_id']}", 303)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from subprocess import Popen
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query
 from pydantic import BaseModel, Field
@@ -16,6 +18,10 @@ from rag_platform.errors import RagError
 from rag_platform.web.dependencies import Chosen, MayWrite, Shown, ShownInPath, View
 from rag_platform.web.rendering import link
 from rag_platform.web.routes.documents import Cursor, DocId
+
+if TYPE_CHECKING:
+    from rag_platform.drafts.lifecycle import Drafts, Opened
+    from rag_platform.ledger.schema import Job
 
 api = APIRouter(tags=["drafts"], prefix="/drafts")
 pages = APIRouter()
@@ -75,41 +81,47 @@ def preview_draft(view: Chosen, doc_id: DocId) -> DraftPreview:
 @api.post("/{doc_id}/operations", dependencies=[MayWrite])
 def add_operation(view: Chosen, doc_id: DocId, operation: Operation) -> DraftData:
     """Add an operation to a draft; the first one begins it."""
-    return drafts.add_operation(view.settings, view.namespace, doc_id, operation.data())
+    return _change(view, lambda it: it.add(doc_id, operation.data()))
 
 
 @api.post("/{doc_id}/undo", dependencies=[MayWrite])
 def undo(view: Chosen, doc_id: DocId) -> DraftData:
     """Undo the last operation."""
-    return drafts.undo(view.settings, view.namespace, doc_id)
+    return _change(view, lambda it: it.undo(doc_id)[0])
 
 
 @api.post("/{doc_id}/discard", dependencies=[MayWrite])
 def discard(view: Chosen, doc_id: DocId) -> DraftData:
     """Discard the unpublished edits of a draft, and its conflicts."""
-    return drafts.discard(view.settings, view.namespace, doc_id)
+    return _change(view, lambda it: it.discard(doc_id))
 
 
 @api.post("/{doc_id}/rebase", dependencies=[MayWrite])
 def rebase(view: Chosen, doc_id: DocId) -> DraftData:
     """Base a draft on the live version; edits that do not apply to it become conflicts."""
-    return drafts.rebase(view.settings, view.namespace, doc_id)
+    return _change(view, lambda it: it.rebase(doc_id))
+
+
+def _change(view: View, change: Callable[[Drafts], Opened]) -> DraftData:
+    return drafts.change_draft(view.settings, view.namespace, change)
 
 
 @api.post("/{doc_id}/publish", dependencies=[MayWrite])
 def publish(
-    view: Chosen,
-    doc_id: DocId,
-    drop_conflicts: Annotated[bool, Query()] = False,
+    view: Chosen, doc_id: DocId, drop_conflicts: Annotated[bool, Query()] = False
 ) -> JobData:
     """Start a job that publishes a draft."""
-    return drafts.publish(view.settings, view.namespace, doc_id, drop_conflicts=drop_conflicts)
+    return _start(view, lambda it: it.start_publish(doc_id, drop_conflicts=drop_conflicts))
 
 
 @api.post("/{doc_id}/revert", dependencies=[MayWrite])
 def revert(view: Chosen, doc_id: DocId) -> JobData:
     """Start a job that publishes a document's chunks without any edits."""
-    return drafts.revert(view.settings, view.namespace, doc_id)
+    return _start(view, lambda it: it.start_revert(doc_id))
+
+
+def _start(view: View, start: Callable[[Drafts], tuple[Job, Popen[bytes]]]) -> JobData:
+    return drafts.start_job(view.settings, view.namespace, start)
 
 
 # --- pages --------------------------------------------------------------------------------------
@@ -143,8 +155,7 @@ class EditForm(BaseModel):
 @pages.get("/drafts")
 def show_drafts(view: Shown) -> Response:
     """The drafts of a library."""
-    data = drafts.list_drafts(view.settings, view.namespace)
-    return view.render("browsing/drafts.html", data=data)
+    return view.render("browsing/drafts.html", data=list_drafts(view))
 
 
 @pages.get("/drafts/{namespace}/{doc_id}")
@@ -167,9 +178,7 @@ def _show(
     chunk_id: str = "",
     **values: Any,
 ) -> Response:
-    data = drafts.show_draft(
-        view.settings, view.namespace, doc_id, limit=_CHUNKS, cursor=cursor, chunk_id=chunk_id
-    )
+    data = get_draft(view, doc_id, _CHUNKS, cursor, chunk_id)
     values |= {"doc_id": doc_id, "data": data, "chunk_id": chunk_id}
     return view.render("browsing/draft.html", status, **values)
 
@@ -177,7 +186,7 @@ def _show(
 @pages.get("/drafts/{namespace}/{doc_id}/preview")
 def show_preview(view: ShownInPath, doc_id: DocId) -> Response:
     """What publishing a draft would change."""
-    data = drafts.preview_draft(view.settings, view.namespace, doc_id)
+    data = preview_draft(view, doc_id)
     return view.render("browsing/draft_preview.html", doc_id=doc_id, data=data)
 
 
@@ -185,37 +194,28 @@ def show_preview(view: ShownInPath, doc_id: DocId) -> Response:
 def add_edit(view: ShownInPath, doc_id: DocId, edit: Annotated[EditForm, Form()]) -> Response:
     """Add an edit; on an error, show the page with the reason and the typed text."""
     try:
-        drafts.add_operation(view.settings, view.namespace, doc_id, edit.operation())
+        _change(view, lambda it: it.add(doc_id, edit.operation()))
     except RagError as error:
-        return _show(
-            view,
-            doc_id,
-            400,
-            chunk_id=edit.chunk_id,
-            error=failure(error)["error"],
-            typed=edit.text,
-        )
+        values = {"error": failure(error)["error"], "typed": edit.text}
+        return _show(view, doc_id, 400, chunk_id=edit.chunk_id, **values)
     return RedirectResponse(link(f"/drafts/{view.namespace}/{doc_id}", cursor=edit.cursor), 303)
-
-
-_CHANGES = {"undo": drafts.undo, "discard": drafts.discard, "rebase": drafts.rebase}
 
 
 @pages.post("/drafts/{namespace}/{doc_id}/{change}", dependencies=[MayWrite])
 def change_draft(
-    view: ShownInPath, doc_id: DocId, change: str, drop_conflicts: Annotated[bool, Form()] = False
+    view: ShownInPath,
+    doc_id: DocId,
+    change: Literal["undo", "discard", "rebase", "publish", "revert"],
+    drop_conflicts: Annotated[bool, Form()] = False,
 ) -> Response:
     """Undo, discard, rebase, publish or revert; on an error, show the page with the reason."""
+    edits = {"undo": undo, "discard": discard, "rebase": rebase}
     try:
-        if change in _CHANGES:
-            _CHANGES[change](view.settings, view.namespace, doc_id)
+        if change in edits:
+            edits[change](view, doc_id)
             return RedirectResponse(f"/drafts/{view.namespace}/{doc_id}", 303)
-        if change == "publish":
-            job = drafts.publish(
-                view.settings, view.namespace, doc_id, drop_conflicts=drop_conflicts
-            )
-        else:
-            job = drafts.revert(view.settings, view.namespace, doc_id)
+        publishes = change == "publish"
+        job = publish(view, doc_id, drop_conflicts) if publishes else revert(view, doc_id)
     except RagError as error:
         return _show(view, doc_id, 400, error=failure(error)["error"])
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)

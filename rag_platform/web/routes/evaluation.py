@@ -34,7 +34,6 @@ from rag_platform.evaluation.run_requests import (
     list_run_jobs,
     start_run,
 )
-from rag_platform.retrieval.library import Library
 from rag_platform.web.dependencies import Chosen, LibraryOf, MayWrite, SettingsOf, Shown, View
 from rag_platform.web.rendering import link, render
 
@@ -47,13 +46,13 @@ Limit = Annotated[int, Query(ge=1, le=200)]
 Days = Annotated[float, Query(gt=0, le=3650)]
 
 
-def _case_filter(
+def _filter_cases(
     missed: bool = False, words: Name = "", tag: Name = "", sort: Name = ""
 ) -> CaseFilter:
     return CaseFilter(missed=missed, words=words, tag=tag, sort=sort)
 
 
-WantedCases = Annotated[CaseFilter, Depends(_case_filter)]
+CaseFilterOf = Annotated[CaseFilter, Depends(_filter_cases)]
 
 
 class RunChoice(BaseModel):
@@ -69,15 +68,6 @@ class RunChoice(BaseModel):
     )
     judge: str = Field(default="", max_length=40)
     reuse: bool = True
-
-
-def start(library: Library, choice: RunChoice) -> EvalJobData:
-    """Launch the job of a run; empty texts mean the default."""
-    if choice.namespace:
-        library.require_visible(choice.namespace)
-    given: dict[str, Any] = {name: None if value == "" else value for name, value in choice}
-    given["metric_sets"] = tuple(filter(None, choice.metric_sets))
-    return start_run(library.settings, RunRequest(**given))
 
 
 @api.get("/runs")
@@ -103,7 +93,11 @@ def get_runs(
 @api.post("/runs", status_code=202, dependencies=[MayWrite])
 def post_run(library: LibraryOf, choice: RunChoice) -> EvalJobData:
     """Start a run as a job."""
-    return start(library, choice)
+    if choice.namespace:
+        library.require_visible(choice.namespace)
+    given: dict[str, Any] = {name: None if value == "" else value for name, value in choice}
+    given["metric_sets"] = tuple(filter(None, choice.metric_sets))
+    return start_run(library.settings, RunRequest(**given))
 
 
 @api.get("/runs/{run_id}")
@@ -114,10 +108,10 @@ def get_run(settings: SettingsOf, run_id: str) -> EvalRunData:
 
 @api.get("/runs/{run_id}/cases")
 def get_cases(
-    settings: SettingsOf, run_id: str, wanted: WantedCases, cursor: Cursor = ""
+    settings: SettingsOf, run_id: str, where: CaseFilterOf, cursor: Cursor = ""
 ) -> EvalCasesData:
     """Cases of a run; `sort` is a metric (the worst first) or `latency_ms` (the slowest first)."""
-    return views.list_eval_cases(settings.home, run_id, wanted, cursor=cursor)
+    return views.list_eval_cases(settings.home, run_id, where, cursor=cursor)
 
 
 @api.get("/runs/{run_id}/cases/{case_id:path}")
@@ -217,29 +211,24 @@ def show_runs(
     cursor: Cursor = "",
 ) -> Response:
     """Runs, the trend of the leading metric, and the form to start a run."""
-    home = view.settings.home
-    space = "" if everywhere else view.namespace
-    found = views.list_eval_runs(
-        home, namespace=space, dataset_id=dataset_id, strategy=strategy, limit=_PAGE, cursor=cursor
-    )
-    trends = views.get_eval_trends(home, dataset_id=dataset_id, namespace=space)
+    namespace = "" if everywhere else view.namespace
     return view.render(
         "evaluation/runs.html",
         everywhere=everywhere,
         dataset_id=dataset_id,
         strategy=strategy,
         cursor=cursor,
-        found=found,
-        trends=trends,
-        choices=list_choices(view.settings, view.library.namespaces()),
-        jobs=list_run_jobs(view.library.store),
+        found=get_runs(view.settings, namespace, dataset_id, strategy, _PAGE, cursor),
+        trends=get_trends(view.settings, dataset_id=dataset_id, namespace=namespace),
+        choices=get_choices(view.library),
+        jobs=get_jobs(view.library),
     )
 
 
 @pages.post("/eval/run", dependencies=[MayWrite])
 def start_shown_run(library: LibraryOf, choice: Annotated[RunChoice, Form()]) -> Response:
     """Start a run and show its progress."""
-    job = start(library, choice)
+    job = post_run(library, choice)
     address = link(f"/evaluation/jobs/{job['job_id']}", namespace=choice.namespace)
     return RedirectResponse(address, 303)
 
@@ -247,30 +236,26 @@ def start_shown_run(library: LibraryOf, choice: Annotated[RunChoice, Form()]) ->
 @pages.get("/evaluation/jobs/{job_id}")
 def show_job(view: Shown, job_id: str) -> Response:
     """The progress of a run; as a fragment only the part that changes."""
-    job = get_run_job(view.settings, job_id)
+    job = get_job(view.settings, job_id)
     return view.render_part("evaluation/progress.html", "evaluation/job.html", job=job)
 
 
 @pages.get("/evaluation/runs/{run_id}")
 def show_run(
-    request: Request, settings: SettingsOf, run_id: str, wanted: WantedCases, cursor: Cursor = ""
+    request: Request, settings: SettingsOf, run_id: str, where: CaseFilterOf, cursor: Cursor = ""
 ) -> Response:
     """A run and its cases."""
-    home = settings.home
-    data = views.get_eval_run(home, run_id)
-    cases = views.list_eval_cases(home, run_id, wanted, cursor=cursor)
+    data = get_run(settings, run_id)
     run = data["run"]
-    others = views.list_eval_runs(
-        home, namespace=run["namespace"], dataset_id=run["dataset_id"], limit=50
-    )["runs"]
+    others = get_runs(settings, run["namespace"], run["dataset_id"], limit=50)["runs"]
     return render(
         request,
         "evaluation/run.html",
         namespace=run["namespace"],
         data=data,
         run=run,
-        cases=cases,
-        wanted=wanted,
+        cases=get_cases(settings, run_id, where, cursor),
+        where=where,
         cursor=cursor,
         others=[
             other
@@ -284,21 +269,20 @@ def show_run(
 @pages.get("/evaluation/runs/{run_id}/cases/{case_id:path}")
 def show_case(request: Request, library: LibraryOf, run_id: str, case_id: str) -> Response:
     """One case: its expectations and hits."""
-    data = views.get_eval_case(library, library.settings.home, run_id, case_id)
+    data = get_case(library, run_id, case_id)
     return render(request, "evaluation/case.html", namespace=data["run"]["namespace"], data=data)
 
 
 @pages.get("/evaluation/compare")
 def show_comparison(view: Shown, before: Name = "", after: Name = "") -> Response:
     """A comparison of two runs."""
-    home = view.settings.home
-    found = views.compare_eval_runs(home, before, after) if before and after else None
+    found = get_comparison(view.settings, before, after) if before and after else None
     return view.render(
         "evaluation/compare.html",
         before=before,
         after=after,
         found=found,
-        runs=views.list_eval_runs(home, limit=100)["runs"],
+        runs=get_runs(view.settings, limit=100)["runs"],
     )
 
 
@@ -307,16 +291,10 @@ def show_trends(
     view: Shown, metric: Name = "", days: Days = 90, dataset_id: Name = "", everywhere: bool = False
 ) -> Response:
     """A metric over time, by strategy."""
-    trends = views.get_eval_trends(
-        view.settings.home,
-        metric,
-        days=days,
-        dataset_id=dataset_id,
-        namespace="" if everywhere else view.namespace,
-    )
+    namespace = "" if everywhere else view.namespace
     return view.render(
         "evaluation/trends.html",
-        trends=trends,
+        trends=get_trends(view.settings, metric, days, dataset_id, namespace),
         days=days,
         dataset_id=dataset_id,
         everywhere=everywhere,
@@ -326,17 +304,15 @@ def show_trends(
 @pages.get("/evaluation/strategies")
 def show_strategies(view: Shown, dataset_id: Name = "") -> Response:
     """A comparison of strategies, and the promotions."""
-    home = view.settings.home
-    runs = views.list_eval_runs(home, namespace=view.namespace, limit=100)["runs"]
+    runs = get_runs(view.settings, view.namespace, limit=100)["runs"]
     datasets = list(dict.fromkeys(run["dataset_id"] for run in runs))
     dataset_id = dataset_id or next(iter(datasets), "")
-    found = views.compare_newest(home, dataset_id, view.namespace) if dataset_id else None
     return view.render(
         "evaluation/strategies.html",
         datasets=datasets,
         dataset_id=dataset_id,
-        found=found,
-        promotions=views.list_promotions(view.library.store, view.library.namespaces()),
+        found=get_strategies(view, dataset_id) if dataset_id else None,
+        promotions=get_promotions(view.library),
     )
 
 
@@ -348,20 +324,17 @@ def show_monitoring(view: Shown) -> Response:
 
 @pages.get("/evaluation/drift")
 def show_drift(view: Shown) -> Response:
-    found = drift.get_drift(view.settings, view.namespace)
-    return _render_monitor(view, "drift", found)
+    return _render_monitor(view, "drift", get_drift(view))
 
 
 @pages.get("/evaluation/gaps")
 def show_gaps(view: Shown, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> Response:
-    found = gaps.get_gaps(view.library, view.namespace, days)
-    return _render_monitor(view, "gaps", found)
+    return _render_monitor(view, "gaps", get_gaps(view, days))
 
 
 @pages.get("/evaluation/canaries")
 def show_canaries(view: Shown) -> Response:
-    found = canaries.get_canaries(view.library, view.namespace)
-    return _render_monitor(view, "canaries", found)
+    return _render_monitor(view, "canaries", get_canaries(view))
 
 
 @pages.get("/evaluation/prompts")

@@ -252,7 +252,7 @@ def show(view: Shown, cursor: Cursor = None) -> Response:
 
 
 def _show(view: View, status: int = 200, cursor: str | None = None, **values: Any) -> Response:
-    data = jobs.list_jobs(view.settings, view.namespace, cursor=cursor)
+    data = list_jobs(view, cursor=cursor)
     return view.render("browsing/ingestion.html", status, data=data, **values)
 
 
@@ -274,7 +274,7 @@ def show_upload(
     view: Shown, upload_id: UploadId, tags: Annotated[str, Query(max_length=4000)] = ""
 ) -> Response:
     """The files that wait, each with its preview."""
-    data = uploads.show_upload(view.settings, upload_id)
+    data = get_upload(view.settings, upload_id)
     return view.render("browsing/upload.html", data=data, tags=tags)
 
 
@@ -339,7 +339,7 @@ def show_job(
     request: Request, settings: SettingsOf, job_id: JobId, cursor: Cursor = None
 ) -> Response:
     """A job with its progress and its documents."""
-    data = jobs.show_job(settings, job_id, cursor=cursor)
+    data = get_job(settings, job_id, cursor=cursor)
     over = data["state"] in FINAL_STATES
     return render(request, "browsing/job.html", namespace=data["namespace"], data=data, over=over)
 
@@ -357,7 +357,7 @@ async def stream_progress(request: Request, settings: SettingsOf, job_id: JobId)
 
 @pages.post("/ingestion/jobs/{job_id}/cancel", dependencies=[MayWrite])
 def cancel_shown_job(settings: SettingsOf, job_id: JobId) -> Response:
-    writing.cancel_job(settings, job_id)
+    cancel_job(settings, job_id)
     return RedirectResponse(f"/ingestion/jobs/{job_id}", 303)
 
 

@@ -46,12 +46,11 @@ def show_disk(settings: SettingsOf) -> DiskData:
 @pages.get("/overview")
 def show_overview(view: Shown) -> Response:
     """Components, totals, health, problems, jobs."""
-    found = get_overview(view.library, view.namespace, evaluation_snapshot(view.settings))
-    return view.render("overview/overview.html", found=found)
+    return view.render("overview/overview.html", found=show(view))
 
 
 @pages.get("/overview/disk")
 def show_disk_page(view: Shown) -> Response:
     """Disk use, which takes a while to add up."""
-    disk = disk_use(view.settings.home)
+    disk = show_disk(view.settings)
     return view.render_part("overview/disk.html", "overview/disk_page.html", disk=disk)

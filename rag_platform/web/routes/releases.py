@@ -12,8 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from rag_platform.api.release_diff import compare
 from rag_platform.api.upkeep import releases
 from rag_platform.contract.upkeep_shapes import ReleaseDiffData, ReleaseRow, ReleasesData
-from rag_platform.errors import NotFoundError
-from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInForm
+from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInForm, View
 from rag_platform.web.rendering import link
 
 api = APIRouter(tags=["releases"], prefix="/releases")
@@ -57,31 +56,37 @@ def diff_releases(
 @api.post("/rollback", dependencies=[MayAdminister])
 def roll_back(view: Chosen, target: Target) -> ReleasesData:
     """Publish an earlier release again."""
-    return releases.roll_back(view.settings, view.namespace, target.release_id)
+    return _change(view, "rollback", target.release_id)
 
 
 @api.post("/forward", dependencies=[MayAdminister])
 def go_forward(view: Chosen) -> ReleasesData:
     """Publish the newest release again after going back."""
-    return releases.go_forward(view.settings, view.namespace)
+    return _change(view, "forward")
 
 
 @api.post("/{release_id}/publish", dependencies=[MayAdminister])
 def publish_rejected(view: Chosen, release_id: ReleaseId, given: Override) -> ReleasesData:
     """Publish a release that the quality gate rejected; the reason is recorded."""
-    return releases.publish_rejected(view.settings, view.namespace, release_id, given.reason)
+    return _change(view, "publish", release_id, given.reason)
 
 
 @api.post("/{release_id}/pin", dependencies=[MayAdminister])
 def pin(view: Chosen, release_id: ReleaseId) -> ReleasesData:
     """Keep a release regardless of retention."""
-    return releases.pin(view.settings, view.namespace, release_id, True)
+    return _change(view, "pin", release_id)
 
 
 @api.post("/{release_id}/unpin", dependencies=[MayAdminister])
 def unpin(view: Chosen, release_id: ReleaseId) -> ReleasesData:
     """Let retention drop a release again."""
-    return releases.pin(view.settings, view.namespace, release_id, False)
+    return _change(view, "unpin", release_id)
+
+
+def _change(
+    view: View, change: str, release_id: str | None = None, reason: str = ""
+) -> ReleasesData:
+    return releases.change_releases(view.settings, view.namespace, change, release_id, reason)
 
 
 # --- pages --------------------------------------------------------------------------------------
@@ -93,7 +98,7 @@ _ReleaseId = Annotated[str | None, Form(pattern=RELEASE_ID)]
 @pages.get("/releases")
 def show(view: Shown) -> Response:
     """The releases of a library."""
-    data = releases.list_releases(view.library, view.namespace)
+    data = list_releases(view)
     kept = [row for row in data["releases"] if row["kept"]]
     chosen = _choose_compared(kept)
     return view.render("browsing/releases.html", data=data, kept=kept, chosen=chosen)
@@ -118,7 +123,7 @@ def show_difference(
     queries: Annotated[int, Query(ge=0, le=50)] = 5,
 ) -> Response:
     """What differs between two releases."""
-    data = compare(view.library, view.namespace, before, after, queries=queries)
+    data = diff_releases(view, before, after, queries)
     return view.render("browsing/release_diff.html", data=data)
 
 
@@ -130,15 +135,5 @@ def change_releases(
     reason: Annotated[str, Form(max_length=1000)] = "",
 ) -> Response:
     """Roll back, go forward, pin, unpin, or publish a release that the gate rejected."""
-    settings, namespace = view.settings, view.namespace
-    if change == "rollback":
-        releases.roll_back(settings, namespace, release_id)
-    elif change == "forward":
-        releases.go_forward(settings, namespace)
-    elif change in ("pin", "unpin") and release_id:
-        releases.pin(settings, namespace, release_id, change == "pin")
-    elif change == "publish" and release_id:
-        releases.publish_rejected(settings, namespace, release_id, reason)
-    else:
-        raise NotFoundError(f"nothing is done to releases by {change[:40]!r}", code="http_error")
-    return RedirectResponse(link("/releases", namespace=namespace), 303)
+    _change(view, change, release_id, reason)
+    return RedirectResponse(link("/releases", namespace=view.namespace), 303)

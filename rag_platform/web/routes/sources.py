@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from rag_platform.api import pictures
 from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
 from rag_platform.contract.source_shapes import PlaceData, PlacePage, ProvedData, SourceData
 from rag_platform.errors import InputError
-from rag_platform.web.dependencies import LibraryOf
-from rag_platform.web.rendering import link, render_part
+from rag_platform.web.dependencies import LibraryOf, ShownInPath
+from rag_platform.web.rendering import link
 
 api = APIRouter(tags=["sources"])
 pages = APIRouter(prefix="/source")
@@ -106,24 +106,21 @@ def get_image(
 
 @pages.get("/{namespace}/{chunk_id}")
 def show(
-    request: Request,
-    library: LibraryOf,
-    namespace: str,
+    view: ShownInPath,
     chunk_id: ChunkId,
     release: Release = None,
     span: Spans = [],  # noqa: B006 (FastAPI copies it)
     page: Page = None,
 ) -> Response:
     """The document around a passage, with the cited words marked."""
-    source = read_source(library, chunk_id, namespace, release)
-    place = find_place(library, chunk_id, namespace, release, spans=read_spans(span), page=page)
+    source = get_chunk(view.library, chunk_id, view.namespace, release)
+    place = get_place(view.library, chunk_id, view.namespace, release, span, page)
     sheet = _first_page(place)
 
     def at(number: int | None) -> str:
-        return link(f"/source/{namespace}/{chunk_id}", release=release, span=span, page=number)
+        return link(f"/source/{view.namespace}/{chunk_id}", release=release, span=span, page=number)
 
     values: dict[str, Any] = {
-        "namespace": namespace,
         "source": source,
         "place": place,
         "sheet": sheet,
@@ -134,7 +131,7 @@ def show(
         # a passage of an older release is not in the published one
         "release": source["release_id"] if source["state"] == "changed" else None,
     }
-    return render_part(request, "asking/source_view.html", "asking/source.html", **values)
+    return view.render_part("asking/source_view.html", "asking/source.html", **values)
 
 
 def _first_page(place: PlaceData) -> PlacePage | None:
@@ -144,10 +141,7 @@ def _first_page(place: PlaceData) -> PlacePage | None:
 
 
 @pages.get("/{namespace}/{chunk_id}/proof")
-def prove(request: Request, library: LibraryOf, namespace: str, chunk_id: ChunkId) -> Response:
+def prove(view: ShownInPath, chunk_id: ChunkId) -> Response:
     """The proof that the passage is in the stored file."""
-    from rag_platform.api.proofs import prove_chunk
-
-    proof = prove_chunk(library, chunk_id, namespace)
-    parts = ("asking/proof.html", "asking/proof_page.html")
-    return render_part(request, *parts, namespace=namespace, proof=proof)
+    proof = get_proof(view.library, chunk_id, view.namespace)
+    return view.render_part("asking/proof.html", "asking/proof_page.html", proof=proof)

@@ -175,7 +175,7 @@ def show_trace(
     skip_stages: Skip = 0,
 ) -> Response:
     """One trace; as a fragment, a page of its events."""
-    data = get_trace_detail(library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
+    data = get_trace(library, trace_id, kind, skip, skip_stages)
     return render(
         request,
         "traces/events.html" if is_fragment(request) else "traces/trace.html",
