@@ -160,7 +160,6 @@ def rankings(library: Library, namespace: str, asked: Asked) -> dict[str, dict[s
                     text,
                     library.settings.limits,
                     config=strategy.query,
-                    keyphrases=strategy.views.keyphrases,
                 )
             # a set may hold a question without a word; it counts as one without results
             except InputError as error:

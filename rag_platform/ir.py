@@ -381,8 +381,6 @@ class QueryIR:
     language: str  # ISO 639-1 as detected by text.language, or und
     intent: str = "search"  # search | summarize | compare | metadata_filter | tool_call
     filters: Json = field(default_factory=dict)  # the caller's and the inferred ones
-    # the content words, found by the keyphrase extraction
-    keywords: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()  # as written: PPR-9087, foo_bar, v1.2.3
     phrases: tuple[str, ...] = ()  # texts in quotation marks or book-title marks
     # synonyms and aliases with their weight; the question's own words weigh 1

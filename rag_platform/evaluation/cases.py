@@ -36,11 +36,10 @@ def _require_filled(text: str) -> str:
 
 def _require_filter(value: Mapping[str, Any]) -> Mapping[str, Any]:
     # imported late: releases without gates need no filters
-    from rag_platform.indexes.catalog import FILTERABLE
     from rag_platform.query import filters
 
     try:
-        filters.plan(value, FILTERABLE)
+        filters.plan(value)
     except InputError as error:
         raise ValueError(error.message) from error
     return value

@@ -32,7 +32,6 @@ from rag_platform.evaluation.measuring import (
     compute,
 )
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore, summarise
-from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Candidate, Chunk, Citation, Hit, Json, QueryRequest, QueryResult
 from rag_platform.ledger.hiding import LedgerView
 from rag_platform.observability import tracing
@@ -328,7 +327,7 @@ class _Run:
 
     def _in_scope(self, case: EvalCase, result: QueryResult) -> frozenset[str] | None:
         """The hits within the case's `doc_scope`; None if it excludes nothing."""
-        plan = filters.plan(case.doc_scope, FILTERABLE)
+        plan = filters.plan(case.doc_scope)
         if not (plan.where or plan.drop):
             return None
         found = frozenset(hit.chunk_id for hit in result.hits)

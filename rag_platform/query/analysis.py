@@ -18,7 +18,6 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from rag_platform.caching import Cache
-from rag_platform.config.ingestion import KeyphraseConfig
 from rag_platform.config.query import InferenceConfig, QueryConfig
 from rag_platform.config.settings import Limits, fingerprint
 from rag_platform.errors import InputError
@@ -43,16 +42,15 @@ from rag_platform.query.filters import SOFT_FIELDS
 from rag_platform.query.parts import without_directions
 from rag_platform.query.synonyms import Vocabulary, load_vocabulary, read_mtime
 from rag_platform.text import stop_words
-from rag_platform.text.keyphrases import keyphrases as find_keyphrases
 from rag_platform.text.language import UNKNOWN, language
 from rag_platform.text.scripts import UNSPACED, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
-RULES = 7  # version of the rules below; raised when the same text gives another QueryIR
+RULES = 8  # version of the rules below; raised when the same text gives another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
-_QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
+_QUERY = QueryConfig()
 WITHOUT_FILTERS = "ask without inferred filters to search everything"
 _STACKED_MARKS = re.compile(
     r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{5,}"
@@ -125,22 +123,20 @@ def prepare(
     filters: Mapping[str, Any] | None = None,
     *,
     config: QueryConfig = _QUERY,
-    keyphrases: KeyphraseConfig = _KEYPHRASES,
     infer: bool | None = None,
     today: date | None = None,
 ) -> QueryIR:
     """The QueryIR of a question, with the caller's filters and those inferred from its wording.
 
     `infer` switches the inference of filters, None leaves it to the configuration; a field that the
-    caller filters by is never inferred. Periods such as `近一周` end `today` (UTC). Keyphrases are
-    extracted by `light`, whatever method ingest uses. Raises InputError `empty_query` for a text of
-    white space and control characters, `query_too_long` above `limits.max_query_chars`,
-    `invalid_query` for anything but text, `invalid_filter` for filters that are no object;
-    ConfigError for unreadable synonyms.
+    caller filters by is never inferred. Periods such as `近一周` end `today` (UTC). Raises
+    InputError `empty_query` for a text of white space and control characters, `query_too_long`
+    above `limits.max_query_chars`, `invalid_query` for anything but text, `invalid_filter` for
+    filters that are no object; ConfigError for unreadable synonyms.
     """
     cleaned = _check_text(text, limits)
     given = _check_filters(filters)
-    rules = _rules(config, keyphrases)
+    rules = _rules(config)
     found = Inferred(rest=cleaned)
     if config.inference.enabled if infer is None else infer:
         free = _without_fields(config.inference, given)
@@ -157,7 +153,6 @@ def prepare(
         language="und" if detected == UNKNOWN else detected,
         intent=_find_intent(cleaned.lower(), bool(found.filters) and found.rest == cleaned),
         filters={**given, **inferred},
-        keywords=find_keyphrases(found.rest, detected, rules.keyphrases),
         identifiers=find_identifiers(found.rest),
         phrases=find_phrases(found.rest),
         expansions=rules.vocabulary.expansions(
@@ -418,12 +413,11 @@ def _without_fields(config: InferenceConfig, given: Json) -> InferenceConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What is derived from the configuration alone. It references its config sections, so that
-    their ids, which are keys of the cache, are not reused.
+    """What is derived from the configuration alone. It references the configuration, so that its
+    id, which is a key of the cache, is not reused.
     """
 
-    sections: tuple[QueryConfig, KeyphraseConfig]
-    keyphrases: KeyphraseConfig
+    config: QueryConfig
     vocabulary: Vocabulary
     profile_id: str
 
@@ -431,20 +425,14 @@ class _Rules:
 _cached_rules: Cache[_Rules] = Cache(16)
 
 
-def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
-    key = (id(config), id(keyphrases), read_mtime(config))
+def _rules(config: QueryConfig) -> _Rules:
+    key = (id(config), read_mtime(config))
     rules = _cached_rules.get(key)
     if rules is None:
         vocabulary = load_vocabulary(config)
-        light = (
-            keyphrases
-            if keyphrases.method == "none"
-            else keyphrases.model_copy(update={"method": "light"})
-        )
         dumped = config.model_dump(mode="json", exclude={"rewrite"})
-        parts = (RULES, dumped, light.model_dump(mode="json"), vocabulary.digest)
-        profile = f"query-{fingerprint(*parts, length=12)}"
-        rules = _Rules((config, keyphrases), light, vocabulary, profile)
+        profile = f"query-{fingerprint(RULES, dumped, vocabulary.digest, length=12)}"
+        rules = _Rules(config, vocabulary, profile)
         _cached_rules.put(key, rules)
     return rules
 

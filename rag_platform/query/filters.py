@@ -23,10 +23,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import InputError
+from rag_platform.indexes.catalog import FILTERABLE, FilterField
 from rag_platform.ir import Json
 from rag_platform.query.constants import MAX_FILTER_DEPTH
 
@@ -80,34 +81,6 @@ _PROFILE = fingerprint(
 _LAST_CHARACTER = "\U0010ffff"
 
 
-class FilterField(Protocol):
-    """A filterable field of the catalog."""
-
-    @property
-    def sql(self) -> str:
-        """The SQL expression over the aliases c (chunks), d (documents) and v (versions)."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """How values are compared: text | number | flag | list | span."""
-        ...
-
-    @property
-    def end(self) -> str:
-        """The SQL expression of a span's last number."""
-        ...
-
-    @property
-    def joined(self) -> str:
-        """`sql` for a section that shares a chunk with others; empty where there is none."""
-        ...
-
-    def of_joined(self, condition: str) -> str:
-        """The condition on chunks that holds if one of their sections satisfies `condition`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Favour:
     """A soft condition: chunks for which `where` holds rank higher."""
@@ -146,9 +119,7 @@ class FilterPlan:
         }
 
 
-def plan(
-    filters: Mapping[str, Any] | None, known: Mapping[str, FilterField], missing: str = ""
-) -> FilterPlan:
+def plan(filters: Mapping[str, Any] | None, missing: str = "") -> FilterPlan:
     """The plan of a filter; an empty plan for an empty filter. `missing` overrides the missing
     policy of all fields.
 
@@ -169,8 +140,7 @@ def plan(
         for key, value in conditions
         if key not in SOFT_FIELDS and not _is_soft(key, value)
     ]
-    pre, after = _Compiler(known, missing), _Compiler(known, missing)
-    lift = _Compiler(known, missing="exclude")
+    pre, after, lift = _Compiler(missing), _Compiler(missing), _Compiler("exclude")
     where, params = pre.all_of([(key, value) for key, value in hard if key not in POST_FIELDS], 0)
     keep, keep_params = after.all_of([(key, value) for key, value in hard if key in POST_FIELDS], 0)
     favours = [
@@ -270,8 +240,7 @@ def select_favoured(chunk_ids: Sequence[str], plan: FilterPlan) -> list[tuple[st
 class _Compiler:
     """Compiles conditions to (SQL, parameters), and collects the fields and versions in them."""
 
-    def __init__(self, known: Mapping[str, FilterField], missing: str = "") -> None:
-        self.known = known
+    def __init__(self, missing: str) -> None:
         self.missing = missing  # overrides the policy of every field
         self.fields: list[str] = []
         self.missing_included: list[str] = []
@@ -296,7 +265,7 @@ class _Compiler:
         ]
 
     def field(self, name: str, value: Any) -> tuple[str, list[Any]]:
-        spec = self.known.get(name) or _metadata_field(name)
+        spec = FILTERABLE.get(name) or _metadata_field(name)
         if spec is None and name in SOFT_FIELDS:
             raise _invalid_error(
                 name,
@@ -305,7 +274,7 @@ class _Compiler:
             )
         if spec is None:
             raise InputError(
-                f"unknown filter {name!r}; known: {', '.join(sorted({*self.known, *SOFT_FIELDS}))},"
+                f"unknown filter {name!r}; known: {', '.join(sorted({*FILTERABLE, *SOFT_FIELDS}))},"
                 " metadata.KEY, $and, $or",
                 code="unknown_filter",
                 filter=name,
@@ -436,26 +405,13 @@ def _span_condition(
     return f"{'NOT ' if negated else ''}({inside})", values
 
 
-@dataclass(frozen=True, slots=True)
-class _MetadataField:
-    """A user-defined key of a document's metadata: text, number, boolean, or a list of those."""
-
-    sql: str
-    kind: str = "metadata"
-    end: str = ""
-    joined: str = ""
-
-    def of_joined(self, condition: str) -> str:
-        return condition
-
-
 def _metadata_field(name: str) -> FilterField | None:
-    """The field `metadata.KEY`, None for any other name. The key becomes part of the SQL, so it may
-    only have characters that cannot end a quoted string.
+    """The field `metadata.KEY`, a text, number, boolean or list of those; None for any other name.
+    The key becomes part of the SQL, so it may only have characters that cannot end a quoted string.
     """
     if not (key := re.fullmatch(r"metadata\.([\w .:/-]{1,80})", name)):
         return None
-    return _MetadataField(f"json_each(d.metadata, '$.\"{key[1]}\"')")
+    return FilterField(f"json_each(d.metadata, '$.\"{key[1]}\"')", "metadata")
 
 
 def _metadata_condition(

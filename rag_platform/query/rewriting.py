@@ -222,7 +222,7 @@ def _read_filters(items: Any, query: QueryIR, config: QueryConfig) -> tuple[Json
         try:
             name, condition = _read_condition(item, query, allowed)
             merged = {**found.get(name, {}), **condition}
-            filters.plan({name: merged}, FILTERABLE)
+            filters.plan({name: merged})
         except InputError as error:
             rejected.append(f"a filter of the rewritten question was left out: {error.message}")
             continue

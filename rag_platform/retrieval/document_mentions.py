@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from rag_platform.caching import Cache
-from rag_platform.indexes.document_names import Name, Names, StoredNames
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.document_names import Names
 from rag_platform.ir import Candidate
+from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.constants import (
     FOREIGN_CHUNKS,
@@ -33,30 +34,6 @@ from rag_platform.retrieval.constants import (
 from rag_platform.retrieval.lexical_reranker import select_terms
 from rag_platform.text.names import name_words
 from rag_platform.text.scripts import FIRST_CJK, has_han
-
-
-class Catalog(Protocol):
-    """The part of a release's catalog that is needed here."""
-
-    def stored_names(self) -> StoredNames | None:
-        """The stored index of the names of the base, None where there is none."""
-        ...
-
-    def names(self, *, changed: bool = False) -> Iterable[Name]:
-        """The names of all documents, or only of those added or changed since the base."""
-        ...
-
-    def chunk_ids(self, where: str = "1", params: Sequence[str] = ()) -> list[str]:
-        """Ids of the chunks that satisfy a condition."""
-        ...
-
-
-class Words(Protocol):
-    """The part of a release's word index that is needed here."""
-
-    def doc_freq(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """The number of chunks with all of these words, of all documents or of `doc_ids`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +51,7 @@ class DocumentNames:
     whose name is not stored.
     """
 
-    def __init__(self, catalog: Catalog, index: Words) -> None:
+    def __init__(self, catalog: CatalogReader, index: LexicalReader) -> None:
         self._catalog, self._index = catalog, index
         stored = catalog.stored_names()
         self._names = Names(stored, catalog.names(changed=stored is not None))

@@ -29,7 +29,7 @@ def explain_filter(
     """
     unmet: list[str] = []
     for name, condition in filters.conjuncts(requested):
-        plan = filters.plan({name: condition}, FILTERABLE, missing="exclude")
+        plan = filters.plan({name: condition}, missing="exclude")
         if not plan.where or matches(plan):
             continue
         if name == "$or":

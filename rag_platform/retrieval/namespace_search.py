@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from rag_platform.config.settings import Strategy, canonical_json, fingerprint
 from rag_platform.errors import InputError, ProviderError
-from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Candidate, Hit, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
@@ -297,7 +296,6 @@ def _read_question(s: SearchContext, span: tracing.Span) -> QueryIR:
             sizes,
             request.filters,
             config=s.strategy.query,
-            keyphrases=s.strategy.views.keyphrases,
             infer=request.infer,
         )
     s.flags["fallback_mode"] = "query_plain"
@@ -339,12 +337,12 @@ def _plan_filters(s: SearchContext, query: QueryIR) -> tuple[FilterPlan, QueryIR
     """
     if query.inferred:
         with s.attempt("filter", "filters inferred from the question were left out (%s)"):
-            return filters.plan(query.filters, FILTERABLE), query
+            return filters.plan(query.filters), query
         query = replace(query, filters=dict(s.request.filters), inferred={})
     if query.filters:
-        return filters.plan(query.filters, FILTERABLE), query
+        return filters.plan(query.filters), query
     with s.attempt("filter", "the plan of the filters failed (%s); none was asked for"):
-        return filters.plan({}, FILTERABLE), query
+        return filters.plan({}), query
     return FilterPlan(), query
 
 
@@ -367,7 +365,7 @@ def _relax(
         "filter", "the question could not be asked again without its inferred filters (%s)"
     ) as attempt:
         relaxed = analysis.relax(query, s.strategy.query)
-        relaxed_plan = filters.plan(relaxed.filters, FILTERABLE)
+        relaxed_plan = filters.plan(relaxed.filters)
     if attempt.error is not None:
         return query, plan, access, 0
     s.flags["filter_relaxed"] = True

@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from rag_platform.ir import QueryIR
 from rag_platform.observability import tracing
+from rag_platform.protocols import LexicalReader
 from rag_platform.query.analysis import find_identifiers
 from rag_platform.releases.release_store import Unreadable
 from rag_platform.retrieval.constants import LONG_WORD, MAX_CHECKED_WORDS, MIN_CORRECTED_CHARS
@@ -29,18 +29,6 @@ from rag_platform.text.terms import is_weak_term, stem
 _WORD = re.compile(r"(?<![\u00c0-\u024f])(?:[A-Z]?[a-z]+|[A-Z]+(?![a-z]))(?![\u00c0-\u024f])")
 _VOWELS = frozenset("aeiouy")
 _ENDING = re.compile(r"(?<=[a-z]{4})(?:s|ed|ing)$")
-
-
-class Words(Protocol):
-    """The part of a release's word index that is needed here."""
-
-    def doc_freq(self, words: str) -> int:
-        """The number of chunks with all of these words in their text."""
-        ...
-
-    def terms_with_prefix(self, beginning: str) -> list[tuple[str, int]]:
-        """The words of texts and headings with a prefix, and the number of chunks with each."""
-        ...
 
 
 def correct(s: SearchContext, query: QueryIR) -> QueryIR:
@@ -73,7 +61,9 @@ def correct(s: SearchContext, query: QueryIR) -> QueryIR:
 
 
 def find_corrections(
-    query: QueryIR, index: Words, count_tokens: Callable[[Sequence[str]], list[int]] | None = None
+    query: QueryIR,
+    index: LexicalReader,
+    count_tokens: Callable[[Sequence[str]], list[int]] | None = None,
 ) -> dict[str, str]:
     """The typing errors of a question as written, each with its correction. Without a tokenizer
     correct words that no text has are corrected as well.

@@ -1,4 +1,4 @@
-"""Extracts keyphrases, from chunks and questions alike, so that filters match."""
+"""Extracts the keyphrases of a text."""
 
 from __future__ import annotations
 

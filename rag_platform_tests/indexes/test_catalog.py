@@ -586,7 +586,7 @@ def test_a_base_with_changes_of_the_schema_before_still_answers(tmp_path: Path) 
         writer.replace_documents([shown(1, "b", ())], ["v1@a"])
         writer.drop_versions(["v1@a"])
         write_documents(writer, [1], {1: "b"})
-    wanted, paths = read_everything(base), plan({"section_path": "Guide"}, FILTERABLE)
+    wanted, paths = read_everything(base), plan({"section_path": "Guide"})
     with closing(CatalogReader(base)) as catalog:
         held = catalog.select_ids(paths.where, paths.params)
         named = catalog.field_values(FILTERABLE["section_path"], (), 9)

@@ -13,7 +13,7 @@ import pytest
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import ConfigError
-from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
+from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Json
 from rag_platform.protocols import Completion, Message
 from rag_platform.query.filters import plan
@@ -63,7 +63,7 @@ def reader(shelf: Any, release_id: str) -> CatalogReader:
 
 
 def found(catalog: CatalogReader, filters: Json) -> int:
-    compiled = plan(filters, FILTERABLE)
+    compiled = plan(filters)
     return len(catalog.select_ids(compiled.where, compiled.params))
 
 

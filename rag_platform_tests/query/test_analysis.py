@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config.ingestion import KeyphraseConfig
 from rag_platform.config.query import InferenceConfig, QueryConfig
 from rag_platform.config.settings import Limits
 from rag_platform.errors import InputError
@@ -30,7 +29,6 @@ from rag_platform.query.analysis import (
     relax,
     undo,
 )
-from rag_platform.text.keyphrases import keyphrases
 
 LIMITS = Limits(max_query_chars=50)
 TODAY = date(2026, 11, 22)
@@ -170,15 +168,6 @@ def test_what_is_embedded_has_half_width_signs_and_what_is_looked_up_its_own(
     assert query.phrases == find_phrases(clean(text))
 
 
-def test_keywords_are_those_of_the_service_that_ingest_uses() -> None:
-    text = "如何配置连接池的最大连接数"
-    asked = KeyphraseConfig(method="textrank", topk=3)
-    assert prepare(text, LIMITS, keyphrases=asked).keywords == keyphrases(
-        text, "zh", KeyphraseConfig(method="light", topk=3)
-    )
-    assert prepare(text, LIMITS, keyphrases=KeyphraseConfig(method="none")).keywords == ()
-
-
 def test_the_words_of_a_filter_are_not_searched_but_the_question_stays() -> None:
     query = prepare("最新的报销流程，PDF only", LIMITS, {"tags": "api"}, today=TODAY)
     assert query.original == "最新的报销流程，PDF only"
@@ -258,9 +247,8 @@ def test_the_profile_follows_rules_and_configuration_but_not_the_question() -> N
     others = {
         prepare("a", LIMITS, config=QueryConfig(synonyms={"a": ("b",)})).query_profile_id,
         prepare("a", LIMITS, config=QueryConfig(expansion_weight=0.1)).query_profile_id,
-        prepare("a", LIMITS, keyphrases=KeyphraseConfig(topk=3)).query_profile_id,
     }
-    assert len(others | {one}) == 4
+    assert len(others | {one}) == 3
 
 
 @pytest.mark.parametrize("filters", ["doc_id = 1", 7, ["a"]])
@@ -312,7 +300,6 @@ def test_hostile_questions_are_prepared_or_clearly_refused(text: str) -> None:
         query.normalised,
         query.dense_text,
         query.sparse_query,
-        *query.keywords,
         *query.identifiers,
         *query.phrases,
     ):

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.config.query import InferenceConfig
-from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.query.analysis import clean
 from rag_platform.query.constants import MAX_RULED_CHARS
 from rag_platform.query.filter_inference import infer_filters
@@ -160,7 +159,7 @@ def source(value: str) -> dict[str, Any]:
 )
 def test_wording_that_asks_for_a_filter(text: str, filters: dict[str, Any], rest: str) -> None:
     assert told(text) == (filters, rest)
-    compiled = plan(filters, FILTERABLE)
+    compiled = plan(filters)
     assert compiled.where or compiled.drop
 
 
@@ -292,7 +291,7 @@ def test_aliases_of_the_configuration() -> None:
 def test_any_text_is_read_and_what_is_told_compiles(text: str) -> None:
     cleaned = clean(text)
     found = infer_filters(cleaned, today=TODAY, config=CONFIG)
-    plan(found.filters, FILTERABLE)
+    plan(found.filters)
     assert bool(found.filters) == bool(found.explanations)
     assert found.rest == cleaned or (found.filters and len(found.rest) < len(cleaned))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rag_platform.errors import InputError
-from rag_platform.indexes.catalog import FILTERABLE, CatalogReader, FilterField
+from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, MediaText, Section, Version
 from rag_platform.query.filters import MISSING, SOFT_FIELDS, plan, select_dropped, select_favoured
@@ -91,7 +91,7 @@ def catalog(tmp_path: Path) -> CatalogReader:
 
 
 def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
-    compiled = plan(filters, FILTERABLE)
+    compiled = plan(filters)
     return " ".join(sorted(catalog.select_ids(compiled.where, compiled.params)))
 
 
@@ -167,7 +167,7 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
     value = {"text": "2024" if dated else "x", "number": 1, "flag": True, "list": "x", "span": 1}[
         FILTERABLE[name].kind
     ]
-    compiled = plan({name: value}, FILTERABLE)
+    compiled = plan({name: value})
     if compiled.where:
         catalog.select_ids(compiled.where, compiled.params)
     else:
@@ -241,7 +241,7 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
 )
 def test_a_wrong_filter_says_what_is_right(filters: dict[str, Any], code: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as raised:
-        plan(filters, FILTERABLE)
+        plan(filters)
     assert raised.value.code == code
 
 
@@ -287,7 +287,7 @@ def test_what_models_said_drops_only_chunks_that_say_otherwise(tmp_path: Path) -
     catalog = CatalogReader(tmp_path / "catalog.sqlite")
 
     def dropped(filters: dict[str, Any]) -> list[str]:
-        return catalog.chunk_ids(*select_dropped(["c1", "c2", "c3"], plan(filters, FILTERABLE)))
+        return catalog.chunk_ids(*select_dropped(["c1", "c2", "c3"], plan(filters)))
 
     assert dropped({"image_caption": {"$contains": "Diagram"}}) == []
     assert dropped({"image_caption": {"$contains": "table"}}) == ["c1"]
@@ -300,7 +300,7 @@ def test_what_models_said_drops_only_chunks_that_say_otherwise(tmp_path: Path) -
 
 
 def _where(filters: dict[str, Any]) -> tuple[str, Any]:
-    compiled = plan(filters, FILTERABLE)
+    compiled = plan(filters)
     return compiled.where, compiled.params
 
 
@@ -313,7 +313,6 @@ def test_the_plan_names_the_phase_of_every_field() -> None:
             "keyphrases": "k",
             "prefer_recent": True,
         },
-        FILTERABLE,
     )
     assert compiled.execution == {
         "pre": ["doc_id", "version_id", "tags"],
@@ -322,8 +321,8 @@ def test_the_plan_names_the_phase_of_every_field() -> None:
     }
     assert compiled.versions == ("v1", "v2")
     assert compiled.missing_included == ("tags",)
-    assert plan({}, FILTERABLE).where == ""
-    assert plan({}, FILTERABLE).filter_profile_id == compiled.filter_profile_id
+    assert plan({}).where == ""
+    assert plan({}).filter_profile_id == compiled.filter_profile_id
 
 
 def test_a_post_filter_leaves_80_of_100(tmp_path: Path) -> None:
@@ -337,7 +336,7 @@ def test_a_post_filter_leaves_80_of_100(tmp_path: Path) -> None:
             for n, words in enumerate(phrases)
         ]
         writer.add_version(version("d", "2024"), [], entries, [])
-    compiled = plan({"keyphrases": "architecture"}, FILTERABLE)
+    compiled = plan({"keyphrases": "architecture"})
     assert compiled.where == ""
     candidates = [f"c{n:03}" for n in range(100)]
     dropped = set(CatalogReader(path).chunk_ids(*select_dropped(candidates, compiled)))
@@ -346,7 +345,7 @@ def test_a_post_filter_leaves_80_of_100(tmp_path: Path) -> None:
 
 
 def test_a_large_set_of_values_is_one_parameter() -> None:
-    compiled = plan({"doc_id": [f"d{n}" for n in range(5000)]}, FILTERABLE)
+    compiled = plan({"doc_id": [f"d{n}" for n in range(5000)]})
     assert len(compiled.params) == 1
     assert len(json.loads(compiled.params[0])) == 5000
 
@@ -373,7 +372,7 @@ def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
         ]
         writer.add_version(version("d", "2024"), [], entries, [], texts)
     catalog = CatalogReader(path)
-    asked = plan({"image_caption": {"$contains": "architecture diagram"}}, FILTERABLE)
+    asked = plan({"image_caption": {"$contains": "architecture diagram"}})
     assert (asked.where, asked.execution) == (
         "",
         {"pre": [], "post": ["image_caption"], "rerank": []},
@@ -387,12 +386,9 @@ def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
                 {"image_caption": {"$contains": "架构图"}},
             ]
         },
-        FILTERABLE,
     )
     assert len(catalog.select_ids(both.where, both.params)) == 80
-    strict = plan(
-        {"image_caption": {"$contains": "architecture diagram", "$missing": "exclude"}}, FILTERABLE
-    )
+    strict = plan({"image_caption": {"$contains": "architecture diagram", "$missing": "exclude"}})
     # who asks for it loses what has no picture too
     assert len(ids) - len(catalog.chunk_ids(*select_dropped(ids, strict))) == 5
     catalog.close()
@@ -410,7 +406,6 @@ def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
         ({"source": "a"}, "pre", "include"),
         ({"tags": "a"}, "pre", "include"),
         ({"tags": {"$eq": "a", "$soft": True}}, "rerank", "no_boost"),
-        ({"access_level": "a"}, "pre", "exclude"),
         ({"keyphrases": "a"}, "post", "include"),
         ({"image_caption": "a"}, "post", "include"),
         ({"ocr_text": "a"}, "post", "include"),
@@ -420,15 +415,14 @@ def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
     ],
 )
 def test_the_decision_matrix(filters: dict[str, Any], phase: str, missing: str) -> None:
-    """Each field and its policy; access_level is reserved, so the field is given here."""
-    compiled = plan(filters, {**FILTERABLE, "access_level": FilterField("c.access_level", "text")})
+    compiled = plan(filters)
     name = next(iter(filters))
     assert compiled.execution == {"pre": [], "post": [], "rerank": [], phase: [name]}
     conditions = [compiled.where, compiled.drop, *(favour.where for favour in compiled.favours)]
     assert any("IS NULL" in sql for sql in conditions) == (missing == "include")
     if missing != "no_boost":
         assert MISSING.get(name, "exclude") == missing
-    assert name in FILTERABLE or name in SOFT_FIELDS or name == "access_level"
+    assert name in FILTERABLE or name in SOFT_FIELDS
 
 
 def test_parts_of_and_run_each_in_their_own_phase() -> None:
@@ -439,7 +433,7 @@ def test_parts_of_and_run_each_in_their_own_phase() -> None:
         ]
     }
     flat = {"doc_id": "a", "lang": "zh", "keyphrases": "k", "prefer_recent": True}
-    compiled, same = plan(nested, FILTERABLE), plan(flat, FILTERABLE)
+    compiled, same = plan(nested), plan(flat)
     assert (
         compiled.execution
         == same.execution
@@ -455,7 +449,6 @@ def test_parts_of_and_run_each_in_their_own_phase() -> None:
 def test_a_soft_condition_lifts_and_never_drops(catalog: CatalogReader) -> None:
     compiled = plan(
         {"tags": {"$in": ["api"], "$soft": True}, "created_at": {"$gte": "2025", "$soft": True}},
-        FILTERABLE,
     )
     assert (compiled.where, compiled.drop, compiled.soft) == ("", "", ())
     assert compiled.execution == {"pre": [], "post": [], "rerank": ["tags", "created_at"]}
@@ -465,5 +458,5 @@ def test_a_soft_condition_lifts_and_never_drops(catalog: CatalogReader) -> None:
     }
     assert lifted == {"tags": ["c1", "c2"], "created_at": ["c3"]}  # c3 has no tags: no boost
     assert [name for name, _, _ in select_favoured([], compiled)] == ["tags", "created_at"]
-    switched = plan({"tags": {"$eq": "api", "$soft": True}, "prefer_official": True}, FILTERABLE)
+    switched = plan({"tags": {"$eq": "api", "$soft": True}, "prefer_official": True})
     assert switched.execution["rerank"] == ["prefer_official", "tags"]

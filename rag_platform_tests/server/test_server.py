@@ -336,7 +336,7 @@ def test_the_filters_are_described_as_they_are(read_only_shelf: Any) -> None:
         name for name in fields if filters.MISSING.get(name, "exclude") == "include"
     }
     example = json.loads(told.partition("Example: ")[2])
-    assert filters.plan(example, FILTERABLE).missing_included == ()
+    assert filters.plan(example).missing_included == ()
 
 
 def test_unexpected_failures_tell_a_trace_and_no_more(
