@@ -80,15 +80,20 @@ def terminal_language() -> str:
 
 
 def translate_filled(message: str, language: str) -> str:
-    """A formatted message, translated by the first template that it matches; unchanged if it
-    matches none.
+    """A formatted message, translated by the first template that it matches, a report line by
+    line; unchanged if it matches none.
     """
     known = catalogue(language)
     if message in known or not known:
         return known.get(message, message)
+    several = "\n" in message
     for template, fixed, kinds in _templates(language):
+        if several and "\n" not in template:  # a placeholder stands for no line break
+            continue
         if (values := _match(message, fixed, kinds)) is not None:
             return _fill(known[template], [_translate_value(value, language) for value in values])
+    if several:
+        return "\n".join(translate_filled(line, language) for line in message.split("\n"))
     return message
 
 

@@ -46,7 +46,7 @@ def _line(row: Json, language: str) -> str:
         say(f"+{delta['chunks_added']} -{delta['chunks_removed']} chunks") if delta else "",
         say("built whole") if delta and delta["full_build"] else "",
         say(f"published {row['published_at']}") if row["published_at"] else "",
-        say(row["reason"]) if row["state"] == "rejected" else "",
+        say(row["reason"].partition("\n")[0]) if row["state"] == "rejected" else "",
     ]
     state = f"{say(row['state']):<10}{' ' + say('pinned') if row['pinned'] else ''}"
     return f"{row['release_id']}  {state}  {'; '.join(filter(None, parts))}"

@@ -212,8 +212,11 @@ class ComparedData(TypedDict):
 
 
 class PinnedData(TypedDict):
-    """A saved expectation; `new` is false if it already existed."""
+    """A saved expectation; `new` is false if it already existed, `warning` says why the published
+    release does not meet it.
+    """
 
     case_id: str
     query: str
     new: bool
+    warning: str

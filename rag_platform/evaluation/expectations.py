@@ -25,6 +25,7 @@ from rag_platform.storage.store import Store, write_text
 
 if TYPE_CHECKING:
     from rag_platform.evaluation.results import CaseResult
+    from rag_platform.retrieval.library import Library
 
 TOP = 3  # the expected hit must be among that many
 VERSION = "1"
@@ -89,6 +90,28 @@ def add_expectation(store: Store, namespace: str, case: EvalCase) -> bool:
     _require_document(store, namespace, case)
     _write(store, namespace, (*cases, case))
     return True
+
+
+def pin_expectation(library: Library, namespace: str, case: EvalCase) -> tuple[bool, str]:
+    """Pin a case: (False if it is pinned already, a warning if the published release does not meet
+    it; empty if it does, or if there is none). Raises as `add_expectation`.
+    """
+    # imported late: listing expectations needs no query engine
+    from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
+    from rag_platform.evaluation.runs import RunOptions, evaluate_case
+
+    new = add_expectation(library.store, namespace, case)
+    if current(library.store, namespace) is None:
+        return new, ""
+    dataset = Dataset(dataset_id="expectation", version=VERSION, cases=(case,), k_values=(TOP,))
+    options = RunOptions(namespace=namespace, metric_sets=CHEAP_METRIC_SETS)
+    outcome = judge(evaluate_case(library, dataset, options))
+    if outcome.met:
+        return new, ""
+    return new, (
+        f"the published release does not meet it: {outcome.reason}. No release is published until"
+        " one meets it"
+    )
 
 
 def _require_document(store: Store, namespace: str, case: EvalCase) -> None:

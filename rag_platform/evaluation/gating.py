@@ -93,6 +93,9 @@ def apply_gates(
             expectations,
             results,
         )
+        passed = all(verdict.passed for verdict in verdicts)
+        if not passed and not deletes:
+            results.mark_rejected(namespace, manifest.release_id)
     means = {
         f"{metric} of {verdict.dataset_id}": value
         for verdict in verdicts
@@ -100,7 +103,6 @@ def apply_gates(
     }
     for verdict in verdicts:
         tracing.event("gate.verdict", verdict_data(verdict))
-    passed = all(verdict.passed for verdict in verdicts)
     reports = [verdict_markdown(verdict) for verdict in verdicts]
     if deletes and not passed:
         reports.insert(0, "published all the same, for a deletion is never held back:")

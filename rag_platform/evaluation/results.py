@@ -66,7 +66,7 @@ class EvalRun:
     run_id: str
     started_at: str
     ended_at: str = ""
-    status: str = "running"  # running | done
+    status: str = "running"  # running | done | rejected (by the gate, with its candidate)
     dataset_id: str
     dataset_version: str
     dataset_fingerprint: str
@@ -140,6 +140,14 @@ class ResultStore:
     def put_run(self, run: EvalRun) -> None:
         """Insert or replace a run."""
         self._write("eval_runs", _RUN_COLUMNS, [run])
+
+    def mark_rejected(self, namespace: str, release_id: str) -> None:
+        """Mark the runs of a candidate that the gate rejected: trends leave them out."""
+        where = "namespace = ? AND release_id = ? AND status = 'done'"
+        with self._lock, transaction(self._db, self._path):
+            self._db.execute(
+                f"UPDATE eval_runs SET status = 'rejected' WHERE {where}", (namespace, release_id)
+            )
 
     def put_cases(self, run_id: str, results: Iterable[CaseResult]) -> None:
         """Write case results of a run, in one transaction."""

@@ -99,7 +99,13 @@ def evaluate(
             f"unknown mode {options.mode!r}; known: {', '.join(MODES)}", code="invalid_mode"
         )
     with library.lease(options.namespace, options.release_id) as lease:
-        return _Run(library, dataset, options, store, lease).finish(on_progress)
+        return _Run(library, dataset, options, lease).finish(store, on_progress)
+
+
+def evaluate_case(library: Library, dataset: Dataset, options: RunOptions) -> CaseResult:
+    """The result of the only case of a dataset, which is not kept."""
+    with library.lease(options.namespace, options.release_id) as lease:
+        return _Run(library, dataset, options, lease).ask_only()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +123,10 @@ class _Run:
         library: Library,
         dataset: Dataset,
         options: RunOptions,
-        store: ResultStore,
         lease: Lease,
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
-        self._store, self._lease = store, lease
+        self._lease = lease
         evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT_EVALUATOR)
         evaluator: Evaluator = make_provider(
             "evaluator", evaluator_id, {"judge": options.judge} if options.judge else {}
@@ -167,17 +172,23 @@ class _Run:
             providers={"evaluator": {"id": evaluator_id, "version": evaluator.VERSION}},
         )
 
-    def finish(self, on_progress: OnProgress | None) -> EvalRun:
+    def ask_only(self) -> CaseResult:
+        (case,) = self._dataset.cases
+        with ThreadPoolExecutor(1) as pool:
+            (result,) = self._ask(pool, [(0, case)], {case.case_id: ""}, lambda done: None)
+        return result
+
+    def finish(self, store: ResultStore, on_progress: OnProgress | None) -> EvalRun:
         if self._options.require_found:
             self._require_found()
-        self._store.put_run(self._run)
+        store.put_run(self._run)
         cases = list(enumerate(self._dataset.cases))
         started, reused = time.perf_counter(), 0
         with ThreadPoolExecutor(_THREADS) as pool:
             for start in range(0, len(cases), _BATCH):
                 part = cases[start : start + _BATCH]
                 keys = {case.case_id: self._key(case) for _, case in part}
-                known = self._store.find_known(keys.values()) if self._options.reuse else {}
+                known = store.find_known(keys.values()) if self._options.reuse else {}
                 fresh = [item for item in part if keys[item[1].case_id] not in known]
                 results = [
                     dataclasses.replace(
@@ -189,9 +200,9 @@ class _Run:
                 reused += len(results)
                 advance = partial(self._advance, on_progress, start + len(results))
                 results += self._ask(pool, fresh, keys, advance)
-                self._store.put_cases(self._run.run_id, results)
+                store.put_cases(self._run.run_id, results)
                 self._advance(on_progress, start, len(part))
-        aggregates, figures, failed = summarise(self._store.cases(self._run.run_id))
+        aggregates, figures, failed = summarise(store.cases(self._run.run_id))
         run = dataclasses.replace(
             self._run,
             ended_at=tracing.now(),
@@ -201,7 +212,7 @@ class _Run:
             aggregates=aggregates,
             figures={**figures, "seconds": round(time.perf_counter() - started, 3)},
         )
-        self._store.put_run(run)
+        store.put_run(run)
         return run
 
     def _require_found(self) -> None:

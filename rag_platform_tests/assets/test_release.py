@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from rag_platform.assets.partitions import namespaces
 from rag_platform.config.settings import load_strategy
 from rag_platform.definitions import defs
 from rag_platform.errors import BusyError, ConfigError, NotFoundError, ReleaseError
+from rag_platform.evaluation.comparing import eval_trends
 from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.evaluation.gating import apply_gates
+from rag_platform.evaluation.results import ResultStore
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
@@ -326,6 +329,11 @@ def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
     assert any(text.startswith("release ") and "is not there" in text for text in said_in_log)
     assert "1 of 1 expectation not met" in newest.reason
     assert "the text is not there" in newest.reason
+    with closing(ResultStore(shelf.store.home)) as results:
+        asked = {it.release_id: it.status for it in results.runs(namespace="default")}
+        assert asked == {first: "done", newest.release_id: "rejected"}
+        points = eval_trends(results, "retrieval.mrr@10", days=1)
+        assert {point["release_id"] for point in points} == {first}
     with pytest.raises(ReleaseError, match="quality_gate"):
         publish_candidate("default", newest.release_id, shelf.root)
     row = publish_candidate("default", newest.release_id, shelf.root, override="it moved")

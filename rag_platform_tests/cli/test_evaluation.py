@@ -170,12 +170,16 @@ def test_a_set_with_documents_is_built_in_a_namespace_of_its_own(
 def test_what_is_pinned_fails_when_it_is_not_found(published: Shelf) -> None:
     question = "Which port does the gateway listen on?"
     code, pinned = rag("expect", question, "--file", "ports.md", "--text", "port 8080")
-    assert code == 0
+    assert code == 0 and pinned["warnings"] == []
     code, _ = rag("expect", "zebra quotas", "--refuse")
     assert code == 0
     code, checked = rag("expect", "run")
     assert code == 0 and [item["met"] for item in checked["data"]["verdicts"]] == [True, True]
-    rag("expect", "who is on call?", "--text", "no such words")
+    code, unmet = rag("expect", "who is on call?", "--text", "no such words")
+    assert code == 0 and unmet["warnings"] == [
+        "the published release does not meet it: the text is not there. No release is published"
+        " until one meets it"
+    ]
     code, checked = rag("expect", "run")
     assert code == 1 and checked["error"]["code"] == "expectations_missed"
     assert checked["data"]["verdicts"][2]["reason"] == "the text is not there"

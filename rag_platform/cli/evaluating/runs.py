@@ -363,7 +363,8 @@ def expect_add(
 ) -> Json:
     """Pin what a question must find, or that it must be refused."""
     from rag_platform.evaluation.cases import case_data
-    from rag_platform.evaluation.expectations import add_expectation, expectation
+    from rag_platform.evaluation.expectations import expectation, pin_expectation
+    from rag_platform.evaluation.runs import open_library
     from rag_platform.observability.trace_reader import show as read_trace
 
     if bool(question) == bool(trace_id):
@@ -374,12 +375,14 @@ def expect_add(
         context.given_namespace = context.given_namespace or request.get("namespace")
     case = expectation(question or "", file=file, section=section, text=text, refuse=refuse)
     space = context.known_namespace()
-    new = add_expectation(context.store, space, case)
+    with open_library(context.settings, context.store) as library:
+        new, warning = pin_expectation(library, space, case)
     outcome = "pinned" if new else "was pinned already"
-    return {
+    data = {
         "markdown": f"{case.case_id} {outcome}; `rag expect run` checks it",
         "expectation": case_data(case),
     }
+    return envelopes.envelope(data, "", [warning] if warning else [])
 
 
 @expect.command("list")

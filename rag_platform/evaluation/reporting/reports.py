@@ -180,13 +180,12 @@ def _flip_lines(title: str, flips: Sequence[FlipPart]) -> list[str]:
 
 
 def _headline(run: EvalRun) -> str:
-    if run.status != "done":
-        return run.status
-    return ", ".join(
+    figures = [
         f"{name.rpartition('.')[2]} {run.aggregates[name]['value']:.3f}"
         for name in LEADING
         if name in run.aggregates
-    )
+    ]
+    return ", ".join(figures if run.status == "done" else [run.status, *figures])
 
 
 def _figures(result: CaseResult) -> str:

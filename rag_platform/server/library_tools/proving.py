@@ -75,8 +75,9 @@ def expect(call: Call, arguments: ExpectArguments) -> Answer:
             text=arguments.text,
             refuse=arguments.refuse,
         )
-        new = expectations.add_expectation(store, namespace, case)
+        new, warning = expectations.pin_expectation(call.library, namespace, case)
         done = f"{case.case_id} {'is pinned' if new else 'was pinned already'}."
+        done += f" Warning: {warning}." if warning else ""
     elif action == "remove":
         case = expectations.remove_expectation(store, namespace, arguments.case_id)
         done = f"{case.case_id} is no longer expected."

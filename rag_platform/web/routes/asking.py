@@ -115,7 +115,7 @@ class Expected(BaseModel):
 @api.post("/expectations", dependencies=[MayWrite])
 def post_expectation(library: LibraryOf, expected: Expected) -> PinnedData:
     """Pin what a question found, or that it finds nothing, as an expectation."""
-    from rag_platform.evaluation.expectations import add_expectation, expectation
+    from rag_platform.evaluation.expectations import expectation, pin_expectation
 
     library.require_visible(expected.namespace)
     if not expected.chunk_id:
@@ -127,8 +127,8 @@ def post_expectation(library: LibraryOf, expected: Expected) -> PinnedData:
             spans = read_spans([expected.span] if expected.span else [])
             text = chunk.chunk_text[slice(*spans[0])] if spans else ""
             case = expectation(expected.q, file=leased.row.source_uri, text=text.strip())
-    new = add_expectation(library.store, expected.namespace, case)
-    return {"case_id": case.case_id, "query": case.query, "new": new}
+    new, warning = pin_expectation(library, expected.namespace, case)
+    return {"case_id": case.case_id, "query": case.query, "new": new, "warning": warning}
 
 
 @api.get(
