@@ -18,6 +18,7 @@ from rag_platform.assets.dagster_private import place_runs
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import (
     NAMESPACE_TAG,
+    PARTITION_TAG,
     RANGE_END,
     RANGE_START,
     contiguous,
@@ -230,7 +231,8 @@ def release(work: Work) -> str:
     if same:
         _record_release(work, "nothing changed")
         work.progress("release", 1, 1, f"nothing changed: release {same} holds what is live")
-        return ""
+        # else Dagster would show as failed what was put back as it was
+        return run_release(work) if _failed_last(work) else ""
     work.progress("release", 0, 1, "building the release")
     reason = run_release(work)
     if not reason:
@@ -243,6 +245,13 @@ def _record_release(work: Work, outcome: str) -> None:
     """Add the outcome of its release to the job's result."""
     job_id, ledger = work.job.job_id, work.root.ledger
     ledger.update_job(job_id, result={**ledger.job(job_id).result, "release": outcome})
+
+
+def _failed_last(work: Work) -> bool:
+    """True if the newest release run of the job's namespace failed."""
+    tags = {PARTITION_TAG: work.namespace}
+    newest = work.instance.get_runs(dg.RunsFilter(job_name="release", tags=tags), limit=1)
+    return any(run.is_failure for run in newest)
 
 
 def run_release(work: Work) -> str:

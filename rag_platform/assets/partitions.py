@@ -28,6 +28,7 @@ document_versions = dg.DynamicPartitionsDefinition(name="document_versions")
 namespaces = dg.DynamicPartitionsDefinition(name="namespaces")
 
 NAMESPACE_TAG = "rag/namespace"  # of a run that works for one namespace
+PARTITION_TAG = "dagster/partition"  # of a run for one partition
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 

@@ -9,6 +9,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+import dagster as dg
 import duckdb
 import pyarrow.parquet as pq
 import pytest
@@ -325,6 +326,9 @@ def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> No
     desk.call("expect", "zebra quotas", "--file", "ports.md", "--text", "no such words")
     held = desk.call("eval", "promote", "tiny")
     assert held.exit_code == 1 and held.error["code"] == "not_promoted", held.said
+    with dg.DagsterInstance.get() as instance:
+        newest, before = instance.get_runs(dg.RunsFilter(job_name="release"), limit=2)
+        assert newest.is_success and before.is_failure  # what was put back is shown as well
     with desk.ledger() as ledger:
         assert ledger.namespaces() == {"default": "other"}
         # whoever asked for it may have gone away: the job itself puts the strategy back
