@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,14 +14,16 @@ import numpy as np
 
 from rag_platform.answering.calendar_misses import find_other_date, find_other_year
 from rag_platform.answering.citations import find_cited
-from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS, READ_HITS
+from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS
 from rag_platform.answering.contradictions import split_clauses
+from rag_platform.answering.groundedness import missing_names
+from rag_platform.answering.quote_places import JOINT
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Vectors
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import HAN, has_han, is_wide, simplify
+from rag_platform.text.scripts import HAN, HAN_DIGITS, count_in_han, has_han, is_wide, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import question_terms, question_words
@@ -38,13 +41,19 @@ _ASKS_NAME = re.compile(
 # posts; texts name the holder next to the post
 _POST = (
     r"\b(?:director|president|chair(?:man|woman|person)?|c[eft]o|manager|treasurer|secretary|officer"
-    r"|head|principal|dean|mayor|minister|governor|captain|coach|coordinator|caretaker|master)s?\b"
-    r"|总监|经理|主[管任席编教]|书记|秘书|总[理统裁]|管理员|发言人|辅导员|教[练官]|[董理监]事长|值班长"
+    r"|head|principal|dean|mayor|minister|governor|captain|coach|coordinator|caretaker|master"
+    r"|engineer)s?\b|总监|经理|工程师|主[管任席编教]|书记|秘书|总[理统裁]|管理员|发言人|辅导员|教[练官]|[董理监]事长|值班长"
     r"|[院校馆局处科部厂所站队组楼社行会市省县州团军司庭]长"
 )
+# words that make a post another one
+_RANK = (
+    "managing|deputy|vice|assistant|associate|chief|senior|junior|副|总|首席|助理|代理|常务|高级"
+)
+_OTHERWISE_CALLED = re.compile("c[eft]o|head")  # posts with other names
 _ASKS_HOLDER = re.compile(
-    rf"\bwho(?:'s| is| was| are| were) (?:the |its |your )?(?:[\w'-]+ ){{0,3}}?({_POST})"
-    rf"|({_POST})(?:现在|目前)?[是叫为]谁|谁[是为][^，。？]*?({_POST})[？?]?$",
+    rf"\bwho(?:'s| is| was| are| were) (?:the |its |your |our )?((?:[\w'-]+ ){{0,3}}?(?:{_POST}))"
+    rf"|([{HAN}]{{0,8}}(?:{_POST}))(?:现在|目前)?[是叫为由]谁"
+    rf"|谁[是为]([^，。？]*?(?:{_POST}))[？?]?$",
     re.IGNORECASE,
 )
 # a capital inside a sentence, two capitalised words, @account, a word after `by`, a transliteration
@@ -92,21 +101,38 @@ _PROPERTY = (
     r"(?= (?:of|for|on|in|at|by|with|from)\b)"
 )
 _VERB = r"(?:is|was|are|were|do|does|did|can|has|have|had|should|must|will|would)\b"
-_ASKS_PROPERTY = re.compile(_PROPERTY, re.IGNORECASE)
+_ASKS_PROPERTY = re.compile(
+    rf"{_PROPERTY}|\b(?:tell|give|show) me the (?:[\w'-]+ ){{0,3}}?([\w'-]+)(?= of\b)"
+    rf"|([{HAN}]{{2,12}}?)(?:分别|各)?[是为有]?(?:多[少大长久高重]|什么|几[天个年日元]|怎么算)",
+    re.IGNORECASE,
+)
+# `AX-110 weight?`, `AX-110 重量`
+_THING_AND_PROPERTY = re.compile(
+    rf"[\w./-]*\d[\w./-]* (?:(?:[a-z]+ ){{0,2}}([a-z]{{2,}})|([{HAN}]{{2,6}}))\W*", re.IGNORECASE
+)
 # properties that a table may have as a column
 _ASKS_COLUMN = re.compile(
     rf"{_PROPERTY}|\b(?:which|what|how many) (?!{_VERB})(?:[\w'-]+ ){{0,2}}?([\w'-]+)(?= {_VERB})"
     rf"|的([{HAN}]{{2,8}}?)(?:分别|各)?[是为有](?:多|什么|谁|哪|几)",
     re.IGNORECASE,
 )
+# a numbered part of a document: step 9, 第九条
+_PART = "step|stage|phase|section|clause|article|item|rule|paragraph|chapter|lesson|point"
+_HAN_NUMBER = f"[{HAN_DIGITS[1:]}十百][{HAN_DIGITS}十百]*"
+_NUMBERED = rf"\b(?:{_PART}) (\d{{1,3}})(?!\.?\w)|第\s?(\d{{1,3}}|{_HAN_NUMBER})\s?[条款项步章节点]"
+_ASKS_PART = re.compile(_NUMBERED, re.IGNORECASE)
+_PART_NUMBER = re.compile(
+    rf"{_NUMBERED}|^[\W_]*(\d{{1,3}})(?=[.)、．）:：\s])|^[\W_]*({_HAN_NUMBER})(?=[、．.）)])",
+    re.IGNORECASE | re.MULTILINE,
+)
 # properties that an answer need not name: “it costs 3 euros” states a price
 _IMPLICIT_PROPERTY = re.compile(
     r"(?:name|type|kind|sort|way|reason|purpose|difference|meaning|number|amount|quantit(?:y|ie)|value"
     r"|limit|maximum|minimum|default|rule|goal|aim|class|example|time|date|day|year|deadline|price"
-    r"|cost|fee|size|place|location|address|owner|person|people|thing|result|effect|problem|procedure"
-    r"|process|best|status|point|idea|as)e?s?"
+    r"|cost|fee|size|dimension|material|place|location|address|owner|person|people|thing|result"
+    r"|effect|problem|procedure|process|best|status|point|idea|as)e?s?"
     r"|名称|名字|作用|原因|目的|含义|意思|区别|时间|日期|地[址点]|过程|方[法式]|数量|价[格钱]|费用|单价|金额|例子|标准|负责人"
-    r"|情况|内容|状态|位置",
+    r"|情况|内容|状态|位置|尺寸|材[质料]|规定",
     re.IGNORECASE,
 )
 # two capitalised words or more; a word with digits (`SQLSTATE 40P01`) identifies a row by itself
@@ -167,9 +193,10 @@ def find_doubts(
     query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None = None
 ) -> tuple[str, ...]:
     """The first warning that applies to an extractive answer: it is about a neighbour, or another
-    year, month, weekday or quarter; it lacks the name, number or date that the question asks for;
-    it begins with a table of which only the header matches; or no passage mentions the property
-    asked for. `embed` compares that property with the columns of a table. Empty without a doubt.
+    year, month, weekday or quarter; it lacks the numbered part, post, name, number or date that the
+    question asks for; it begins with a table of which only the header matches; or no passage
+    mentions the property asked for. `embed` compares that property with the columns of a table.
+    Empty without a doubt.
     """
     cited = [passages[n - 1] for n in sorted(find_cited(answer, len(passages)))]
     if near_miss := (
@@ -181,6 +208,10 @@ def find_doubts(
     question = simplify(query.original)
     text = _LINKS_AND_MARKS.sub("", _CODE.sub("", simplify(answer)))
     same_script = is_wide(question) == is_wide(text)
+    if same_script and (
+        other := _find_missing_part(question, passages) or _find_missing_post(question, text, cited)
+    ):
+        return (f"what was found does not speak of “{other}”",)
     if same_script and _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
     asks, has = (_ASKS_DATE, _DATE) if _ASKS_DATE.search(question) else (_ASKS_FIGURE, _FIGURE)
@@ -199,7 +230,7 @@ def find_doubts(
     if missing := (
         _find_missing_column(question, table, passages, embed)
         if table
-        else _find_missing_property(question, passages)
+        else _find_missing_property(question, text, passages)
     ):
         return (f"what was found does not speak of “{missing}”",)
     return ()
@@ -220,23 +251,68 @@ def _splits_name(texts: Sequence[str], rows: str, above: Collection[str]) -> boo
     return split
 
 
-def _find_missing_property(question: str, passages: Sequence[Hit]) -> str:
-    """The property that a question asks for, where the first passages do not mention it although
-    their titles show that they are about the right thing; empty otherwise.
+def _find_missing_part(question: str, passages: Sequence[Hit]) -> str:
+    """The numbered part that a question asks for, where the document of that name has only other
+    numbers; empty otherwise.
     """
-    asked = _ASKS_PROPERTY.search(question)
-    if asked is None or _IMPLICIT_PROPERTY.fullmatch(asked[1]):
+    asked = _ASKS_PART.search(question)
+    if asked is None:
         return ""
-    thing = question[asked.end() :]
-    titles = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages[:READ_HITS])
-    named = question_terms(thing).find_in(titles)
-    # names weigh more than 1, parts of identifiers less
-    if any(word.weight == 1 and not word.share_in(named) for word in question_words(thing)):
-        return ""
+    find = question_terms(question.replace(asked[0], " ")).find_in
+    named = [len(find(f"{hit.doc_title}\n{hit.source_uri}")) for hit in passages]
     texts = (
-        f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in passages[:READ_HITS]
+        simplify(f"{hit.section_path}\n{hit.chunk_text}".replace(JOINT, "\n"))
+        for hit, share in zip(passages, named, strict=True)
+        if share == max(named)
     )
-    return "" if question_terms(asked[1]).find_in("\n".join(texts)) else asked[1]
+    numbers = {_read_number(it) for text in texts for it in _PART_NUMBER.finditer(text)}
+    return asked[0] if numbers and _read_number(asked) not in numbers else ""
+
+
+def _read_number(found: re.Match[str]) -> str:
+    """A number of up to 999 in digits, however it is written."""
+    number = next(filter(None, found.groups()))
+    return number.lstrip("0") if number.isdecimal() else _han_numbers().get(number, "")
+
+
+@cache
+def _han_numbers() -> dict[str, str]:
+    return {count_in_han(number): str(number) for number in range(1, 1000)}
+
+
+def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) -> str:
+    """The property that a question asks for, where the passages about its thing do not mention it;
+    empty otherwise, and without such passages.
+    """
+    asked = _ASKS_PROPERTY.search(question) or _THING_AND_PROPERTY.fullmatch(question)
+    name = _last_word(asked) if asked else ""
+    if asked is None or len(name) < 2 or _IMPLICIT_PROPERTY.fullmatch(name):
+        return ""
+    end = asked.end(asked.lastindex or 0)
+    if asked.re is _THING_AND_PROPERTY:
+        thing = question.partition(" ")[0]
+    elif has_han(name):
+        thing = question[: max(question.rfind("的", 0, end), 0) or end - len(name)]
+    else:
+        thing = question[end:]
+    find = question_terms(thing).find_in
+    words = [word for word in question_words(thing) if word.weight >= 1]  # no parts of identifiers
+    texts = (
+        simplify(f"{hit.doc_title}\n{hit.source_uri}\n{hit.section_path}\n{hit.chunk_text}")
+        for hit in passages
+    )
+    about = [text for text in texts if all(word.share_in(find(text)) for word in words)]
+    if not about or question_terms(name).find_in("\n".join(about)):
+        return ""
+    if has_han(name):
+        return "" if set(name) & set(answer) else name
+    return name if missing_names([name], answer) else ""
+
+
+def _last_word(asked: re.Match[str]) -> str:
+    """The last word of the group that matched; empty where none did."""
+    name = next(filter(None, asked.groups()), "")
+    return list(chinese_dictionary().cut(name))[-1] if has_han(name) else name
 
 
 def _find_missing_column(
@@ -246,9 +322,7 @@ def _find_missing_column(
     column is similar in meaning; empty otherwise, and without an embedder.
     """
     asked = _ASKS_COLUMN.search(question)
-    name = next(filter(None, asked.groups()), "") if asked else ""
-    if has_han(name):
-        name = list(chinese_dictionary().cut(name))[-1]
+    name = _last_word(asked) if asked else ""
     if embed is None or len(name) < 2 or _IMPLICIT_PROPERTY.fullmatch(name):
         return ""
     titles = (f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
@@ -276,10 +350,46 @@ def _lacks_name(question: str, text: str) -> bool:
         return False
     prose = re.sub("`[^`\n]+`", "", text)
     if holder and not _TABLE.match(text):
-        post = next(filter(None, holder.groups())).lower()
-        with_post = [part for part in _STATEMENT_END.split(prose) if post in part.lower()]
-        prose = "\n".join(with_post) or prose
+        prose = "\n".join(_list_statements(prose, _find_post(holder)[0])) or prose
     return not _has_name(question, prose, person=bool(holder))
+
+
+def _find_missing_post(question: str, text: str, cited: Sequence[Hit]) -> str:
+    """The post whose holder a question asks for, where the answer only speaks of others, such as a
+    deputy's; empty otherwise.
+    """
+    holder = _ASKS_HOLDER.search(question)
+    if holder is None or _TABLE.match(text):
+        return ""
+    post, asked = _find_post(holder)
+    if _OTHERWISE_CALLED.fullmatch(post) and not _list_statements(text, post):
+        return ""
+    [*_, ranks] = _list_ranks(asked, post)
+    words = question_words(re.sub(f"{_RANK}|{_POST}", " ", asked))
+    find = question_terms(asked).find_in
+    titles = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in cited)
+    for statement in _list_statements(text, post):
+        named = find(f"{titles}\n{statement}")
+        if ranks in _list_ranks(statement, post) and all(it.share_in(named) for it in words):
+            return ""
+    return asked
+
+
+def _find_post(holder: re.Match[str]) -> tuple[str, str]:
+    """(the post that a question asks for, the same with its rank and department)."""
+    asked = next(filter(None, holder.groups())).lower().rpartition("的")[2]
+    [*_, post] = re.finditer(_POST, asked)
+    return re.sub("(?<=chair)(?:wo)?man$|(?<=chair)person$|s$", "", post[0]), asked
+
+
+def _list_statements(text: str, post: str) -> list[str]:
+    return [part for part in _STATEMENT_END.split(text) if post in part.lower()]
+
+
+def _list_ranks(text: str, post: str) -> list[list[str]]:
+    """The ranks of each mention of a post, with at most a word between."""
+    mention = rf"((?:(?:{_RANK})(?:[ -]?(?:[a-z]+ )?))*){post}"
+    return [re.findall(_RANK, found[1]) for found in re.finditer(mention, text.lower())]
 
 
 def _has_name(question: str, text: str, *, person: bool) -> bool:

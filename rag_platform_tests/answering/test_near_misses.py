@@ -55,6 +55,12 @@ def test_what_a_heading_names_is_all_that_stands_below_it() -> None:
 NO_NAME = ("the question asks who, and the answer has no name",)
 NO_FIGURE = ("the question asks for a number or a date, and the answer has none",)
 NO_ROW = ("the question names something that no row of the table has",)
+
+
+def tell(unsaid: str) -> tuple[str, ...]:
+    return (f"what was found does not speak of “{unsaid}”",) if unsaid else ()
+
+
 STOCK = "| 物料 | 库存 | 单价 |\n| --- | --- | --- |\n| 轴承 | 320 | 8.5 |\n\n[1]"
 
 
@@ -115,6 +121,17 @@ def test_an_answer_without_the_number_or_the_date_that_was_asked_for_is_told(
         ("变更由谁审批？", "变更由信息总监审批。 [1]", ()),
         ("Who is the treasurer?", "The treasurer is old. The cook is Ada Byron. [1]", NO_NAME),
         ("Who is the treasurer?", "The treasurer, elected in May, is Ada Byron. [1]", ()),
+        # a post within a longer one, and one of another department
+        ("经理是谁？", "总经理是周国平。副经理由何敏担任。 [1]", tell("经理")),
+        ("質量部副部長由誰擔任？", "质量部部长由钱卫东担任。 [1]", tell("质量部副部长")),
+        ("谁是技术总监？", "财务总监是林岚。 [1]", tell("技术总监")),
+        ("总经理是谁？", "总经理是周国平。 [1]", ()),
+        ("采购部的经理是谁？", "任命张伟为采购部经理。 [1]", ()),
+        ("Who is the director?", "Our managing director is Ada Byron. [1]", tell("director")),
+        ("Who is the plant manager?", "Our deputy plant manager is Al. [1]", tell("plant manager")),
+        ("Who is the plant manager?", "Our plant manager is Ada Byron. [1]", ()),
+        ("Who is the chairman?", "The chairwoman is Ada Byron. [1]", ()),
+        ("Who is the CEO?", "The chief executive is Ada Byron. [1]", ()),
     ],
 )
 def test_an_answer_without_a_name_to_a_question_of_who_is_told(
@@ -204,9 +221,8 @@ def test_a_property_that_nothing_found_speaks_of_is_told(
     question: str, answer: str, unsaid: str
 ) -> None:
     passage = hit("The colour tells old ones from new ones.", "Pumps")
-    doubts = (f"what was found does not speak of “{unsaid}”",) if unsaid else ()
     query = prepare(question, Limits())
-    assert find_doubts(query, answer, [passage], embed) == doubts
+    assert find_doubts(query, answer, [passage], embed) == tell(unsaid)
     # a phrasing may call it otherwise
     phrased = dataclasses.replace(query, rewrites=("NT-3001", "轴承"))
     assert find_doubts(phrased, answer, [passage], embed) == ()
@@ -215,3 +231,51 @@ def test_a_property_that_nothing_found_speaks_of_is_told(
 def test_without_an_embedder_any_column_may_mean_what_is_asked_for() -> None:
     query = prepare("What is the weight of NT-3001?", Limits())
     assert find_doubts(query, PRICES, [hit(PRICES, "Pumps")]) == ()
+
+
+@pytest.mark.parametrize(
+    ("question", "unsaid"),
+    [
+        ("EG-500 的颜色是多少？", "颜色"),
+        ("咖啡机的颜色是什么？", "颜色"),
+        ("EG-500 颜色", "颜色"),
+        ("EG-500 的额定功率是多少？", ""),  # another passage has it
+        ("EG-500 的重量是多少？", ""),  # it weighs 3.2 kg
+        ("EG-500 的价格是多少？", ""),  # texts state prices without the word
+        ("LX-9 的颜色是多少？", ""),  # no passage is about that
+    ],
+)
+def test_a_property_that_only_others_have_is_told(question: str, unsaid: str) -> None:
+    passages = [
+        hit("咖啡机重 3.2 千克。", "咖啡机 EG-500"),
+        hit("额定功率为 500 瓦。", "咖啡机 EG-500"),
+        hit("净化器的颜色为白色。", "净化器 PM-330"),
+    ]
+    assert find_doubts(prepare(question, Limits()), "咖啡机重 3 千克。 [1]", passages) == tell(
+        unsaid
+    )
+
+
+ARTICLES = "第七条　违反本办法的，给予警告。\n\n第八条　由人力资源部负责解释。"
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "unsaid"),
+    [
+        ("考勤办法第九条怎么规定？", ARTICLES, "第九条"),
+        ("考勤辦法第八條怎麼規定？", ARTICLES, ""),
+        ("考勤办法第 8 条怎么规定？", ARTICLES, ""),
+        ("考勤办法第十一条怎么规定？", "10、按时上班。\n11、不得代打卡。", ""),
+        ("考勤办法第九条怎么规定？", "员工应当按时上下班。", ""),  # has no numbers
+        ("What is step 9 of the assembly?", "Step 7: Test.\n\nStep 8: Pack.", "step 9"),
+        ("What is step 2 of the assembly?", "1. Test.\n2. Pack.", ""),
+        ("What is section 3.2 of the assembly?", "1. Test.\n2. Pack.", ""),
+    ],
+)
+def test_a_numbered_part_that_the_document_lacks_is_told(
+    question: str, text: str, unsaid: str
+) -> None:
+    other = hit("第九条　原规定同时废止。\n\n9. Oil it.", "车辆规定")
+    query = prepare(question, Limits())
+    passages = [hit(text, "考勤办法 assembly"), other]
+    assert find_doubts(query, f"{text} [1]", passages) == tell(unsaid)
