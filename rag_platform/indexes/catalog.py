@@ -254,9 +254,7 @@ class CatalogReader:
     def _select_each(
         self, statement: Callable[[Part], str], values: Sequence[Any] = ()
     ) -> Iterator[tuple[Any, ...]]:
-        """The rows of a statement for each part in turn; joins and counts over the views of both
-        would scan all rows.
-        """
+        """The rows of each part in turn; joins and counts over the views would scan all rows."""
         for part in self._parts:
             yield from self.select(statement(part), values)
 
@@ -326,9 +324,7 @@ class CatalogReader:
         return self._records(Chunk, rest, (version_id, section_id, section_id, limit, begin))
 
     def section_counts(self, version_id: str) -> dict[str, int]:
-        """section_id to the number of a version's chunks with text of it; chunks may have text of
-        several sections.
-        """
+        """section_id to the number of chunks with text of it; a chunk may have several."""
         sql = (
             "SELECT section_id, count(*) FROM chunks WHERE version_id = ? GROUP BY 1 UNION ALL"
             " SELECT s.section_id, count(*) FROM sections s JOIN chunks c ON c.version_id ="
@@ -458,9 +454,7 @@ class CatalogReader:
         return self._records_in(Document, "FROM documents WHERE doc_id IN (?)", doc_ids)
 
     def names(self, *, changed: bool = False) -> Iterator[Name]:
-        """The names of all documents ordered by doc_id, or only of those added or changed since the
-        base was written.
-        """
+        """The names of all documents, or of those changed since the base, by doc_id."""
         return heapq.merge(*map(self._names_in, self._parts[1:] if changed else self._parts))
 
     def stored_names(self) -> StoredNames | None:
@@ -472,9 +466,7 @@ class CatalogReader:
         return self._stored_names
 
     def _names_in(self, part: Part) -> Iterator[Name]:
-        """The names of one part, read in pages, because those of a large library take too much
-        memory at once.
-        """
+        """The names of one part, in pages, since a large library has too many for memory."""
         sql = (
             "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM"
             f" {part.name or 'main'}.chunks c WHERE c.doc_id = d.doc_id) FROM {part['documents']} d"
@@ -512,9 +504,7 @@ class CatalogReader:
         return {version.version_id: version for version in found}
 
     def version_ids(self, doc_ids: Iterable[str] | None = None) -> tuple[set[str], set[str]]:
-        """(ids of the stored versions, ids of the live versions of documents), of all documents or
-        of the given ones.
-        """
+        """(ids of stored versions, ids of documents' live versions), of all documents or these."""
         wanted = None if doc_ids is None else list(doc_ids)
         stored, live = (
             self.select(sql)

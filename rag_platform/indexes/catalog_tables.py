@@ -279,9 +279,7 @@ class CatalogWriter:
         self._check_added(version.version_id)
 
     def _check_added(self, version_id: str) -> None:
-        """Raises IntegrityError when a chunk of an added version already exists; a hook for
-        `ChangesWriter`.
-        """
+        """Raise IntegrityError when a chunk of the version exists; for `ChangesWriter`."""
 
 
 class ChangesWriter(CatalogWriter):
@@ -376,9 +374,7 @@ def rows_of_version(
 
 
 def row_of_document(document: Document) -> tuple[Any, ...]:
-    """The row of a document, in the order of `column_names`, without the path of its file, because
-    releases are shared between machines.
-    """
+    """The row of a document without the path of its file: machines share releases."""
     return tuple(_values(dataclasses.replace(document, origin="")))
 
 
@@ -478,9 +474,7 @@ BASE_AND_CHANGES = (Part("main"), Part("changes"))
 
 
 def show_changed(db: sqlite3.Connection, changes: Path) -> None:
-    """Create temporary views with the names of the tables, which show a base with its changes and
-    all current columns.
-    """
+    """Create views, named as the tables, of a base with its changes and all current columns."""
     attach_read_only(db, changes, "changes")
     base = BASE_AND_CHANGES[0]
     for table in _RECORDS:

@@ -38,9 +38,7 @@ class VersionRows:
     texts: Sequence[MediaText] = ()
 
     def entries(self, failed: Mapping[str, str]) -> list[Entry]:
-        """Catalog entries in reading order; the keys of `failed` are content hashes without a
-        vector.
-        """
+        """Catalog entries in reading order; `failed` has the content hashes without a vector."""
         return [
             _entry(chunk, self.views[chunk.chunk_id], self.version.filename, failed)
             for chunk in self.chunks

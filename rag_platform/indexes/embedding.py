@@ -251,9 +251,7 @@ def estimate(
 
 
 def dense_texts(views: Iterable[View], cleaning: CleaningConfig) -> dict[str, str]:
-    """content_hash to canonical text, for the views with a dense text; the embedding cache is keyed
-    by these hashes.
-    """
+    """content_hash, the key of the embedding cache, to canonical text, of views that have text."""
     with_text = (view for view in views if view.dense_text.strip())
     return {view.content_hash: canonical(view.dense_text, cleaning) for view in with_text}
 

@@ -100,9 +100,7 @@ class EmbeddingPool:
         self.closed = False
 
     def of(self, part: EmbeddingConfig) -> EmbeddingPool:
-        """The pool of one part of a joined embedder, which is closed with this one; this pool
-        itself for its own embedder.
-        """
+        """The pool of one part of a joined embedder, closed with this one, or this pool itself."""
         named = part.provider, part.options
         if named == self._named:
             return self

@@ -241,9 +241,7 @@ class DocumentList(Database):
         return len(refused) + (found[0][2] if found else 0), problems[:limit]
 
     def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
-        """source_uri to reason, of those of these documents whose newest version failed, so that an
-        earlier one is still live.
-        """
+        """source_uri to reason, of documents whose newest version failed while another is live."""
         values = {"namespace": namespace, "doc_ids": json.dumps(sorted(doc_ids))}
         found = self._db().execute(_FAILED_UPDATES, values).fetchall()
         return {source_uri: problem for _, source_uri, problem in found}

@@ -127,18 +127,15 @@ class Ledger(DocumentList, Servers):
         binds nothing.
         """
         with self._write() as db:
-            row = db.execute(
-                "SELECT strategy FROM namespaces WHERE namespace = ?", (namespace,)
-            ).fetchone()
-            bound = row and db.execute(_IS_BOUND, {"namespace": namespace}).fetchone()[0]
-            if bound and row[0] != strategy:
+            known = self.namespaces().get(namespace, strategy)
+            if known != strategy and self._value(_IS_BOUND, {"namespace": namespace}):
                 raise InputError(
-                    f"library {namespace!r} is ingested with strategy {row[0]!r}, not"
-                    f" {strategy!r}; use --strategy {row[0]}, another --namespace, or move it with"
+                    f"library {namespace!r} is ingested with strategy {known!r}, not"
+                    f" {strategy!r}; use --strategy {known}, another --namespace, or move it with"
                     f" `rag rebuild --strategy {strategy}`",
                     code="strategy_mismatch",
                     namespace=namespace,
-                    strategy=row[0],
+                    strategy=known,
                 )
             db.execute(_BIND, (namespace, strategy, config_id, now()))
 
@@ -153,11 +150,8 @@ class Ledger(DocumentList, Servers):
 
     def put_source(self, source: Source) -> None:
         """Add a source, or update the globs of a known one."""
-        self._upsert(
-            "sources",
-            dataclasses.replace(source, created_at=source.created_at or now()),
-            ("namespace", "name"),
-        )
+        dated = dataclasses.replace(source, created_at=source.created_at or now())
+        self._upsert("sources", dated, ("namespace", "name"))
 
     # --- documents and versions ------------------------------------------------------------------
 
@@ -165,12 +159,8 @@ class Ledger(DocumentList, Servers):
         self, namespace: str, *, status: str | None = None, source: str | None = None
     ) -> list[Document]:
         """Documents by source_uri."""
-        return self._select(
-            Document,
-            "documents",
-            {"namespace": namespace, "status": status, "source": source},
-            "source_uri",
-        )
+        where = {"namespace": namespace, "status": status, "source": source}
+        return self._select(Document, "documents", where, "source_uri")
 
     def has_unique_filename(self, document: Document) -> bool:
         """True when no other document of any library, unless deleted, has the same file name."""
@@ -193,9 +183,8 @@ class Ledger(DocumentList, Servers):
 
     def versions(self, namespace: str, doc_id: str | None = None) -> list[Version]:
         """Versions, oldest first."""
-        return self._select(
-            Version, "versions", {"namespace": namespace, "doc_id": doc_id}, "received_at, rowid"
-        )
+        where = {"namespace": namespace, "doc_id": doc_id}
+        return self._select(Version, "versions", where, "received_at, rowid")
 
     def version(self, version_id: str) -> Version:
         """One version. Raises NotFoundError."""
@@ -243,18 +232,16 @@ class Ledger(DocumentList, Servers):
         never). The live version is not affected.
         """
         with self._write() as db:
-            row = db.execute(
-                "SELECT attempts, counts FROM versions WHERE version_id = ?", (version_id,)
-            ).fetchone()
-            attempts, counts = (row[0], json.loads(row[1])) if row else (0, {})
-            attempts = attempts + 1 if counts.get("failed_profile", profile) == profile else 1
+            known = self.version(version_id)
+            same = known.counts.get("failed_profile", profile) == profile
+            attempts = known.attempts + 1 if same else 1
             changes = {
                 "status": "dead" if 1 <= max_attempts <= attempts else "failed",
                 "attempts": attempts,
                 "code": code,
                 "reason": reason,
                 "completed_at": now(),
-                "counts": {**counts, "failed_profile": profile},
+                "counts": {**known.counts, "failed_profile": profile},
             }
             update(db, "versions", changes, {"version_id": version_id})
 
@@ -264,25 +251,18 @@ class Ledger(DocumentList, Servers):
         self._update("versions", {"status": "received", "attempts": 0}, where)
 
     def retire(self, namespace: str, doc_ids: Sequence[str]) -> None:
-        """Drop documents gone from their source from the next release; pinned ones once
-        unpinned.
-        """
+        """Drop documents that are gone from their source; pinned ones only once unpinned."""
+        where = {"now": now(), "namespace": namespace}
         with self._write() as db:
-            db.executemany(
-                _RETIRE,
-                [{"now": now(), "namespace": namespace, "doc_id": doc_id} for doc_id in doc_ids],
-            )
+            db.executemany(_RETIRE, [{**where, "doc_id": doc_id} for doc_id in doc_ids])
 
     def pin(self, namespace: str, doc_id: str, version_id: str) -> None:
         """Make a ready version live, whatever its source holds, until `unpin`. Raises NotFoundError
         for one that is not ready or was deleted.
         """
+        where = {"namespace": namespace, "doc_id": doc_id, "version_id": version_id}
         with self._write() as db:
-            found = db.execute(
-                _PIN,
-                {"version_id": version_id, "namespace": namespace, "doc_id": doc_id, "now": now()},
-            )
-            if not found.rowcount:
+            if not db.execute(_PIN, {**where, "now": now()}).rowcount:
                 raise NotFoundError(
                     f"version {version_id!r} of {doc_id!r} cannot be pinned: it is not ready, or it"
                     " was deleted",
@@ -306,9 +286,7 @@ class Ledger(DocumentList, Servers):
     def live(
         self, namespace: str, doc_ids: Iterable[str] | None = None
     ) -> list[tuple[Document, Version]]:
-        """Active documents with their live version, by doc_id: the content of the next release; of
-        all documents or of `doc_ids`.
-        """
+        """Active documents with their live version, by doc_id: all, or those of `doc_ids`."""
         row, values = (columns(Document, "d"), columns(Version, "v")), [namespace]
         condition = "TRUE"
         if doc_ids is not None:
@@ -433,9 +411,7 @@ class Ledger(DocumentList, Servers):
     def count_words(
         self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
     ) -> dict[str, int]:
-        """Table to the number of rows with text of these versions, and with `whole` of their
-        document, which `scrub` would erase.
-        """
+        """Table to the number of rows with text that `scrub` would erase."""
         of_versions, owner = f"version_id {AMONG}", "namespace = ? AND doc_id = ?"
         ids, all_rows = json.dumps(list(version_ids)), "TRUE" if whole else "FALSE"
         conditions = {
@@ -470,11 +446,9 @@ class Ledger(DocumentList, Servers):
         return self._select(Draft, "drafts", {"namespace": namespace, "doc_id": doc_id}, "doc_id")
 
     def put_draft(self, draft: Draft) -> None:
-        self._upsert(
-            "drafts",
-            dataclasses.replace(draft, created_at=draft.created_at or now(), updated_at=now()),
-            ("namespace", "doc_id"),
-        )
+        created_at = draft.created_at or now()
+        dated = dataclasses.replace(draft, created_at=created_at, updated_at=now())
+        self._upsert("drafts", dated, ("namespace", "doc_id"))
 
     def drop_draft(self, namespace: str, doc_id: str) -> None:
         with self._write() as db:
@@ -518,10 +492,7 @@ class Ledger(DocumentList, Servers):
             created_at=now(),
         )
         with self._write() as db:
-            put(db, "jobs", job, ("job_id",))
-            for item in items:
-                own = dataclasses.replace(item, job_id=job.job_id)
-                put(db, "job_items", own, ("job_id", "source_uri"))
+            _put_job(db, job, items)
         return job
 
     def job(self, job_id: str) -> Job:
@@ -578,7 +549,7 @@ class Ledger(DocumentList, Servers):
             "heartbeat_at": now(),
         }
         with self._write() as db:
-            if not _set_job(db, job.job_id, changes, ("queued",)):
+            if not update(db, "jobs", changes, {"job_id": job.job_id, "state": "queued"}):
                 return
             for number, chunk in enumerate(chunks, 1):
                 args = {"version_ids": chunk, "forced": [v for v in chunk if v in forced]}
@@ -591,10 +562,7 @@ class Ledger(DocumentList, Servers):
                     progress={"stages": {"documents": total}},
                     created_at=now(),
                 )
-                put(db, "jobs", part, ("job_id",))
-                for version_id in chunk:
-                    item = dataclasses.replace(items[version_id], job_id=part.job_id)
-                    put(db, "job_items", item, ("job_id", "source_uri"))
+                _put_job(db, part, [items[version_id] for version_id in chunk])
 
     def ranges(self, job_id: str) -> list[Job]:
         return self._select(Job, "jobs", {}, "created_at, rowid", _RANGES, _range_bounds(job_id))
@@ -610,16 +578,15 @@ class Ledger(DocumentList, Servers):
         return [json.loads(row[0]) for row in found.fetchall()]
 
     def merge_ranges(self, job: Job, ranges: Sequence[Job], **changes: Any) -> bool:
-        """Give a job the results and items of its ended ranges, and set its columns. False when
-        another process already did.
-        """
+        """Give a job its ranges' results and items, and set columns. False if that was done."""
         result: Json = {}
         for part in ranges:
             for key, value in part.result.items():
                 merged = result[key] + value if key in result else value
                 result[key] = merged[:MAX_WARNINGS] if isinstance(merged, list) else merged
+        unmerged = {"job_id": job.job_id, "state": job.state, "pid": 0}
         with self._write() as db:
-            if not _set_job(db, job.job_id, {**changes, "result": result}, (job.state,), pid=0):
+            if not update(db, "jobs", {**changes, "result": result}, unmerged):
                 return False
             for part in ranges:
                 db.execute(
@@ -647,11 +614,10 @@ class Ledger(DocumentList, Servers):
         return dict(self._db().execute(sql, (job_id,)).fetchall())
 
     def update_job(self, job_id: str, *, only_from: Sequence[str] = (), **changes: Any) -> bool:
-        """Set columns of a job. With `only_from`, a job in none of these states is left unchanged
-        and the result is False.
-        """
+        """Set columns of a job. False, and no change, in a state that is not in `only_from`."""
+        states = {"state": list(only_from)} if only_from else {}
         with self._write() as db:
-            return _set_job(db, job_id, changes, only_from)
+            return bool(update(db, "jobs", changes, {"job_id": job_id, **states}))
 
     def update_job_item(
         self, job_id: str, version_id: str, state: str, code: str = "", reason: str = ""
@@ -743,12 +709,11 @@ def _range_bounds(job_id: str) -> tuple[str, str]:
     return f"{job_id}.", f"{job_id}/"
 
 
-def _set_job(
-    db: Any, job_id: str, changes: Mapping[str, Any], only_from: Sequence[str] = (), **where: Any
-) -> bool:
-    """Set columns of a job that is in one of the states and whose columns match `where`."""
-    states = {"state": list(only_from)} if only_from else {}
-    return bool(update(db, "jobs", changes, {"job_id": job_id, **where, **states}))
+def _put_job(db: Any, job: Job, items: Iterable[JobItem]) -> None:
+    put(db, "jobs", job, ("job_id",))
+    for item in items:
+        own = dataclasses.replace(item, job_id=job.job_id)
+        put(db, "job_items", own, ("job_id", "source_uri"))
 
 
 def _set_release(db: Any, namespace: str, release_id: str, changes: Mapping[str, Any]) -> None:

@@ -163,9 +163,7 @@ def build(
 
 
 def _next_moment(store: Store, namespace: str) -> datetime:
-    """Now, but after every other release, also where the clock was put back: releases are ordered
-    by their time.
-    """
+    """Now, or just after the newest release where the clock was put back: time is their order."""
     others = (datetime.fromisoformat(head.created_at) for head in list_heads(store, namespace))
     return max([datetime.now(UTC), *(other + timedelta(microseconds=1) for other in others)])
 
@@ -225,7 +223,7 @@ class _Build:
             self.delta = deltas.compare(self.live.pairs, reader, self.live.changed)
             self.rows_changed = reader.count_changes() if reader else 0  # since the parent's base
         require_space(self.store.home, self._estimate_bytes())
-        self.changes = IndexChanges((set(), set()), (set(), set()))
+        self.words, self.vectors = IndexChanges(), IndexChanges()  # against the parent
         # engines, SQLite and the disk work outside the interpreter lock
         with ExitStack() as opened:
             pool = opened.enter_context(ThreadPoolExecutor(max_workers=2))
@@ -282,7 +280,7 @@ class _Build:
             parent=parent,
             carried=carried,
             ann_recall=self.counts.get("ann_recall"),
-            index_changes=self.changes if self.origin else None,
+            index_changes=(self.words, self.vectors) if self.origin else None,
         )
         left = [name for name in fresh if name not in self.hashes]
         with ThreadPoolExecutor(max_workers=1) as pool:
@@ -301,9 +299,7 @@ class _Build:
         return before - len(self.delta.dropped) + len(self.delta.changed)
 
     def write_versions(self) -> None:
-        """Write the per-version entries: what differs from the parent's shared file, or all of
-        them. Adds the files to `hashes`.
-        """
+        """Write per-version entries, if possible as changes to the parent's. Adds to `hashes`."""
         changed = {version.version_id for version in self.delta.changed}
         changes = VersionChanges(self.version_entries, frozenset(self.delta.dropped) | changed)
         parent = self.parent_directory
@@ -419,7 +415,7 @@ class _Build:
         """Write changed versions into the catalog, and pass their rows on to the indexes."""
         with self._step("read"):
             rows = self._read_rows(versions)
-            vectors, failed = self._vectors(rows)
+            vectors, failed = self._embed(rows)
         lexical_rows: list[LexicalRow] = []
         new_vectors: dict[str, str] = {}  # chunk id to content hash
         kept: dict[str, deltas.Indexed] = {}
@@ -453,10 +449,10 @@ class _Build:
             for place in (1, 2)
         ]
         if self.origin is not None:
-            self.changes.lexical[0].update(removed[0])
-            self.changes.lexical[1].update(row.chunk_id for row in lexical_rows)
-            self.changes.dense[0].update(removed[1])
-            self.changes.dense[1].update(new_vectors)
+            self.words.removed.update(removed[0])
+            self.words.added.update(row.chunk_id for row in lexical_rows)
+            self.vectors.removed.update(removed[1])
+            self.vectors.added.update(new_vectors)
         if self.strategy.builds_lexical and (self.origin is None or lexical_rows or removed[0]):
             words.put(lexical_rows)
         if self.info is not None:
@@ -472,7 +468,7 @@ class _Build:
                 self.version_entries["outputs"][rows.version.version_id] = output
         return found
 
-    def _vectors(
+    def _embed(
         self, rows: Mapping[str, deltas.VersionRows]
     ) -> tuple[dict[str, Vectors], Mapping[str, str]]:
         """(content hash to vector of the changed chunks, content hash to reason of failed ones)."""
@@ -491,14 +487,14 @@ class _Build:
 
     def _write_lexical(self, rows: Iterable[LexicalRow]) -> None:
         with self._step("lexical"):
-            gone = {key: self.delta.old[key].doc_id for key in self.changes.lexical[0]}
+            gone = {key: self.delta.old[key].doc_id for key in self.words.removed}
             lexical.update(
                 self.strategy.lexical, self.directory / "lexical", removed=gone, rows=rows
             )
 
     def _write_dense(self, spool: dense_files.Spool) -> None:
         """Update the vectors, if the strategy builds any."""
-        removed = self.changes.dense[0]
+        removed = self.vectors.removed
         if self.info is not None and (self.origin is None or removed or spool.ids):
             dense.update(
                 self.strategy.dense,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -133,20 +133,10 @@ def is_severe(outcome: StageOutcome, result: CheckResult) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """Ids of the chunks (removed, added) in each index; a changed chunk is in both sets."""
+    """Ids of the chunks removed from and added to an index; a changed chunk is in both sets."""
 
-    lexical: tuple[set[str], set[str]]
-    dense: tuple[set[str], set[str]]
-
-    @property
-    def added(self) -> tuple[set[str], set[str]]:
-        """(lexical, dense) ids of the changed chunks that the index must hold."""
-        return self.lexical[1], self.dense[1]
-
-    @property
-    def touched(self) -> tuple[set[str], set[str]]:
-        """(lexical, dense) ids of all changed chunks."""
-        return set.union(*self.lexical), set.union(*self.dense)
+    removed: set[str] = field(default_factory=set)
+    added: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -165,8 +155,8 @@ class Candidate:
     parent: str | None = None  # the release with which the carried files were checked
     carried: Collection[str] = ()  # files shared with the parent
     ann_recall: float | None = None  # as measured when the base was written
-    # against the parent, whose catalog and indexes were found to agree
-    index_changes: IndexChanges | None = None
+    # of the word index and of the vectors, against a parent whose catalog agrees with both
+    index_changes: tuple[IndexChanges, IndexChanges] | None = None
 
     def results(self, workers: Workers) -> list[CheckResult]:
         """The results of CHECKS, in that order. `workers` share the provenance proofs."""
@@ -340,34 +330,35 @@ def _prove(
 
 
 def index_differences(
-    directory: Path, strategy: Strategy, catalog: CatalogReader, changes: IndexChanges | None = None
+    directory: Path,
+    strategy: Strategy,
+    catalog: CatalogReader,
+    changes: tuple[IndexChanges, IndexChanges] | None = None,
 ) -> list[str]:
     """How the chunks of the word index and of the vectors differ from those in the release's
     catalog; empty when all agree.
 
-    Given `changes` against a parent that was checked in full, only the changed chunks are looked
-    up, and the totals are compared.
+    Given the `changes` of the word index and of the vectors against a parent that was checked in
+    full, only the changed chunks are looked up, and the totals are compared.
     """
     wrong: list[str] = []
-    in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.added
+    words, vectors = changes or (None, None)
+    in_lexical, in_dense = (
+        catalog.indexed_ids() if changes is None else [it.added for it in changes]
+    )
     counts = catalog.counts() if changes is not None else {}
     if strategy.builds_lexical:
         reader = lexical.open_reader(strategy.lexical, directory / "lexical")
-        found = reader.ids(None if changes is None else changes.touched[0])
-        wrong += _difference(
-            "word index",
-            in_lexical,
-            found,
-            reader.count(),
-            len(found) if changes is None else counts["lexical"],
-        )
+        found = reader.ids(None if words is None else words.removed | words.added)
+        expected = counts.get("lexical", len(found))
+        wrong += _difference("word index", in_lexical, found, reader.count(), expected)
     if strategy.builds_dense:
         parts = dense_files.read_parts(directory / "dense")
-        if changes is None:
+        if vectors is None:
             found = {*parts.ids}.difference(parts.gone).union(parts.fresh_ids)
         else:
-            found = parts.find_held(changes.touched[1])
-        expected = len(found) if changes is None else counts["dense"]
+            found = parts.find_held(vectors.removed | vectors.added)
+        expected = counts.get("dense", len(found))
         wrong += _difference("vectors", in_dense, found, parts.count(), expected)
     return wrong
 

@@ -467,9 +467,7 @@ def _list_counts(affected: dict[str, int]) -> str:
 
 
 def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
-    """The `delete` payload of the public contract, from a finished job; `waiting` describes the
-    servers that have not carried out the deletion yet.
-    """
+    """The `delete` payload of a finished job; `waiting` names servers that are not done yet."""
     args = job.args
     data: Json = {
         "doc_id": args["doc_id"],
@@ -523,8 +521,6 @@ class Partitions(Protocol):
 
 
 def names_of(document: Document, ledger: Ledger) -> tuple[list[str], list[str]]:
-    """([doc_id and address of a document], [its file name, if it has a suffix and no other document
-    has it]).
-    """
+    """([doc_id, address], [file name, if it has a suffix and no other document has it])."""
     unique = "." in document.filename and ledger.has_unique_filename(document)
     return [document.doc_id, document.source_uri], [document.filename] if unique else []

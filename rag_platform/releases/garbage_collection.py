@@ -126,9 +126,7 @@ def _make_room(root: DataRoot) -> CollectionResult:
 def exclude_others(
     store: Store, namespaces: Iterable[str], owner: str, *, wait: float
 ) -> Iterator[None]:
-    """Block every other process from receiving, writing and collecting for the duration. Raises
-    BusyError naming the process that does.
-    """
+    """Block all other receiving, writing and collecting. Raises BusyError naming who does it."""
     with ExitStack() as held:
         held.enter_context(store.collecting(owner, wait=wait))
         for namespace in sorted(namespaces):
@@ -389,9 +387,7 @@ class _Collection:
                 self._remove("versions", folder)
 
     def _remove_old_outputs(self, folder: Path, profiles: Collection[str]) -> None:
-        """Remove a kept version's outputs of unused profiles and editions; its edits last, since
-        sections are complete only with them.
-        """
+        """Remove unused profiles and editions; edits last, since sections need them."""
         if self.scope is not None:
             return
         for path in sorted(

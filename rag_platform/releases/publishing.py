@@ -78,9 +78,7 @@ def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
 def _holds_live(
     namespace: str, release_id: str, store: Store, ledger: Ledger, *, any_profile: bool = False
 ) -> bool:
-    """True when a release holds the current state of every document that changed after it was made;
-    the other documents need not be compared.
-    """
+    """True when a release holds the current state of all documents changed since it was made."""
     try:
         manifest = releases.manifest_of(store, namespace, release_id, ())
         with releases.open_catalog(store, namespace, release_id) as catalog:
@@ -164,9 +162,7 @@ def _are_outputs_unchanged(
 
 
 def _content_of(version: Version) -> tuple[object, ...]:
-    """What determines a version's content in a release, as far as the ledger knows; neither times
-    nor the number of its stage runs.
-    """
+    """What the ledger knows of a version's content in a release, without times and revisions."""
     return (
         version.edition,
         *(version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata")),
@@ -636,9 +632,7 @@ def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
 def pin_release(
     namespace: str, release_id: str, pinned: bool, *, store: Store, ledger: Ledger
 ) -> Release:
-    """Pin a release, so that retention always keeps it, or unpin it. Returns the release. Raises
-    NotFoundError when it is not on disk.
-    """
+    """Pin a release against retention, or unpin it. Raises NotFoundError if it is not on disk."""
     with store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
         read_head(store.release_dir(namespace, release_id))
         ledger.update_release(namespace, release_id, pinned=pinned)

@@ -134,9 +134,7 @@ def _name_distinctly(*embedders: EmbedderInfo | None) -> list[str]:
 
 
 def current(store: Store, namespace: str) -> str | None:
-    """The published release_id, None before the first publication. Raises ReleaseError
-    `pointer_damaged` when the pointer holds no release_id.
-    """
+    """The published release_id, None before the first. Raises ReleaseError `pointer_damaged`."""
     path = store.current_path(namespace)
     if not path.is_file():
         return None
@@ -284,9 +282,7 @@ def _list_ids(store: Store, namespace: str) -> str:
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
-    """The manifests of every finished release, newest first, without damaged ones. Raises
-    IntegrityError when the published one is damaged.
-    """
+    """All readable manifests, newest first. Raises IntegrityError if the published is damaged."""
     found = _read_manifests(store, namespace, lambda path: read_manifest(path.parent))
     published = current_or_empty(store, namespace)
     if published not in {"", *(manifest.release_id for manifest in found)}:
@@ -303,9 +299,7 @@ def list_heads(store: Store, namespace: str) -> list[Manifest]:
 def find_newer(
     namespace: str, published: str | None, store: Store, ledger: Ledger
 ) -> Release | None:
-    """The newest kept release that was once public and is newer than the published one, as after a
-    rollback; None without one.
-    """
+    """The newest kept release that was public and is newer than the published one, or None."""
     newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
     once_public = [row for row in newer if row.published_at]
     if not once_public:
@@ -315,9 +309,7 @@ def find_newer(
 
 
 def list_damaged(store: Store, namespace: str, readable: Collection[Manifest]) -> list[Path]:
-    """Directories of finished but unreadable releases, without the published one; `readable` are
-    the releases that could be read.
-    """
+    """Finished but unreadable releases, except the published one; `readable` are the others."""
     known = {manifest.release_id for manifest in readable} | {current_or_empty(store, namespace)}
     return [
         path.parent
@@ -509,9 +501,7 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
 
 
 def require_current(store: Store, namespace: str) -> str:
-    """The published release_id. Raises NotFoundError `unknown_namespace` or `no_release`, and
-    ReleaseError `pointer_damaged`.
-    """
+    """The published release_id. Raises `unknown_namespace`, `no_release`, `pointer_damaged`."""
     if not store.releases_dir(namespace).is_dir():
         known = store.area("releases").glob("*/")
         raise unknown_namespace(namespace, [folder.name for folder in known])

@@ -123,9 +123,7 @@ def pointer_key(namespace: str) -> str:
 
 
 def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | None:
-    """The pointer in the object store; None when its tag is still `known`. Raises IntegrityError
-    for an object that is no pointer.
-    """
+    """The pointer in the object store; None if its tag is `known`. Raises `forged_blob`."""
     found = blobs.read_pointer(pointer_key(namespace), known)
     if found is None:
         return None
@@ -393,9 +391,7 @@ def _fetch_files(store: Store, namespace: str, stage: Path, files: Mapping[str, 
 
 
 def _local_files(store: Store, namespace: str) -> dict[str, Path]:
-    """sha256 to path of the files of this machine's current release, whose hashes were checked when
-    it was built or fetched.
-    """
+    """sha256 to path of the files of this machine's current release, all checked before."""
     release_id = releases.current(store, namespace)
     directory = store.release_dir(namespace, release_id or "-")
     try:

@@ -130,9 +130,7 @@ def add_member(bundle: tarfile.TarFile, name: str, source: typing.BinaryIO) -> N
 
 
 def bundled_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
-    """The files of a version: its bytes, outputs and pictures. Raises IntegrityError
-    `stage_missing` when one is gone.
-    """
+    """A version's bytes, outputs and pictures. Raises IntegrityError `stage_missing`."""
     if not _is_complete(store, version, profiles):
         raise IntegrityError(
             f"what {version.version_id} was made of is not complete here; `rag verify --all` says"

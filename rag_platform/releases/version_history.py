@@ -181,9 +181,7 @@ def difference(
 
 
 def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
-    """Raise NotFoundError for a version that cannot be read: `version_deleted`, or `outputs_gone`
-    where its data was collected.
-    """
+    """Raise NotFoundError `version_deleted`, or `outputs_gone` where the data was collected."""
     for found in ledger.tombstones(document.namespace, document.doc_id):
         if found.version_id in (None, version.version_id):
             raise NotFoundError(

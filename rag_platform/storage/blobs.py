@@ -44,9 +44,7 @@ def open_for_writing(store: Store) -> Blobs:
 
 @functools.cache
 def _probe(settings: BlobSettings) -> None:
-    """Try to create an object twice, and to replace an outdated state of it; the store must refuse
-    both.
-    """
+    """Create an object twice, and replace an outdated state of it: the store must refuse both."""
     blobs, key = _open(settings), f"probe/{secrets.token_hex(8)}"
     try:
         is_conditional = (

@@ -53,9 +53,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
-    """The record with the fields in `data`; lists become tuples, and objects records, where the
-    annotations say so.
-    """
+    """The record with the fields in `data`; lists become tuples, objects records, as annotated."""
     fields = field_types(cast(Any, record))
     return record(**{key: _restore(fields[key], item) for key, item in data.items()})
 
@@ -130,9 +128,7 @@ def parquet_records(
 
 
 def parquet_columns(data: bytes, names: Sequence[str], path: Path) -> list[tuple[Any, ...]]:
-    """Rows with the values of some columns in the bytes of a Parquet file. Raises IntegrityError
-    `damaged_file`.
-    """
+    """Rows of some columns of a Parquet file's bytes. Raises IntegrityError `damaged_file`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -144,9 +144,7 @@ def transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
 
 
 def shrink(db: sqlite3.Connection, path: Path) -> bool:
-    """Rewrite the database at `path` without deleted data, and empty its WAL. False while others
-    read it.
-    """
+    """Rewrite a database without deleted data, and empty its WAL. False while others read it."""
     sys.audit("rag_platform.commit", str(path))
     db.execute("VACUUM")
     return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -206,20 +204,18 @@ class ReadOnlyFile:
         return self._path.with_name(self._path.name + suffix)
 
     def _read_stamp(self) -> Stamp:
-        """Inode, size and time of the database and its WAL, which change when it is written."""
-        found = []
-        for path in (self._path, self._with_suffix("-wal"), self._with_suffix("-shm")):
+        """Inode, size and time of the database and its WAL, which change when it is written. Of the
+        shared memory, which readers change too, only the inode counts.
+        """
+
+        def read(suffix: str) -> tuple[int, int, int]:
             try:
-                stat = path.stat()
-                # readers change the shared memory, too, so only its existence matters
-                found.append(
-                    (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-                    if path.name[-4:] != "-shm"
-                    else (stat.st_ino, 0, 0)
-                )
+                stat = self._with_suffix(suffix).stat()
             except FileNotFoundError:
-                found.append((0, 0, 0))
-        return tuple(found)
+                return 0, 0, 0
+            return stat.st_ino, *((0, 0) if suffix == "-shm" else (stat.st_size, stat.st_mtime_ns))
+
+        return tuple(map(read, ("", "-wal", "-shm")))
 
     def _reopen(self) -> sqlite3.Connection:
         uri = self._path.resolve().as_uri()

@@ -78,9 +78,7 @@ class Store:
         return bool(self.database) or self.ledger_path.is_file()
 
     def ledger_file(self) -> tuple[int, int]:
-        """(device, inode) of the ledger's file, which change if it is replaced; zeros for a
-        database.
-        """
+        """(device, inode) of the ledger's file, new when it is replaced; zeros for a database."""
         if self.database:
             return (0, 0)
         found = self.ledger_path.stat()
@@ -249,9 +247,7 @@ class Store:
         return hold_lock(path, "a publication", what, wait=10.0)
 
     def receiving(self, *, wait: float = 60.0) -> AbstractContextManager[None]:
-        """A shared lock that keeps the garbage collector away while bytes without a ledger row are
-        stored. Raises BusyError.
-        """
+        """Keep the collector away from bytes without a ledger row. Raises BusyError."""
         lock, what = self._lock(self.home / ".collector"), "garbage is being collected"
         return hold_lock(lock, "receiving", what, shared=True, wait=wait)
 
@@ -419,9 +415,7 @@ def _json_bytes(value: Any) -> bytes:
 
 
 def read_json(path: Path, *remedy: str) -> Any:
-    """The value of a JSON file. Raises IntegrityError `damaged_file` for invalid JSON; a `remedy`
-    is appended to its message.
-    """
+    """The value of a JSON file. Raises IntegrityError `damaged_file` with the `remedy`."""
     try:
         return parse_json(path.read_bytes())
     except ValueError as error:

