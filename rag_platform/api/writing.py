@@ -191,7 +191,8 @@ def delete(
     from rag_platform.releases.deletion import plan_delete, start_delete
 
     with open_root(settings) as root:
-        planned = plan_delete(namespace, doc_id, root, version_id, mode=mode).data()
+        plan = plan_delete(namespace, doc_id, root, version_id, mode=mode)
+        planned = plan.data()
         code = fingerprint(namespace, planned, length=8)
         planned["confirm"] = code
         data = cast(DeletionData, planned)
@@ -207,7 +208,7 @@ def delete(
                 " without confirm, and show the user what would go",
                 code="wrong_confirmation",
             )
-        started = start_delete(namespace, doc_id, root, version_id, mode=mode)
+        started = start_delete(plan, root)
         uri = started.document.source_uri
         forget = partial(on_done, namespace, uri) if version_id is None else None
         watch(started.job, started.process, settings, forget)

@@ -260,11 +260,13 @@ def docs_delete(
     from rag_platform.releases.servers import wait_for_servers
 
     named = (context.namespace, doc, context.root, version)
+    plan = plan_delete(*named, mode=mode, force=force)
     if not yes:
-        planned = plan_delete(*named, mode=mode, force=force).data()
-        _confirm(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
+        needed = f"`rag docs delete {doc}` needs --yes"
+        _confirm(plan.data(), needed, ask=not context.json_output)
+        plan = plan_delete(*named, mode=mode, force=force)  # as it is after the question
     document = _find_document(context, doc)
-    started = start_delete(*named, mode=mode, force=force)
+    started = start_delete(plan, context.root)
     every = (*started.old_names, started)
     ended = [wait_for_job(context, it.job, it.process) for it in every]
     job = next((it for it in ended if it.state != "done"), ended[-1])

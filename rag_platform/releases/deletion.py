@@ -72,6 +72,7 @@ class DeletionPlan:
     versions: tuple[Version, ...]
     version_id: str | None
     mode: str
+    force: bool  # although pinned releases hold it
     held: Belongings
     holding: tuple[Manifest, ...]  # releases that hold it, newest first
     pinned: tuple[str, ...]  # those of them that are pinned
@@ -219,6 +220,7 @@ def _plan(
         tuple(versions),
         version_id,
         mode,
+        force,
         held,
         tuple(holding),
         pinned,
@@ -241,32 +243,18 @@ def _find_old_names(
     ]
 
 
-def start_delete(
-    namespace: str,
-    doc: str,
-    root: DataRoot,
-    version: str | None = None,
-    *,
-    mode: str = "soft",
-    force: bool = False,
-) -> StartedDeletion:
-    """Hide a document, or one version of it, from now on, and launch the job that releases without
-    it and, if `hard`, purges its data.
+def start_delete(plan: DeletionPlan, root: DataRoot) -> StartedDeletion:
+    """Hide what a plan names from now on, and launch the job that releases without it and, if
+    `hard`, purges its data.
 
     A `soft` deletion keeps the data until retention ends. An interrupted hard deletion is
-    continued. Raises as `plan_delete`.
+    continued. Raises InputError `already_deleted`.
     """
-    planned = plan_delete(namespace, doc, root, version, mode=mode, force=force)
-    start = partial(_start, force=force, root=root)
-    old_names = tuple(start(plan) for plan in planned.old_names)
-    return replace(start(planned), old_names=old_names)
-
-
-def _start(planned: DeletionPlan, *, force: bool, root: DataRoot) -> StartedDeletion:
     store, ledger = root.store, root.ledger
-    document, version_id, affected = planned.document, planned.version_id, planned.affected
-    namespace, mode = document.namespace, planned.mode
-    doc_id, version_ids = document.doc_id, [version.version_id for version in planned.versions]
+    old_names = tuple(start_delete(old, root) for old in plan.old_names)
+    document, version_id, affected = plan.document, plan.version_id, plan.affected
+    namespace, mode = document.namespace, plan.mode
+    doc_id, version_ids = document.doc_id, [version.version_id for version in plan.versions]
     was_live = document.live_version in version_ids
     with (
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
@@ -275,7 +263,7 @@ def _start(planned: DeletionPlan, *, force: bool, root: DataRoot) -> StartedDele
         tombstone = _find_tombstone(document, version_id, mode, ledger) or ledger.delete(
             namespace, doc_id, version_id, mode
         )
-        record_deletion(tombstone, root, planned.held)
+        record_deletion(tombstone, root, plan.held)
         span.set(doc_id=doc_id, mode=mode, **affected)
         tracing.event(
             "document.deleted",
@@ -291,12 +279,12 @@ def _start(planned: DeletionPlan, *, force: bool, root: DataRoot) -> StartedDele
         "version_id": version_id,
         "version_ids": version_ids,
         "mode": mode,
-        "force": force,
+        "force": plan.force,
         "sequence": tombstone.sequence,
         "affected": affected,
         "was_live": was_live,
         # hard-deleted data must not linger in files that a release shares with its parent
-        "release": bool(planned.holding) or was_live,
+        "release": bool(plan.holding) or was_live,
         "full": mode == "hard",
     }
     job = ledger.add_job(
@@ -306,7 +294,8 @@ def _start(planned: DeletionPlan, *, force: bool, root: DataRoot) -> StartedDele
         [JobItem(document.source_uri, doc_id, version_id or "", "delete")],
     )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
-    return StartedDeletion(tombstone, document, job, jobs.launch(job, root.settings, store))
+    process = jobs.launch(job, root.settings, store)
+    return StartedDeletion(tombstone, document, job, process, old_names)
 
 
 def _find_tombstone(

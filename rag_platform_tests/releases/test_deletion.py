@@ -55,13 +55,7 @@ def delete(shelf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     )
 
     def start(doc: str, version: str | None = None, **options: Any) -> StartedDeletion:
-        return start_delete(
-            "default",
-            doc,
-            shelf.root,
-            version,
-            **options,
-        )
+        return start_delete(plan_delete("default", doc, shelf.root, version, **options), shelf.root)
 
     return start
 
