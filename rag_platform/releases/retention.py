@@ -29,16 +29,15 @@ def kept_versions(
     versions: Sequence[Version],
     tombstones: Sequence[Tombstone],
     *,
-    held: Collection[str],
-    drafted: Collection[str],
+    needed: Collection[str],
     retention: Retention,
     now: datetime,
 ) -> set[str]:
     """Ids of the versions of one namespace whose data is kept.
 
-    Kept are versions that are live or wanted by their source, that a kept release (`held`) or a
-    draft (`drafted`) needs, and of each document the newest `retention.versions` complete ones and
-    any younger than `retention.days`. Softly deleted or retired documents keep theirs for
+    Kept are versions that are live or wanted by their source, that a kept release or a draft has
+    (`needed`), and of each document the newest `retention.versions` complete ones and any younger
+    than `retention.days`. Softly deleted or retired documents keep theirs for
     `retention.days`; hard-deleted ones keep nothing. `tombstones` are all of the namespace, lifted
     ones included; `versions` come oldest first.
     """
@@ -57,20 +56,12 @@ def kept_versions(
         ready = [version.version_id for version in own_versions if version.status == "ready"]
         newest = ready[-retention.versions :] if retention.versions else []
         for version in own_versions:
-            needed = (
-                version.version_id in used
-                or version.version_id in held
-                or version.version_id in drafted
-            )
-            recent = (
-                version.version_id in newest or _days(version.received_at, now) < retention.days
-            )
-            stays = needed or (
-                recent
-                and not _has_expired(document, version, tombstones_of[doc_id], retention, now)
-            )
+            version_id = version.version_id
+            recent = version_id in newest or _days(version.received_at, now) < retention.days
+            expired = _has_expired(document, version, tombstones_of[doc_id], retention, now)
+            stays = version_id in used or version_id in needed or (recent and not expired)
             if stays and not is_condemned(version, tombstones_of[doc_id], used):
-                kept.add(version.version_id)
+                kept.add(version_id)
     return kept
 
 
@@ -179,8 +170,9 @@ def _of_namespace(
         documents,
         versions,
         ledger.tombstones(namespace, since=0),
-        held={version_id for manifest in manifests for version_id in manifest.versions},
-        drafted={draft.version_id for draft in ledger.drafts(namespace)},
+        needed={draft.version_id for draft in ledger.drafts(namespace)}.union(
+            *(manifest.versions for manifest in manifests)
+        ),
         retention=root.settings.retention,
         now=datetime.now(UTC),
     )

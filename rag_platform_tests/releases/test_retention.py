@@ -53,7 +53,7 @@ def kept(
     versions_kept: int = 1,
     **more: Any,
 ) -> set[str]:
-    rules = {"held": (), "drafted": (), **more}
+    rules = {"needed": (), **more}
     return kept_versions(
         [of],
         versions,
@@ -83,11 +83,13 @@ def test_what_something_points_at_stays() -> None:
         "b",
         "e",
     }
-    assert kept(*rows, of=document("e"), held={"a", "other"}, drafted={"c"}) == {"a", "c", "e"}
+    assert kept(*rows, of=document("e"), needed={"a", "other", "c"}) == {"a", "c", "e"}
 
 
 def test_purged_versions_have_nothing_to_keep() -> None:
-    assert kept(version("a", RECENT, "purged"), version("b"), of=document("b"), held={"a"}) == {"b"}
+    assert kept(version("a", RECENT, "purged"), version("b"), of=document("b"), needed={"a"}) == {
+        "b"
+    }
 
 
 @pytest.mark.parametrize(("since", "left"), [(RECENT, {"b"}), (OLD, set())])
@@ -102,7 +104,7 @@ def test_what_left_the_library_stays_until_retention_ends(since: str, left: set[
         )
         == left
     )
-    assert kept(*rows, of=document(None, status="retired", updated_at=OLD), held={"a"}) == {"a"}
+    assert kept(*rows, of=document(None, status="retired", updated_at=OLD), needed={"a"}) == {"a"}
 
 
 def test_a_version_deleted_softly_leaves_the_others_alone() -> None:
@@ -117,10 +119,11 @@ def test_what_is_deleted_hard_keeps_nothing() -> None:
     rows = (version("a", RECENT), version("b", RECENT))
     gone = document(None, status="deleted", updated_at=RECENT)
     assert (
-        kept(*rows, of=gone, stones=(stone("hard", created_at=RECENT),), held={"a"}, drafted={"b"})
-        == set()
+        kept(*rows, of=gone, stones=(stone("hard", created_at=RECENT),), needed={"a", "b"}) == set()
     )
-    assert kept(*rows, of=document("b"), stones=(stone("hard", "a", RECENT),), held={"a"}) == {"b"}
+    assert kept(*rows, of=document("b"), stones=(stone("hard", "a", RECENT),), needed={"a"}) == {
+        "b"
+    }
 
 
 def test_adding_it_again_saves_the_version_that_came_and_no_older_one() -> None:
