@@ -484,9 +484,7 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
 def _halves(batch: list[tuple[str, str]], error: RagError) -> list[list[tuple[str, str]]]:
     position = error.details.get("position")
     if isinstance(position, int) and 0 <= position < len(batch):
-        return [
-            part for part in ([batch[position]], batch[:position] + batch[position + 1 :]) if part
-        ]
+        return [[batch[position]], batch[:position] + batch[position + 1 :]]
     middle = len(batch) // 2
     return [batch[:middle], batch[middle:]]
 
@@ -508,14 +506,7 @@ def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
             with run.lock:
                 run.report.retries += 1
             # `pause` respects the endpoint's Retry-After within limits
-            asked = error.details.get("wait")
-            time.sleep(
-                pause(
-                    attempt,
-                    BACK_OFF_SECONDS,
-                    asked=float(asked) if isinstance(asked, (int, float)) else None,
-                )
-            )
+            time.sleep(pause(attempt, BACK_OFF_SECONDS, asked=error.details.get("wait")))
             continue
         run.latencies.append(time.perf_counter() - started)
         if vectors.shape != (len(texts), run.info.dim):
