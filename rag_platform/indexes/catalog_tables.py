@@ -374,7 +374,7 @@ def rows_of_version(
 
 
 def row_of_document(document: Document) -> tuple[Any, ...]:
-    """The row of a document without the path of its file: machines share releases."""
+    """A document's row, in the order of `column_names`; no path, since machines share releases."""
     return tuple(_values(dataclasses.replace(document, origin="")))
 
 

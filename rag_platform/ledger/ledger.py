@@ -578,7 +578,7 @@ class Ledger(DocumentList, Servers):
         return [json.loads(row[0]) for row in found.fetchall()]
 
     def merge_ranges(self, job: Job, ranges: Sequence[Job], **changes: Any) -> bool:
-        """Give a job its ranges' results and items, and set columns. False if that was done."""
+        """Give a job its ranges' results and items, and set columns. False if another did."""
         result: Json = {}
         for part in ranges:
             for key, value in part.result.items():

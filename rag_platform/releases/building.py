@@ -163,7 +163,7 @@ def build(
 
 
 def _next_moment(store: Store, namespace: str) -> datetime:
-    """Now, or just after the newest release where the clock was put back: time is their order."""
+    """Now, or just after the newest release if the clock went back: they are ordered by time."""
     others = (datetime.fromisoformat(head.created_at) for head in list_heads(store, namespace))
     return max([datetime.now(UTC), *(other + timedelta(microseconds=1) for other in others)])
 

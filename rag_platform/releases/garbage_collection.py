@@ -126,7 +126,7 @@ def _make_room(root: DataRoot) -> CollectionResult:
 def exclude_others(
     store: Store, namespaces: Iterable[str], owner: str, *, wait: float
 ) -> Iterator[None]:
-    """Block all other receiving, writing and collecting. Raises BusyError naming who does it."""
+    """Block all other receiving, writing and collecting. Raises BusyError with the holder."""
     with ExitStack() as held:
         held.enter_context(store.collecting(owner, wait=wait))
         for namespace in sorted(namespaces):

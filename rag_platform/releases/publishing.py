@@ -340,7 +340,7 @@ def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> boo
 def _read_changed(
     namespace: str, release_id: str, catalog: CatalogReader, ledger: Ledger
 ) -> tuple[dict[str, Version], list[tuple[Document, Version]]]:
-    """(the versions that the release holds, by id; what is live now) of `_find_changed`."""
+    """(the release's versions by id, what is live now) of the documents in `_find_changed`."""
     changed = _find_changed(namespace, release_id, catalog, ledger)
     return catalog.versions(catalog.version_ids(changed)[0]), ledger.live(namespace, changed)
 

@@ -267,9 +267,8 @@ def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
         ]
     except FileNotFoundError:  # another process is removing it
         return 0, 0
-    return sum(file.st_size for file in files), sum(
-        file.st_size for file in files if file.st_nlink == 1
-    )
+    unshared = [file for file in files if file.st_nlink == 1]
+    return sum(file.st_size for file in files), sum(file.st_size for file in unshared)
 
 
 def open_catalog(store: Store, namespace: str, release_id: str) -> closing[CatalogReader]:
@@ -282,7 +281,7 @@ def _list_ids(store: Store, namespace: str) -> str:
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
-    """All readable manifests, newest first. Raises IntegrityError if the published is damaged."""
+    """Every readable manifest, newest first. Raises IntegrityError if the published one is not."""
     found = _read_manifests(store, namespace, lambda path: read_manifest(path.parent))
     published = current_or_empty(store, namespace)
     if published not in {"", *(manifest.release_id for manifest in found)}:
@@ -301,11 +300,8 @@ def find_newer(
 ) -> Release | None:
     """The newest kept release that was public and is newer than the published one, or None."""
     newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
-    once_public = [row for row in newer if row.published_at]
-    if not once_public:
-        return None
     kept = {manifest.release_id for manifest in list_heads(store, namespace)}
-    return next((row for row in once_public if row.release_id in kept), None)
+    return next((row for row in newer if row.published_at and row.release_id in kept), None)
 
 
 def list_damaged(store: Store, namespace: str, readable: Collection[Manifest]) -> list[Path]:

@@ -30,7 +30,6 @@ from rag_platform.errors import (
 )
 from rag_platform.ir import Version
 from rag_platform.ledger.ledger import Ledger
-from rag_platform.ledger.schema import Release
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import (
     FILENAME,
@@ -243,12 +242,6 @@ def list_pushed(store: Store, namespace: str) -> set[str]:
     return {name.removesuffix(".json") for name in names if "/" not in name and ".json" in name}
 
 
-def files_of_pushed(store: Store, namespace: str, release_id: str) -> Mapping[str, str]:
-    """The files of a pushed release with their sha256. Raises NotFoundError `no_blob`."""
-    with store.scratch() as folder:
-        return _fetch_manifest(open_blobs(store), namespace, release_id, folder / FILENAME)
-
-
 def read_pushed(store: Store, namespace: str, release_id: str) -> Manifest:
     """The manifest of a pushed release. Raises NotFoundError `no_blob`."""
     with store.scratch() as folder:
@@ -445,7 +438,9 @@ def collect_bucket(
     local = {manifest.release_id: manifest for manifest in kept}
     retained = {pointer.release_id, *local}
     if not hard:
-        retained |= _list_retained(ledger.releases(namespace), keep)
+        rows = ledger.releases(namespace)
+        public = [row.release_id for row in rows if row.state in ("published", "retired")]
+        retained.update(public[:keep], (row.release_id for row in rows if row.pinned))
     files = _files_of(namespace, pushed & retained, local, store)
     before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
     garbage = [blob for blob in _find_unnamed(namespace, files, store) if blob.modified <= before]
@@ -483,23 +478,17 @@ def remove_versions(
     return found, ()
 
 
-def _list_retained(rows: Sequence[Release], keep: int) -> set[str]:
-    """Ids of the releases that retention keeps: the newest published ones, and pinned ones."""
-    public = [row.release_id for row in rows if row.state in ("published", "retired")]
-    return {*public[:keep], *(row.release_id for row in rows if row.pinned)}
-
-
 def _files_of(
-    namespace: str,
-    release_ids: Collection[str],
-    here: Mapping[str, Manifest],
-    store: Store,
+    namespace: str, release_ids: Collection[str], here: Mapping[str, Manifest], store: Store
 ) -> set[str]:
-    found: set[str] = set()
-    for release_id in release_ids:
-        local = here.get(release_id)
-        files = local.files if local else files_of_pushed(store, namespace, release_id)
-        found.update(files.values())
+    """The sha256 of the files of pushed releases, whose manifests are fetched if not `here`."""
+    blobs, found = open_blobs(store), set[str]()
+    with store.scratch() as folder:
+        for release_id in release_ids:
+            local = here.get(release_id)
+            path = folder / FILENAME
+            files = local.files if local else _fetch_manifest(blobs, namespace, release_id, path)
+            found.update(files.values())
     return found
 
 
@@ -526,7 +515,7 @@ def collect_versions(
     blobs = open_for_writing(store)
     before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
     kept_names = {version_prefix(version) for version in kept} | set(map(raw_key, raw))
-    found = {(_folder_of(blob), blob) for blob in blobs.list("versions/")}
+    found = {(f"{blob.key.rpartition('/')[0]}/", blob) for blob in blobs.list("versions/")}
     found |= {(blob.key, blob) for blob in blobs.list("raw/")}
     if mine is not None:
         own_names = {key for v in mine for key in (version_prefix(v), raw_key(v.file_sha256))}
@@ -535,10 +524,6 @@ def collect_versions(
     if not plan:
         blobs.delete([blob.key for blob in garbage])
     return Garbage(len(garbage), sum(blob.size for blob in garbage))
-
-
-def _folder_of(blob: Blob) -> str:
-    return blob.key.rpartition("/")[0] + "/"
 
 
 def count_in_bucket(
