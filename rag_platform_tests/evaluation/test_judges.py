@@ -207,7 +207,7 @@ def test_the_judge_llm_wants_a_model(home: Path) -> None:
     store = Store(settings.home)
     with pytest.raises(ConfigError, match=r"under `judge` in settings\.yaml"):
         open_judge("llm", settings, store)
-    with pytest.raises(ConfigError, match="unknown judge 'oracle'; known: fake, llm, rules"):
+    with pytest.raises(ConfigError, match="unknown judge 'oracle'; known: llm, rules"):
         open_judge("oracle", settings, store)
     model = ProviderConfig(provider="openai", options={"model": "m"})
     made = open_judge("llm", settings.model_copy(update={"judge": model}), store)

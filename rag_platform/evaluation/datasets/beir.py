@@ -163,11 +163,11 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            where = f"{path.parent.name}/{path.name}, line {number}"
-            row = read_json(line, where)
+            file = f"{path.parent.name}/{path.name}"
+            row = read_json(line, f"{file}, line {number}")
             has = row if isinstance(row, dict) else ()
             if missing := [name for name in needed if name not in has]:
-                raise InputError(f"{where} lacks {missing}")
+                raise InputError(f"{file}, line {number} lacks {missing}")
             yield row
 
 
