@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.completion import complete_documents
 from rag_platform.cli.language import say, say_lines
 from rag_platform.cli.output import (
     Context,
     answers,
+    complete_documents,
     job_envelope,
     make_visible,
     parse_pairs,

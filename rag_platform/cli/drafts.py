@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.completion import complete_documents
-from rag_platform.cli.output import Context, answers, wait_for_job
-from rag_platform.errors import InputError, RagError
+from rag_platform.cli.output import Context, answers, complete_documents, job_envelope, wait_for_job
+from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.text.plurals import pluralise
 
@@ -207,8 +206,4 @@ def _finish(context: Context, launched: Any, began: float) -> Json:
 
     job = wait_for_job(context, *launched)
     data = published_data(job, context.root, time.perf_counter() - began)
-    if job.state != "done":
-        return envelopes.failure(
-            RagError(job.reason, code="draft_failed", **data), job.trace_id, local=True
-        )
-    return envelopes.envelope(data, job.trace_id, data["warnings"])
+    return job_envelope(job, data, "draft_failed", data["warnings"])

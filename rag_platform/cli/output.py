@@ -1,5 +1,5 @@
-"""Shared by all commands: settings and stores, the printed envelope, exit codes, waiting
-for jobs.
+"""Shared by all commands: settings and stores, completion of names, the printed envelope, exit
+codes, waiting for jobs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -18,12 +18,11 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.completion import complete_libraries
 from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.gates import describe_broken_gates, find_gate_problems
-from rag_platform.config.settings import Settings, load_settings
+from rag_platform.config.settings import Settings, load_settings, strategy_names
 from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
@@ -106,6 +105,47 @@ class Context:
             return ""
         return f"Of library {own!r} alone; `--namespace` names another: {', '.join(others)}."
 
+
+# --- completion of names in a shell ---------------------------------------------------------------
+
+
+def _offer(names: Callable[[Context], Iterator[str]]) -> Callable[..., list[str]]:
+    """A completion function by `names`, which are read on demand; empty if that fails."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        context = Context(given_namespace=ctx.params.get("namespace"))
+        try:
+            return [name for name in names(context) if name.startswith(incomplete)]
+        except RagError:
+            return []
+
+    return complete
+
+
+def _libraries(context: Context) -> Iterator[str]:
+    yield from context.library.namespaces()
+
+
+def _strategies(context: Context) -> Iterator[str]:
+    yield from strategy_names(context.settings)
+
+
+def _documents(context: Context) -> Iterator[str]:
+    if context.store.has_ledger():
+        for document in context.ledger.documents(context.namespace, status="active"):
+            yield document.doc_id
+
+
+def strategy_option(text: str) -> Callable[[Any], Any]:
+    """The option that names a strategy, with its help."""
+    return click.option("--strategy", metavar="NAME", shell_complete=_offer(_strategies), help=text)
+
+
+complete_libraries = _offer(_libraries)
+complete_documents = _offer(_documents)
+
+
+# --- the answer of a command ----------------------------------------------------------------------
 
 ENVELOPE_VERSION = 1  # of the output of `--json`; raised when a field changes its meaning
 Command = Callable[..., Mapping[str, Any]]
@@ -341,16 +381,18 @@ def wait_for_job(context: Context, job: Job, process: Any) -> Job:
         ) from None
 
 
-def job_envelope(job: Job, data: Json, code: str) -> Json:
-    """The envelope of an ended job, with its reason as a warning; of a failed job that of an error
-    with its own code, else `code`.
+def job_envelope(job: Job, data: Json, code: str, warnings: Sequence[str] | None = None) -> Json:
+    """The envelope of an ended job with warnings, by default its reason; of a failed or cancelled
+    job that of an error with its own code, else `code`.
     """
     from rag_platform.processes import jobs
 
-    if job.state == "failed":
+    if job.state in ("failed", "cancelled"):
         error = RagError(job.reason, code=jobs.code_of(job) or code, **data)
         return envelopes.failure(error, job.trace_id, local=True)
-    return envelopes.envelope(data, job.trace_id, [job.reason] if job.reason else [])
+    if warnings is None:
+        warnings = [job.reason] if job.reason else []
+    return envelopes.envelope(data, job.trace_id, warnings)
 
 
 def finish_job(context: Context, started: Any, started_at: float) -> Json:
@@ -363,11 +405,5 @@ def finish_job(context: Context, started: Any, started_at: float) -> Json:
         data = ingest_data(job, context.root, time.perf_counter() - started_at)
     else:
         data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
-    if job.state in ("failed", "cancelled"):
-        return envelopes.failure(
-            RagError(job.reason, code=jobs.code_of(job) or f"{job.kind}_{job.state}", **data),
-            job.trace_id,
-            local=True,
-        )
-    unknown = find_gate_problems(context.ledger.namespaces)
-    return envelopes.envelope(data, job.trace_id, (*data.get("warnings", ()), *unknown))
+    warnings = [*data.get("warnings", ()), *find_gate_problems(context.ledger.namespaces)]
+    return job_envelope(job, data, f"{job.kind}_{job.state}", warnings)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.completion import complete_documents, complete_libraries, strategy_option
 from rag_platform.cli.output import (
     Context,
     answers,
+    complete_documents,
+    complete_libraries,
     fail_if,
     make_visible,
     parse_pairs,
+    strategy_option,
 )
 from rag_platform.cli.progress import progress_bar
 from rag_platform.config.settings import load_strategy

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from rag_platform.cli.completion import strategy_option
 from rag_platform.cli.language import say_filled
 from rag_platform.cli.output import (
     Context,
     answers,
     finish_job,
     parse_pairs,
+    strategy_option,
     wait_option,
 )
 from rag_platform.cli.progress import format_duration
