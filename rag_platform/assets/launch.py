@@ -182,14 +182,16 @@ def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
 def ingest(work: Work) -> Outcome:
     """Process the job's versions, then release the live ones."""
     failed = run_documents(work)
-    if reason := release(work):
-        return "failed", reason
-    return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
+    reason = release(work)
+    return ("failed", reason) if reason else _describe_failed(work, failed)
 
 
 def run_range(work: Work) -> Outcome:
     """Process the versions of a range; the job that it belongs to makes the release."""
-    failed = run_documents(work)
+    return _describe_failed(work, run_documents(work))
+
+
+def _describe_failed(work: Work, failed: list[JobItem]) -> Outcome:
     return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
 
 
@@ -278,7 +280,7 @@ def run_release(work: Work) -> str:
 
 
 def publish(work: Work) -> Outcome:
-    """Release the live versions: a retried release run of Dagster's own."""
+    """Release the live versions; of itself the job of a retried release run of Dagster's own."""
     reason = release(work)
     return ("failed", reason) if reason else ("done", "")
 
@@ -303,8 +305,7 @@ def draft(work: Work) -> Outcome:
         return "failed", gone
     if failed := run_documents(work):
         return "failed", f"nothing was published: [{failed[0].code}] {failed[0].reason}"
-    reason = release(work)
-    return ("failed", reason) if reason else ("done", "")
+    return publish(work)
 
 
 def delete(work: Work) -> Outcome:
