@@ -21,7 +21,7 @@ from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
 from rag_platform.evaluation.metrics import bootstrap, mean
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
-from rag_platform.evaluation.runs import RunOptions, evaluate
+from rag_platform.evaluation.runs import evaluate_release
 from rag_platform.ir import Chunk, Json
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.text.plurals import pluralise
@@ -118,14 +118,9 @@ class _GateJudge:
     ) -> tuple[EvalRun, dict[str, CaseResult]]:
         cutoffs = tuple(sorted({*dataset.k_values, _TOP}))
         dataset = dataclasses.replace(dataset, k_values=cutoffs)
-        options = RunOptions(
-            namespace=lease.namespace,
-            release_id=lease.release_id,
-            strategy=self._library.config_id(lease.strategy),
-            metric_sets=metric_sets,
-            judge=judge,
+        run = evaluate_release(
+            self._library, lease, dataset, self._store, metric_sets=metric_sets, judge=judge
         )
-        run = evaluate(self._library, dataset, options, self._store)
         return run, {result.case_id: result for result in self._store.cases(run.run_id)}
 
     def _judge(self, gate: GateConfig, whole: Dataset) -> Verdict:

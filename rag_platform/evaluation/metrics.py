@@ -97,12 +97,28 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def excludes_zero(self) -> bool:
+        """True for a significant difference."""
+        return self.low * self.high > 0
+
 
 def bootstrap(values: Iterable[float]) -> Interval:
     """The mean with its 95 % percentile bootstrap interval over the questions (Efron & Tibshirani
     1993); of differences between two systems, a paired comparison (Sakai, SIGIR 2006).
     """
-    return _interval(np.fromiter(values, dtype=float))
+    sample = np.fromiter(values, dtype=float)
+    if not len(sample):
+        return Interval(0.0, 0.0, 0.0)
+    generator = np.random.default_rng(_SEED)
+    distinct, counts = np.unique(sample, return_counts=True)
+    if 2 * len(distinct) < len(sample):  # equivalent, and far cheaper: draw counts per value
+        drawn = generator.multinomial(len(sample), counts / len(sample), size=_RESAMPLES)
+        means = drawn @ distinct / len(sample)
+    else:
+        means = _resampled_means(sample, generator)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Interval(float(sample.mean()), float(low), float(high))
 
 
 def mean_interval(values: Iterable[float]) -> Interval:
@@ -142,17 +158,3 @@ def _resampled_means(sample: np.ndarray, generator: np.random.Generator) -> np.n
             for count in counts
         ]
     )
-
-
-def _interval(sample: np.ndarray) -> Interval:
-    if not len(sample):
-        return Interval(0.0, 0.0, 0.0)
-    generator = np.random.default_rng(_SEED)
-    distinct, counts = np.unique(sample, return_counts=True)
-    if 2 * len(distinct) < len(sample):  # equivalent, and far cheaper: draw counts per value
-        drawn = generator.multinomial(len(sample), counts / len(sample), size=_RESAMPLES)
-        means = drawn @ distinct / len(sample)
-    else:
-        means = _resampled_means(sample, generator)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Interval(float(sample.mean()), float(low), float(high))

@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
+from typing import Any
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.profiles import Provider
@@ -106,6 +107,21 @@ def evaluate_case(library: Library, dataset: Dataset, options: RunOptions) -> Ca
     """The result of the only case of a dataset, which is not kept."""
     with library.lease(options.namespace, options.release_id) as lease:
         return _Run(library, dataset, options, lease).ask_only()
+
+
+def evaluate_release(
+    library: Library, lease: Lease, dataset: Dataset, store: ResultStore, **options: Any
+) -> EvalRun:
+    """The run of a dataset on a release under the config that it was built with, with further
+    `options` of RunOptions.
+    """
+    run_options = RunOptions(
+        namespace=lease.namespace,
+        release_id=lease.release_id,
+        strategy=library.config_id(lease.strategy),
+        **options,
+    )
+    return evaluate(library, dataset, run_options, store)
 
 
 @dataclass(frozen=True, slots=True)

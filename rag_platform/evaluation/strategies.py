@@ -197,6 +197,15 @@ class StrategyComparison:
     runs: Mapping[str, EvalRun]
     comparisons: Mapping[str, Comparison]
 
+    def is_significant(self, name: str, metric: str) -> bool:
+        """True if a strategy's mean differs significantly from that of the first."""
+        compared = self.comparisons.get(name)
+        return (
+            compared is not None
+            and metric in compared.differences
+            and (compared.differences[metric].excludes_zero)
+        )
+
 
 def compare_strategies(runs: Mapping[str, EvalRun], store: ResultStore) -> StrategyComparison:
     """Compare runs with the first of them. Raises InputError `usage` for fewer than two,
@@ -229,9 +238,7 @@ def _cell(found: StrategyComparison, name: str, metric: str) -> str:
     if metric not in found.runs[name].aggregates:
         return ""
     text = f"{found.runs[name].aggregates[metric]['value']:.3f}"
-    compared = found.comparisons.get(name)
-    interval = compared.differences.get(metric) if compared is not None else None
-    return f"{text} \\*" if interval is not None and interval.low * interval.high > 0 else text
+    return f"{text} \\*" if found.is_significant(name, metric) else text
 
 
 def comparison_markdown(found: StrategyComparison) -> str:

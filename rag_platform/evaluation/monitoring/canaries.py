@@ -24,7 +24,7 @@ from rag_platform.contract.evaluation_shapes import CanariesData
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.labels import find_quote, fold, open_catalog
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
-from rag_platform.evaluation.runs import RunOptions, evaluate
+from rag_platform.evaluation.runs import evaluate_release
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import PREAMBLE, Version
 from rag_platform.releases.release_store import find_parent, require_current
@@ -43,6 +43,7 @@ _WORDS = 6  # of a question: the rarest of its sentence
 _MIN_WORDS = 3  # a sentence with fewer does not identify its document
 _MIN_CHARS, _MAX_CHARS = 16, 400  # of a sentence or row to generate a question from
 _CLAUSE = re.compile(r"[^\s，。；：、？！,.;:?!（）()「」“”|*#`]{6,24}")  # of a Chinese sentence
+_MODE = "retrieval_only"
 _HIT = "retrieval.hit_rate@10"
 _COUNTED_CHUNKS = 2000  # sample for word frequencies
 _MAX_SHOWN = 20
@@ -216,7 +217,7 @@ def ask_canaries(
         if missed and old is not lease:
             # a canary that was not found before is not lost
             only = dataclasses.replace(dataset, cases=tuple(missed))
-            earlier = _run(library, old, only, store)
+            earlier = evaluate_release(library, old, only, store, mode=_MODE)
             right = {r.case_id for r in store.cases(earlier.run_id) if r.metrics.get(_HIT)}
             missed = [case for case in missed if case.case_id in right]
         lost = tuple(_explain(case, found[case.case_id], old, lease) for case in missed)
@@ -254,27 +255,14 @@ def _ask(
     first = dataclasses.replace(dataset, cases=tuple(ordered[:_TIMED]))
     begun = time.perf_counter()
     # so would reused results
-    run = _run(library, lease, first, store, reuse=False)
+    run = evaluate_release(library, lease, first, store, mode=_MODE, reuse=False)
     each = (time.perf_counter() - begun) / len(first.cases)
     # each may cost a second query, on the previous release
     further = int(seconds / (2 * max(each, 1e-6)))
     if further <= 0 or len(ordered) <= _TIMED:
         return run
     rest = dataclasses.replace(dataset, cases=tuple(ordered[: _TIMED + further]))
-    return _run(library, lease, rest, store)
-
-
-def _run(
-    library: Library, lease: Lease, dataset: Dataset, store: ResultStore, *, reuse: bool = True
-) -> EvalRun:
-    options = RunOptions(
-        namespace=lease.namespace,
-        release_id=lease.release_id,
-        strategy=library.config_id(lease.strategy),
-        mode="retrieval_only",
-        reuse=reuse,
-    )
-    return evaluate(library, dataset, options, store)
+    return evaluate_release(library, lease, rest, store, mode=_MODE)
 
 
 def _is_missed(result: CaseResult) -> bool:

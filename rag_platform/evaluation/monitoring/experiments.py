@@ -105,8 +105,7 @@ def verdict_markdown(verdict: Verdict) -> str:
             metric,
             f"{verdict.means[metric]['control']:.3f}",
             f"{verdict.means[metric]['treatment']:.3f}",
-            f"{item.value:+.3f} [{item.low:+.3f}, {item.high:+.3f}]"
-            f"{' *' * (item.low * item.high > 0)}",
+            f"{item.value:+.3f} [{item.low:+.3f}, {item.high:+.3f}]{' *' * item.excludes_zero}",
         )
         for metric, item in verdict.differences.items()
     ]

@@ -19,7 +19,7 @@ from rag_platform.evaluation.gates import describe_changes
 from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
 from rag_platform.evaluation.results import CaseResult, ResultStore
-from rag_platform.evaluation.runs import RunOptions, evaluate
+from rag_platform.evaluation.runs import evaluate_release
 from rag_platform.ir import Json, QueryRequest
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.text.plurals import pluralise
@@ -186,18 +186,7 @@ def bisect(
 
     def ask(release_id: str) -> tuple[bool, str]:
         with library.lease(namespace, release_id) as lease:
-            config = library.config_id(lease.strategy)
-        run = evaluate(
-            library,
-            dataset,
-            RunOptions(
-                namespace=namespace,
-                release_id=release_id,
-                strategy=config,
-                metric_sets=CHEAP_METRIC_SETS,
-            ),
-            store,
-        )
+            run = evaluate_release(library, lease, dataset, store, metric_sets=CHEAP_METRIC_SETS)
         results[release_id] = next(iter(store.cases(run.run_id)))
         verdict = judge(results[release_id])
         return verdict.met, verdict.reason

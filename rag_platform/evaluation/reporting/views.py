@@ -38,7 +38,7 @@ from rag_platform.evaluation.metrics import sort_metrics
 from rag_platform.evaluation.reporting.reports import LEADING
 from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.run_requests import find_dataset
-from rag_platform.evaluation.strategies import compare_strategies
+from rag_platform.evaluation.strategies import StrategyComparison, compare_strategies
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import open_ledger
@@ -230,7 +230,7 @@ def _differences(found: Comparison) -> list[DifferencePart]:
             "low": item.low,
             "high": item.high,
             "cases": found.paired[name],
-            "significant": item.low * item.high > 0,
+            "significant": item.excludes_zero,
         }
         for name, item in found.differences.items()
     ]
@@ -258,19 +258,20 @@ def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesDat
         ordered = {
             name: newest[name] for name in sorted(newest, key=lambda n: newest[n].started_at)
         }
-        compared = compare_strategies(ordered, store) if len(ordered) > 1 else None
+        compared = (
+            compare_strategies(ordered, store)
+            if len(ordered) > 1
+            else StrategyComparison(ordered, {})
+        )
     rows: list[StrategyRow] = []
     for metric in sort_metrics({name for run in ordered.values() for name in run.aggregates}):
         row: StrategyRow = {"metric": metric, "values": {}}
         for name, run in ordered.items():
-            if metric not in run.aggregates:
-                continue
-            other = compared.comparisons.get(name) if compared is not None else None
-            interval = other.differences.get(metric) if other is not None else None
-            row["values"][name] = {
-                "value": run.aggregates[metric]["value"],
-                "significant": interval is not None and interval.low * interval.high > 0,
-            }
+            if metric in run.aggregates:
+                row["values"][name] = {
+                    "value": run.aggregates[metric]["value"],
+                    "significant": compared.is_significant(name, metric),
+                }
         rows.append(row)
     return {
         "dataset_id": dataset_id,
