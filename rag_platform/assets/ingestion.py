@@ -8,7 +8,6 @@ clears them. One run per partition would cost seconds each.
 """
 
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from rag_platform.assets.metadata import (
     failure,
     materialization,
 )
-from rag_platform.assets.partitions import document_versions, stage_code_versions
+from rag_platform.assets.partitions import define_check, document_versions, stage_code_versions
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import run_of_job
 from rag_platform.config.profiles import INGESTION_STAGES
@@ -80,23 +79,13 @@ def specs() -> Sequence[dg.AssetSpec]:
     ]
 
 
-def check_specs() -> Sequence[dg.AssetCheckSpec]:
-    """The checks of single documents."""
-    # partitioned checks are a preview feature, hence the pinned minor version
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.PreviewWarning)
-        return [
-            dg.AssetCheckSpec(
-                name, asset=stage, description=description, partitions_def=document_versions
-            )
-            for name, (stage, description) in DOCUMENT_CHECKS.items()
-        ]
-
-
 @dg.multi_asset(
     name="ingestion",
     specs=specs(),
-    check_specs=check_specs(),
+    check_specs=[
+        define_check(name, stage, document_versions, description)
+        for name, (stage, description) in DOCUMENT_CHECKS.items()
+    ],
     can_subset=True,
     backfill_policy=dg.BackfillPolicy.single_run(),
 )

@@ -9,6 +9,7 @@ nothing to do. Nothing else makes a partition stale, so events tell Dagster not 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 
 import dagster as dg
@@ -26,6 +27,27 @@ from rag_platform.storage.store import Store
 
 document_versions = dg.DynamicPartitionsDefinition(name="document_versions")
 namespaces = dg.DynamicPartitionsDefinition(name="namespaces")
+
+
+def define_check(
+    name: str,
+    asset: str,
+    partitions: dg.DynamicPartitionsDefinition,
+    description: str,
+    *,
+    blocking: bool = False,
+) -> dg.AssetCheckSpec:
+    """A check of single partitions, a preview feature, hence the pinned minor version."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        return dg.AssetCheckSpec(
+            name,
+            asset=asset,
+            description=description,
+            blocking=blocking,
+            partitions_def=partitions,
+        )
+
 
 NAMESPACE_TAG = "rag/namespace"  # of a run that works for one namespace
 PARTITION_TAG = "dagster/partition"  # of a run for one partition

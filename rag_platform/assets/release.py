@@ -6,7 +6,6 @@ The candidate is built and checked in one step, because its three stores share a
 `publish_candidate` verifies again, for callers outside Dagster).
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from rag_platform.assets.dagster_private import log_checks
 from rag_platform.assets.metadata import define_asset
 from rag_platform.assets.partitions import (
     CODE_VERSION,
+    define_check,
     namespaces,
     release_code_versions,
     unread_inputs,
@@ -62,22 +62,6 @@ _STORES = {
 }
 
 
-def _check_specs() -> list[dg.AssetCheckSpec]:
-    # partitioned checks are a preview feature, hence the pinned minor version
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.PreviewWarning)
-        return [
-            dg.AssetCheckSpec(
-                check,
-                asset="catalog",
-                description=description,
-                blocking=True,
-                partitions_def=namespaces,
-            )
-            for check, description in {**CHECKS, QUALITY_GATE: _GATE}.items()
-        ]
-
-
 @dg.multi_asset(
     name="candidate",
     specs=[
@@ -92,7 +76,10 @@ def _check_specs() -> list[dg.AssetCheckSpec]:
         )
         for name, (upstream, description) in _STORES.items()
     ],
-    check_specs=_check_specs(),
+    check_specs=[
+        define_check(check, "catalog", namespaces, description, blocking=True)
+        for check, description in {**CHECKS, QUALITY_GATE: _GATE}.items()
+    ],
 )
 def candidate(
     context: dg.AssetExecutionContext, platform: Platform

@@ -1,13 +1,12 @@
 """Checks of a published release that only warn: its canaries, and drift."""
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
 
 from rag_platform.assets.dagster_private import log_checks
-from rag_platform.assets.partitions import NAMESPACE_TAG, namespaces
+from rag_platform.assets.partitions import NAMESPACE_TAG, define_check, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_markdown
 from rag_platform.evaluation.monitoring.drift import drift_markdown, measure_drift
@@ -16,7 +15,7 @@ from rag_platform.observability import faults
 from rag_platform.releases.release_store import current, find_parent, require_current
 from rag_platform.workspace import DataRoot
 
-_ASSET = dg.AssetKey("published_release")
+_ASSET = "published_release"
 
 
 Found = tuple[bool, dict[str, Any]]  # whether a check passed, and its metadata
@@ -68,7 +67,7 @@ def check_signal(name: str, namespace: str, root: DataRoot) -> dg.AssetCheckEval
         faults.report(error, "check", logs_dir=root.store.logs_dir)
         passed, metadata = False, {"details": f"could not be checked: {faults.describe(error)}"}
     return dg.AssetCheckEvaluation(
-        asset_key=_ASSET,
+        asset_key=dg.AssetKey(_ASSET),
         check_name=name,
         passed=passed,
         severity=dg.AssetCheckSeverity.WARN,
@@ -77,31 +76,25 @@ def check_signal(name: str, namespace: str, root: DataRoot) -> dg.AssetCheckEval
     )
 
 
-with warnings.catch_warnings():  # partitioned checks are a preview feature
-    warnings.simplefilter("ignore", dg.PreviewWarning)
-
-    @dg.multi_asset_check(
-        name="signals",
-        specs=[
-            dg.AssetCheckSpec(name, asset=_ASSET, partitions_def=namespaces, description=text)
-            for name, (_, text) in _CHECKS.items()
-        ],
-        can_subset=True,
-    )
-    def signals(
-        context: dg.AssetCheckExecutionContext, platform: Platform
-    ) -> Iterator[dg.AssetCheckResult]:
-        """Check the library of the run's partition; without one ("Execute all" on the page of
-        checks) every published library.
-        """
-        store, ledger = platform.root.store, platform.root.ledger
-        if context.has_partition_key:
-            names = [context.partition_key]
-        else:  # changes no library, so no release needs to wait for it
-            context.instance.add_run_tags(context.run.run_id, {NAMESPACE_TAG: ""})
-            names = [name for name in ledger.namespaces() if current(store, name)]
-        chosen = sorted(key.name for key in context.selected_asset_check_keys)
-        found = [check_signal(check, name, platform.root) for check in chosen for name in names]
-        log_checks(context.op_execution_context, found)
-        # no result: Dagster accepts none of a partitioned check from a run without a partition
-        yield from ()
+@dg.multi_asset_check(
+    name="signals",
+    specs=[define_check(name, _ASSET, namespaces, text) for name, (_, text) in _CHECKS.items()],
+    can_subset=True,
+)
+def signals(
+    context: dg.AssetCheckExecutionContext, platform: Platform
+) -> Iterator[dg.AssetCheckResult]:
+    """Check the library of the run's partition; without one ("Execute all" on the page of
+    checks) every published library.
+    """
+    store, ledger = platform.root.store, platform.root.ledger
+    if context.has_partition_key:
+        names = [context.partition_key]
+    else:  # changes no library, so no release needs to wait for it
+        context.instance.add_run_tags(context.run.run_id, {NAMESPACE_TAG: ""})
+        names = [name for name in ledger.namespaces() if current(store, name)]
+    chosen = sorted(key.name for key in context.selected_asset_check_keys)
+    found = [check_signal(check, name, platform.root) for check in chosen for name in names]
+    log_checks(context.op_execution_context, found)
+    # no result: Dagster accepts none of a partitioned check from a run without a partition
+    yield from ()
