@@ -9,6 +9,7 @@ questions and documents is left out unless `content` is set.
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import logging
 import os
@@ -74,32 +75,20 @@ def _processor(settings: OtlpSettings) -> Any:
     try:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        headers = headers_of(settings)
-        if settings.protocol == "grpc":
-            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-            exporter: Any = OTLPSpanExporter(
-                endpoint=settings.endpoint,
-                insecure=not settings.endpoint.startswith("https:"),
-                headers=headers or None,
-                timeout=_SECONDS,
-            )
-        else:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
-                OTLPSpanExporter as HttpSpanExporter,
-            )
-
-            endpoint = settings.endpoint.rstrip("/")
-            if not endpoint.endswith(_TRACES_PATH):
-                endpoint += _TRACES_PATH
-            exporter = HttpSpanExporter(
-                endpoint=endpoint, headers=headers or None, timeout=_SECONDS
-            )
+        module = f"opentelemetry.exporter.otlp.proto.{settings.protocol}.trace_exporter"
+        make_exporter: Any = importlib.import_module(module).OTLPSpanExporter
     except ImportError as error:
         raise ConfigError(
             f"observability.otlp.endpoint is set, but a package is missing ({error}): pip install"
             " 'rag-platform[otlp]', or clear the endpoint"
         ) from error
+    endpoint, options = settings.endpoint, {}
+    if settings.protocol == "grpc":
+        options["insecure"] = not endpoint.startswith("https:")
+    else:
+        endpoint = endpoint.rstrip("/").removesuffix(_TRACES_PATH) + _TRACES_PATH
+    headers = headers_of(settings) or None
+    exporter = make_exporter(endpoint=endpoint, headers=headers, timeout=_SECONDS, **options)
     processor = BatchSpanProcessor(exporter, export_timeout_millis=1000 * _SECONDS)
     atexit.register(processor.shutdown)
     return processor
