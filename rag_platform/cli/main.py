@@ -129,7 +129,7 @@ class Program(click.Group):
             if "--json" in given:
                 _fail(InputError("name a command; --help lists them", code="usage"), given)
             click.echo(error.format_message(), err=True)
-            sys.exit(_exit_codes().USAGE)
+            sys.exit(2)
         except click.UsageError as error:
             if error.ctx is not None and "--json" not in given:
                 click.echo(error.ctx.get_usage(), err=True)
@@ -141,7 +141,7 @@ class Program(click.Group):
             _fail(error, given)
         except click.Abort:
             click.echo(say("interrupted"), err=True)
-            sys.exit(_exit_codes().NOTHING_DONE)
+            sys.exit(1)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -175,14 +175,8 @@ def _give_up_printing(error: OSError) -> None:
     _fail(full, [])
 
 
-def _exit_codes() -> Any:
-    from rag_platform.api import envelopes  # imported late: only needed after a failure
-
-    return envelopes
-
-
 def _fail(error: RagError, given: Sequence[str]) -> None:
-    from rag_platform.api import envelopes
+    from rag_platform.api import envelopes  # imported late: only needed after a failure
     from rag_platform.cli.output import print_envelope
 
     envelope = envelopes.failure(error, local=True)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 import click
 
@@ -24,7 +24,7 @@ from rag_platform.config.settings import (
     load_settings,
     with_http,
 )
-from rag_platform.errors import ConfigError, InputError, RagError
+from rag_platform.errors import ConfigError, InputError
 
 LOOPBACK = "127.0.0.1"
 
@@ -94,23 +94,18 @@ def serve(
     """Answer over MCP: on standard input and output, or over HTTP."""
     if not over_http and (host is not None or port is not None):
         raise click.UsageError("--host and --port go with --http")
-    try:
-        gc.disable()  # until preloading is done: it takes a fifth of the start
-        settings = apply_allow_options(_load_settings(), allow, roots)
-        if not over_http:
-            from rag_platform.server.app import serve_stdio
+    gc.disable()  # until preloading is done: it takes a fifth of the start
+    settings = apply_allow_options(_load_settings(), allow, roots)
+    if not over_http:
+        from rag_platform.server.app import serve_stdio
 
-            if sys.stdin.isatty():
-                click.echo(
-                    say("Waiting for an MCP client on standard input (Ctrl-C ends)."), err=True
-                )
-            serve_stdio(settings)
-            return
-        from rag_platform.server.http_app import serve_http
+        if sys.stdin.isatty():
+            click.echo(say("Waiting for an MCP client on standard input (Ctrl-C ends)."), err=True)
+        serve_stdio(settings)
+        return
+    from rag_platform.server.http_app import serve_http
 
-        serve_http(with_http(settings, {"host": host, "port": port}))
-    except RagError as error:
-        _fail(error)
+    serve_http(with_http(settings, {"host": host, "port": port}))
 
 
 @click.command()
@@ -119,16 +114,13 @@ def serve(
 @click.option("--open", "open_browser", is_flag=True, help="Show the pages in your browser.")
 def ui(host: str | None, port: int | None, open_browser: bool) -> None:
     """Show the pages: ask, browse, ingest, traces and evaluation, in a browser."""
-    try:
-        gc.disable()  # until the first page is served, as above
-        settings = _load_settings()
-        from rag_platform.web.serving import UI_PORT, serve_pages
+    gc.disable()  # until the first page is served, as above
+    settings = _load_settings()
+    from rag_platform.web.serving import UI_PORT, serve_pages
 
-        port = UI_PORT if port is None else port
-        settings = with_http(settings, {"host": host, "port": port})
-        serve_pages(settings, on_ready=click.launch if open_browser else None)
-    except RagError as error:
-        _fail(error)
+    port = UI_PORT if port is None else port
+    settings = with_http(settings, {"host": host, "port": port})
+    serve_pages(settings, on_ready=click.launch if open_browser else None)
 
 
 @click.command()
@@ -139,17 +131,14 @@ def dagster(port: int, open_browser: bool) -> None:
 
     They are served on this machine alone, because they have no login.
     """
-    try:
-        settings = _load_settings()
-        _require_free(port)
-        from rag_platform.assets import instance
+    settings = _load_settings()
+    _require_free(port)
+    from rag_platform.assets import instance
 
-        address = f"http://{LOOPBACK}:{port}"
-        threading.Thread(target=_announce, args=(port, address, open_browser), daemon=True).start()
-        words = ("dev", "--host", LOOPBACK, "--port", str(port), "--log-level", "warning")
-        code = instance.run(settings, words)
-    except RagError as error:
-        _fail(error)
+    address = f"http://{LOOPBACK}:{port}"
+    threading.Thread(target=_announce, args=(port, address, open_browser), daemon=True).start()
+    words = ("dev", "--host", LOOPBACK, "--port", str(port), "--log-level", "warning")
+    code = instance.run(settings, words)
     sys.exit(0 if code == instance.STOPPED else code)
 
 
@@ -173,11 +162,3 @@ def _announce(port: int, address: str, open_browser: bool) -> None:
     click.echo(say("Dagster's pages are at {address} (Ctrl-C ends).", address=address), err=True)
     if open_browser:
         click.launch(address)
-
-
-def _fail(error: RagError) -> NoReturn:
-    from rag_platform.api import envelopes
-    from rag_platform.cli.output import print_error
-
-    print_error(error.code, error.message)
-    sys.exit(envelopes.NOTHING_DONE)
