@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rag_platform.cli import doctor, output, writing
+from rag_platform.cli import doctor, output
 from rag_platform.cli import main as cli
 from rag_platform.cli.main import main
 
@@ -353,7 +353,7 @@ def test_an_unexpected_error_is_an_envelope_too(
     [(12.4, "12 s"), (89.9, "90 s"), (300.0, "5 min"), (5399.0, "90 min"), (9000.0, "2.5 h")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert writing._duration(seconds) == text
+    assert progress.format_duration(seconds) == text
 
 
 def test_options_given_twice_become_lists_and_json_is_read() -> None:
