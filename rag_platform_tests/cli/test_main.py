@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rag_platform.cli import doctor, output
+from rag_platform.cli import doctor, output, progress
 from rag_platform.cli import main as cli
 from rag_platform.cli.main import main
 
