@@ -268,8 +268,8 @@ def read_choices() -> dict[str, Choice]:
         raise invalid_value(error, path) from error
 
 
-def write_choice(name: str, choice: Choice) -> None:
-    """Replace the choice of one prompt. Raises ConfigError if the folder cannot be written."""
+def write_choice(name: str, choice: Choice) -> Choice:
+    """Replace and return the choice of one prompt. Raises ConfigError if the folder cannot be written."""
     path = choices_path()
     data = _FILE.dump_python(
         {**read_choices(), name: choice}, mode="json", exclude_none=True, exclude_defaults=True
@@ -281,6 +281,7 @@ def write_choice(name: str, choice: Choice) -> None:
         os.replace(temporary, path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error}") from error
+    return choice
 
 
 # --- choosing versions ----------------------------------------------------------------------------
@@ -347,7 +348,7 @@ def activate(reference: str, by: str) -> Choice:
     """
     name, version, choice = _read_candidate(reference)
     tried = choice.experiment
-    return _keep(
+    return write_choice(
         name,
         Choice(
             active=Chosen(version=version, by=by, at=datetime.now(UTC)),
@@ -369,7 +370,7 @@ def rollback(name: str, by: str) -> Choice:
         )
     *earlier, last = choice.before
     active = last.model_copy(update={"by": by, "at": datetime.now(UTC)})
-    return _keep(name, Choice(active=active, before=tuple(earlier)))
+    return write_choice(name, Choice(active=active, before=tuple(earlier)))
 
 
 def start_experiment(reference: str, share: float, by: str) -> Choice:
@@ -390,7 +391,7 @@ def start_experiment(reference: str, share: float, by: str) -> Choice:
         by=by,
         at=datetime.now(UTC),
     )
-    return _keep(name, choice.model_copy(update={"experiment": experiment}))
+    return write_choice(name, choice.model_copy(update={"experiment": experiment}))
 
 
 def require_experiment(name: str) -> Experiment:
@@ -408,7 +409,7 @@ def require_experiment(name: str) -> Experiment:
 def end_experiment(name: str) -> Choice:
     """End the experiment of a prompt. Raises InputError `no_experiment`."""
     require_experiment(name)
-    return _keep(name, read_choice(name).model_copy(update={"experiment": None}))
+    return write_choice(name, read_choice(name).model_copy(update={"experiment": None}))
 
 
 def use_prompt(strategy: Strategy, reference: str) -> Strategy:
@@ -449,8 +450,3 @@ def _read_candidate(reference: str) -> tuple[str, int, Choice]:
             code="other_placeholders",
         )
     return name, version, choice
-
-
-def _keep(name: str, choice: Choice) -> Choice:
-    write_choice(name, choice)
-    return choice
