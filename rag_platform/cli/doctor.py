@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -67,12 +66,13 @@ class Finding:
 def examine(settings: Settings) -> list[Finding]:
     """All findings, in reading order; the checks change nothing."""
     store = Store.of(settings)
+    bound = _bound(store)
     return [
         *_installation(),
         *_extras(),
-        *_guard("gates", _gates(store)),
+        *_guard("gates", _gates(bound)),
         *_config(),
-        *_strategies(settings, store),
+        *_strategies(settings, bound),
         *_data_root(store),
         *_guard("ledger", _ledger(store)),
         *_guard("blobs", _blobs(store)),
@@ -141,8 +141,8 @@ def _version_of(package: str) -> str:
         return ""
 
 
-def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
-    used = {settings.default_strategy, *_bound(store).values()}
+def _strategies(settings: Settings, bound: Mapping[str, str]) -> Iterator[Finding]:
+    used = {settings.default_strategy, *bound.values()}
     seen: set[tuple[Path, str]] = set()  # strategies share their weights
     names = strategy_names(settings)
     for name in [*names, *sorted(used - {*names})]:
@@ -173,9 +173,9 @@ def _weights(path: Path, expected: str) -> Finding:
     return Finding("error", f"weights {path.name}", message)
 
 
-def _gates(store: Store) -> Iterator[Finding]:
+def _gates(bound: Mapping[str, str]) -> Iterator[Finding]:
     gates = read_gates()
-    for problem in find_gate_problems(partial(_bound, store)):
+    for problem in find_gate_problems(lambda: bound):
         yield Finding("warning", "gates", problem)
     for namespace, of_namespace in gates.items():
         open_gates(namespace, of_namespace)
