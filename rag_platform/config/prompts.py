@@ -269,7 +269,7 @@ def read_choices() -> dict[str, Choice]:
 
 
 def write_choice(name: str, choice: Choice) -> Choice:
-    """Replace and return the choice of one prompt. Raises ConfigError if the folder cannot be written."""
+    """Replace a prompt's choice and return it. Raises ConfigError if the folder is not writable."""
     path = choices_path()
     data = _FILE.dump_python(
         {**read_choices(), name: choice}, mode="json", exclude_none=True, exclude_defaults=True
