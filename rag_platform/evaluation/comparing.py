@@ -5,7 +5,7 @@ many runs.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +18,6 @@ from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 _FLIPPING = ("refusal.right", "answer.evidence")  # and the hit rate at the k nearest to this:
 _FLIPPING_K = 3
 _FLIP_AT = 0.5  # a case flips when its metric crosses this value
-_MAX_RUNS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +87,26 @@ def _pairs(
             other = next(after, None)
 
 
-def eval_trends(
-    store: ResultStore, metric: str, *, days: float, dataset_id: str = "", namespace: str = ""
-) -> list[TrendPart]:
-    """A metric over the runs of the last days, oldest first, each with the change since the
-    previous run of the same cases, namespace, strategy and mode, if that measured as many. Raises
-    NotFoundError `unknown_metric` with the measured ones.
+def require_measured(runs: Iterable[EvalRun], metric: str) -> None:
+    """Raise NotFoundError `unknown_metric` with the measured ones unless a run measured it."""
+    known = sorted({name for run in runs for name in run.aggregates})
+    if metric not in known:
+        raise NotFoundError(
+            f"no run measured {metric[:80]!r}; measured: {', '.join(known) or 'nothing yet'}",
+            code="unknown_metric",
+        )
+
+
+def eval_trends(runs: Sequence[EvalRun], metric: str, *, days: float) -> list[TrendPart]:
+    """A metric over those of the runs (newest first) that are of the last days, oldest first, each
+    with the change since the previous run of the same cases, namespace, strategy and mode, if that
+    measured as many.
     """
     since = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
-    runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_MAX_RUNS, since=since)
     found: list[TrendPart] = []
     last: dict[tuple[str, ...], Mapping[str, float]] = {}
     for run in reversed(runs):
-        if run.status != "done" or metric not in run.aggregates:
+        if run.status != "done" or metric not in run.aggregates or run.started_at < since:
             continue
         item = run.aggregates[metric]
         key = (run.dataset_fingerprint, run.namespace, run.strategy, run.mode)
@@ -116,12 +122,6 @@ def eval_trends(
             )
         )
         last[key] = item
-    known = sorted({name for run in runs for name in run.aggregates})
-    if known and metric not in known:
-        raise NotFoundError(
-            f"no run of the last {days:g} days measured {metric!r}; measured: {', '.join(known)}",
-            code="unknown_metric",
-        )
     return found
 
 

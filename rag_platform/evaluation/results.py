@@ -170,12 +170,11 @@ class ResultStore:
         dataset_id: str = "",
         namespace: str = "",
         limit: int = 50,
-        since: str = "",
         before: str = "",
         strategy: str = "",
     ) -> list[EvalRun]:
-        """At most `limit` runs that started from `since` to before `before`, newest first."""
-        where, values = ["started_at >= ?", "started_at < ?"], [since, before or "9999"]
+        """At most `limit` runs that started before `before`, newest first."""
+        where, values = ["started_at < ?"], [before or "9999"]
         for name, value in (
             ("dataset_id", dataset_id),
             ("namespace", namespace),

@@ -257,9 +257,9 @@ def test_flips_and_trends_keep_to_what_both_runs_measured(
     results.put_cases("other", missed)
     flips = compare_runs(good, results.run("other"), results).worse
     assert {flip["metric"] for flip in flips} == {"retrieval.hit_rate@1"}
-    points = eval_trends(results, "retrieval.mrr@10", days=1000)
+    points = eval_trends(results.runs(), "retrieval.mrr@10", days=1000)
     assert [(point["cases"], point["change"]) for point in points] == [(2, None), (1, None)]
-    points = eval_trends(results, "retrieval.ndcg@10", days=1000)
+    points = eval_trends(results.runs(), "retrieval.ndcg@10", days=1000)
     assert [point["change"] for point in points] == [None, 0.0]
 
 

@@ -154,11 +154,14 @@ def list_cases(context: Context, run_id: str, failed: bool, limit: int) -> Json:
 @answers()
 def trends(context: Context, metric: str, days: float, dataset_id: str, namespace: str) -> Json:
     """A metric over the runs of the last days, and its change from run to run."""
-    from rag_platform.evaluation.comparing import eval_trends
+    from rag_platform.evaluation.comparing import eval_trends, require_measured
     from rag_platform.evaluation.reporting import reports
 
     with _store(context) as store:
-        points = eval_trends(store, metric, days=days, dataset_id=dataset_id, namespace=namespace)
+        runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=10_000)
+    if runs:
+        require_measured(runs, metric)
+    points = eval_trends(runs, metric, days=days)
     return {"markdown": reports.trends_markdown(metric, points), "points": to_json(points)}
 
 

@@ -33,7 +33,12 @@ from rag_platform.contract.evaluation_shapes import (
 from rag_platform.contract.markdown_views import snippet
 from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.cases import EvalCase
-from rag_platform.evaluation.comparing import Comparison, compare_runs, eval_trends
+from rag_platform.evaluation.comparing import (
+    Comparison,
+    compare_runs,
+    eval_trends,
+    require_measured,
+)
 from rag_platform.evaluation.metrics import sort_metrics
 from rag_platform.evaluation.reporting.reports import LEADING
 from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun, ResultStore
@@ -178,28 +183,12 @@ def get_eval_trends(
     """
     with results_of(home) as store:
         recent = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_RECENT)
-        runs = [run for run in recent if access.current().may_see(run.namespace)]
-        known = sorted({name for run in runs for name in run.aggregates})
-        metric = metric or next((name for name in LEADING if name in known), "")
-        if not metric:
-            return {"metric": "", "metrics": known, "points": []}
-        if metric not in known:
-            raise NotFoundError(
-                f"no run measured {metric[:80]!r}; measured: {', '.join(known) or 'nothing yet'}",
-                code="unknown_metric",
-            )
-        seen = {run.run_id for run in runs}
-        try:
-            points = eval_trends(
-                store, metric, days=days, dataset_id=dataset_id, namespace=namespace
-            )
-        except NotFoundError:  # measured before these days
-            points = []
-    return {
-        "metric": metric,
-        "metrics": known,
-        "points": [point for point in points if point["run_id"] in seen],
-    }
+    runs = [run for run in recent if access.current().may_see(run.namespace)]
+    known = sorted({name for run in runs for name in run.aggregates})
+    metric = metric or next((name for name in LEADING if name in known), "")
+    if metric:
+        require_measured(runs, metric)
+    return {"metric": metric, "metrics": known, "points": eval_trends(runs, metric, days=days)}
 
 
 def compare_eval_runs(home: Path, before: str, after: str) -> EvalComparisonData:
