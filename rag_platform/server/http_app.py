@@ -53,7 +53,7 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
         max_request_body_size=http.max_body_bytes,
         session_idle_timeout=http.session_idle_seconds,
         max_sessions=http.max_sessions,
-        # KnownHosts checks every path, with a helpful message
+        # KnownOrigins checks every path, with a helpful message
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 

@@ -31,10 +31,9 @@ from rag_platform.web.guards import (
     HEALTH_PATH,
     STATIC_PATH,
     AccessLog,
-    KnownHosts,
+    KnownOrigins,
     PlainBody,
     RequireToken,
-    SameOrigin,
     is_loopback,
     mcp_url,
 )
@@ -126,7 +125,7 @@ def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
     verifier = Verifier(tokens, http.oauth, mcp_url(http), needed=_needs_tokens(http, tokens))
     stack = [
         Middleware(AccessLog, logs_dir=store.logs_dir, log_arguments=http.log_arguments),
-        Middleware(KnownHosts, settings=http, host=http.host),
+        Middleware(KnownOrigins, settings=http),
     ]
     if http.allowed_origins:  # before RequireToken: preflight requests carry no token
         cors = Middleware(
@@ -140,7 +139,6 @@ def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
     return [
         *stack,
         Middleware(RequireToken, verify=verifier.verify, settings=http, metadata_url=metadata_url),
-        Middleware(SameOrigin, settings=http),
         Middleware(PlainBody, seconds=http.request_seconds),
     ]
 

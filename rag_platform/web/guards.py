@@ -121,55 +121,50 @@ class AccessLog:
             logs.append(self._logs_dir, line)
 
 
-class _HeaderGuard:
-    """Sends the response that `_check` returns, or passes the request on if that is None."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._check(scope, Headers(scope=scope)) if scope["type"] == "http" else None
-        await (refused or self._app)(scope, receive, send)
-
-    def _check(self, scope: Scope, headers: Headers) -> Response | None:
-        raise NotImplementedError
-
-
-class KnownHosts(_HeaderGuard):
+class KnownOrigins:
     """Refuses requests with a foreign Host or Origin, which pages of other sites can make a browser
-    send (DNS rebinding). The health check is exempt, as load balancers use IP addresses.
+    send (DNS rebinding), and changes requested by pages of another origin, even one on this machine
+    (CSRF). The health check is exempt, as load balancers use IP addresses.
     """
 
-    def __init__(self, app: ASGIApp, settings: HttpSettings, host: str) -> None:
-        super().__init__(app)
-        public = urlsplit(settings.public_url)
-        address = _parse_address(host)
+    def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
+        self._app = app
+        public, address = urlsplit(settings.public_url), _parse_address(settings.host)
         names = {*settings.allowed_hosts, public.netloc}
-        names |= {host} if address is None or not address.is_unspecified else set()
+        names |= {settings.host} if address is None or not address.is_unspecified else set()
         self._hosts = {name.lower() for name in names if name}
-        self._origins = {
-            origin.lower().rstrip("/")
-            for origin in (*settings.allowed_origins, settings.public_url)
-        }
+        self._allowed = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
+        self._origins = {*self._allowed, settings.public_url.lower().rstrip("/")}
 
-    def _check(self, scope: Scope, headers: Headers) -> Response | None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._check(scope) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+    def _check(self, scope: Scope) -> Response | None:
+        """The response to a request that is refused."""
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin", "")
         if scope["path"] == HEALTH_PATH:
             return None
-        if not self._knows_host(host := headers.get("host", "")):
+        if not self._knows_host(host):
             return refuse(
                 421,
                 "unknown_host",
                 f"this server does not answer for the host {host[:100]!r}; name it in"
                 " server.http.allowed_hosts",
             )
-        if not self._knows_origin(origin := headers.get("origin", "")):
-            return refuse(
-                403,
-                "unknown_origin",
-                f"pages of {origin[:100]!r} may not use this server; name it in"
-                " server.http.allowed_origins",
-            )
-        return None
+        changes = scope["method"] not in _SAFE_METHODS and scope["path"] != MCP_PATH
+        if not self._knows_origin(origin):
+            may = "use this server"
+        elif changes and not self._is_own(origin, host):
+            may = "change anything here"
+        else:
+            return None
+        return refuse(
+            403,
+            "unknown_origin",
+            f"pages of {origin[:100]!r} may not {may}; name it in server.http.allowed_origins",
+        )
 
     def _knows_host(self, host: str) -> bool:
         host = host.lower()
@@ -182,27 +177,10 @@ class KnownHosts(_HeaderGuard):
         parts = urlsplit(origin)
         return parts.scheme in ("http", "https") and is_loopback(_without_port(parts.netloc))
 
-
-class SameOrigin(_HeaderGuard):
-    """Refuses changes requested by pages of another origin, even one on this machine (CSRF)."""
-
-    def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
-        super().__init__(app)
-        self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
-
-    def _check(self, scope: Scope, headers: Headers) -> Response | None:
-        if scope["method"] in _SAFE_METHODS or scope["path"] == MCP_PATH:
-            return None
-        origin = headers.get("origin", "").lower()
-        own = urlsplit(origin).netloc == headers.get("host", "").lower()
-        if not origin or own or origin in self._origins:
-            return None
-        return refuse(
-            403,
-            "unknown_origin",
-            f"pages of {origin[:100]!r} may change nothing here; name it in"
-            " server.http.allowed_origins",
-        )
+    def _is_own(self, origin: str, host: str) -> bool:
+        """True for a page of this server or of an origin named in the settings, or no page."""
+        own = urlsplit(origin.lower()).netloc == host.lower()
+        return not origin or own or origin.lower() in self._allowed
 
 
 def _without_port(host: str) -> str:
