@@ -26,6 +26,14 @@ def read_cursor(cursor: str, kinds: tuple[type, ...]) -> list[Any]:
     return list(values)
 
 
+def read_offset(cursor: str | None) -> int:
+    """The index of a page's first row; 0 without a cursor. Raises InputError `bad_cursor`."""
+    begin: int = read_cursor(cursor, (int,))[0] if cursor else 0
+    if not 0 <= begin < 2**31:
+        raise bad_cursor(str(cursor))
+    return begin
+
+
 def bad_cursor(cursor: str) -> InputError:
     """The error for a text that is no cursor of the list."""
     return InputError(

@@ -7,12 +7,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from rag_platform.contract.markdown_views import (
-    dropped_markdown,
-    part_markdown,
-)
+from rag_platform.api.envelopes import optional_fields
+from rag_platform.contract.markdown_views import dropped_markdown, part_markdown
 from rag_platform.contract.schema import (
     ChunkPart,
     DocumentPart,
@@ -21,7 +19,7 @@ from rag_platform.contract.schema import (
     SectionPart,
 )
 from rag_platform.errors import InputError
-from rag_platform.ir import Chunk, Document, Edit, PageKept, Section, Version
+from rag_platform.ir import Chunk, Document, Edit, Facts, PageKept, Section, Version
 from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.library import Lease
 from rag_platform.storage.store import Store, read_records
@@ -69,7 +67,8 @@ def _markdown_form(
     lease: Lease, store: Store, found: PublishedDocument, window: Window
 ) -> RenderedPart:
     """The extracted text with only the recorded `asset://` edits applied."""
-    text = _read_facts(lease, store, found.version, "asset").text
+    _, edited = read_texts(store, found.version, lease.release.manifest.profiles, "asset")
+    text = edited.text
     tokens = window.max_tokens
     # the text is both in `markdown` and in `md_text`
     half = None if tokens is None else (tokens - _FRAME_TOKENS) // 2
@@ -80,16 +79,19 @@ def _markdown_form(
     return RenderedPart(part, shown, (0, end) if end < len(text) else None)
 
 
-def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") -> Normalised:
-    """The extracted text of a version with its recorded edits applied, or only those of `rule`."""
+def read_texts(
+    store: Store, version: Version, profiles: Mapping[str, str], rule: str = ""
+) -> tuple[Facts, Normalised]:
+    """What was extracted from a version, and its text with the recorded edits applied, or only
+    those of `rule`.
+    """
     from rag_platform.documents.stored_facts import load_facts
     from rag_platform.normalisation.edits import apply_edits
 
-    profiles = lease.release.manifest.profiles
     fetch_version(store, version, profiles)
     edits = read_records(store.version_path(version, "edits", profiles["sections"]), Edit)
     facts = load_facts(store, version, profiles["facts"])
-    return apply_edits(facts.text, [edit for edit in edits if rule in ("", edit.rule)])
+    return facts, apply_edits(facts.text, [edit for edit in edits if rule in ("", edit.rule)])
 
 
 def _outline_form(
@@ -101,8 +103,8 @@ def _outline_form(
 def _sections_form(
     lease: Lease, store: Store, found: PublishedDocument, window: Window
 ) -> RenderedPart:
-    text = _read_facts(lease, store, found.version).text
-    return _sections(lease, found, text, window, _TextBudget.of(window))
+    _, normalised = read_texts(store, found.version, lease.release.manifest.profiles)
+    return _sections(lease, found, normalised.text, window, _TextBudget.of(window))
 
 
 def _sections(
@@ -193,21 +195,19 @@ def _touches(bounds: tuple[int, int] | None, first: int | None, last: int | None
 def dropped_data(lease: Lease, store: Store, found: PublishedDocument) -> DroppedData:
     """The text of a document that is in none of its chunks."""
     from rag_platform.documents.kept_text import find_dropped, word_counts
-    from rag_platform.documents.stored_facts import load_facts
 
     profiles, version = lease.release.manifest.profiles, found.version
-    fetch_version(store, version, profiles)
-    facts = load_facts(store, version, profiles["facts"])
+    facts, normalised = read_texts(store, version, profiles)
     chunks = read_records(store.version_path(version, "chunks", profiles["chunks"]), Chunk)
-    items = find_dropped(facts, _read_facts(lease, store, version), chunks)
-    rows: list[DroppedText] = []
-    for item in items:
-        row: DroppedText = {"reason": item.reason, "text": item.text}
-        if item.page:
-            row["page"] = item.page
-        elif item.line:
-            row["line"] = item.line
-        rows.append(row)
+    items = find_dropped(facts, normalised, chunks)
+    rows = [
+        {
+            "reason": item.reason,
+            "text": item.text,
+            **optional_fields(page=item.page, line=0 if item.page else item.line),
+        }
+        for item in items
+    ]
     kept_path = store.version_path(version, "kept", profiles["chunks"])
     pages = read_records(kept_path, PageKept) if kept_path.is_file() else []
     kept = {
@@ -219,7 +219,7 @@ def dropped_data(lease: Lease, store: Store, found: PublishedDocument) -> Droppe
         "markdown": "",
         "doc_id": found.document.doc_id,
         "version_id": version.version_id,
-        "dropped": rows,
+        "dropped": cast(list[DroppedText], rows),
         "words": word_counts(items),
         "text_kept": kept if pages else {},
     }
@@ -260,22 +260,22 @@ def section_part(section: Section, counts: Mapping[str, int]) -> SectionPart:
 
 def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
     """The public form of a chunk, with `text` as its text."""
-    part: ChunkPart = {
+    ranges = ((chunk.page_start, chunk.page_end), (chunk.line_start, chunk.line_end))
+    pages, lines = ([first, last or first] if first is not None else [] for first, last in ranges)
+    part = {
         "chunk_id": chunk.chunk_id,
         "chunk_index": chunk.chunk_index,
         "section_path": chunk.section_path,
         "text": text,
         "asset_ids": list(chunk.asset_ids),
+        **optional_fields(
+            page_range=pages,
+            line_range=lines,
+            locator=chunk.locator,
+            edited_from=chunk.edited_from,
+        ),
     }
-    if chunk.page_start is not None:
-        part["page_range"] = [chunk.page_start, chunk.page_end or chunk.page_start]
-    if chunk.line_start is not None:
-        part["line_range"] = [chunk.line_start, chunk.line_end or chunk.line_start]
-    if chunk.locator:
-        part["locator"] = chunk.locator
-    if chunk.edited_from:
-        part["edited_from"] = list(chunk.edited_from)
-    return part
+    return cast(ChunkPart, part)
 
 
 def _part(

@@ -42,7 +42,6 @@ def failure(
     trace_id: str = "",
     *,
     local: bool = False,
-    warnings: Sequence[str] = (),
     data: Json | None = None,
 ) -> Json:
     """The envelope of a failed call: code, message and details of a RagError, `internal_error` for
@@ -66,7 +65,7 @@ def failure(
         "ok": False,
         "trace_id": trace_id,
         "data": data,
-        "warnings": list(warnings),
+        "warnings": [],
         "error": part,
     }
 
@@ -101,6 +100,11 @@ def fill_shape(shape: type[ShapeT], record: object, **own: Any) -> ShapeT:
     read = record.__getitem__ if isinstance(record, Mapping) else partial(getattr, record)
     names = shape.__annotations__
     return cast(ShapeT, {key: own[key] if key in own else to_json(read(key)) for key in names})
+
+
+def optional_fields(**fields: Any) -> Json:
+    """The fields that have a value, as JSON; a shape lacks the others."""
+    return {name: to_json(value) for name, value in fields.items() if value}
 
 
 def without_paths(value: Any) -> Any:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import unquote
 
-from rag_platform.api.document_views import chunk_part
+from rag_platform.api.document_views import chunk_part, read_texts
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.caching import Cache
 from rag_platform.contract.source_shapes import (
@@ -28,10 +28,9 @@ from rag_platform.errors import DocumentError, InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Block, Chunk, Facts, MediaText, Version
 from rag_platform.releases.release_store import list_heads
-from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import find_in_namespaces
-from rag_platform.storage.store import Store, read_records
+from rag_platform.storage.store import Store
 
 if TYPE_CHECKING:
     from rag_platform.normalisation.edits import Normalised
@@ -390,17 +389,9 @@ _texts: Cache[tuple[Facts, Normalised]] = Cache(4)
 def _read_texts(
     store: Store, version: Version, profiles: Mapping[str, str]
 ) -> tuple[Facts, Normalised]:
-    """The extracted text of a version and its normalised form; the latest are cached."""
-    from rag_platform.documents.stored_facts import load_facts
-    from rag_platform.ir import Edit
-    from rag_platform.normalisation.edits import apply_edits
-
-    fetch_version(store, version, profiles)
+    """`read_texts`; the latest are cached."""
     edits_path = store.version_path(version, "edits", profiles["sections"])
     key = (store.facts_dir(version, profiles["facts"]), edits_path)
-    found = _texts.get(key)
-    if found is None:
-        facts = load_facts(store, version, profiles["facts"])
-        found = (facts, apply_edits(facts.text, read_records(edits_path, Edit)))
-        _texts.put(key, found)
+    found = _texts.get(key) or read_texts(store, version, profiles)
+    _texts.put(key, found)
     return found

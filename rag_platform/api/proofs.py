@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from rag_platform.answering.citations import (
     ClaimCheck,
@@ -28,14 +28,13 @@ from rag_platform.answering.groundedness import (
     support_by,
 )
 from rag_platform.answering.misplacements import find_difference
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import optional_fields, without_paths
 from rag_platform.api.places import lease_chunk
 from rag_platform.api.query_data import source_line
 from rag_platform.contract.schema import ProofData, SentencePart, SourcePart
 from rag_platform.contract.source_shapes import Comparison, ProvedData
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Candidate, Chunk, Hit, QueryRequest, Version
-from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.hydration import hit_of
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
@@ -176,36 +175,24 @@ def _compare(chunk: Chunk, version: Version, *, alone: bool) -> Iterator[Compari
 def _find_source(library: Library, chunk_id: str, names: Sequence[str]) -> _CitedChunk:
     from rag_platform.releases.proofs.verification import verify_release
 
-    namespaces = tuple(names) or tuple(library.namespaces())
-    for namespace in namespaces:
-        if (hit := _hit(library, chunk_id, namespace)) is not None:
+    try:
+        with lease_chunk(library, chunk_id, names) as (lease, _, state):
+            space, row = lease.namespace, lease.release.catalog.hit_rows([chunk_id])[chunk_id]
+            hit = hit_of(Candidate(chunk_id, 1.0, "given"), row, rank=1, namespace=space)
+            if state == "changed":
+                live = _live_version(library, space, hit.doc_id)
+                now = f"; version {live} is live now" if live else ""
+                return _CitedChunk(chunk_id, state, hit, f"it is of version {hit.version_id}{now}")
             proof = verify_release(
-                library.store, namespace, chunk_id=chunk_id, limits=library.settings.limits
+                library.store, space, chunk_id=chunk_id, limits=library.settings.limits
             )
             reason = proof.failures[0].reason if proof.failures else ""
-            return _CitedChunk(chunk_id, "current", hit, str(without_paths(reason)))
-    for namespace in namespaces:
-        for manifest in list_heads(library.store, namespace):
-            hit = _hit(library, chunk_id, namespace, manifest.release_id)
-            if hit is not None:
-                live = _live_version(library, namespace, hit.doc_id)
-                now = f"; version {live} is live now" if live else ""
-                return _CitedChunk(
-                    chunk_id, "changed", hit, f"it is of version {hit.version_id}{now}"
-                )
+            return _CitedChunk(chunk_id, state, hit, str(without_paths(reason)))
+    except NotFoundError as error:
+        if error.code != "unknown_chunk":
+            raise
     nothing = Hit(0, chunk_id, 0.0, "", "", "", "", "", "", "", 0, "")
     return _CitedChunk(chunk_id, "gone", nothing, "no release holds it: deleted, or never there")
-
-
-def _hit(
-    library: Library, chunk_id: str, namespace: str, release_id: str | None = None
-) -> Hit | None:
-    """The chunk as a hit; None if the release has no such chunk or hides it."""
-    with library.lease(namespace, release_id) as lease:
-        row = lease.release.catalog.hit_rows([chunk_id]).get(chunk_id)
-        if row is None or chunk_id in library.hidden_chunks(lease):
-            return None
-        return hit_of(Candidate(chunk_id, 1.0, "given"), row, rank=1, namespace=namespace)
 
 
 def _live_version(library: Library, namespace: str, doc_id: str) -> str:
@@ -307,17 +294,16 @@ def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_Cite
 
 
 def _source_part(number: int, source: _CitedChunk) -> SourcePart:
-    part: SourcePart = {
+    part = {
         "id": number,
         "chunk_id": source.chunk_id,
         "state": source.state,
         "doc_id": source.hit.doc_id,
         "version_id": source.hit.version_id,
         "source_uri": source.hit.source_uri,
+        **optional_fields(reason=source.reason),
     }
-    if source.reason:
-        part["reason"] = source.reason
-    return part
+    return cast(SourcePart, part)
 
 
 def _markdown(data: ProofData, found: Sequence[_CitedChunk]) -> str:

@@ -6,11 +6,10 @@ import dataclasses
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rag_platform.answering.citations import make_citation
-from rag_platform.api.answer_data import ENVELOPE_TOKENS, abridge, answer_data
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import optional_fields, without_paths
 from rag_platform.config.settings import canonical_json
 from rag_platform.contract.markdown_views import (
     ALSO_FOUND,
@@ -24,10 +23,11 @@ from rag_platform.contract.markdown_views import (
 )
 from rag_platform.contract.place_names import format_place
 from rag_platform.contract.schema import (
+    AnswerData,
     CitationPart,
-    ErrorPart,
+    FoundDocument,
+    FoundPassage,
     QueryData,
-    QuotePart,
     ResultPart,
 )
 from rag_platform.errors import InputError
@@ -60,12 +60,6 @@ class _Sizes(NamedTuple):
         if not citation.spans or self.text < _LEAST_QUOTED:
             return length
         return max(length, citation.spans[-1][1] - _first_shown(citation, length))
-
-
-class _Unsearched(QueryData):
-    """The data of a question that could not be searched."""
-
-    failure: ErrorPart
 
 
 WHOLE = 10**9  # characters or tokens: nothing is cut
@@ -102,6 +96,18 @@ _LINKED = {
     ),
     "brief": (_Sizes(0, 160, 160, 100), _Sizes(0, 80, 80)),
 }
+
+_ANSWER_KEYS = (
+    *("answer_markdown", "state", "confidence", "effective_mode", "release_id", "releases"),
+    *("applied_filters", "matched_count", "unsupported", "usage", "next_cursor", "failure"),
+)
+_PASSAGE_KEYS = (
+    *("doc_id", "section_path", "page_range", "line_range", "locator", "text", "text_start"),
+    *("spans", "quote", "edited_from", "namespace"),
+)
+# tokens of the envelope around an answer: trace_id, warnings, braces, the cursor
+_ENVELOPE_TOKENS = 280
+_BRIEF_RESULTS = 5  # with detail `brief`: the cited hits, then the best others
 
 
 def redact_paths(result: QueryResult) -> QueryResult:
@@ -164,7 +170,7 @@ def fit_query(
             return estimate_tokens(canonical_json(data)) <= max_tokens
         text = estimate_tokens(data["markdown"]) + estimate_tokens(canonical_json(notes))
         return (
-            text + estimate_tokens(canonical_json(answer_data(data, detail))) + ENVELOPE_TOKENS
+            text + estimate_tokens(canonical_json(answer_data(data, detail))) + _ENVELOPE_TOKENS
             <= max_tokens
         )
 
@@ -208,7 +214,7 @@ def _query_data(
     uncited = [
         numbered[hit.chunk_id] for hit in hits if numbered[hit.chunk_id] not in result.citations
     ]
-    data: QueryData = {
+    data = {
         "markdown": _query_markdown(result, uncited, sizes, notes, linked),
         "answer_markdown": result.answer_markdown,
         "citations": [parts[citation.chunk_id] for citation in result.citations],
@@ -220,26 +226,22 @@ def _query_data(
         "release_id": result.release_id,
         "answered": result.answered,
         "state": result.state,
+        **optional_fields(
+            releases=result.releases if several else {},
+            unsupported=result.flags.get("unsupported"),
+            searches=result.searches,
+            usage=result.usage,
+        ),
     }
-    if several:
-        data["releases"] = dict(result.releases)
-    if result.flags.get("unsupported"):
-        data["unsupported"] = list(result.flags["unsupported"])
-    if result.searches:
-        data["searches"] = list(result.searches)
-    if result.usage:
-        data["usage"] = dict(result.usage)
-    if (error := result.flags.get("error")) is None:
-        return data
-    message = f"the library could not be searched: {without_paths(error['message'])}"
-    details = {"kind": "failed", "causes": error.get("causes", [])}
-    return _Unsearched(
-        **data, failure={"code": error["code"], "message": message, "details": details}
-    )
+    if (error := result.flags.get("error")) is not None:
+        message = f"the library could not be searched: {without_paths(error['message'])}"
+        details = {"kind": "failed", "causes": error.get("causes", [])}
+        data["failure"] = {"code": error["code"], "message": message, "details": details}
+    return cast(QueryData, data)
 
 
 def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
-    part: ResultPart = {
+    part = {
         "rank": hit.rank,
         "chunk_id": hit.chunk_id,
         "score": hit.score,
@@ -248,10 +250,9 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [asset_uri(asset_id) for asset_id in hit.asset_ids],
+        **optional_fields(found_by=hit.found_by),
     }
-    if hit.found_by:
-        part["found_by"] = list(hit.found_by)
-    return part
+    return cast(ResultPart, part)
 
 
 def citation_part(
@@ -262,7 +263,8 @@ def citation_part(
     """
     start = _first_shown(citation, max_chars)
     shown = citation.text[start : start + max_chars]
-    part: CitationPart = {
+    inside = [(first - start, last - start) for first, last in citation.spans]
+    part = {
         "id": citation.id,
         "chunk_id": citation.chunk_id,
         "doc_id": citation.doc_id,
@@ -271,25 +273,23 @@ def citation_part(
         "section_path": citation.section_path,
         "text": shown,
         "score": citation.score,
+        **optional_fields(
+            page_range=citation.page_range,
+            line_range=citation.line_range,
+            locator=citation.locator,
+            edited_from=citation.edited_from,
+            namespace=citation.namespace if named else "",
+            text_start=start,
+            spans=[(first, min(last, len(shown))) for first, last in inside if first < len(shown)],
+            quote=optional_fields(
+                section_path=citation.quote_section,
+                page_range=citation.quote_pages,
+                line_range=citation.quote_lines,
+                locator=citation.quote_locator,
+            ),
+        ),
     }
-    if citation.page_range is not None:
-        part["page_range"] = list(citation.page_range)
-    if citation.line_range is not None:
-        part["line_range"] = list(citation.line_range)
-    if citation.locator:
-        part["locator"] = citation.locator
-    if citation.edited_from:
-        part["edited_from"] = list(citation.edited_from)
-    if named:
-        part["namespace"] = citation.namespace
-    if start:
-        part["text_start"] = start
-    inside = [(first - start, last - start) for first, last in citation.spans]
-    if spans := [[first, min(last, len(shown))] for first, last in inside if first < len(shown)]:
-        part["spans"] = spans
-    if quote := _quote_part(citation):
-        part["quote"] = quote
-    return part
+    return cast(CitationPart, part)
 
 
 def _first_shown(citation: Citation, max_chars: int) -> int:
@@ -301,19 +301,6 @@ def _first_shown(citation: Citation, max_chars: int) -> int:
     (first, _), (_, last) = citation.spans[0], citation.spans[-1]
     begin = citation.text.rfind("\n", 0, first) + 1
     return begin if last - begin <= max_chars else first
-
-
-def _quote_part(citation: Citation) -> QuotePart:
-    quote: QuotePart = {}
-    if citation.quote_section:
-        quote["section_path"] = citation.quote_section
-    if citation.quote_pages is not None:
-        quote["page_range"] = list(citation.quote_pages)
-    if citation.quote_lines is not None:
-        quote["line_range"] = list(citation.quote_lines)
-    if citation.quote_locator:
-        quote["locator"] = citation.quote_locator
-    return quote
 
 
 def source_line(citation: Citation, language: str = "en") -> str:
@@ -411,3 +398,80 @@ def _quote(citation: Citation, max_chars: int) -> str:
     shown = f"{'… ' if begin else ''}{citation.text[begin:]}".strip()
     shown = shown if len(shown) <= max_chars else shown[:max_chars].rstrip() + " …"
     return "\n".join(f"> {line}".rstrip() for line in shown.splitlines())
+
+
+# --- the structured part for clients of the server, beside the text -------------------------------
+
+
+def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
+    """The structured data of an answer without repetitions; with detail `brief` each result has its
+    source_uri itself instead of a table of documents.
+    """
+    cited = {citation["chunk_id"] for citation in data["citations"]}
+    documents: dict[str, FoundDocument] = {}
+    results: list[FoundPassage] = []
+    brief = detail == "brief"
+    for row in data["results"]:
+        citation = row["citation"]
+        documents[citation["doc_id"]] = {
+            "version_id": citation["version_id"],
+            "source_uri": citation["source_uri"],
+        }
+        part: Any = {
+            "id": citation["id"],
+            "uri": chunk_uri(row["chunk_id"]),
+            **{key: value for key, value in citation.items() if key in _PASSAGE_KEYS},
+            "score": round(row["score"], 2),
+        }
+        if brief:
+            part["source_uri"] = citation["source_uri"]
+        if row["chunk_id"] in cited:
+            part["cited"] = True
+        kept = ("asset_uris",) if brief else ("asset_uris", "found_by")
+        part |= {k: v for k, v in row.items() if k in kept and v}
+        results.append(part)
+    found: Any = {
+        key: value
+        for key, value in data.items()
+        if key in _ANSWER_KEYS and value not in (None, {}, "")
+    }
+    if "releases" in found:
+        found.pop("release_id", None)
+    found["results"] = results
+    if brief:
+        for key in ("effective_mode", "release_id"):  # in the text
+            found.pop(key, None)
+    else:
+        found["documents"] = documents
+    answered: AnswerData = found
+    return answered
+
+
+def abridge(
+    result: QueryResult, numbered: Mapping[str, Citation], cited_chars: int, other_chars: int
+) -> tuple[QueryResult, dict[str, Citation]]:
+    """The first results, including all that the answer cites, with their texts cut to snippets."""
+    cited = {citation.chunk_id for citation in result.citations}
+    others = [hit.chunk_id for hit in result.hits if hit.chunk_id not in cited]
+    kept = cited | set(others[: max(0, _BRIEF_RESULTS - len(cited))])
+    short = {
+        chunk_id: dataclasses.replace(
+            citation,
+            text=_without_headings(
+                citation.text, cited_chars if chunk_id in cited else other_chars
+            ),
+            spans=(),
+        )
+        for chunk_id, citation in numbered.items()
+        if chunk_id in kept
+    }
+    hits = tuple(hit for hit in result.hits if hit.chunk_id in kept)
+    citations = tuple(short[citation.chunk_id] for citation in result.citations)
+    return dataclasses.replace(result, hits=hits, citations=citations), short
+
+
+def _without_headings(text: str, max_chars: int) -> str:
+    """A snippet that starts at the first line that is not a heading; section paths show those."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    first = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
+    return snippet("\n".join(lines[first:]), max_chars)

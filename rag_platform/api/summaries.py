@@ -138,12 +138,11 @@ def summarize_document(
     *,
     version_id: str | None = None,
     style: str = "short",
-    llm: LLM | None = None,
     config: SummaryConfig | None = None,
 ) -> SummaryData:
     """The summary of a document of the published release, in the form of the public contract.
 
-    The model is by default that of the strategy's `summary`. If it cannot be built, a warning says
+    `config` is by default the strategy's `summary`. If its model cannot be built, a warning says
     so, or with `method: llm` a ConfigError is raised. Raises InputError `unknown_style`, and what
     `get_document` raises.
     """
@@ -163,9 +162,9 @@ def summarize_document(
                 "a new release was published while the document was read; ask again",
                 code="release_changed",
             )
-        model = llm
+        model = None
         with _Attempt(config) as attempt:
-            if model is None and config.method != "textrank":
+            if config.method != "textrank":
                 model = library.models.llm(config.llm, strategy)
         parts = [
             Part(format_section(row["section_path"]), row.get("text", ""))

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from rag_platform import access
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.config.settings import Settings, fingerprint
-from rag_platform.contract.schema import DeletionData, JobData
+from rag_platform.contract.schema import DeletionData, JobData, JobProgress
 from rag_platform.errors import InputError, unknown_job
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import faults
@@ -329,19 +329,19 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
     return data
 
 
-def job_progress(job: Job) -> Any:
+def job_progress(job: Job) -> JobProgress:
     """The fields of a job that lists and details share, without absolute paths."""
     summary = jobs.summary(job)
-    return {
-        **{name: summary[name] for name in ("job_id", "kind", "namespace", "state", "code")},
-        "reason": str(without_paths(job.reason)),
-        "stage": str(job.progress.get("stage", "")),
-        "done": int(job.progress.get("done", 0)),
-        "total": int(job.progress.get("total", 0)),
-        "seconds": round(summary["seconds"], 1),
-        "seconds_left": summary["seconds_left"],
-        "created_at": job.created_at,
-    }
+    return fill_shape(
+        JobProgress,
+        summary,
+        reason=without_paths(job.reason),
+        stage=str(job.progress.get("stage", "")),
+        done=int(job.progress.get("done", 0)),
+        total=int(job.progress.get("total", 0)),
+        seconds=round(summary["seconds"], 1),
+        created_at=job.created_at,
+    )
 
 
 def _markdown(data: JobData) -> str:

@@ -301,8 +301,8 @@ class ChunkData(TypedDict):
     chunks: list[ChunkPart]
 
 
-class JobHead(TypedDict):
-    """A job in a list."""
+class JobProgress(TypedDict):
+    """A job and how far it is."""
 
     job_id: str
     kind: str  # ingest | delete | rebuild | ...
@@ -316,6 +316,11 @@ class JobHead(TypedDict):
     seconds: float
     seconds_left: float | None
     created_at: str
+
+
+class JobHead(JobProgress):
+    """A job in a list."""
+
     count: int  # of its documents
     skipped: int  # unchanged documents
     failed: int

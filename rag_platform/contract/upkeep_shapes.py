@@ -8,7 +8,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from rag_platform.contract.schema import ChunkPart, JobStatus, SectionPart
+from rag_platform.contract.schema import ChunkPart, JobProgress, JobStatus, SectionPart
 from rag_platform.contract.source_shapes import SourceImage
 from rag_platform.contract.traces import CacheFigures, KindFigures, ModelFigures
 
@@ -194,22 +194,10 @@ class DraftPreview(TypedDict):
     warnings: list[str]
 
 
-class JobRow(TypedDict):
+class JobRow(JobProgress):
     """A job in a list; `counts` are its documents by state."""
 
-    job_id: str
-    kind: str
-    namespace: str
-    state: str
-    code: str  # of the error that ended it early, such as disk_full
-    reason: str
-    stage: str
     message: str
-    done: int
-    total: int
-    seconds: float
-    seconds_left: float | None
-    created_at: str
     started_at: str
     ended_at: str
     trace_id: str

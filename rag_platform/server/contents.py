@@ -5,7 +5,6 @@ This module is imported after the handshake, as that takes longer than the rest 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +16,7 @@ import orjson
 from mcp.server.apps import EXTENSION_ID
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult
 from mcp_types.version import is_version_at_least
 
 from rag_platform import access
@@ -28,10 +27,15 @@ from rag_platform.observability import tracing
 from rag_platform.releases.servers import following
 from rag_platform.retrieval.library import Library
 from rag_platform.server.library_tools import proving, querying, reading, writing
-from rag_platform.server.library_tools.definition import Call, LibraryTool, OnProgress, ToolSpec
+from rag_platform.server.library_tools.definition import (
+    Call,
+    LibraryTool,
+    OnProgress,
+    ToolSpec,
+    error_result,
+)
 from rag_platform.server.prompts import add_prompts
-from rag_platform.server.publications import Listeners, Publications
-from rag_platform.server.resources import ResourceRequests, add_resources
+from rag_platform.server.resources import Listeners, Publications, ResourceRequests, add_resources
 from rag_platform.server.worker_pool import QueryPool
 from rag_platform.text.encoding import encodable_json
 from rag_platform.web.guards import add_log_fields
@@ -136,11 +140,7 @@ def refuse_scope(name: str, scope: str) -> CallToolResult | None:
         code="insufficient_scope",
         scope=scope,
     )
-    answered = failure(error)
-    text = json.dumps(answered, ensure_ascii=False)
-    return CallToolResult(
-        content=[TextContent(type="text", text=text)], structured_content=answered, is_error=True
-    )
+    return error_result(failure(error))
 
 
 class Contents:

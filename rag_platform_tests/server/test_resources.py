@@ -17,7 +17,7 @@ from mcp_types import PromptReference, ResourceTemplateReference
 from PIL import Image
 
 from rag_platform.observability import faults
-from rag_platform.server import publications, resources
+from rag_platform.server import resources
 from rag_platform.server.app import build_server
 from rag_platform_tests.server.announcements import Listener
 
@@ -162,7 +162,7 @@ def test_prompts_say_what_to_do(shelf: Any, tmp_path: Path) -> None:
 def test_a_publication_is_announced(
     shelf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    monkeypatch.setattr(publications, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(resources, "POLL_SECONDS", 0.05)
     path = tmp_path / "gate.md"
     path.write_text("# Gate\n\nIt closes at 22:15.\n", encoding="utf-8")
     shelf.ingest(path)

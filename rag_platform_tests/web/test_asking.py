@@ -545,7 +545,7 @@ def test_the_order_of_hits_is_told_by_stage(browser: TestClient) -> None:
 
 
 def test_the_trace_of_a_library_that_a_caller_may_not_see_is_not_found(hall: Shelf) -> None:
-    from rag_platform.api.orders import explain_order
+    from rag_platform.api.trace_details import explain_order
 
     library = hall.library()
     with browse(hall) as client:

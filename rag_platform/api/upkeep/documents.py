@@ -25,8 +25,6 @@ from rag_platform.ir import Document, Version, View
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store, read_records
 
-MAX_CHUNKS = 200
-
 
 def describe_document(library: Library, namespace: str, doc_id: str) -> DocumentDetail:
     """A document with its versions and the outline of its published one. Raises NotFoundError."""
@@ -111,8 +109,6 @@ def list_chunks(
     """One page of a published document's chunks, or of those of a section. Raises NotFoundError,
     InputError.
     """
-    if not 1 <= limit <= MAX_CHUNKS:
-        raise InputError(f"limit {limit} is not within 1-{MAX_CHUNKS}", code="bad_limit")
     with library.lease(namespace) as lease:
         _, version = _require_published(library, lease, doc_id)
         begin = 0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.cursors import make_cursor, read_offset
 from rag_platform.api.writing import job_data, open_root, watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from rag_platform.drafts.lifecycle import Drafts, Opened
     from rag_platform.ledger.schema import Job
-
-MAX_CHUNKS = 100
 
 
 @contextmanager
@@ -57,7 +55,7 @@ def show_draft(
     with _drafts(settings, namespace) as drafts:
         draft = drafts.open(doc_id)
         pieces = draft.edited.pieces
-        begin = 0 if cursor is None else max(0, read_cursor(cursor, (int,))[0])
+        begin = read_offset(cursor)
         if chunk_id:
             names = (piece.chunk.chunk_id for piece in pieces)
             begin = next((n for n, name in enumerate(names) if name == chunk_id), 0)

@@ -101,7 +101,6 @@ def preview_upload(
     namespace: str,
     upload_id: str,
     name: str,
-    strategy: str | None = None,
     cancelled: threading.Event | None = None,
 ) -> PreviewData:
     """What ingesting one of the files would give, with its first chunks. Setting `cancelled` ends
@@ -111,21 +110,18 @@ def preview_upload(
     path = next((it for it in _files(settings, upload_id) if it.name == name), None)
     if path is None:
         raise NotFoundError(f"the upload has no file {name[:80]!r}", code="unknown_file")
-    return _preview(settings, namespace, path, strategy, cancelled)
+    return _preview(settings, namespace, path, cancelled)
 
 
-def preview_path(
-    settings: Settings, namespace: str, given: str, strategy: str | None = None
-) -> PreviewData:
+def preview_path(settings: Settings, namespace: str, given: str) -> PreviewData:
     """The same for a file on the server's machine. Raises InputError."""
-    return _preview(settings, namespace, _check_path(given, settings), strategy)
+    return _preview(settings, namespace, _check_path(given, settings))
 
 
 def _preview(
     settings: Settings,
     namespace: str,
     path: Path,
-    strategy: str | None,
     cancelled: threading.Event | None = None,
 ) -> PreviewData:
     from rag_platform.documents.previewing import preview, preview_data
@@ -136,7 +132,7 @@ def _preview(
 
     with closing(open_ledger(Store.of(settings))) as ledger:
         bound = ledger.namespaces().get(namespace)
-    chosen = load_strategy(settings, strategy or bound, ingestion=True)
+    chosen = load_strategy(settings, bound, ingestion=True)
     found = preview(path, chosen, settings, go_on)
     data = preview_data(found, MAX_PREVIEW_CHUNKS)
     return fill_shape(

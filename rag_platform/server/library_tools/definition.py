@@ -172,13 +172,7 @@ class LibraryTool:
         except Exception as error:  # noqa: BLE001 (any error is reported to the client)
             trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
             trace_id = trace_id or self._trace_failure(error, request_id)
-            answered = self._address_assistant(failure(error, trace_id))
-            text = json.dumps(answered, ensure_ascii=False)
-            return CallToolResult(
-                content=[TextContent(type="text", text=text)],
-                structured_content=answered,
-                is_error=True,
-            )
+            return error_result(self._address_assistant(failure(error, trace_id)))
 
     def _check(self, arguments: dict[str, Any]) -> Arguments:
         """The validated arguments. Raises InputError naming the argument, the rule and
@@ -254,6 +248,12 @@ class LibraryTool:
         return (
             "; `rag` is run in a terminal: ask the user to" if "`rag " in error["message"] else ""
         )
+
+
+def error_result(answered: Json) -> CallToolResult:
+    """The result of a failed call, with its envelope as text too."""
+    text = TextContent(type="text", text=json.dumps(answered, ensure_ascii=False))
+    return CallToolResult(content=[text], structured_content=answered, is_error=True)
 
 
 def _contains_note(text: str, note: str) -> bool:

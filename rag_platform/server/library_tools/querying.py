@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from mcp_types import ContentBlock, ResourceLink
 from pydantic import Field
 
-from rag_platform.api.answer_data import answer_data
 from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.query_data import answer_data
 from rag_platform.api.release_choice import find_release
 from rag_platform.config.settings import fingerprint
 from rag_platform.contract.markdown_views import chunk_uri

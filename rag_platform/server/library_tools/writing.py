@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rag_platform import access
 from rag_platform.api import writing
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.contract.schema import JobData, JobHead, JobsData
 from rag_platform.server.library_tools.definition import (
     Absent,
@@ -107,7 +108,7 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
                 call.settings, job_id, wait=arguments.wait, on_progress=call.on_progress
             )
             found = writing.list_jobs(call.settings, visible)
-        rows = [_head(job) for job in found]
+        rows = [fill_shape(JobHead, job) for job in found]
         lines = [
             " ".join([job["markdown"].splitlines()[0], *job["reason"].splitlines()[:1]])
             for job in found
@@ -118,11 +119,6 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
         call.settings, arguments.job_id, wait=arguments.wait, on_progress=call.on_progress
     )
     return _show(call, job)
-
-
-def _head(job: JobData) -> JobHead:
-    names = JobHead.__annotations__
-    return cast(JobHead, {name: value for name, value in job.items() if name in names})
 
 
 def cancel_job(call: Call, arguments: CancelJobArguments) -> Answer:

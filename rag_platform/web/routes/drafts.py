@@ -62,7 +62,7 @@ def list_drafts(view: Chosen) -> DraftsData:
 def get_draft(
     view: Chosen,
     doc_id: DocId,
-    limit: Annotated[int, Query(ge=1, le=drafts.MAX_CHUNKS)] = 50,
+    limit: Annotated[int, Query(ge=1, le=100)] = 50,
     cursor: Cursor = None,
     chunk_id: Annotated[str, Query(max_length=100)] = "",
 ) -> DraftData:

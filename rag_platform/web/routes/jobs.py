@@ -162,7 +162,7 @@ def ingest_upload(view: Named, upload_id: UploadId, given: Tags) -> JobData:
 @api.get("/jobs")
 def list_jobs(
     view: Named,
-    limit: Annotated[int, Query(ge=1, le=jobs.MAX_JOBS)] = 20,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Cursor = None,
 ) -> JobPage:
     """One page of the jobs of a library, newest first."""
