@@ -133,10 +133,10 @@ def compare(
     rows = rank_both(rankings[0], rankings[1])
     places = {row["chunk_id"]: row["citation"] for a in answers for row in a["results"]}
     for row in rows:
-        if "namespace" in places[row["chunk_id"]]:
-            row["namespace"] = places[row["chunk_id"]]["namespace"]
-        row["source_uri"] = places[row["chunk_id"]]["source_uri"]
-        row["section_path"] = places[row["chunk_id"]]["section_path"]
+        place = places[row["chunk_id"]]
+        row["source_uri"], row["section_path"] = place["source_uri"], place["section_path"]
+        if "namespace" in place:
+            row["namespace"] = place["namespace"]
     texts = [strip_marks(answer["answer_markdown"]) for answer in answers]
     return {
         "left_name": left,

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from rag_platform.api.document_views import chunk_part
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.api.places import lease_chunk
-from rag_platform.contract.markdown_views import passage_markdown
+from rag_platform.contract.markdown_views import asset_uri, passage_markdown
 from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
@@ -47,18 +48,17 @@ def get_chunk(
         chunks = lease.release.catalog.neighbours(chunk_id, before, after)
         hidden = library.hidden_chunks(lease)
         parts = [chunk_part(it, it.chunk_text) for it in chunks if it.chunk_id not in hidden]
-        data: ChunkData = {
-            "markdown": "",
-            "chunk_id": chunk_id,
-            "doc_id": row.chunk.doc_id,
-            "version_id": row.chunk.version_id,
-            "title": row.doc_title,
-            "source_uri": row.source_uri,
-            "namespace": lease.namespace,
-            "release_id": lease.release_id,
-            "state": state,
-            "chunks": parts,
-        }
+        data = fill_shape(
+            ChunkData,
+            row.chunk,
+            markdown="",
+            title=row.doc_title,
+            source_uri=row.source_uri,
+            namespace=lease.namespace,
+            release_id=lease.release_id,
+            state=state,
+            chunks=parts,
+        )
     data["markdown"] = passage_markdown(data)
     return data
 
@@ -129,17 +129,8 @@ def query_assets(
             data["missing"].append({"asset_id": asset_id, "reason": reason})
             continue
         left -= size
-        part: AssetPart = {
-            "asset_id": asset_id,
-            "uri": f"asset://{asset_id}",
-            "variant": variant,
-            "mime": picture.mime,
-            "bytes": size,
-            "width": picture.width,
-            "height": picture.height,
-            "doc_ids": published[asset_id],
-        }
-        data["assets"].append(part)
+        own = {"variant": variant, "bytes": size, "doc_ids": published[asset_id]}
+        data["assets"].append(fill_shape(AssetPart, picture, uri=asset_uri(asset_id), **own))
         pictures.append(picture)
     lines = [
         f"- {it['uri']}: {it['width']} × {it['height']}, {it['mime']}, in"

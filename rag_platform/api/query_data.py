@@ -417,19 +417,19 @@ def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
             "version_id": citation["version_id"],
             "source_uri": citation["source_uri"],
         }
-        part: Any = {
+        part = {
             "id": citation["id"],
             "uri": chunk_uri(row["chunk_id"]),
             **{key: value for key, value in citation.items() if key in _PASSAGE_KEYS},
             "score": round(row["score"], 2),
+            **optional_fields(
+                source_uri=citation["source_uri"] if brief else "",
+                cited=row["chunk_id"] in cited,
+                asset_uris=row["asset_uris"],
+                found_by=[] if brief else row.get("found_by"),
+            ),
         }
-        if brief:
-            part["source_uri"] = citation["source_uri"]
-        if row["chunk_id"] in cited:
-            part["cited"] = True
-        kept = ("asset_uris",) if brief else ("asset_uris", "found_by")
-        part |= {k: v for k, v in row.items() if k in kept and v}
-        results.append(part)
+        results.append(cast(FoundPassage, part))
     found: Any = {
         key: value
         for key, value in data.items()
@@ -443,8 +443,7 @@ def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
             found.pop(key, None)
     else:
         found["documents"] = documents
-    answered: AnswerData = found
-    return answered
+    return cast(AnswerData, found)
 
 
 def abridge(

@@ -22,7 +22,7 @@ from rag_platform.access import SCOPES, Caller
 from rag_platform.config.services import OAuthSettings
 from rag_platform.errors import InputError, NotFoundError, SchemaVersionError
 from rag_platform.storage.locks import hold_lock
-from rag_platform.storage.records import to_json
+from rag_platform.storage.records import from_json, to_json
 from rag_platform.storage.store import Store, read_json, write_json
 
 SCHEMA_VERSION = 1
@@ -146,10 +146,7 @@ class Tokens:
                 f"{self._path} has schema version {stored['schema_version']}, this program knows"
                 f" {SCHEMA_VERSION}; use the program that wrote it"
             )
-        return [
-            Token(**{**token, "namespaces": tuple(token["namespaces"])})
-            for token in stored["tokens"]
-        ]
+        return [from_json(Token, token) for token in stored["tokens"]]
 
 
 class Verifier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Form, Path, Query
 from pydantic import BaseModel, Field
@@ -12,7 +12,9 @@ from starlette.responses import RedirectResponse, Response
 
 from rag_platform.api import documents as listing
 from rag_platform.api import writing
-from rag_platform.api.upkeep import documents, releases
+from rag_platform.api.envelopes import without_paths
+from rag_platform.api.upkeep import documents
+from rag_platform.api.writing import open_root
 from rag_platform.contract.schema import DeletionData, DocumentData, DocumentsData, DroppedData
 from rag_platform.contract.upkeep_shapes import (
     ChunkDetail,
@@ -36,6 +38,7 @@ Cursor = Annotated[
 ]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Name = Annotated[str, Query(max_length=300)]
+_UNCHECKED_PARTITIONS = "Dagster's partitions and events: `rag gc --prove` looks into them"
 
 
 class DocumentFilter(BaseModel):
@@ -130,7 +133,11 @@ def compare_versions(
 @api.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
 def get_deletion_proof(view: Chosen, doc_id: DocId) -> DeletionProof:
     """What is still stored of a document, deleted or not."""
-    return releases.prove_deletion(view.settings, view.namespace, doc_id)
+    from rag_platform.releases.proofs.deletion_proof import prove
+
+    with open_root(view.settings) as root:
+        found = prove(view.namespace, doc_id, root, partitions=_UNCHECKED_PARTITIONS)
+    return cast(DeletionProof, without_paths(found.data()))
 
 
 @api.get("/chunks/{chunk_id}/texts")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from subprocess import Popen
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Form, Query
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
+from rag_platform.api.cursors import make_cursor, read_offset
 from rag_platform.api.envelopes import failure
-from rag_platform.api.upkeep import drafts
+from rag_platform.api.writing import job_data, open_root, watch
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import DraftData, DraftPreview, DraftsData
 from rag_platform.errors import RagError
@@ -52,10 +55,25 @@ class Operation(BaseModel):
         return self.model_dump(exclude_none=True)
 
 
+@contextmanager
+def _open_drafts(view: View) -> Iterator[Drafts]:
+    from rag_platform.drafts.lifecycle import Drafts
+
+    with open_root(view.settings) as root:
+        strategy = root.bound_strategy(view.namespace)
+        yield Drafts(view.namespace, root.workspace(view.namespace, strategy))
+
+
 @api.get("")
 def list_drafts(view: Chosen) -> DraftsData:
     """The drafts of a library."""
-    return drafts.list_drafts(view.settings, view.namespace)
+    from rag_platform.drafts.reports import list_data
+
+    with open_root(view.settings) as root:
+        if view.namespace not in root.ledger.namespaces():
+            return {"markdown": "", "drafts": []}
+    with _open_drafts(view) as drafts:
+        return cast(DraftsData, list_data(drafts))
 
 
 @api.get("/{doc_id}")
@@ -67,15 +85,30 @@ def get_draft(
     chunk_id: Annotated[str, Query(max_length=100)] = "",
 ) -> DraftData:
     """A document's draft with a page of its chunks."""
-    return drafts.show_draft(
-        view.settings, view.namespace, doc_id, limit=limit, cursor=cursor, chunk_id=chunk_id
-    )
+    from rag_platform.drafts.reports import show_data
+
+    with _open_drafts(view) as drafts:
+        draft = drafts.open(doc_id)
+        pieces = draft.edited.pieces
+        begin = read_offset(cursor)
+        if chunk_id:  # the page begins with it
+            names = (piece.chunk.chunk_id for piece in pieces)
+            begin = next((n for n, name in enumerate(names) if name == chunk_id), 0)
+        end = begin + limit
+        page = pieces[begin:end]
+        data = show_data(replace(draft, edited=replace(draft.edited, pieces=page)))
+        following = make_cursor(end) if end < len(pieces) else None
+        places = {"cursor": make_cursor(begin), "next_cursor": following}
+        return cast(DraftData, {**data, **places, "total": len(pieces)})
 
 
 @api.get("/{doc_id}/preview")
 def preview_draft(view: Chosen, doc_id: DocId) -> DraftPreview:
     """What publishing a draft would change."""
-    return drafts.preview_draft(view.settings, view.namespace, doc_id)
+    from rag_platform.drafts.reports import preview_data
+
+    with _open_drafts(view) as drafts:
+        return cast(DraftPreview, preview_data(drafts.open(doc_id)))
 
 
 @api.post("/{doc_id}/operations", dependencies=[MayWrite])
@@ -103,7 +136,11 @@ def rebase(view: Chosen, doc_id: DocId) -> DraftData:
 
 
 def _change(view: View, change: Callable[[Drafts], Opened]) -> DraftData:
-    return drafts.change_draft(view.settings, view.namespace, change)
+    """The draft after a change, without its chunks."""
+    from rag_platform.drafts.reports import show_data
+
+    with _open_drafts(view) as drafts:
+        return cast(DraftData, show_data(change(drafts), with_chunks=False))
 
 
 @api.post("/{doc_id}/publish", dependencies=[MayWrite])
@@ -121,7 +158,10 @@ def revert(view: Chosen, doc_id: DocId) -> JobData:
 
 
 def _start(view: View, start: Callable[[Drafts], tuple[Job, Popen[bytes]]]) -> JobData:
-    return drafts.start_job(view.settings, view.namespace, start)
+    with _open_drafts(view) as drafts:
+        job, process = start(drafts)
+        watch(job, process, view.settings)
+        return job_data(job.job_id, drafts.workspace)
 
 
 # --- pages --------------------------------------------------------------------------------------

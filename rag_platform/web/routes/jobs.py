@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
+from urllib.parse import quote
 
 import anyio
 import orjson
@@ -14,11 +15,23 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from rag_platform import access
 from rag_platform.api import writing
-from rag_platform.api.upkeep import jobs, uploads
+from rag_platform.api.cursors import make_cursor, read_cursor, read_offset
+from rag_platform.api.envelopes import fill_shape, without_paths
+from rag_platform.api.upkeep import uploads
+from rag_platform.api.writing import job_data, job_progress, open_root, require_job, watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData
-from rag_platform.contract.upkeep_shapes import JobDetail, JobPage, JobRow, PreviewData, UploadData
+from rag_platform.contract.upkeep_shapes import (
+    JobDetail,
+    JobItemRow,
+    JobPage,
+    JobRow,
+    PreviewData,
+    UploadData,
+)
 from rag_platform.errors import InputError, RagError
+from rag_platform.ledger.schema import Job
+from rag_platform.processes import jobs
 from rag_platform.processes.jobs import FINAL_STATES
 from rag_platform.web.dependencies import LibraryOf, MayWrite, SettingsOf, Shown, ShownInForm, View
 from rag_platform.web.failures import describe
@@ -26,6 +39,7 @@ from rag_platform.web.first_page import split_list
 from rag_platform.web.rendering import link, render, render_text
 from rag_platform.web.routes.documents import Cursor, Limit
 from rag_platform.web.waiting import KEEP_ALIVE_SECONDS, event_stream, sse, work_for
+from rag_platform.workspace import DataRoot
 
 api = APIRouter(tags=["jobs"])
 pages = APIRouter()
@@ -166,7 +180,17 @@ def list_jobs(
     cursor: Cursor = None,
 ) -> JobPage:
     """One page of the jobs of a library, newest first."""
-    return jobs.list_jobs(view.settings, view.namespace, limit=limit, cursor=cursor)
+    before = read_cursor(cursor, (str,))[0] if cursor else ""
+    with open_root(view.settings) as root:
+        jobs.end_orphans(root.ledger, view.settings.jobs)
+        found = root.ledger.jobs(view.namespace, limit + 1, before=before)
+        page = found[:limit]
+        return {
+            "jobs": [
+                _row(jobs.as_it_stands(job, root.ledger, view.settings.jobs), root) for job in page
+            ],
+            "next_cursor": make_cursor(page[-1].job_id) if len(found) > limit else None,
+        }
 
 
 @api.get("/jobs/{job_id}")
@@ -174,7 +198,34 @@ def get_job(
     settings: SettingsOf, job_id: JobId, limit: Limit = 50, cursor: Cursor = None
 ) -> JobDetail:
     """A job with a page of its documents, those that failed first."""
-    return jobs.show_job(settings, job_id, limit=limit, cursor=cursor)
+    begin = read_offset(cursor)
+    with open_root(settings) as root:
+        jobs.end_orphans(root.ledger, settings.jobs)
+        job = require_job(root, job_id)
+        row = _row(job, root)
+        items = root.ledger.job_item_page(job_id, begin, limit)
+        end = begin + len(items)
+        stages = job.progress.get("stages", {})
+        return {
+            **row,
+            "stages": [
+                {
+                    "name": name,
+                    "done": int(stage["done"]),
+                    "total": int(stage["total"]),
+                    "growing": jobs.is_growing(name, stages),
+                    "rate_per_s": jobs.rate(stage),
+                    "seconds_left": jobs.seconds_left_of(name, stages),
+                }
+                for name, stage in stages.items()
+            ],
+            "result": cast(dict[str, object], without_paths(job.result)),
+            "items": [
+                cast(JobItemRow, without_paths(fill_shape(JobItemRow, item)))
+                for item in jobs.displayed_items(items, job)
+            ],
+            "next_cursor": make_cursor(end) if end < sum(row["counts"].values()) else None,
+        }
 
 
 @api.post("/jobs/{job_id}/cancel", dependencies=[MayWrite])
@@ -192,7 +243,39 @@ class Retry(BaseModel):
 @api.post("/jobs/{job_id}/retry", dependencies=[MayWrite])
 def retry_job(settings: SettingsOf, job_id: JobId, asked: Retry) -> JobData:
     """Start a job that retries the unfinished documents of another one."""
-    return jobs.retry_job(settings, job_id, asked.source_uri)
+    from rag_platform.ingestion.job_start import start_retry
+
+    with open_root(settings) as root:
+        require_job(root, job_id)
+        started = start_retry(job_id, root, source_uri=asked.source_uri)
+        watch(started.job, started.process, settings)
+        return job_data(started.job.job_id, root)
+
+
+def _row(job: Job, root: DataRoot) -> JobRow:
+    summary = jobs.summary(job)
+    return fill_shape(
+        JobRow,
+        {**summary, **job_progress(job)},
+        message=str(without_paths(job.progress.get("message", ""))),
+        run_url=_run_url(job, summary["run_id"], root.settings.server.dagster_url),
+        counts={
+            jobs.state_of_item(state, job): count
+            for state, count in root.ledger.job_item_counts(job.job_id).items()
+        },
+    )
+
+
+def _run_url(job: Job, run_id: str, dagster_url: str) -> str:
+    """The Dagster UI's address of the job's run, or of the runs that it launched; empty if no
+    address is configured.
+    """
+    if not dagster_url:
+        return ""
+    base = dagster_url.rstrip("/")
+    if run_id:
+        return f"{base}/runs/{quote(run_id, safe='')}"
+    return f"{base}/runs?q%5B0%5D={quote(f'tag:{jobs.JOB_TAG}={job.job_id}', safe='')}"
 
 
 @api.get(
@@ -217,7 +300,7 @@ async def follow_job(
     """Stream the job as rendered by `shown` at each change until it has ended. Raises
     NotFoundError.
     """
-    first = await anyio.to_thread.run_sync(jobs.show_job, settings, job_id)
+    first = await anyio.to_thread.run_sync(get_job, settings, job_id)
 
     async def events() -> AsyncIterator[str]:
         job, last, silent = first, "", 0.0
@@ -233,7 +316,7 @@ async def follow_job(
                 return
             await anyio.sleep(every)
             silent += every
-            job = await anyio.to_thread.run_sync(jobs.show_job, settings, job_id)
+            job = await anyio.to_thread.run_sync(get_job, settings, job_id)
 
     return event_stream(events())
 
@@ -364,5 +447,5 @@ def cancel_shown_job(settings: SettingsOf, job_id: JobId) -> Response:
 @pages.post("/ingestion/jobs/{job_id}/retry", dependencies=[MayWrite])
 def retry_shown_job(settings: SettingsOf, job_id: JobId, source_uri: _Text = "") -> Response:
     """Retry the unfinished documents of a job, or one of them."""
-    job = jobs.retry_job(settings, job_id, source_uri or None)
+    job = retry_job(settings, job_id, Retry(source_uri=source_uri or None))
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)

@@ -9,11 +9,17 @@ from fastapi import APIRouter, Form, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
+from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.release_diff import compare
-from rag_platform.api.upkeep import releases
+from rag_platform.api.writing import open_root
 from rag_platform.contract.upkeep_shapes import ReleaseDiffData, ReleaseRow, ReleasesData
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.ir import Json
+from rag_platform.releases.manifest import Manifest
+from rag_platform.retrieval.namespaces import require_known
 from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInForm, View
 from rag_platform.web.rendering import link
+from rag_platform.workspace import DataRoot
 
 api = APIRouter(tags=["releases"], prefix="/releases")
 pages = APIRouter()
@@ -37,7 +43,9 @@ class Override(BaseModel):
 @api.get("")
 def list_releases(view: Chosen) -> ReleasesData:
     """The releases of a library, newest first."""
-    return releases.list_releases(view.library, view.namespace)
+    require_known(view.library, view.namespace)
+    with open_root(view.settings) as root:
+        return _read_releases(root, view.namespace)
 
 
 @api.get("/diff")
@@ -86,7 +94,63 @@ def unpin(view: Chosen, release_id: ReleaseId) -> ReleasesData:
 def _change(
     view: View, change: str, release_id: str | None = None, reason: str = ""
 ) -> ReleasesData:
-    return releases.change_releases(view.settings, view.namespace, change, release_id, reason)
+    """The releases after a change. Raises NotFoundError for an unknown change and for pin, unpin
+    and publish without a release, InputError without a reason to publish, and ReleaseError.
+    """
+    from rag_platform.releases import publishing
+
+    namespace = view.namespace
+    with open_root(view.settings) as root:
+        store, ledger = root.store, root.ledger
+        if change == "rollback":
+            publishing.roll_back(namespace, release_id, store=store, ledger=ledger)
+        elif change == "forward":
+            publishing.go_forward(namespace, store=store, ledger=ledger)
+        elif change in ("pin", "unpin") and release_id:
+            pinned = change == "pin"
+            publishing.pin_release(namespace, release_id, pinned, store=store, ledger=ledger)
+        elif change == "publish" and release_id:
+            if not reason.strip():
+                raise InputError("say why it is published all the same", code="no_reason")
+            publishing.publish_candidate(namespace, release_id, root, override=reason.strip())
+        else:
+            raise NotFoundError(
+                f"nothing is done to releases by {change[:40]!r}", code="http_error"
+            )
+        return _read_releases(root, namespace)
+
+
+def _read_releases(root: DataRoot, namespace: str) -> ReleasesData:
+    from rag_platform.releases.publishing import history
+    from rag_platform.releases.release_store import current, list_heads
+
+    heads = {head.release_id: head for head in list_heads(root.store, namespace)}
+    rows = [
+        _release_row(row, heads.get(row["release_id"]))
+        for row in history(namespace, store=root.store, ledger=root.ledger)
+    ]
+    published = current(root.store, namespace)
+    newer = [row for row in rows if row["published_at"] and row["kept"]]
+    return {
+        "namespace": namespace,
+        "keep": root.settings.releases.keep,
+        "can_roll_back": published in heads and heads[published].parent in heads,
+        "can_go_forward": bool(newer) and newer[0]["release_id"] != published,
+        "releases": rows,
+    }
+
+
+def _release_row(row: Json, head: Manifest | None) -> ReleaseRow:
+    checks = head.checks if head else ()
+    return fill_shape(
+        ReleaseRow,
+        without_paths(row),
+        kept=head is not None,
+        checks=[
+            {"name": it.name, "passed": it.passed, "details": without_paths(it.details)}
+            for it in checks
+        ],
+    )
 
 
 # --- pages --------------------------------------------------------------------------------------
