@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get_trace_detail
@@ -15,6 +15,7 @@ from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
 from rag_platform.contract.traces import TraceDetail, TracesData, TraceStats
 from rag_platform.observability.trace_store.queries import Status, TraceType
 from rag_platform.web.dependencies import LibraryOf, Shown, View
+from rag_platform.web.first_page import FormFields
 from rag_platform.web.rendering import is_fragment, render
 
 api = APIRouter(prefix="/traces", tags=["traces"])
@@ -24,47 +25,31 @@ Text = Annotated[str, Query(max_length=200)]
 Skip = Annotated[int, Query(ge=0, le=10_000_000)]
 
 
-def _read_given(value: object) -> object:
-    """None for an empty form field."""
-    return None if value in ("", [""]) else value
+class _Conditions(FormFields):
+    """The fields of TraceFilter as query parameters."""
 
-
-_Optional = BeforeValidator(_read_given)
-Milliseconds = Annotated[
-    Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None, _Optional, Query()
-]
-Share = Annotated[Annotated[float, Field(ge=0, le=1)] | None, _Optional, Query()]
-Time = Annotated[datetime | None, _Optional, Query()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """The fields of TraceFilter as query parameters; an empty text is no condition."""
-
-    kind: Annotated[list[TraceType] | None, _Optional, Query()] = None
-    status: Annotated[list[Status] | None, _Optional, Query()] = None
-    since: Time = None
-    until: Time = None
-    namespace: Annotated[str, Query(max_length=63)] = ""
-    strategy_config_id: Text = ""
-    client: Text = ""
-    words: Text = ""
-    min_latency_ms: Milliseconds = None
-    max_latency_ms: Milliseconds = None
-    min_confidence: Share = None
-    max_confidence: Share = None
-    job_id: Text = ""
+    kind: list[TraceType] = Field([])
+    status: list[Status] = Field([])
+    since: datetime | None = None
+    until: datetime | None = None
+    namespace: str | None = Field(None, max_length=63)
+    strategy_config_id: str | None = Field(None, max_length=200)
+    client: str | None = Field(None, max_length=200)
+    words: str | None = Field(None, max_length=200)
+    min_latency_ms: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
+    max_latency_ms: float | None = Field(None, ge=0, le=1e9, allow_inf_nan=False)
+    min_confidence: float | None = Field(None, ge=0, le=1)
+    max_confidence: float | None = Field(None, ge=0, le=1)
+    job_id: str | None = Field(None, max_length=200)
     published: bool = False
 
 
-def _filter(given: Annotated[_Given, Depends()]) -> TraceFilter:
-    values: dict[str, Any] = {
-        name: None if value == "" else value for name, value in asdict(given).items()
-    }
+def _filter(given: Annotated[_Conditions, Query()]) -> TraceFilter:
+    values = given.model_dump()
     for name in ("since", "until"):
         if (time := values[name]) is not None and time.tzinfo is None:
             values[name] = time.replace(tzinfo=UTC)
-    kinds, statuses = (tuple(values.pop(name) or ()) for name in ("kind", "status"))
+    kinds, statuses = (tuple(values.pop(name)) for name in ("kind", "status"))
     return TraceFilter(kinds=kinds, statuses=statuses, **values)
 
 
