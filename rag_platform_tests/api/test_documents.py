@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import Selection, brief, get_document, list_documents
 from rag_platform.api.status import status
-from rag_platform.api.upkeep.documents import list_chunks
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import QueryRequest
 from rag_platform.releases.publishing import roll_back
 from rag_platform.retrieval.library import Library
 from rag_platform.text.tokens import estimate_tokens
+from rag_platform.web.dependencies import View
+from rag_platform.web.routes.documents import list_chunks
 
 PORTS, NOTES, HOLIDAYS = "files/ports.md", "files/notes.txt", "files/休假.md"
 
@@ -427,6 +429,7 @@ def test_short_sections_are_listed_and_found_though_they_share_a_chunk(
             ("Gateway / Retries", 1, "## Retries\n\nA failed call is tried 3 times.\n"),
         ]
         section_id = part["sections"][2]["section_id"]
-        page = list_chunks(library, "default", quoted.doc_id, section_id=section_id)
+        view = View(Request({"type": "http"}), library, "default")
+        page = list_chunks(view, quoted.doc_id, section_id)
         assert [chunk["chunk_id"] for chunk in page["chunks"]] == [quoted.chunk_id]
-        assert page["total"] == list_chunks(library, "default", quoted.doc_id)["total"] == 1
+        assert page["total"] == list_chunks(view, quoted.doc_id)["total"] == 1

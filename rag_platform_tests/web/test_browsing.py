@@ -12,7 +12,7 @@ import pymupdf
 import pytest
 from starlette.testclient import TestClient
 
-from rag_platform.api.upkeep.uploads import preview_upload
+from rag_platform.api.uploads import preview_upload
 from rag_platform.api.writing import file_name, get_job
 from rag_platform.config.settings import with_http
 from rag_platform.errors import CancelledError, InputError

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from mcp_types import ImageContent
 from pydantic import AfterValidator, Field
 
-from rag_platform.api import documents, passages, pictures, summaries
+from rag_platform.api import documents, passages, summaries
 from rag_platform.api.status import list_collections as collect_collections
 from rag_platform.api.status import status as collect_status
 from rag_platform.contract.source_shapes import PlacePage
@@ -286,11 +286,11 @@ def show_source(call: Call, arguments: ShowSourceArguments) -> Answer:
     with lease_chunk(call.library, chunk_id) as leased:
         namespace, release_id = leased.version.namespace, leased.lease.release_id
     version_id, number = place["version_id"], page["page"]
-    picture = pictures.page_picture(call.library, namespace, version_id, number, release_id)
+    picture = passages.page_picture(call.library, namespace, version_id, number, release_id)
     image = ImageContent(
         type="image",
         data=base64.b64encode(picture).decode(),
-        mime_type=pictures.media_type(picture),
+        mime_type=passages.media_type(picture),
     )
     data = {"markdown": f"page {number} of {place['page_count']}"}
     fields = {**page, "chunk_id": chunk_id, "page_count": place["page_count"]}

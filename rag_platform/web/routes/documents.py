@@ -10,12 +10,22 @@ from fastapi import APIRouter, Form, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
+from rag_platform import ir
 from rag_platform.api import documents as listing
 from rag_platform.api import writing
-from rag_platform.api.envelopes import without_paths
-from rag_platform.api.upkeep import documents
+from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.document_views import chunk_part, section_part
+from rag_platform.api.envelopes import fill_shape, without_paths
+from rag_platform.api.places import image_texts
 from rag_platform.api.writing import open_root
-from rag_platform.contract.schema import DeletionData, DocumentData, DocumentsData, DroppedData
+from rag_platform.config.settings import load_strategy
+from rag_platform.contract.schema import (
+    DeletionData,
+    DocumentData,
+    DocumentsData,
+    DroppedData,
+)
+from rag_platform.contract.source_shapes import SourceImage
 from rag_platform.contract.upkeep_shapes import (
     ChunkDetail,
     ChunksData,
@@ -23,8 +33,11 @@ from rag_platform.contract.upkeep_shapes import (
     DocumentDetail,
     VersionDiff,
 )
-from rag_platform.errors import InputError
+from rag_platform.documents.metadata import with_file_metadata
+from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.expectations import drop_for_document
+from rag_platform.retrieval.library import Lease, Library
+from rag_platform.storage.store import Store, read_records
 from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInPath, View
 from rag_platform.web.first_page import FormFields
 from rag_platform.web.rendering import link
@@ -77,7 +90,48 @@ def list_documents(view: Chosen, where: Annotated[DocumentFilter, Query()]) -> D
 @api.get("/documents/{doc_id}")
 def get_document(view: Chosen, doc_id: DocId) -> DocumentDetail:
     """A document with its versions and the outline of the published one."""
-    return documents.describe_document(view.library, view.namespace, doc_id)
+    from rag_platform.releases.version_history import history
+
+    with listing.open_with_published(view.library, view.namespace) as (ledger, published):
+        document = ledger.document(view.namespace, doc_id)
+        row = ledger.document_row(view.namespace, doc_id, published)
+        recorded = history(document, store=view.library.store, ledger=ledger)
+        live = ledger.version(document.live_version) if document.live_version else None
+    shown = with_file_metadata(document, live) if live else document
+    data = fill_shape(
+        DocumentDetail,
+        shown,
+        status=row.status if row else "",
+        problem=without_paths(row.problem) if row else "",
+        versions=without_paths(recorded["versions"]),
+        release_id="",
+        sections=[],
+        chunks=0,
+        unread="",
+    )
+    try:
+        with view.library.lease(view.namespace) as lease:
+            version_id, catalog = _find_version(view.library, lease, doc_id), lease.release.catalog
+            counts = catalog.section_counts(version_id)
+            data["release_id"] = lease.release_id
+            data["sections"] = [section_part(it, counts) for it in catalog.sections(doc_id)]
+            data["chunks"] = catalog.chunk_counts([version_id])[version_id]
+    except NotFoundError as error:
+        data["unread"] = error.message
+    return data
+
+
+def _find_version(library: Library, lease: Lease, doc_id: str) -> str:
+    """The version_id of a document in a release. Raises NotFoundError."""
+    document = lease.release.catalog.document(doc_id)
+    version_id = document.live_version if document else None
+    if version_id is None or library.hidden_names(lease) & {doc_id, version_id}:
+        raise NotFoundError(
+            f"release {lease.release_id} shows no document {doc_id[:80]!r}: it failed, waits for a"
+            " release, or was deleted",
+            code="not_published",
+        )
+    return version_id
 
 
 @api.get("/documents/{doc_id}/text")
@@ -108,9 +162,31 @@ def list_chunks(
     cursor: Cursor = None,
 ) -> ChunksData:
     """One page of a document's chunks, or of those of a section."""
-    return documents.list_chunks(
-        view.library, view.namespace, doc_id, section_id=section_id, limit=limit, cursor=cursor
-    )
+    with view.library.lease(view.namespace) as lease:
+        version_id, catalog = _find_version(view.library, lease, doc_id), lease.release.catalog
+        begin = 0
+        if cursor is not None:
+            cursor_version, begin = read_cursor(cursor, (str, int))
+            if cursor_version != version_id or not 0 <= begin < 2**31:
+                raise InputError(
+                    f"the cursor belongs to version {cursor_version[:80]}; begin again without it",
+                    code="bad_cursor",
+                )
+        if section_id:
+            total = catalog.section_counts(version_id).get(section_id, 0)
+        else:
+            total = catalog.chunk_counts([version_id])[version_id]
+        chunks = catalog.chunk_page(version_id, section_id, begin, limit)
+        end = begin + len(chunks)
+        return {
+            "namespace": view.namespace,
+            "doc_id": doc_id,
+            "version_id": version_id,
+            "release_id": lease.release_id,
+            "chunks": [chunk_part(chunk, chunk.chunk_text) for chunk in chunks],
+            "total": total,
+            "next_cursor": make_cursor(version_id, end) if end < total else None,
+        }
 
 
 @api.get("/documents/{doc_id}/dropped")
@@ -127,7 +203,15 @@ def compare_versions(
     after: VersionId = None,
 ) -> VersionDiff:
     """The differences between two versions, by default the live one and its predecessor."""
-    return documents.compare_versions(view.settings, view.namespace, doc_id, before, after)
+    from rag_platform.releases.version_history import difference
+
+    with open_root(view.settings) as root:
+        document = root.ledger.document(view.namespace, doc_id)
+        strategy = load_strategy(view.settings, root.bound_strategy(view.namespace))
+        found = difference(
+            document, before, after, strategy=strategy, store=root.store, ledger=root.ledger
+        )
+    return cast(VersionDiff, found)
 
 
 @api.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
@@ -143,7 +227,51 @@ def get_deletion_proof(view: Chosen, doc_id: DocId) -> DeletionProof:
 @api.get("/chunks/{chunk_id}/texts")
 def get_chunk_texts(view: Chosen, chunk_id: Annotated[str, Path(max_length=100)]) -> ChunkDetail:
     """A chunk with its place and its retrieval texts."""
-    return documents.describe_chunk(view.library, view.namespace, chunk_id)
+    with view.library.lease(view.namespace) as lease:
+        catalog = lease.release.catalog
+        row = catalog.rows([chunk_id]).get(chunk_id)
+        if row is None or chunk_id in view.library.hidden_chunks(lease):
+            raise NotFoundError(
+                f"no chunk {chunk_id[:80]!r} in release {lease.release_id} of {view.namespace!r};"
+                " its document may have changed since",
+                code="unknown_chunk",
+            )
+        chunk = row.chunk
+        version = catalog.version(chunk.version_id)
+        texts = _read_view(lease, view.library.store, version, chunk_id) if version else None
+        texts = texts or ir.View(chunk_id, "", "", "")
+        around = [it.chunk_id for it in catalog.neighbours(chunk_id, 1, 1)]
+        place = around.index(chunk_id)
+        return fill_shape(
+            ChunkDetail,
+            chunk,
+            namespace=view.namespace,
+            release_id=lease.release_id,
+            doc_title=row.doc_title,
+            source_uri=row.source_uri,
+            content_type=row.content_type,
+            status=row.status,
+            chunk=chunk_part(chunk, chunk.chunk_text),
+            before=around[place - 1] if place else "",
+            after=around[place + 1] if place + 1 < len(around) else "",
+            dense_text=texts.dense_text,
+            sparse_text=texts.sparse_text,
+            keyphrases=list(texts.keyphrases),
+            quality_score=texts.quality_score,
+            view_title=texts.title,
+            view_summary=texts.summary,
+            view_tags=list(texts.tags),
+            images=[fill_shape(SourceImage, text) for text in image_texts(lease, chunk)],
+        )
+
+
+def _read_view(lease: Lease, store: Store, version: ir.Version, chunk_id: str) -> ir.View | None:
+    """The chunk's texts for the retrievers; None if their file was garbage collected."""
+    manifest = lease.release.manifest
+    path = store.version_path(version, "views", manifest.profiles["views"], version.edition)
+    if not path.is_file():
+        return None
+    return next((it for it in read_records(path, ir.View) if it.chunk_id == chunk_id), None)
 
 
 class Deletion(BaseModel):

@@ -14,10 +14,9 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from rag_platform import access
-from rag_platform.api import writing
+from rag_platform.api import uploads, writing
 from rag_platform.api.cursors import make_cursor, read_cursor, read_offset
 from rag_platform.api.envelopes import fill_shape, without_paths
-from rag_platform.api.upkeep import uploads
 from rag_platform.api.writing import job_data, job_progress, open_root, require_job, watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData

@@ -1,4 +1,4 @@
-"""Cited passages in their documents: places, proofs and pictures."""
+"""Cited passages in their documents: places, proofs and passages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from rag_platform.api import pictures
+from rag_platform.api import passages
 from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
 from rag_platform.contract.source_shapes import PlaceData, PlacePage, ProvedData, SourceData
 from rag_platform.errors import InputError
@@ -88,8 +88,8 @@ def get_page(
     release: Release = None,
 ) -> Response:
     """A page of a document as a picture."""
-    found = pictures.page_picture(library, namespace, version_id, page, release)
-    return Response(found, media_type=pictures.media_type(found))
+    found = passages.page_picture(library, namespace, version_id, page, release)
+    return Response(found, media_type=passages.media_type(found))
 
 
 @api.get("/assets/{asset_id}", response_class=Response, responses=_PICTURE)
@@ -97,8 +97,8 @@ def get_image(
     library: LibraryOf, asset_id: Annotated[str, Path(max_length=64, description="A sha256.")]
 ) -> Response:
     """An image of a published document, redrawn."""
-    found = pictures.image_picture(library, asset_id)
-    return Response(found, media_type=pictures.media_type(found))
+    found = passages.image_picture(library, asset_id)
+    return Response(found, media_type=passages.media_type(found))
 
 
 # --- pages --------------------------------------------------------------------------------------
