@@ -8,11 +8,11 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.overview import disk_use
 from rag_platform.config.settings import Settings
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
+from rag_platform.web.routes.overview import show_disk
 from rag_platform_tests.conftest import Shelf
 
 MODULES = (
@@ -67,7 +67,7 @@ def test_what_came_in_earlier_is_no_news(read_only_shelf: Shelf) -> None:
 
 
 def test_disk_use_adds_up(read_only_shelf: Shelf) -> None:
-    found = disk_use(read_only_shelf.settings.home)
+    found = show_disk(read_only_shelf.settings)
     assert found["total"] == sum(part["bytes"] for part in found["parts"]) > 0
     assert [part["bytes"] for part in found["parts"]] == sorted(
         (part["bytes"] for part in found["parts"]), reverse=True
