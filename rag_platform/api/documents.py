@@ -126,7 +126,7 @@ def list_documents(
     return data
 
 
-def brief(data: DocumentsData) -> BriefDocumentsData:
+def abridge_rows(data: DocumentsData) -> BriefDocumentsData:
     """The page with brief rows; a document listed in an earlier group too has only its names."""
     seen: set[str] = set()
     groups = [

@@ -46,7 +46,7 @@ class View:
         return render_part(self.request, part, page, namespace=self.namespace, **values)
 
 
-def _choose(
+def _view_of_api(
     request: Request,
     library: LibraryOf,
     namespace: Annotated[
@@ -55,18 +55,18 @@ def _choose(
 ) -> View:
     if namespace is None:
         return View(request, library, choose_namespace(library))
-    return _view(request, library, namespace)
+    return _view_of_path(request, library, namespace)
 
 
-def _choose_first(
+def _view_of_page(
     request: Request,
     library: LibraryOf,
     namespace: Annotated[str | None, Query(max_length=63)] = None,
 ) -> View:
-    return _view(request, library, namespace or choose_namespaces(library)[0])
+    return _view_of_path(request, library, namespace or choose_namespaces(library)[0])
 
 
-def _view(
+def _view_of_path(
     request: Request, library: LibraryOf, namespace: Annotated[str, Path(max_length=63)]
 ) -> View:
     library.require_visible(namespace)
@@ -76,15 +76,15 @@ def _view(
 def _view_of_form(
     request: Request, library: LibraryOf, namespace: Annotated[str, Form(max_length=63)]
 ) -> View:
-    return _view(request, library, namespace)
+    return _view_of_path(request, library, namespace)
 
 
-# The view of the namespace of a request. Each raises NotFoundError for one that the caller may not
-# see, `Chosen` also InputError.
-Chosen = Annotated[View, Depends(_choose)]  # the named one, else the only one
-Shown = Annotated[View, Depends(_choose_first)]  # else the first one that questions search
-ShownInPath = Annotated[View, Depends(_view)]  # the one in the path
-ShownInForm = Annotated[View, Depends(_view_of_form)]  # the one in the form
+# The view of a request's namespace. Each raises NotFoundError for one that the caller may not see,
+# `ApiView` also InputError.
+ApiView = Annotated[View, Depends(_view_of_api)]  # the named one, else the only one
+PageView = Annotated[View, Depends(_view_of_page)]  # else the first one that questions search
+PathView = Annotated[View, Depends(_view_of_path)]  # the one in the path
+FormView = Annotated[View, Depends(_view_of_form)]  # the one in the form
 
 
 def _require_scope(scope: str) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import Selection, brief, get_document, list_documents
+from rag_platform.api.documents import Selection, abridge_rows, get_document, list_documents
 from rag_platform.api.status import status
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import QueryRequest
@@ -73,7 +73,7 @@ def test_documents_by_tag_stand_in_every_group_they_belong_to(library: Library) 
 
 
 def test_brief_rows_leave_out_what_the_text_says(library: Library) -> None:
-    page = brief(list_documents(library, "default", group_by=None))
+    page = abridge_rows(list_documents(library, "default", group_by=None))
     row = next(row for row in page["groups"][0]["documents"] if row["filename"] == "ports.md")
     assert {key: value for key, value in row.items() if key not in ("doc_id", "updated_at")} == {
         "filename": "ports.md",
@@ -87,13 +87,13 @@ def test_a_document_with_two_tags_is_told_in_full_once(library: Library) -> None
     again = page["groups"][2]["documents"][0]
     lines = [line for line in page["markdown"].splitlines() if again["doc_id"] in line]
     assert lines[1] == f"- files/notes.txt: `{again['doc_id']}`" and len(lines[0]) > len(lines[1])
-    rows = [row for group in brief(page)["groups"] for row in group["documents"]]
+    rows = [row for group in abridge_rows(page)["groups"] for row in group["documents"]]
     assert [("tags" in row) for row in rows] == [True, True, True, False, False]
 
 
 def test_brief_rows_are_at_most_half_as_long_again_as_their_lines(library: Library) -> None:
     for group_by in (None, "tags", "source"):
-        page = brief(list_documents(library, "default", group_by=group_by))
+        page = abridge_rows(list_documents(library, "default", group_by=group_by))
         structure = json.dumps(page["groups"], ensure_ascii=False, separators=(",", ":"))
         assert len(structure) <= 1.5 * len(page["markdown"]), (group_by, page)
 

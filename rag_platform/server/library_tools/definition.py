@@ -101,7 +101,7 @@ class Call:
         """The one namespace that the call reads. Raises InputError if that is ambiguous."""
         return choose_namespace(self.library, [names] if isinstance(names, str) else names or [])
 
-    def describe_filling(self, namespace: str) -> str:
+    def describe_ingest_job(self, namespace: str) -> str:
         """The running ingest job of a namespace, or of any one while none is published, and how to
         wait for it; empty if the caller may see none.
         """
@@ -237,8 +237,8 @@ class LibraryTool:
         server = self.service.settings.server
         if error["code"] in ("no_release", "unknown_namespace"):
             with suppress(Exception):  # the error must be reported in any case
-                if filling := self.service.describe_filling(error["details"]["namespace"]):
-                    return f"; {filling}"
+                if hint := self.service.describe_ingest_job(error["details"]["namespace"]):
+                    return f"; {hint}"
         if error["code"] == "busy" and error["details"].get("job_id"):
             return f": wait for it with {tool_name(server, 'get_job')}, or give `wait`"
         if error["code"] in _LISTED_BY:

@@ -206,15 +206,15 @@ def list_documents(call: Call, arguments: ListDocumentsArguments) -> Answer:
     warnings = [f"other libraries, listed by `collections`: {', '.join(others)}"]
     if not others or arguments.collections or arguments.cursor:
         warnings = []
-    if not data["total"] and (filling := call.describe_filling(data["namespace"])):
-        warnings.append(filling)
-    return Answer(data, "", warnings, documents.brief(data))
+    if not data["total"] and (hint := call.describe_ingest_job(data["namespace"])):
+        warnings.append(hint)
+    return Answer(data, "", warnings, documents.abridge_rows(data))
 
 
 def list_collections(call: Call, arguments: NoArguments) -> Answer:
     data = collect_collections(call.library)
-    filling = "" if data["collections"] else call.describe_filling(data["default"][0])
-    return Answer(data, warnings=[filling] if filling else ())
+    hint = "" if data["collections"] else call.describe_ingest_job(data["default"][0])
+    return Answer(data, warnings=[hint] if hint else ())
 
 
 def query_assets(call: Call, arguments: QueryAssetsArguments) -> Answer:

@@ -31,7 +31,7 @@ from rag_platform.messages import translate
 from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
-from rag_platform.web.dependencies import LibraryOf, MayWrite, Shown, View
+from rag_platform.web.dependencies import LibraryOf, MayWrite, PageView, View
 from rag_platform.web.failures import describe
 from rag_platform.web.first_page import QuestionForm, show_form
 from rag_platform.web.rendering import (
@@ -186,7 +186,7 @@ Asked = Annotated[QuestionForm, Query()]
 
 
 @pages.get("/")
-async def show(view: Shown, asked: Asked) -> Response:
+async def show(view: PageView, asked: Asked) -> Response:
     """The form with the answer to a question, or with the error."""
     values: dict[str, Any] = {"namespace": view.namespace}
     status = 200
@@ -309,7 +309,9 @@ def expect(request: Request, library: LibraryOf, expected: Annotated[Expected, F
 
 
 @pages.get("/compare-answers")
-async def show_comparison(view: Shown, asked: Asked, left: Way = "", right: Way = "") -> Response:
+async def show_comparison(
+    view: PageView, asked: Asked, left: Way = "", right: Way = ""
+) -> Response:
     """Two answers to a question side by side, or the error."""
     values: dict[str, Any] = {}
     status = 200

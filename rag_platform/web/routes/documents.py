@@ -38,7 +38,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.expectations import drop_for_document
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store, read_records
-from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInPath, View
+from rag_platform.web.dependencies import ApiView, MayAdminister, PageView, PathView, View
 from rag_platform.web.first_page import FormFields
 from rag_platform.web.rendering import link
 
@@ -73,7 +73,7 @@ class DocumentFilter(BaseModel):
 
 
 @api.get("/documents")
-def list_documents(view: Chosen, where: Annotated[DocumentFilter, Query()]) -> DocumentsData:
+def list_documents(view: ApiView, where: Annotated[DocumentFilter, Query()]) -> DocumentsData:
     """One page of the documents of a library, by source_uri or in groups."""
     given = where.model_dump(include=set(listing.FILTER_KEYS))
     return listing.list_documents(
@@ -88,7 +88,7 @@ def list_documents(view: Chosen, where: Annotated[DocumentFilter, Query()]) -> D
 
 
 @api.get("/documents/{doc_id}")
-def get_document(view: Chosen, doc_id: DocId) -> DocumentDetail:
+def get_document(view: ApiView, doc_id: DocId) -> DocumentDetail:
     """A document with its versions and the outline of the published one."""
     from rag_platform.releases.version_history import history
 
@@ -136,7 +136,7 @@ def _find_version(library: Library, lease: Lease, doc_id: str) -> str:
 
 @api.get("/documents/{doc_id}/text")
 def get_text(
-    view: Chosen,
+    view: ApiView,
     doc_id: DocId,
     version_id: VersionId = None,
     max_chars: Annotated[int, Query(ge=1, le=200_000)] = 20_000,
@@ -155,7 +155,7 @@ def get_text(
 
 @api.get("/documents/{doc_id}/chunks")
 def list_chunks(
-    view: Chosen,
+    view: ApiView,
     doc_id: DocId,
     section_id: Name = "",
     limit: Limit = 50,
@@ -190,14 +190,14 @@ def list_chunks(
 
 
 @api.get("/documents/{doc_id}/dropped")
-def list_dropped(view: Chosen, doc_id: DocId, version_id: VersionId = None) -> DroppedData:
+def list_dropped(view: ApiView, doc_id: DocId, version_id: VersionId = None) -> DroppedData:
     """The text of a document that is in no chunk, with its place and reason."""
     return listing.list_dropped(view.library, view.namespace, doc_id, version_id=version_id)
 
 
 @api.get("/documents/{doc_id}/diff")
 def compare_versions(
-    view: Chosen,
+    view: ApiView,
     doc_id: DocId,
     before: VersionId = None,
     after: VersionId = None,
@@ -215,7 +215,7 @@ def compare_versions(
 
 
 @api.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
-def get_deletion_proof(view: Chosen, doc_id: DocId) -> DeletionProof:
+def get_deletion_proof(view: ApiView, doc_id: DocId) -> DeletionProof:
     """What is still stored of a document, deleted or not."""
     from rag_platform.releases.proofs.deletion_proof import prove
 
@@ -225,7 +225,7 @@ def get_deletion_proof(view: Chosen, doc_id: DocId) -> DeletionProof:
 
 
 @api.get("/chunks/{chunk_id}/texts")
-def get_chunk_texts(view: Chosen, chunk_id: Annotated[str, Path(max_length=100)]) -> ChunkDetail:
+def get_chunk_texts(view: ApiView, chunk_id: Annotated[str, Path(max_length=100)]) -> ChunkDetail:
     """A chunk with its place and its retrieval texts."""
     with view.library.lease(view.namespace) as lease:
         catalog = lease.release.catalog
@@ -283,7 +283,7 @@ class Deletion(BaseModel):
 
 
 @api.post("/documents/{doc_id}/delete", dependencies=[MayAdminister])
-def delete_document(view: Chosen, doc_id: DocId, asked: Deletion) -> DeletionData:
+def delete_document(view: ApiView, doc_id: DocId, asked: Deletion) -> DeletionData:
     """The plan of a deletion with a code; called again with that code, the deletion."""
     if asked.confirm == "":
         raise InputError("confirm is empty; leave it out to see the plan", code="no_confirmation")
@@ -317,7 +317,7 @@ class FilterForm(FormFields, DocumentFilter):
 
 
 @pages.get("/browser")
-def browse(view: Shown, where: Annotated[FilterForm, Query()]) -> Response:
+def browse(view: PageView, where: Annotated[FilterForm, Query()]) -> Response:
     """Documents by source, tag, status and time."""
     states = listing.document_states(view.library, view.namespace, 0)
     return view.render(
@@ -331,7 +331,7 @@ def browse(view: Shown, where: Annotated[FilterForm, Query()]) -> Response:
 
 @pages.get("/documents/{namespace}/{doc_id}")
 def show_document(
-    view: ShownInPath,
+    view: PathView,
     doc_id: DocId,
     section_id: Annotated[str, Query(max_length=100)] = "",
     cursor: Cursor = None,
@@ -343,7 +343,7 @@ def show_document(
 
 
 @pages.get("/documents/{namespace}/{doc_id}/text")
-def show_text(view: ShownInPath, doc_id: DocId, version_id: VersionId = None) -> Response:
+def show_text(view: PathView, doc_id: DocId, version_id: VersionId = None) -> Response:
     """The beginning of a document's text."""
     data = get_text(view, doc_id, version_id, _PREVIEW_CHARS)
     text = _FRONT_MATTER.sub(r"```yaml\n\1\n```\n", data["document"]["md_text"])
@@ -351,19 +351,19 @@ def show_text(view: ShownInPath, doc_id: DocId, version_id: VersionId = None) ->
 
 
 @pages.get("/documents/{namespace}/{doc_id}/dropped")
-def show_dropped(view: ShownInPath, doc_id: DocId) -> Response:
+def show_dropped(view: PathView, doc_id: DocId) -> Response:
     return _part(view, "dropped", data=list_dropped(view, doc_id))
 
 
 @pages.get("/documents/{namespace}/{doc_id}/diff")
 def show_difference(
-    view: ShownInPath, doc_id: DocId, before: VersionId = None, after: VersionId = None
+    view: PathView, doc_id: DocId, before: VersionId = None, after: VersionId = None
 ) -> Response:
     return _part(view, "version_diff", data=compare_versions(view, doc_id, before, after))
 
 
 @pages.get("/documents/{namespace}/{doc_id}/proof", dependencies=[MayAdminister])
-def show_proof(view: ShownInPath, doc_id: DocId) -> Response:
+def show_proof(view: PathView, doc_id: DocId) -> Response:
     """What is still stored of a document."""
     return _part(view, "proof", data=get_deletion_proof(view, doc_id))
 
@@ -373,15 +373,13 @@ def _part(view: View, name: str, **values: Any) -> Response:
 
 
 @pages.get("/chunks/{namespace}/{chunk_id}")
-def show_chunk(view: ShownInPath, chunk_id: Annotated[str, Path(max_length=100)]) -> Response:
+def show_chunk(view: PathView, chunk_id: Annotated[str, Path(max_length=100)]) -> Response:
     """A chunk with its place and its retrieval texts."""
     return view.render("browsing/chunk.html", data=get_chunk_texts(view, chunk_id))
 
 
 @pages.get("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
-def plan_deletion(
-    view: ShownInPath, doc_id: DocId, asked: Annotated[Deletion, Query()]
-) -> Response:
+def plan_deletion(view: PathView, doc_id: DocId, asked: Annotated[Deletion, Query()]) -> Response:
     asked.confirm = None
     plan = delete_document(view, doc_id, asked)
     return view.render("browsing/delete.html", plan=plan, asked=asked, doc_id=doc_id)
@@ -389,7 +387,7 @@ def plan_deletion(
 
 @pages.post("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
 def confirm_deletion(
-    view: ShownInPath,
+    view: PathView,
     doc_id: DocId,
     confirm: Annotated[str, Form(max_length=20)],
     mode: Annotated[str, Form(max_length=10)] = "soft",

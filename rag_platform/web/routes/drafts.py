@@ -18,7 +18,7 @@ from rag_platform.api.writing import job_data, open_root, watch
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import DraftData, DraftPreview, DraftsData
 from rag_platform.errors import RagError
-from rag_platform.web.dependencies import Chosen, MayWrite, Shown, ShownInPath, View
+from rag_platform.web.dependencies import ApiView, MayWrite, PageView, PathView, View
 from rag_platform.web.rendering import link
 from rag_platform.web.routes.documents import Cursor, DocId
 
@@ -65,7 +65,7 @@ def _open_drafts(view: View) -> Iterator[Drafts]:
 
 
 @api.get("")
-def list_drafts(view: Chosen) -> DraftsData:
+def list_drafts(view: ApiView) -> DraftsData:
     """The drafts of a library."""
     from rag_platform.drafts.reports import list_data
 
@@ -78,7 +78,7 @@ def list_drafts(view: Chosen) -> DraftsData:
 
 @api.get("/{doc_id}")
 def get_draft(
-    view: Chosen,
+    view: ApiView,
     doc_id: DocId,
     limit: Annotated[int, Query(ge=1, le=100)] = 50,
     cursor: Cursor = None,
@@ -103,7 +103,7 @@ def get_draft(
 
 
 @api.get("/{doc_id}/preview")
-def preview_draft(view: Chosen, doc_id: DocId) -> DraftPreview:
+def preview_draft(view: ApiView, doc_id: DocId) -> DraftPreview:
     """What publishing a draft would change."""
     from rag_platform.drafts.reports import preview_data
 
@@ -112,25 +112,25 @@ def preview_draft(view: Chosen, doc_id: DocId) -> DraftPreview:
 
 
 @api.post("/{doc_id}/operations", dependencies=[MayWrite])
-def add_operation(view: Chosen, doc_id: DocId, operation: Operation) -> DraftData:
+def add_operation(view: ApiView, doc_id: DocId, operation: Operation) -> DraftData:
     """Add an operation to a draft; the first one begins it."""
     return _change(view, lambda it: it.add(doc_id, operation.data()))
 
 
 @api.post("/{doc_id}/undo", dependencies=[MayWrite])
-def undo(view: Chosen, doc_id: DocId) -> DraftData:
+def undo(view: ApiView, doc_id: DocId) -> DraftData:
     """Undo the last operation."""
     return _change(view, lambda it: it.undo(doc_id)[0])
 
 
 @api.post("/{doc_id}/discard", dependencies=[MayWrite])
-def discard(view: Chosen, doc_id: DocId) -> DraftData:
+def discard(view: ApiView, doc_id: DocId) -> DraftData:
     """Discard the unpublished edits of a draft, and its conflicts."""
     return _change(view, lambda it: it.discard(doc_id))
 
 
 @api.post("/{doc_id}/rebase", dependencies=[MayWrite])
-def rebase(view: Chosen, doc_id: DocId) -> DraftData:
+def rebase(view: ApiView, doc_id: DocId) -> DraftData:
     """Base a draft on the live version; edits that do not apply to it become conflicts."""
     return _change(view, lambda it: it.rebase(doc_id))
 
@@ -145,14 +145,14 @@ def _change(view: View, change: Callable[[Drafts], Opened]) -> DraftData:
 
 @api.post("/{doc_id}/publish", dependencies=[MayWrite])
 def publish(
-    view: Chosen, doc_id: DocId, drop_conflicts: Annotated[bool, Query()] = False
+    view: ApiView, doc_id: DocId, drop_conflicts: Annotated[bool, Query()] = False
 ) -> JobData:
     """Start a job that publishes a draft."""
     return _start(view, lambda it: it.start_publish(doc_id, drop_conflicts=drop_conflicts))
 
 
 @api.post("/{doc_id}/revert", dependencies=[MayWrite])
-def revert(view: Chosen, doc_id: DocId) -> JobData:
+def revert(view: ApiView, doc_id: DocId) -> JobData:
     """Start a job that publishes a document's chunks without any edits."""
     return _start(view, lambda it: it.start_revert(doc_id))
 
@@ -193,14 +193,14 @@ class EditForm(BaseModel):
 
 
 @pages.get("/drafts")
-def show_drafts(view: Shown) -> Response:
+def show_drafts(view: PageView) -> Response:
     """The drafts of a library."""
     return view.render("browsing/drafts.html", data=list_drafts(view))
 
 
 @pages.get("/drafts/{namespace}/{doc_id}")
 def show_draft(
-    view: ShownInPath,
+    view: PathView,
     doc_id: DocId,
     cursor: Cursor = None,
     chunk_id: Annotated[str, Query(max_length=100)] = "",
@@ -224,14 +224,14 @@ def _show(
 
 
 @pages.get("/drafts/{namespace}/{doc_id}/preview")
-def show_preview(view: ShownInPath, doc_id: DocId) -> Response:
+def show_preview(view: PathView, doc_id: DocId) -> Response:
     """What publishing a draft would change."""
     data = preview_draft(view, doc_id)
     return view.render("browsing/draft_preview.html", doc_id=doc_id, data=data)
 
 
 @pages.post("/drafts/{namespace}/{doc_id}/operations", dependencies=[MayWrite])
-def add_edit(view: ShownInPath, doc_id: DocId, edit: Annotated[EditForm, Form()]) -> Response:
+def add_edit(view: PathView, doc_id: DocId, edit: Annotated[EditForm, Form()]) -> Response:
     """Add an edit; on an error, show the page with the reason and the typed text."""
     try:
         _change(view, lambda it: it.add(doc_id, edit.operation()))
@@ -243,7 +243,7 @@ def add_edit(view: ShownInPath, doc_id: DocId, edit: Annotated[EditForm, Form()]
 
 @pages.post("/drafts/{namespace}/{doc_id}/{change}", dependencies=[MayWrite])
 def change_draft(
-    view: ShownInPath,
+    view: PathView,
     doc_id: DocId,
     change: Literal["undo", "discard", "rebase", "publish", "revert"],
     drop_conflicts: Annotated[bool, Form()] = False,

@@ -34,7 +34,7 @@ from rag_platform.evaluation.run_requests import (
     list_run_jobs,
     start_run,
 )
-from rag_platform.web.dependencies import Chosen, LibraryOf, MayWrite, SettingsOf, Shown, View
+from rag_platform.web.dependencies import ApiView, LibraryOf, MayWrite, PageView, SettingsOf, View
 from rag_platform.web.rendering import link, render
 
 api = APIRouter(prefix="/eval", tags=["evaluation"])
@@ -141,7 +141,7 @@ def get_comparison(settings: SettingsOf, before: Name, after: Name) -> EvalCompa
 
 
 @api.get("/strategies")
-def get_strategies(view: Chosen, dataset_id: Name) -> StrategiesData:
+def get_strategies(view: ApiView, dataset_id: Name) -> StrategiesData:
     """A comparison of the newest run of each strategy on a dataset."""
     return views.compare_newest(view.settings.home, dataset_id, view.namespace)
 
@@ -171,13 +171,13 @@ def get_job(settings: SettingsOf, job_id: str) -> EvalJobData:
 
 
 @api.get("/drift")
-def get_drift(view: Chosen) -> DriftData:
+def get_drift(view: ApiView) -> DriftData:
     """Drift of users' recent questions and answers from the last stable window."""
     return drift.get_drift(view.settings, view.namespace)
 
 
 @api.get("/gaps")
-def get_gaps(view: Chosen, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> GapsData:
+def get_gaps(view: ApiView, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> GapsData:
     """Content gaps: questions that were refused or answered with low confidence, asked
     again now.
     """
@@ -185,7 +185,7 @@ def get_gaps(view: Chosen, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> G
 
 
 @api.get("/canaries")
-def get_canaries(view: Chosen) -> CanariesData:
+def get_canaries(view: ApiView) -> CanariesData:
     """Ask the published release questions made from the previous one."""
     return canaries.get_canaries(view.library, view.namespace)
 
@@ -204,7 +204,7 @@ _PAGE = 20
 
 @pages.get("/evaluation")
 def show_runs(
-    view: Shown,
+    view: PageView,
     everywhere: bool = False,
     dataset_id: Name = "",
     strategy: Name = "",
@@ -234,7 +234,7 @@ def start_shown_run(library: LibraryOf, choice: Annotated[RunChoice, Form()]) ->
 
 
 @pages.get("/evaluation/jobs/{job_id}")
-def show_job(view: Shown, job_id: str) -> Response:
+def show_job(view: PageView, job_id: str) -> Response:
     """The progress of a run; as a fragment only the part that changes."""
     job = get_job(view.settings, job_id)
     return view.render_part("evaluation/progress.html", "evaluation/job.html", job=job)
@@ -274,7 +274,7 @@ def show_case(request: Request, library: LibraryOf, run_id: str, case_id: str) -
 
 
 @pages.get("/evaluation/compare")
-def show_comparison(view: Shown, before: Name = "", after: Name = "") -> Response:
+def show_comparison(view: PageView, before: Name = "", after: Name = "") -> Response:
     """A comparison of two runs."""
     found = get_comparison(view.settings, before, after) if before and after else None
     return view.render(
@@ -288,7 +288,11 @@ def show_comparison(view: Shown, before: Name = "", after: Name = "") -> Respons
 
 @pages.get("/evaluation/trends")
 def show_trends(
-    view: Shown, metric: Name = "", days: Days = 90, dataset_id: Name = "", everywhere: bool = False
+    view: PageView,
+    metric: Name = "",
+    days: Days = 90,
+    dataset_id: Name = "",
+    everywhere: bool = False,
 ) -> Response:
     """A metric over time, by strategy."""
     namespace = "" if everywhere else view.namespace
@@ -302,7 +306,7 @@ def show_trends(
 
 
 @pages.get("/evaluation/strategies")
-def show_strategies(view: Shown, dataset_id: Name = "") -> Response:
+def show_strategies(view: PageView, dataset_id: Name = "") -> Response:
     """A comparison of strategies, and the promotions."""
     runs = get_runs(view.settings, view.namespace, limit=100)["runs"]
     datasets = list(dict.fromkeys(run["dataset_id"] for run in runs))
@@ -317,28 +321,28 @@ def show_strategies(view: Shown, dataset_id: Name = "") -> Response:
 
 
 @pages.get("/evaluation/monitoring")
-def show_monitoring(view: Shown) -> Response:
+def show_monitoring(view: PageView) -> Response:
     """The page that links to drift, gaps and canaries."""
     return view.render("evaluation/monitoring.html")
 
 
 @pages.get("/evaluation/drift")
-def show_drift(view: Shown) -> Response:
+def show_drift(view: PageView) -> Response:
     return _render_monitor(view, "drift", get_drift(view))
 
 
 @pages.get("/evaluation/gaps")
-def show_gaps(view: Shown, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> Response:
+def show_gaps(view: PageView, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> Response:
     return _render_monitor(view, "gaps", get_gaps(view, days))
 
 
 @pages.get("/evaluation/canaries")
-def show_canaries(view: Shown) -> Response:
+def show_canaries(view: PageView) -> Response:
     return _render_monitor(view, "canaries", get_canaries(view))
 
 
 @pages.get("/evaluation/prompts")
-def show_prompts(view: Shown) -> Response:
+def show_prompts(view: PageView) -> Response:
     """The versions of prompts."""
     return view.render("evaluation/prompts.html", prompts=experiments.list_prompts())
 

@@ -32,7 +32,7 @@ from rag_platform.errors import InputError, RagError
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.processes.jobs import FINAL_STATES
-from rag_platform.web.dependencies import LibraryOf, MayWrite, SettingsOf, Shown, ShownInForm, View
+from rag_platform.web.dependencies import FormView, LibraryOf, MayWrite, PageView, SettingsOf, View
 from rag_platform.web.failures import describe
 from rag_platform.web.first_page import split_list
 from rag_platform.web.rendering import link, render, render_text
@@ -47,7 +47,7 @@ UploadId = Annotated[str, Path(max_length=60)]
 _POLL_SECONDS = 0.4
 
 
-def _name(
+def _view_to_write(
     request: Request,
     library: LibraryOf,
     namespace: Annotated[str | None, Query(max_length=63)] = None,
@@ -59,7 +59,7 @@ def _name(
 
 
 # the view of the library to write to, which need not exist yet; raises NotFoundError
-Named = Annotated[View, Depends(_name)]
+WriteView = Annotated[View, Depends(_view_to_write)]
 
 
 class Place(BaseModel):
@@ -80,7 +80,7 @@ class Tags(BaseModel):
 
 
 @api.post("/ingest", dependencies=[MayWrite])
-def ingest(view: Named, place: Place) -> JobData:
+def ingest(view: WriteView, place: Place) -> JobData:
     """Start a job that ingests a file or folder of the server's machine, or a URL."""
     return uploads.ingest_place(
         view.settings, view.namespace, path=place.path, url=place.url, tags=place.tags
@@ -152,7 +152,7 @@ def drop_upload(settings: SettingsOf, upload_id: UploadId) -> Response:
 
 @api.get("/uploads/{upload_id}/preview", dependencies=[MayWrite])
 async def preview_upload(
-    view: Named, upload_id: UploadId, name: Annotated[str, Query(max_length=300)]
+    view: WriteView, upload_id: UploadId, name: Annotated[str, Query(max_length=300)]
 ) -> PreviewData:
     """What ingesting one of the files would give."""
     return await work_for(
@@ -164,7 +164,7 @@ async def preview_upload(
 
 
 @api.post("/uploads/{upload_id}/ingest", dependencies=[MayWrite])
-def ingest_upload(view: Named, upload_id: UploadId, given: Tags) -> JobData:
+def ingest_upload(view: WriteView, upload_id: UploadId, given: Tags) -> JobData:
     """Start a job that ingests the files."""
     return uploads.ingest_upload(view.settings, view.namespace, upload_id, given.tags)
 
@@ -174,7 +174,7 @@ def ingest_upload(view: Named, upload_id: UploadId, given: Tags) -> JobData:
 
 @api.get("/jobs")
 def list_jobs(
-    view: Named,
+    view: WriteView,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Cursor = None,
 ) -> JobPage:
@@ -328,7 +328,7 @@ _EVERY_SECONDS = 0.7
 
 
 @pages.get("/ingestion")
-def show(view: Shown, cursor: Cursor = None) -> Response:
+def show(view: PageView, cursor: Cursor = None) -> Response:
     """The forms for ingestion, and the jobs."""
     return _show(view, cursor=cursor)
 
@@ -353,7 +353,7 @@ async def upload_form(request: Request, settings: SettingsOf) -> Response:
 
 @pages.get("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
 def show_upload(
-    view: Shown, upload_id: UploadId, tags: Annotated[str, Query(max_length=4000)] = ""
+    view: PageView, upload_id: UploadId, tags: Annotated[str, Query(max_length=4000)] = ""
 ) -> Response:
     """The files that wait, each with its preview."""
     data = get_upload(view.settings, upload_id)
@@ -362,7 +362,7 @@ def show_upload(
 
 @pages.get("/ingestion/uploads/{upload_id}/preview", dependencies=[MayWrite])
 async def show_preview(
-    view: Shown, upload_id: UploadId, name: Annotated[str, Query(max_length=300)]
+    view: PageView, upload_id: UploadId, name: Annotated[str, Query(max_length=300)]
 ) -> Response:
     """What ingesting a file would give."""
     data = await preview_upload(view, upload_id, name)
@@ -371,7 +371,7 @@ async def show_preview(
 
 @pages.post("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
 def finish_upload(
-    view: ShownInForm, upload_id: UploadId, tags: _Text = "", action: _Text = "ingest"
+    view: FormView, upload_id: UploadId, tags: _Text = "", action: _Text = "ingest"
 ) -> Response:
     """Ingest the files that wait, or delete them."""
     if action == "drop":
@@ -383,7 +383,7 @@ def finish_upload(
 
 @pages.post("/ingestion/place", dependencies=[MayWrite])
 def ingest_place(
-    view: ShownInForm, place: _Text, tags: _Text = "", action: _Text = "ingest"
+    view: FormView, place: _Text, tags: _Text = "", action: _Text = "ingest"
 ) -> Response:
     """Ingest a path of the server's machine or a URL, or preview a file; on an error, show the page
     with the reason and the filled form.

@@ -30,7 +30,7 @@ from rag_platform.evaluation.runs import evaluation_snapshot
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.store import directory_bytes
-from rag_platform.web.dependencies import LibraryOf, SettingsOf, Shown
+from rag_platform.web.dependencies import LibraryOf, PageView, SettingsOf
 
 api = APIRouter(tags=["system"])
 pages = APIRouter()
@@ -66,7 +66,7 @@ def get_collections(library: LibraryOf) -> CollectionsData:
 
 
 @api.get("/overview")
-def show(view: Shown) -> OverviewData:
+def show(view: PageView) -> OverviewData:
     """The components, contents and health of a library."""
     library, namespace = view.library, view.namespace
     require_known(library, namespace)
@@ -177,13 +177,13 @@ def _measure(home: Path, _moment: int) -> tuple[DiskPart, ...]:
 
 
 @pages.get("/overview")
-def show_overview(view: Shown) -> Response:
+def show_overview(view: PageView) -> Response:
     """Components, totals, health, problems, jobs."""
     return view.render("overview/overview.html", found=show(view))
 
 
 @pages.get("/overview/disk")
-def show_disk_page(view: Shown) -> Response:
+def show_disk_page(view: PageView) -> Response:
     """Disk use, which takes a while to add up."""
     disk = show_disk(view.settings)
     return view.render_part("overview/disk.html", "overview/disk_page.html", disk=disk)

@@ -17,7 +17,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
 from rag_platform.releases.manifest import Manifest
 from rag_platform.retrieval.namespaces import require_known
-from rag_platform.web.dependencies import Chosen, MayAdminister, Shown, ShownInForm, View
+from rag_platform.web.dependencies import ApiView, FormView, MayAdminister, PageView, View
 from rag_platform.web.rendering import link
 from rag_platform.workspace import DataRoot
 
@@ -41,7 +41,7 @@ class Override(BaseModel):
 
 
 @api.get("")
-def list_releases(view: Chosen) -> ReleasesData:
+def list_releases(view: ApiView) -> ReleasesData:
     """The releases of a library, newest first."""
     require_known(view.library, view.namespace)
     with open_root(view.settings) as root:
@@ -50,7 +50,7 @@ def list_releases(view: Chosen) -> ReleasesData:
 
 @api.get("/diff")
 def diff_releases(
-    view: Chosen,
+    view: ApiView,
     before: OtherId = None,
     after: OtherId = None,
     queries: Annotated[int, Query(ge=0, le=50)] = 10,
@@ -62,31 +62,31 @@ def diff_releases(
 
 
 @api.post("/rollback", dependencies=[MayAdminister])
-def roll_back(view: Chosen, target: Target) -> ReleasesData:
+def roll_back(view: ApiView, target: Target) -> ReleasesData:
     """Publish an earlier release again."""
     return _change(view, "rollback", target.release_id)
 
 
 @api.post("/forward", dependencies=[MayAdminister])
-def go_forward(view: Chosen) -> ReleasesData:
+def go_forward(view: ApiView) -> ReleasesData:
     """Publish the newest release again after going back."""
     return _change(view, "forward")
 
 
 @api.post("/{release_id}/publish", dependencies=[MayAdminister])
-def publish_rejected(view: Chosen, release_id: ReleaseId, given: Override) -> ReleasesData:
+def publish_rejected(view: ApiView, release_id: ReleaseId, given: Override) -> ReleasesData:
     """Publish a release that the quality gate rejected; the reason is recorded."""
     return _change(view, "publish", release_id, given.reason)
 
 
 @api.post("/{release_id}/pin", dependencies=[MayAdminister])
-def pin(view: Chosen, release_id: ReleaseId) -> ReleasesData:
+def pin(view: ApiView, release_id: ReleaseId) -> ReleasesData:
     """Keep a release regardless of retention."""
     return _change(view, "pin", release_id)
 
 
 @api.post("/{release_id}/unpin", dependencies=[MayAdminister])
-def unpin(view: Chosen, release_id: ReleaseId) -> ReleasesData:
+def unpin(view: ApiView, release_id: ReleaseId) -> ReleasesData:
     """Let retention drop a release again."""
     return _change(view, "unpin", release_id)
 
@@ -160,7 +160,7 @@ _ReleaseId = Annotated[str | None, Form(pattern=RELEASE_ID)]
 
 
 @pages.get("/releases")
-def show(view: Shown) -> Response:
+def show(view: PageView) -> Response:
     """The releases of a library."""
     data = list_releases(view)
     kept = [row for row in data["releases"] if row["kept"]]
@@ -181,7 +181,7 @@ def _choose_compared(kept: Sequence[ReleaseRow]) -> list[str]:
 
 @pages.get("/releases/diff")
 def show_difference(
-    view: Shown,
+    view: PageView,
     before: OtherId = None,
     after: OtherId = None,
     queries: Annotated[int, Query(ge=0, le=50)] = 5,
@@ -193,7 +193,7 @@ def show_difference(
 
 @pages.post("/releases/{change}", dependencies=[MayAdminister])
 def change_releases(
-    view: ShownInForm,
+    view: FormView,
     change: str,
     release_id: _ReleaseId = None,
     reason: Annotated[str, Form(max_length=1000)] = "",

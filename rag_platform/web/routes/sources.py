@@ -12,7 +12,7 @@ from rag_platform.api import passages
 from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
 from rag_platform.contract.source_shapes import PlaceData, PlacePage, ProvedData, SourceData
 from rag_platform.errors import InputError
-from rag_platform.web.dependencies import LibraryOf, ShownInPath
+from rag_platform.web.dependencies import LibraryOf, PathView
 from rag_platform.web.rendering import link
 
 api = APIRouter(tags=["sources"])
@@ -106,7 +106,7 @@ def get_image(
 
 @pages.get("/{namespace}/{chunk_id}")
 def show(
-    view: ShownInPath,
+    view: PathView,
     chunk_id: ChunkId,
     release: Release = None,
     span: Spans = [],  # noqa: B006 (FastAPI copies it)
@@ -141,7 +141,7 @@ def _first_page(place: PlaceData) -> PlacePage | None:
 
 
 @pages.get("/{namespace}/{chunk_id}/proof")
-def prove(view: ShownInPath, chunk_id: ChunkId) -> Response:
+def prove(view: PathView, chunk_id: ChunkId) -> Response:
     """The proof that the passage is in the stored file."""
     proof = get_proof(view.library, chunk_id, view.namespace)
     return view.render_part("asking/proof.html", "asking/proof_page.html", proof=proof)

@@ -14,7 +14,7 @@ from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get
 from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
 from rag_platform.contract.traces import TraceDetail, TracesData, TraceStats
 from rag_platform.observability.trace_store.queries import Status, TraceType
-from rag_platform.web.dependencies import LibraryOf, Shown, View
+from rag_platform.web.dependencies import LibraryOf, PageView, View
 from rag_platform.web.first_page import FormFields
 from rag_platform.web.rendering import is_fragment, render
 
@@ -93,7 +93,7 @@ Cursor = Annotated[str, Query(max_length=400)]
 
 @pages.get("/query-traces")
 def show_queries(
-    view: Shown,
+    view: PageView,
     where: FilterOf,
     period: Period = "7d",
     everywhere: bool = False,
@@ -109,7 +109,7 @@ def show_queries(
 
 @pages.get("/ingestion-traces")
 def show_ingests(
-    view: Shown,
+    view: PageView,
     where: FilterOf,
     period: Period = "30d",
     everywhere: bool = False,
