@@ -8,8 +8,6 @@ most, function words nothing. Every quote is a slice of its chunk, followed by i
 
 from __future__ import annotations
 
-import dataclasses
-import heapq
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,6 @@ from typing import ClassVar
 
 from rag_platform.answering import constants
 from rag_platform.answering.quotable import (
-    INTRODUCES,
     Part,
     extend,
     format_label,
@@ -37,24 +34,18 @@ from rag_platform.query.analysis import subject_of
 from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import find_script, is_wide, simplify
+from rag_platform.text.scripts import is_wide, simplify
 from rag_platform.text.term_overlap import (
     ASKS_ADDRESS,
-    ASKS_HISTORY,
-    ASKS_MEANING,
-    ASKS_NUMBER,
     ASKS_TOTAL,
     DIGIT,
-    HISTORY,
-    MEANS,
-    POINTS,
     TOTAL,
     Word,
     question_terms,
     question_words,
     rarity,
 )
-from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning, stemmed_word
+from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -63,11 +54,9 @@ FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
-_PATH_SEPARATOR = re.compile(r"[/\\]|\.\w+$")  # slashes and the extension
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
-_ROUNDING = 1e-8  # exceeds the rounding error of two scores
 
 
 @dataclass(frozen=True)
@@ -92,7 +81,7 @@ class Extractive:
         on_text: Callable[[str], None] | None = None,
     ) -> Written:
         """Markdown whose marks [n] point at evidence[n-1]; empty where no unit matches."""
-        scored = score_parts(query, evidence, self.keep_ratio)
+        scored = score_parts(query, evidence)
         if not scored and self.nearness is not None and _is_other_script(query, evidence):
             scored = _score_by_meaning(evidence, self.nearness)
         if not scored:
@@ -133,7 +122,7 @@ def find_sentence(query: QueryIR, hit: Hit) -> str:
     matches; empty where there is none.
     """
     parts = [
-        *(item.part for item in score_parts(query, [hit], 1.0)),
+        *(item.part for item in score_parts(query, [hit])),
         *read_layout(hit.chunk_text).parts,
     ]
     best = next((part for part in parts if part.kind in ("sentence", "item")), None)
@@ -160,15 +149,11 @@ class Scored:
     by_header: bool = False  # only the header of its table matches, so every row is as good
 
 
-def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> list[Scored]:
+def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     """Parts with a word of the question in them or in their heading, best first; ties in reading
     order.
-
-    Complete for the three best parts and all with at least `keep_ratio` of the best score; parts
-    that can only score lower are skipped.
     """
     question = " ".join((subject_of(query), *query.rewrites))
-    form = _AnswerForm.of(subject_of(query))
     words = question_words(question)
     find_in = question_terms(question).find_in
     total = find_in(" ".join(ASKS_TOTAL.findall(simplify(question).lower())))
@@ -190,12 +175,9 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     weights = rarity(words, [inside for parts in terms for inside in parts])
     total_weight = sum(weights)
     weigh = _make_weigher(words, weights)
-    off_topic = _find_off_topic(evidence, [frozenset().union(*inside) for inside in terms], find)
-    off_topic |= _find_change_logs(question, evidence)
-    bounded: list[tuple[float, Scored]] = []  # (upper bound of the final score, part)
+    scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         titles = find(f"{hit.section_path}\n{hit.doc_title}")
-        own_name = find(f"{hit.filename}\n{hit.doc_title}")
         # a version or a year in the title applies to everything below it
         title_numbers = frozenset(term for term in titles if DIGIT.search(term))
         for i, part in enumerate(parts):
@@ -205,38 +187,23 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
                 continue
             # "It ..." refers to the sentence before
             before = terms[n][i - 1] if follows and part.kind == "sentence" else frozenset()
-            header = _find_header(hit, part)
-            close = inside | before | find(part.context) | find(header)
-            # code that only repeats the name of its document
-            bare = part.kind == "code" and close <= own_name < find(question)
-            own, near = (0.0, 0.0) if bare else (weigh(inside), weigh(close))
+            close = inside | before | find(part.context) | find(_find_header(hit, part))
+            own, near = weigh(inside), weigh(close)
             if own == 0 and (follows or near == 0 or part.kind == "item"):
                 continue
-            if own and header:  # the header names what the cells of a row are
-                own = weigh(inside | find(header) | title_numbers)
-            elif own:
+            if own:
                 own = weigh(inside | title_numbers)
             near = max(near, own)
             with_titles = weigh(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (with_titles - near)
-            score *= constants.OFF_TOPIC_FACTOR ** (2 if n in others else n in off_topic)
-            bound = score * form.max_factor / (1 + constants.PLACE_PENALTY * n)
+            score *= constants.OTHER_DOCUMENT_FACTOR if n in others else 1.0
+            if part.kind == "code" and part.end - part.start > constants.MAX_QUOTE_CHARS:
+                score *= constants.LONG_CODE_FACTOR
+            score /= 1 + constants.PLACE_PENALTY * n
             by_header = part.kind == "row" and not inside
             coverage = weigh(close | titles | numbers_of[n]) / total_weight
-            bounded.append((bound, Scored(score, coverage, n, part, by_header)))
-    scored: list[Scored] = []
-    for bound, item in sorted(bounded, key=lambda pair: -pair[0]):
-        best = heapq.nlargest(constants.COMPARED_UNITS, [item.score for item in scored])
-        if (
-            len(best) == constants.COMPARED_UNITS
-            and bound < min(best[-1], keep_ratio * best[0]) - _ROUNDING
-        ):
-            break
-        text = evidence[item.hit].chunk_text[item.part.start : item.part.end]
-        score = item.score * form.factor(text, item.part.kind)
-        score /= 1 + constants.PLACE_PENALTY * item.hit
-        scored.append(dataclasses.replace(item, score=score))
+            scored.append(Scored(score, coverage, n, part, by_header))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
 
 
@@ -291,22 +258,6 @@ def _drop_other_rows(
     )
 
 
-def _find_off_topic(
-    evidence: Sequence[Hit], terms: Sequence[frozenset[str]], find: FindTerms
-) -> set[int]:
-    """The passages about another subject: some words of the question are a folder, file or title of
-    the evidence, and these passages have none of those words.
-    """
-    places = [f"{hit.doc_title}/{hit.source_uri}" for hit in evidence]
-    names = {name for place in places for name in _PATH_SEPARATOR.split(place.lower())}
-    named = {term for name in names for term in find(name) if term == stemmed_word(name)[0]}
-    known = [
-        inside | find(f"{place}/{hit.section_path}")
-        for hit, place, inside in zip(evidence, places, terms, strict=True)
-    ]
-    return {n for n, inside in enumerate(known) if named and named.isdisjoint(inside)}
-
-
 def _find_document_numbers(
     words: Sequence[Word], evidence: Sequence[Hit], terms: PartTerms, find: FindTerms
 ) -> tuple[list[frozenset[str]], set[int]]:
@@ -339,14 +290,6 @@ def _compile_form(identifier: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z\d-]){form}(?![a-z\d-])")
 
 
-def _find_change_logs(question: str, evidence: Sequence[Hit]) -> set[int]:
-    """The passages of change logs, where the question does not ask for what changed."""
-    if ASKS_HISTORY.search(question.lower()):
-        return set()
-    places = [f"{hit.source_uri.rpartition('/')[2]}{JOINT}{hit.section_path}" for hit in evidence]
-    return {n for n, place in enumerate(places) if any(map(HISTORY.fullmatch, place.split(JOINT)))}
-
-
 def _score_by_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:
     """The first parts of the evidence by their embeddings alone, best first."""
     parts = [
@@ -373,46 +316,6 @@ def _make_weigher(
         return sum([weight * word.share_in(terms) for word, weight in pairs]) if terms else 0.0
 
     return weigh
-
-
-@dataclass(frozen=True, slots=True)
-class _AnswerForm:
-    """The form of answer that the words of a question call for."""
-
-    digit: bool
-    meaning: bool
-    script: str
-
-    @classmethod
-    def of(cls, question: str) -> _AnswerForm:
-        lower = simplify(question).lower()
-        return cls(
-            digit=ASKS_NUMBER.search(lower) is not None,
-            meaning=ASKS_MEANING.search(lower) is not None,
-            script=find_script(question),
-        )
-
-    @property
-    def max_factor(self) -> float:
-        """The upper bound of `factor`."""
-        factor = constants.NUMBER_FACTOR if self.digit else 1.0
-        return factor * (constants.MEANING_FACTOR if self.meaning else 1.0)
-
-    def factor(self, text: str, kind: str) -> float:
-        """How well a unit fits: it has a number or a definition where one is asked for, is in the
-        question's script, is no long code, and does not only point elsewhere.
-        """
-        text = simplify(text)
-        fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
-        if self.meaning and MEANS.search(text):
-            fits *= constants.MEANING_FACTOR
-        if kind != "code" and find_script(text) != self.script:
-            fits *= constants.OTHER_LANGUAGE_FACTOR
-        if kind == "code" and len(text) > constants.MAX_QUOTE_CHARS:
-            fits *= constants.LONG_CODE_FACTOR
-        if POINTS.search(text) or text.endswith(INTRODUCES):
-            fits *= constants.POINTER_FACTOR
-        return fits
 
 
 # --- writing ------------------------------------------------------------------------------------

@@ -28,18 +28,6 @@ from rag_platform.text.scripts import is_wide
 
 _STEP = 0.001  # probabilities have three decimals
 _ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
-_NUMBER_WORDS = {
-    "1": re.compile(r"\bone\b|一"),
-    "2": re.compile(r"\btwo\b|[二两兩]"),
-    "3": re.compile(r"\bthree\b|三"),
-    "4": re.compile(r"\bfour\b|四"),
-    "5": re.compile(r"\bfive\b|五"),
-    "6": re.compile(r"\bsix\b|六"),
-    "7": re.compile(r"\bseven\b|七"),
-    "8": re.compile(r"\beight\b|八"),
-    "9": re.compile(r"\bnine\b|九"),
-    "10": re.compile(r"\bten\b|十"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +96,7 @@ def _share_numbers_absent(question: str, text: str) -> float | None:
     wanted = {number.lstrip("0") for number in numbers(_ISO_DATE.sub(r"\1", question))} - {""}
     if not wanted:
         return None
-    lower = text.lower()
-    present = {n for n in wanted & set(_NUMBER_WORDS) if _NUMBER_WORDS[n].search(lower)}
-    present |= {
+    present = {
         ".".join(parts[:length]).lstrip("0")
         for parts in (number.split(".") for number in numbers(text))
         for length in range(min(2, len(parts)), len(parts) + 1)
