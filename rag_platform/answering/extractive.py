@@ -36,7 +36,6 @@ from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import is_wide, simplify
 from rag_platform.text.term_overlap import (
-    ASKS_ADDRESS,
     ASKS_TOTAL,
     DIGIT,
     TOTAL,
@@ -53,7 +52,6 @@ PartTerms = Sequence[Sequence[frozenset[str]]]  # the question's terms in each p
 FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
-_URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
@@ -164,8 +162,10 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         return find_in(text) | total if has_total else find_in(text)
 
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
-    asks_url = ASKS_ADDRESS.search(question.lower()) is not None
-    terms = _find_part_terms(evidence, passages, find, with_urls=asks_url)
+    terms: PartTerms = [
+        [find(f"{part.question}\n{hit.chunk_text[slice(*part.topic)]}") for part in parts]
+        for hit, parts in zip(evidence, passages, strict=True)
+    ]
     numbers_of, others = _find_document_numbers(words, evidence, terms, find)
     terms = [
         [inside - numbers for inside in parts]
@@ -205,23 +205,6 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             coverage = weigh(close | titles | numbers_of[n]) / total_weight
             scored.append(Scored(score, coverage, n, part, by_header))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
-
-
-def _find_part_terms(
-    evidence: Sequence[Hit], passages: Parts, find: FindTerms, *, with_urls: bool
-) -> PartTerms:
-    """The terms of the question in each part; those in URLs only `with_urls`."""
-
-    def find_in_part(text: str, part: Part) -> frozenset[str]:
-        topic = text[slice(*part.topic)]
-        if part.kind != "code" and not with_urls:
-            topic = _URL.sub(" ", topic)
-        return find(f"{part.question}\n{topic}")
-
-    return [
-        [find_in_part(hit.chunk_text, part) for part in parts]
-        for hit, parts in zip(evidence, passages, strict=True)
-    ]
 
 
 def _drop_other_rows(

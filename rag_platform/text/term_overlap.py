@@ -23,11 +23,6 @@ from rag_platform.text.terms import (
     terms,
 )
 
-ASKS_ADDRESS = re.compile(
-    r"\bwhere\b|\b(?:ur[il]|link|address|domain|host|docs|repo\w*)s?\b"
-    r"|\b(?:web ?|home ?)?(?:site|page)s?\b"
-    r"|://|哪里|哪儿|在哪|链接|网址|地址|网站|官网|域名|仓库|文档"
-)
 # the wording of questions for a total, and of totals
 ASKS_TOTAL = re.compile(
     r"\b(?:grand )?total (?:amount|price|cost|value|sum)\b|总[金数]?额|总价款?|合计|总计"

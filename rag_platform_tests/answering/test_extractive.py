@@ -226,14 +226,6 @@ def test_a_row_without_the_identifier_is_quoted_only_for_words_of_its_own() -> N
     assert quote("Price of a torque wrench?") == rows[:2]
 
 
-def test_words_of_an_address_count_where_one_is_asked_for() -> None:
-    links = "- **Docs:** [https://pumps.io](https://pumps.io)\n- **Code:** https://a.org/pumps"
-    readme = hit(1, f"{links}\n\nMost pumps are red.")
-    text = Extractive().answer(asked("Which colour do pumps have?"), [readme]).text
-    assert text == "Most pumps are red. [1]"
-    assert "pumps.io" in Extractive().answer(asked("Which site do pumps have?"), [readme]).text
-
-
 def test_a_path_and_a_format_name_no_document() -> None:
     player = hit(1, "The player reads H.264 in api/v1.\n\nThe player reads AAC.")
     text = Extractive().answer(asked("Where does the player read H.264?"), [player]).text
