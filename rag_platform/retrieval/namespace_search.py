@@ -23,7 +23,6 @@ from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.query import analysis, filters
 from rag_platform.query.filters import FilterPlan
-from rag_platform.query.parts import find_parts
 from rag_platform.registry import traits
 from rag_platform.releases.release_store import Unreadable
 from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers, spelling
@@ -34,7 +33,6 @@ from rag_platform.retrieval.constants import (
     MAX_TOP_K,
     TRACED_CANDIDATES,
 )
-from rag_platform.retrieval.date_forms import rewrite_dates
 from rag_platform.retrieval.document_mentions import Mentions
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.filter_hints import explain_filter
@@ -111,7 +109,7 @@ def _search_phrasings(
     """The hits of the question, joined with those of its search phrasings; without phrasings, of
     the parts of a question that asks for several things.
     """
-    texts = query.rewrites or find_parts(query.normalised)
+    texts = query.rewrites or analysis.find_parts(query.normalised)
     if not texts:
         return _search(s, query, plan, mode, top_k)
     depth = max(top_k, JOINED_HITS)
@@ -165,7 +163,7 @@ def _search(
         query, plan, access, matched_count = _relax(s, query, plan, access)
     if s.request.filters and (matched_count == 0 or plan.missing_included):
         _explain_filter(s, matched_count or 0)
-    query = rewrite_dates(s, spelling.correct(s, query))
+    query = spelling.rewrite_dates(s, spelling.correct(s, query))
     # a further page continues in the pool of the first one and ends with it
     pool_k = max(s.strategy.retrieval.pool_k, top_k - s.request.skip)
     # run by the dense retriever, while the slower sparse one searches

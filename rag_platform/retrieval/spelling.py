@@ -1,4 +1,5 @@
-"""Corrects typing errors in a question by the words of the library.
+"""Corrects typing errors in a question by the words of the library, and writes its dates as the
+library does.
 
 Only words of ASCII letters are corrected, alone or as parts of identifiers
 (`denpendency_overrides`), and only if no text and no heading has them. Words in quotation marks are
@@ -12,16 +13,24 @@ word is chosen, of several the most frequent.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from rag_platform.ir import QueryIR
 from rag_platform.observability import tracing
 from rag_platform.protocols import LexicalReader
 from rag_platform.query.analysis import find_identifiers
 from rag_platform.releases.release_store import Unreadable
-from rag_platform.retrieval.constants import LONG_WORD, MAX_CHECKED_WORDS, MIN_CORRECTED_CHARS
+from rag_platform.retrieval.constants import (
+    DATED_CHUNKS,
+    LONG_WORD,
+    MAX_CHECKED_WORDS,
+    MIN_CORRECTED_CHARS,
+)
 from rag_platform.retrieval.search_context import SearchContext
+from rag_platform.text.dates import date_forms, find_dates
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.terms import is_weak_term, stem
 
@@ -89,10 +98,13 @@ def find_corrections(
 
 def apply_corrections(query: QueryIR, corrections: Mapping[str, str]) -> QueryIR:
     """The question with its typing errors replaced."""
+    return _change(
+        query, lambda text: _WORD.sub(lambda match: corrections.get(match[0], match[0]), text)
+    )
 
-    def write(text: str) -> str:
-        return _WORD.sub(lambda match: corrections.get(match[0], match[0]), text)
 
+def _change(query: QueryIR, write: Callable[[str], str]) -> QueryIR:
+    """The question with all of its searched texts rewritten."""
     text = write(query.normalised)
     return replace(
         query,
@@ -173,3 +185,35 @@ def _align(left: str, right: str) -> int:
             following.append(cost)
         before, row = row, following
     return row[-1]
+
+
+# --- dates ---------------------------------------------------------------------------------------
+
+
+def rewrite_dates(s: SearchContext, query: QueryIR) -> QueryIR:
+    """The question with its whole dates as the library writes them, since 2024年3月18日,
+    二〇二四年三月十八日 and 2024-03-18 share no word. Of several forms the most frequent is
+    taken; one that the library has as asked is kept.
+    """
+    index = s.lease.release.lexical
+    asked = dict(islice(find_dates(query.normalised), MAX_CHECKED_WORDS))
+    if not asked or index is None or isinstance(index, Unreadable):
+        return query
+    with s.attempt("spelling", "other forms of a date could not be looked for (%s)"):
+        known = {written: _find_form(s, index, written, iso) for written, iso in asked.items()}
+        if changed := {written: form for written, form in known.items() if form != written}:
+            tracing.event("query.corrected", {"words": changed})
+            for written, form in changed.items():
+                query = _change(query, lambda text, was=written, now=form: text.replace(was, now))
+    return query
+
+
+def _find_form(s: SearchContext, index: LexicalReader, written: str, iso: str) -> str:
+    """How the library writes a date; as asked where it does, or where it has none."""
+    others = [(form, 1.0) for form in date_forms(iso)]
+    found = index.search(written, DATED_CHUNKS, expansions=others, phrases=[written])
+    chunks = s.lease.release.catalog.chunks(candidate.chunk_id for candidate in found)
+    forms = Counter(
+        form for chunk in chunks.values() for form, it in find_dates(chunk.chunk_text) if it == iso
+    )
+    return written if not forms or written in forms else forms.most_common(1)[0][0]

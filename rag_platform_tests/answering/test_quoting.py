@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.answering.closest_passages import list_passages
+from rag_platform.answering.composition import list_passages
 from rag_platform.answering.context_builder import FORMATS, overlap, render_passages
 from rag_platform.api.query_data import source_line
 from rag_platform.ir import Hit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rag_platform.answering.closest_passages import list_passages
+from rag_platform.answering.composition import list_passages
 from rag_platform.ir import Hit
 
 SETUP = "## Setup\n\nRun it once.\n\n## Ports\n\nIt listens on 8443. [2]"
