@@ -39,6 +39,16 @@ def quote_text(text: str) -> str:
     return json.dumps(encodable(text), ensure_ascii=False).replace("<", "\\u003c")
 
 
+def object_schema(**properties: Json) -> Json:
+    """The JSON schema of an object with these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 def strip_fence(text: str) -> str:
     """The reply without the fence that some models write around JSON."""
     return _FENCE.sub("", text)

@@ -6,7 +6,6 @@ question that lost an identifier, a number or a quotation is not used.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,11 +13,16 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from rag_platform.config.query import InferenceConfig, QueryConfig
-from rag_platform.errors import InputError, ProviderError
+from rag_platform.errors import InputError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
 from rag_platform.protocols import LLM
-from rag_platform.providers.model_replies import load_prompt, strip_fence
+from rag_platform.providers.model_replies import (
+    bad_reply,
+    load_prompt,
+    object_schema,
+    parse_object,
+)
 from rag_platform.query import filters
 from rag_platform.query.analysis import WITHOUT_FILTERS, clean, fold, half_width
 from rag_platform.query.constants import (
@@ -55,12 +59,12 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 def schema(config: QueryConfig) -> Json:
     """The JSON schema of a reply."""
     texts = {"type": "array", "items": {"type": "string"}}
-    condition = _object(
+    condition = object_schema(
         field={"type": "string", "enum": _fields(config.inference)},
         operator={"type": "string", "enum": list(OPERATORS)},
         value={"type": ["string", "number"]},
     )
-    return _object(
+    return object_schema(
         question={"type": "string"},
         keywords=texts,
         intent={"type": "string", "enum": list(INTENTS)},
@@ -131,39 +135,24 @@ def _strip_tags(question: str) -> str:
 
 
 def _parse(text: str) -> Json:
-    try:
-        value = json.loads(strip_fence(text))
-    except (ValueError, RecursionError) as error:
-        raise _bad("the model did not answer with JSON", text) from error
-    if not isinstance(value, dict):
-        raise _bad("the model's JSON is no object", text)
-    for key, fits in (("question", str), ("intent", str), ("keywords", list), ("queries", list)):
-        if not isinstance(value.get(key), fits):
-            raise _bad(f"the model's JSON has no {'text' if fits is str else 'list'} {key!r}", text)
-    if value["intent"] not in INTENTS:
-        raise _bad(
-            f"the model names the intent {value['intent'][:40]!r}, known: {', '.join(INTENTS)}",
-            text,
-        )
-    if not all(isinstance(item, str) for key in ("keywords", "queries") for item in value[key]):
-        raise _bad("the model's lists hold other things than texts", text)
-    return value
-
-
-def _bad(what: str, text: str) -> ProviderError:
-    return ProviderError(
-        f"{what}: {text[:120]!r}; the question is asked as it was written", code="bad_output"
-    )
+    """The reply's object. Raises ProviderError `bad_output` for one of another form."""
+    reply = parse_object(text)
+    for key, kind in (("question", str), ("intent", str), ("keywords", list), ("queries", list)):
+        if not isinstance(reply.get(key), kind):
+            raise bad_reply(f"no {'text' if kind is str else 'list'} {key!r}")
+    if reply["intent"] not in INTENTS:
+        raise bad_reply(f"the intent {reply['intent'][:40]!r}, known: {', '.join(INTENTS)}")
+    if not all(isinstance(item, str) for key in ("keywords", "queries") for item in reply[key]):
+        raise bad_reply("lists of other things than texts")
+    return reply
 
 
 def _read_question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
     """(the rewritten question, []), or (the user's, [warning]) if the model's lost a term."""
     question = _clip(reply["question"])
     if not question or len(question) > MAX_REWRITTEN_CHARS:
-        raise _bad(
-            f"the model's question has {len(question)} characters, 1 to {MAX_REWRITTEN_CHARS}"
-            " are wanted",
-            reply["question"],
+        raise bad_reply(
+            f"a question of {len(question)} characters, 1 to {MAX_REWRITTEN_CHARS} are wanted"
         )
     if lost := _find_lost(question, query):
         return query.normalised, [f"the rewritten question was not used, for it lost {lost!r}"]
@@ -274,12 +263,3 @@ def _is_in_question(name: str, value: str, question: str) -> bool:
 
 def _fields(config: InferenceConfig) -> list[str]:
     return [name for name in config.fields if name in FILTERABLE]
-
-
-def _object(**properties: Json) -> Json:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }

@@ -203,8 +203,13 @@ def rewrite_dates(s: SearchContext, query: QueryIR) -> QueryIR:
         known = {written: _find_form(s, index, written, iso) for written, iso in asked.items()}
         if changed := {written: form for written, form in known.items() if form != written}:
             tracing.event("query.corrected", {"words": changed})
-            for written, form in changed.items():
-                query = _change(query, lambda text, was=written, now=form: text.replace(was, now))
+
+            def write(text: str) -> str:
+                for written, form in changed.items():
+                    text = text.replace(written, form)
+                return text
+
+            return _change(query, write)
     return query
 
 

@@ -16,6 +16,7 @@ from rag_platform.providers.model_replies import (
     bad_reply,
     is_number,
     load_prompt,
+    object_schema,
     parse_object,
     quote_text,
 )
@@ -117,7 +118,7 @@ class LlmReranker:
     ) -> list[float]:
         def grade(text: str) -> float:
             messages = prompt.messages(query=question, passage=quote_text(text))
-            reply = model.generate(messages, json_schema=_object_schema(_GRADE))
+            reply = model.generate(messages, json_schema=object_schema(**_GRADE))
             return _read_grade(parse_object(reply.text))
 
         with ThreadPoolExecutor(self.parallel) as pool:
@@ -130,18 +131,8 @@ class LlmReranker:
                 raise
 
 
-def _object_schema(properties: Json) -> Json:
-    """The JSON schema of an object with these properties and no others."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-_ITEM = _object_schema({"id": {"type": "integer"}, **_GRADE})
-_LIST_SCHEMA = _object_schema({"grades": {"type": "array", "items": _ITEM}})
+_ITEM = object_schema(id={"type": "integer"}, **_GRADE)
+_LIST_SCHEMA = object_schema(grades={"type": "array", "items": _ITEM})
 
 
 def _read_grade(item: Json) -> float:
