@@ -66,6 +66,10 @@ CONTEXT_WEIGHT: Final = 0.4
 FAR_WEIGHT: Final = 0.2
 # factor of code longer than MAX_QUOTE_CHARS, which matches words by its length; chosen by hand
 LONG_CODE_FACTOR: Final = 0.7
+# factor of a unit that only points elsewhere or introduces something; chosen by hand
+POINTER_FACTOR: Final = 0.7
+# factor of a unit of a change log that is not asked for; chosen by hand
+CHANGE_LOG_FACTOR: Final = 0.6
 # factor of a unit of a document without the number of the one that is asked for; chosen by hand
 OTHER_DOCUMENT_FACTOR: Final = 0.36
 # added to the divisor of a unit's score for each better hit; chosen by hand

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from rag_platform.answering import constants
 from rag_platform.answering.quotable import (
+    INTRODUCES,
     Part,
     extend,
     format_label,
@@ -36,8 +37,12 @@ from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import is_wide, simplify
 from rag_platform.text.term_overlap import (
+    ASKS_ADDRESS,
+    ASKS_HISTORY,
     ASKS_TOTAL,
     DIGIT,
+    HISTORY,
+    POINTS,
     TOTAL,
     Word,
     question_terms,
@@ -52,6 +57,7 @@ PartTerms = Sequence[Sequence[frozenset[str]]]  # the question's terms in each p
 FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
+_URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
@@ -162,10 +168,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         return find_in(text) | total if has_total else find_in(text)
 
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
-    terms: PartTerms = [
-        [find(f"{part.question}\n{hit.chunk_text[slice(*part.topic)]}") for part in parts]
-        for hit, parts in zip(evidence, passages, strict=True)
-    ]
+    asks_url = ASKS_ADDRESS.search(question.lower()) is not None
+    terms = _find_part_terms(evidence, passages, find, with_urls=asks_url)
     numbers_of, others = _find_document_numbers(words, evidence, terms, find)
     terms = [
         [inside - numbers for inside in parts]
@@ -175,6 +179,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     weights = rarity(words, [inside for parts in terms for inside in parts])
     total_weight = sum(weights)
     weigh = _make_weigher(words, weights)
+    change_logs = _find_change_logs(question, evidence)
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         titles = find(f"{hit.section_path}\n{hit.doc_title}")
@@ -198,13 +203,34 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (with_titles - near)
             score *= constants.OTHER_DOCUMENT_FACTOR if n in others else 1.0
-            if part.kind == "code" and part.end - part.start > constants.MAX_QUOTE_CHARS:
+            score *= constants.CHANGE_LOG_FACTOR if n in change_logs else 1.0
+            text = hit.chunk_text[part.start : part.end]
+            if POINTS.search(text) or text.endswith(INTRODUCES):
+                score *= constants.POINTER_FACTOR
+            if part.kind == "code" and len(text) > constants.MAX_QUOTE_CHARS:
                 score *= constants.LONG_CODE_FACTOR
             score /= 1 + constants.PLACE_PENALTY * n
             by_header = part.kind == "row" and not inside
             coverage = weigh(close | titles | numbers_of[n]) / total_weight
             scored.append(Scored(score, coverage, n, part, by_header))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
+
+
+def _find_part_terms(
+    evidence: Sequence[Hit], passages: Parts, find: FindTerms, *, with_urls: bool
+) -> PartTerms:
+    """The terms of the question in each part; those in URLs only `with_urls`."""
+
+    def find_in_part(text: str, part: Part) -> frozenset[str]:
+        topic = text[slice(*part.topic)]
+        if part.kind != "code" and not with_urls:
+            topic = _URL.sub(" ", topic)
+        return find(f"{part.question}\n{topic}")
+
+    return [
+        [find_in_part(hit.chunk_text, part) for part in parts]
+        for hit, parts in zip(evidence, passages, strict=True)
+    ]
 
 
 def _drop_other_rows(
@@ -271,6 +297,14 @@ def _compile_form(identifier: str) -> re.Pattern[str]:
     """Matches identifiers that differ only in the letters and digits of each run."""
     form = _RUN.sub(lambda run: r"\d+" if run[0].isdigit() else "[a-z]+", identifier)
     return re.compile(rf"(?<![a-z\d-]){form}(?![a-z\d-])")
+
+
+def _find_change_logs(question: str, evidence: Sequence[Hit]) -> set[int]:
+    """The passages of change logs, where the question does not ask for what changed."""
+    if ASKS_HISTORY.search(question.lower()):
+        return set()
+    places = [f"{hit.source_uri.rpartition('/')[2]}{JOINT}{hit.section_path}" for hit in evidence]
+    return {n for n, place in enumerate(places) if any(map(HISTORY.fullmatch, place.split(JOINT)))}
 
 
 def _score_by_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:

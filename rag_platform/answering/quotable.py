@@ -24,7 +24,8 @@ from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cell
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain_code, strip_markup
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
-from rag_platform.text.sentences import CLOSERS, STOPS
+from rag_platform.text.sentences import CLOSERS, STOPS, field_label
+from rag_platform.text.term_overlap import POINTS
 
 INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
@@ -38,6 +39,7 @@ _BACK_REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
+_NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # heading levels that begin sections
 _VERSION_OR_DATE = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
@@ -104,7 +106,8 @@ def read_layout(text: str) -> Layout:
             if last == at and "`" not in text[read[at].start : read[at].end]:
                 at += 1
                 continue
-        if not _is_only_links(text, read[at]) or _is_alone(read, at):
+        links = _is_only_links(text, read[at]) and not _is_alone(read, at)
+        if not _is_cut(text, read[at]) and not links:
             part = _make_part(read, at, last, read[last].kind)
             owners[at : last + 1] = [part] * (last + 1 - at)
             parts.append(part)
@@ -216,6 +219,13 @@ def _is_alone(read: Sequence[Unit], at: int) -> bool:
     return read[at].kind == "sentence" and own not in [(), *(unit.headings for unit in neighbours)]
 
 
+def _is_cut(text: str, unit: Unit) -> bool:
+    """True where the chunk begins in the middle of a link."""
+    own = text[unit.start : unit.end]
+    close = own.find("](")
+    return own.startswith(("(http", "](")) or (close >= 0 and own.find("[", 0, close) < 0)
+
+
 # --- extending ----------------------------------------------------------------------------------
 
 
@@ -236,6 +246,7 @@ def extend(text: str, part: Part) -> Sequence[int]:
         if (
             before is None
             or not _BACK_REFERENCE.match(text, layout.units[first].start)
+            or POINTS.search(text[before.start : before.end])
             or layout.units[last].end - before.start > MAX_QUOTE_CHARS
         ):
             break
@@ -245,7 +256,9 @@ def extend(text: str, part: Part) -> Sequence[int]:
         if after is not None and _may_append(text, after, after.end - layout.units[first].start):
             last = after.last
     if part.kind == "sentence":
+        first = _extend_to_code_before(layout, first, last)
         first, last = _extend_short(text, layout, first, last)
+        last = _extend_to_code_after(text, layout, first, last)
     return range(first, last + 1)
 
 
@@ -300,11 +313,33 @@ def _indent(text: str, unit: Unit) -> int:
     return len(line) - len(marker) + _RANK_INDENT * rank
 
 
+def _extend_to_code_before(layout: Layout, first: int, last: int) -> int:
+    """The first unit of a quote of sentences, extended to the code block before it where no
+    sentence introduces that: the sentences then explain it.
+    """
+    code = layout.owners[first - 1] if first else None
+    if (
+        code is None
+        or code.kind != "code"
+        or code.first != code.last
+        or layout.units[code.first].fence
+        or not _in_same_section(layout.units[code.first], layout.units[first])
+        or layout.units[last].end - code.start > MAX_QUOTE_CHARS
+    ):
+        return first
+    before = layout.units[code.first - 1] if code.first else None
+    follows = before is not None and _in_same_section(before, layout.units[code.first])
+    return first if follows else code.first
+
+
 def _extend_short(text: str, layout: Layout, first: int, last: int) -> tuple[int, int]:
     """The first and last unit of a quote, extended while it is short: by the sentence before it in
-    the paragraph and by those after it. A single sentence often lacks its subject or consequence.
+    the paragraph and by those after it. A single sentence often lacks its subject or consequence;
+    a labelled line (`Terms: 30 days net`) lacks neither.
     """
     read = layout.units
+    if _is_field(text, read[first].start, read[last].end):
+        return first, last
 
     def is_short() -> bool:
         return read[last].end - read[first].start < MIN_QUOTE_CHARS
@@ -315,18 +350,44 @@ def _extend_short(text: str, layout: Layout, first: int, last: int) -> tuple[int
             first = before.first
     while last + 1 < len(read) and is_short():
         after = _neighbour(layout, last, last + 1)
-        if after is None or not _may_append(text, after, after.end - read[first].start):
+        if (
+            after is None
+            or text.startswith(_NEXT_QUESTION, after.end - 3)
+            or not _may_append(text, after, after.end - read[first].start)
+        ):
             break
         last = after.last
     return first, last
 
 
+def _is_field(text: str, start: int, end: int) -> bool:
+    """True for a paragraph of one line that begins with a label, says more and asks nothing."""
+    line = text[start:end]
+    alone = text[:start][-2:] in ("", "\n\n") and text[end : end + 2] in ("", "\n\n")
+    label = field_label(line)
+    return alone and "\n" not in line and label not in ("", line) and line[-1] not in "?？"
+
+
+def _extend_to_code_after(text: str, layout: Layout, first: int, last: int) -> int:
+    """The last unit of a quote of sentences, extended to the code right after it where its last
+    paragraph is one sentence and the whole is short: the code then illustrates it.
+    """
+    code = layout.owners[last + 1] if last + 1 < len(layout.units) else None
+    if code is None or code.kind != "code" or layout.units[code.first].fence:
+        return last
+    follows = _in_same_section(layout.units[last], layout.units[code.first])
+    alone = text[: layout.units[last].start][-2:] in ("", "\n\n")
+    short = code.end - layout.units[first].start <= MAX_QUOTE_CHARS
+    return code.last if follows and alone and short else last
+
+
 def _may_append(text: str, other: Part, chars: int) -> bool:
-    """True for a sentence that may extend a quote to so many `chars` and introduces nothing that is
-    left out.
+    """True for a sentence that may extend a quote to so many `chars`: no introduction of something
+    left out, and no pointer elsewhere.
     """
     whole = other.kind == "sentence" and text[other.end - 1] not in INTRODUCES
-    return whole and chars <= MAX_QUOTE_CHARS
+    points = POINTS.search(text[other.start : other.end])
+    return whole and not points and chars <= MAX_QUOTE_CHARS
 
 
 def _neighbour(layout: Layout, number: int, other: int) -> Part | None:

@@ -8,13 +8,14 @@ import functools
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rag_platform.indexes.catalog import CatalogReader, HitRow
 from rag_platform.ir import Candidate, Chunk, Hit
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.storage.records import parse_json, read_tuple
+from rag_platform.text.passages import is_contents
 from rag_platform.text.scripts import HANGUL, UNSPACED
 
 
@@ -60,12 +61,12 @@ def select_shown(
 
     `dedupe` drops a text equal to a better one, and with a `dedupe_threshold` above 0 also one that
     shares that share of its word pairs with a better one. An `mmr_lambda` below 1 weighs relevance
-    against novelty and needs the complete list of hits.
+    against novelty and needs the complete list of hits. Tables of contents and indexes come last.
     """
     shown: list[Hit] = []
     texts = defaultdict[tuple[str, ...], list[str]](list)  # of the shown hits, by first words
     documents: Counter[tuple[str, str]] = Counter()
-    for hit in hits if mmr_lambda >= 1 else _novel_first(hits, mmr_lambda):
+    for hit in _contents_last(hits if mmr_lambda >= 1 else _novel_first(hits, mmr_lambda)):
         if len(shown) == top_k:
             break
         text = hit.chunk_text
@@ -87,6 +88,16 @@ def select_shown(
 
 def _repeats(text: str, others: Sequence[str]) -> bool:
     return any(normalise_blanks(other) == normalise_blanks(text) for other in others)
+
+
+def _contents_last(hits: Iterable[Hit]) -> Iterator[Hit]:
+    contents: list[Hit] = []
+    for hit in hits:
+        if is_contents(hit.chunk_text):
+            contents.append(hit)
+        else:
+            yield hit
+    yield from contents
 
 
 def _novel_first(hits: Sequence[Hit], mmr_lambda: float) -> Iterator[Hit]:

@@ -23,11 +23,34 @@ from rag_platform.text.terms import (
     terms,
 )
 
+ASKS_ADDRESS = re.compile(
+    r"\bwhere\b|\b(?:ur[il]|link|address|domain|host|docs|repo\w*)s?\b"
+    r"|\b(?:web ?|home ?)?(?:site|page)s?\b"
+    r"|://|哪里|哪儿|在哪|链接|网址|地址|网站|官网|域名|仓库|文档"
+)
+# the names of change logs, and the wording of questions about changes
+HISTORY = re.compile(
+    r"(?:.*[-_ ])?(?:change[-_ ]?log|changes|release[-_ ]?notes|(?:release|version) history)"
+    r"(?:\.\w+)?"
+    r"|(?:history|news)\.\w+"  # files alone: a chapter of that name is about anything
+    r"|(?:v|version |release )?\d+\.\d+[\w.]*(?:\W+\d{4}\b.*)?|更新日志|变更记录|发布说明|版本历史",
+    re.IGNORECASE,
+)
+ASKS_HISTORY = re.compile(
+    r"\d|\b(?:when (?:was|were|did)|since|change[ds]|change ?logs?|releas\w+|removed|deprecated"
+    r"|migrat\w+|histor\w+|breaking)\b|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
+)
 # the wording of questions for a total, and of totals
 ASKS_TOTAL = re.compile(
     r"\b(?:grand )?total (?:amount|price|cost|value|sum)\b|总[金数]?额|总价款?|合计|总计"
 )
 TOTAL = re.compile(r"\btotal\b|合计|总计|共计|总[金数]?额|总价")
+POINTS = re.compile(
+    r"\b(?:see|refer to|read|check(?:"
+    r" ?out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
+    r"|^(?:see(?: also)?\b|refer to\b|(?:请|另)?(?:参见|参阅|参考)|详见|另见).{0,80}$",
+    re.IGNORECASE,
+)
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
 NAME_WEIGHT = 2.0
 _COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number is a term as well

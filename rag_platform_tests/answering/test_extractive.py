@@ -226,6 +226,14 @@ def test_a_row_without_the_identifier_is_quoted_only_for_words_of_its_own() -> N
     assert quote("Price of a torque wrench?") == rows[:2]
 
 
+def test_words_of_an_address_count_where_one_is_asked_for() -> None:
+    links = "- **Docs:** [https://pumps.io](https://pumps.io)\n- **Code:** https://a.org/pumps"
+    readme = hit(1, f"{links}\n\nMost pumps are red.")
+    text = Extractive().answer(asked("Which colour do pumps have?"), [readme]).text
+    assert text == "Most pumps are red. [1]"
+    assert "pumps.io" in Extractive().answer(asked("Which site do pumps have?"), [readme]).text
+
+
 def test_a_path_and_a_format_name_no_document() -> None:
     player = hit(1, "The player reads H.264 in api/v1.\n\nThe player reads AAC.")
     text = Extractive().answer(asked("Where does the player read H.264?"), [player]).text
@@ -520,3 +528,40 @@ def test_what_begins_below_a_question_answers_it() -> None:
     )
     answer = Extractive(max_quotes=1).answer(asked("Should I let a pump run dry?"), [hit(1, text)])
     assert answer.text == "Should a pump run dry:\n\nNo. It breaks. [1]"
+
+
+def test_a_sentence_that_only_points_to_the_answer_comes_after_it() -> None:
+    points = hit(1, "To enable systemd, see [How to enable systemd](#enable).", "Systemd")
+    says = hit(2, "To enable systemd, set systemd=true below boot in the file wsl.conf.", "Systemd")
+    assert (
+        Extractive(max_quotes=1)
+        .answer(asked("How do I enable systemd?"), [points, says])
+        .text.endswith("wsl.conf. [2]")
+    )
+
+
+def test_a_sentence_that_introduces_what_is_left_out_comes_after_it() -> None:
+    intro = hit(1, "To limit the upload size, set `max_size` like this:\n\n{* ../limit.py *}\n")
+    says = hit(2, "The upload size has a limit, set by `max_size` in the settings.")
+    answer = Extractive().answer(asked("How do I limit the upload size?"), [intro, says]).text
+    assert answer.index("in the settings") < answer.index("like this")
+
+
+def test_a_short_answer_is_not_lengthened_by_the_next_bold_question() -> None:
+    text = "**Can I swim?** Yes, in May.\n\n**Can I row?** Yes, in June."
+    answer = Extractive().answer(asked("swim"), [hit(1, text, "Lake")])
+    assert answer.text == "**Can I swim?** Yes, in May. [1]"
+
+
+def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
+    log = hit(1, "Renaming a column keeps its checks.", "Change log / 4.0.2 - 2026-01-05")
+    page = hit(2, "Pass `rename=` to rename one column.", "Tables")
+    extractive = Extractive(max_quotes=1)
+    assert (
+        "Pass `rename=`" in extractive.answer(asked("How do I rename a column?"), [log, page]).text
+    )
+    assert "keeps" in extractive.answer(asked("Since when is a column renamed?"), [log, page]).text
+    # a chapter about the past is no change log
+    past = hit(1, "Ann was the first to rename a column.", "History")
+    said = extractive.answer(asked("Who would rename a column?"), [past, page]).text
+    assert "Ann" in said

@@ -26,13 +26,15 @@ def parts(text: str) -> list[tuple[str, str]]:
         ("<!-- Old words.\nMore of them. -->\nIt is new.", 1),
         ("import Tabs from '@theme/Tabs';\n\nIt is new.", 1),
         ("{* ../src/app.py hl[3] *}\n\n::: app.upload\n\nIt is new.", 1),
+        ("(https://example.org/guide)的细节。\n\n请看日志。", 1),
+        ("guide](https://example.org) first.\n\nIt is new.", 1),
         ("See also:\n\n- [Pipes](pipes.md)\n- [Valves](valves.md)\n", 0),
         ("[Home](a.md) | [Pipes](b.md)\n\nIt is new.", 1),
         ("English | [简体中文](README_cn.md)\n\nIt is new.", 1),
         ("Settings are:", 0),  # what they are is in another chunk
     ],
 )
-def test_marks_and_comments_are_no_parts(text: str, expected: int) -> None:
+def test_marks_comments_and_cut_links_are_no_parts(text: str, expected: int) -> None:
     found = parts(text)
     assert len(found) == expected
     assert not any(mark in quote for _, quote in found for mark in (":::", "<!--", "import", "]("))
@@ -109,6 +111,15 @@ LONG = f"The valve {'slowly, ' * 12} opens."
         ("Use valve 7.\n\n# Pumps\n\nThey hum.", 0, "Use valve 7."),
         (f"{LONG} Use valve 7.", 0, LONG),
         (f"Use valve 7.\n\n{LONG * 6}", 0, "Use valve 7."),
+        # not a labelled line, which says all, but for a question
+        ("Terms: 30 days net\n\nContact: Ms Roe", 0, "Terms: 30 days net"),
+        ("联系人：张三\n\n电话：010-88886666\n\n邮编：100080", 1, "电话：010-88886666"),
+        ("Ask: who calls?\n\nMs Roe does.", 0, "Ask: who calls?\n\nMs Roe does."),
+        (
+            "Note: it leaks. Use valve 7.\n\nThen wait.",
+            0,
+            "Note: it leaks. Use valve 7.\n\nThen wait.",
+        ),
     ],
 )
 def test_a_short_sentence_comes_with_those_around_it(text: str, number: int, quote: str) -> None:
@@ -211,6 +222,18 @@ def test_an_introduction_of_what_is_left_out_says_so() -> None:
     assert shown(text, 0, 1) == "Set `level` to 3: …\n\nIt drains then. [1]"
 
 
+def test_a_sentence_comes_with_the_code_that_it_explains() -> None:
+    code = "```sh\npump --stop\n```"
+    said = (
+        "Stops all of the pumps at once, and empties each of their tanks into the river below it."
+    )
+    assert shown(f"{code}\n\n{said}", 1) == f"{code}\n\n{said} [1]"
+    # code not with the introduction of what is left out
+    assert shown(f"{code}\n\nIt prints:\n\n{{* a.txt *}}", 0) == f"{code}\n\n[1]"
+    # not with code that has an introduction of its own
+    assert shown(f"Call it.\n\n{code}\n\n{said}", 2) == f"{said} [1]"
+
+
 def test_a_row_with_a_link_and_few_blanks_is_a_part() -> None:
     row = "|[语义解析](a.md) |parse_time|给定文本，解析其时间语义 |"
     assert parts(f"|功能|函数|描述|\n|--|--|--|\n{row}") == [("row", row)]
@@ -223,11 +246,26 @@ def test_rows_without_their_header_stand_under_an_empty_one() -> None:
     )
 
 
+def test_a_sentence_that_only_points_elsewhere_is_no_part_of_a_quote() -> None:
+    text = "Lids are closed by hand. See Closing lids.\n\nIt is usual that a lid has a valve, too."
+    assert shown(text, 2).startswith("It is usual")
+    assert shown(text.replace("See Closing lids.", "They have hinges."), 2).startswith("Lids")
+    assert shown("盖子用手关闭。参见第 9.6.2 节。\n\n它有一个阀。", 2).startswith("它")
+
+
 def test_a_link_alone_below_a_heading_is_a_part() -> None:
     assert parts("It turns.\n\n## License\n\n[MIT](LICENSE)\n\n## Links\n\n[a](b)\n\n[c](d)") == [
         ("sentence", "It turns."),
         ("sentence", "[MIT](LICENSE)"),
     ]
+
+
+def test_a_paragraph_of_one_sentence_comes_with_the_code_that_shows_it() -> None:
+    text = "Wrap the loop.\n\n```py\nfor i in bar(x): ...\n```\n\nIt draws."
+    assert shown(text, 0) == "Wrap the loop.\n\n```py\nfor i in bar(x): ...\n```\n\n[1]"
+    # not with long code, and not where it ends a longer paragraph
+    assert shown(text.replace("...", "x" * 600), 0) == "Wrap the loop. [1]"
+    assert shown(f"It is {'very ' * 25}old. {text}", 1).endswith("Wrap the loop. [1]")
 
 
 def test_pieces_of_code_in_a_quoted_block_are_without_its_marks() -> None:

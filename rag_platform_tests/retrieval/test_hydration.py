@@ -55,6 +55,14 @@ def test_equal_texts_and_the_surplus_of_a_document_are_left_out() -> None:
     assert ids(select_shown(hits, 9, **RULES)) == ["c1", "c2"]
 
 
+def test_a_table_of_contents_comes_after_all_else() -> None:
+    entries = "\n".join(f"1.{n} Pumps . . . . . . . . {n}" for n in range(1, 6))
+    hits = [hit(1, entries), hit(2, "a"), hit(3, "b")]
+    assert ids(select_shown(hits, 9, **RULES)) == ["c2", "c3", "c1"]
+    assert ids(select_shown(hits, 9, dedupe=True, max_per_document=1)) == ["c2"]
+    assert ids(select_shown(hits[:1], 9, **RULES)) == ["c1"]
+
+
 def test_documents_of_two_namespaces_are_two() -> None:
     hits = [hit(1, "a", namespace="x"), hit(2, "b", namespace="y"), hit(3, "c", namespace="x")]
     assert ids(select_shown(hits, 9, dedupe=True, max_per_document=1)) == ["c1", "c2"]
