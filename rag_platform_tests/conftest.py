@@ -21,7 +21,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -37,11 +36,11 @@ from rag_platform.config.settings import (
     load_strategy,
 )
 from rag_platform.ledger.ledger import Ledger, open_ledger
-from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot, Workspace
+from rag_platform_tests.jobs_here import run_here
 from rag_platform_tests.postgres_server import PostgresServer, why_none
 from rag_platform_tests.s3_server import S3Server
 from rag_platform_tests.s3_server import why_none as s3_server_missing
@@ -382,13 +381,22 @@ class Answer:
 
 
 _ASKS_ALL = """
+import gc
+gc.disable()  # a third of the time of so short a process
 import json, sys
+sys.path.append(sys.argv[1])
 from click.testing import CliRunner
+from jobs_here import run_here
 from rag_platform.cli.main import main
+from rag_platform.processes import jobs
+
+jobs.launch = run_here
 ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in \
 json.load(sys.stdin)}
 print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in \
 ended.items()}))
+sys.stdout.flush()
+gc.freeze()
 """
 
 
@@ -445,11 +453,12 @@ class Desk:
         return Answer(ended.returncode, json.loads(said), said)
 
     def ask_all(self, asked: Sequence[Sequence[str]], *before: str) -> dict[str, Answer]:
-        """The answers of several commands in one child process, by the words of each; `said` is
-        what it told on stderr. `before` stands in front of the child's command.
+        """The answers of several commands in one child process, where their jobs run too, by the
+        words of each; `said` is what it told on stderr. `before` stands in front of the child's
+        command.
         """
         ended = subprocess.run(
-            [*before, sys.executable, "-c", _ASKS_ALL],
+            [*before, sys.executable, "-c", _ASKS_ALL, str(REPOSITORY / "rag_platform_tests")],
             input=json.dumps(asked),
             capture_output=True,
             text=True,
@@ -478,16 +487,9 @@ class Desk:
     def call(self, *args: object) -> Answer:
         """The answer of `rag ARGS --json` in this process."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(jobs, "launch", _run_here)
+            patch.setattr(jobs, "launch", run_here)
             ended = CliRunner().invoke(main, [*map(str, args), "--json"], catch_exceptions=False)
         return Answer(ended.exit_code, json.loads(ended.stdout), ended.output)
-
-
-def _run_here(job: Job, settings: Settings, store: Store) -> Any:
-    from rag_platform.assets.launch import run_job
-
-    code = run_job(job.job_id)
-    return SimpleNamespace(poll=lambda: code, returncode=code)
 
 
 @contextmanager

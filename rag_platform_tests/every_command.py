@@ -1,5 +1,6 @@
-"""Every command once, in one process: `every_command.py OUT` writes to OUT their exit codes, and
-which commands there are beside them. The current folder holds `docs/ports.md` and `cases.yaml`.
+"""Every command once, in one process that carries out their jobs too: `every_command.py OUT` writes
+to OUT their exit codes, and which commands there are beside them. The current folder holds
+`docs/ports.md` and `cases.yaml`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import click
 from click.testing import CliRunner
 
 from rag_platform.cli.main import main
+from rag_platform.processes import jobs
 from rag_platform.web.guards import HEALTH_PATH
 
 UI_PORT, DAGSTER_PORT = 8799, 8798
@@ -81,7 +83,7 @@ def ask_library() -> None:
 
 def change_library(doc: str, chunk: str) -> None:
     """What writes. Of the jobs, an ingestion and a hard deletion do all that there is to do; others
-    are refused, for each costs seconds.
+    are refused.
     """
     each("docs", f"show {doc}", f"summary {doc}", f"history {doc}", f"diff {doc}")
     each("docs", f"edit {doc} --title Ports", f"live {doc} --unpin")
@@ -121,6 +123,9 @@ def show_pages(name: str, port: int, path: str) -> None:
 
 
 if __name__ == "__main__":
+    from jobs_here import run_here
+
+    jobs.launch = run_here
     rag("ingest", "docs")
     document = rag("docs", "list")["groups"][0]["documents"][0]["doc_id"]
     hits = rag("query", "Which port does the gateway listen on?")["results"]

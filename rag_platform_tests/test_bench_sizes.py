@@ -123,6 +123,7 @@ def test_two_percent_or_two_documents_are_let_pass(asked: int, built: int, fits:
 
 
 START_EACH = """
+import gc; gc.disable()
 import contextlib, io, runpy, sys
 from pathlib import Path
 
@@ -142,7 +143,8 @@ for script in sorted(Path(sys.argv[1]).glob("*.py")):
         assert not end.code and "usage" in said.getvalue(), (script.name, end.code)
     except ImportError as error:
         sys.exit(f"{script.name}: {error}")
-    print(script.name)
+    print(script.name, flush=True)
+gc.freeze()
 """
 
 

@@ -117,7 +117,7 @@ def test_no_word_of_deleted_documents_is_left(
             # the machine went down before the jobs of most of them began
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(
-                    "rag_platform_tests.conftest._run_here",
+                    "rag_platform_tests.conftest.run_here",
                     lambda job, *_: SimpleNamespace(poll=lambda: 9, returncode=9),
                 )
                 for n in range(DOCUMENTS - 1):

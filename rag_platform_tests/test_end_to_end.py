@@ -1,5 +1,5 @@
-"""The samples from folder to cited answer, driven as a user drives the program. Ingests, a question
-and the proof are processes of their own; what only reads once more runs in this one.
+"""The samples from folder to cited answer, driven as a user drives the program. The first ingest, a
+question and the proof are processes of their own; what only does so once more runs in this one.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def test_an_edit_a_rollback_and_the_way_forward_again(
         handbook.read_text(encoding="utf-8").replace("After three rounds", "After seven rounds"),
         encoding="utf-8",
     )
-    edited = shared_desk.rag("ingest", samples)
+    edited = shared_desk.call("ingest", samples)
     told = {
         key: edited.data[key] for key in ("new", "new_versions", "skipped", "embeddings_computed")
     }

@@ -26,6 +26,7 @@ from rag_platform.server.contents import SPECS
 from rag_platform.server.library_tools.definition import Call
 from rag_platform.server.resources import list_page
 from rag_platform.server.worker_pool import QueryPool
+from rag_platform_tests.web.conftest import run_beside
 
 EVERYTHING = ("ingest", "delete", "expect")
 
@@ -592,6 +593,13 @@ def test_a_configured_default_is_asked_alone(shelf: Any, tmp_path: Path) -> None
     assert choose_namespaces(shelf.library()) == ("demo", "hr")
 
 
+@pytest.fixture
+def jobs_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in threads of this process; in one of its own one does in the session above."""
+    monkeypatch.setattr(jobs, "launch", run_beside)
+
+
+@pytest.mark.usefixtures("jobs_beside")
 def test_a_job_tells_what_it_did_and_counts_what_is_unchanged(shelf: Any, yard: Path) -> None:
     for number in range(25):
         (yard / f"a{number}.md").write_text(f"# Hall {number}\n\nOpen.\n", encoding="utf-8")
@@ -609,6 +617,7 @@ def test_a_job_tells_what_it_did_and_counts_what_is_unchanged(shelf: Any, yard: 
     assert "- done: root/z.md `z-root-" in said and "26 of them unchanged" in said
 
 
+@pytest.mark.usefixtures("jobs_beside")
 def test_a_second_ingest_waits_for_the_first(shelf: Any) -> None:
     server = serve(shelf)
 

@@ -129,7 +129,7 @@ def test_collecting_garbage_makes_room(filled: Desk, answers: dict[str, Answer])
     assert is_full(home)
     assert filled.call("gc", "--plan").data["removed"] == {"raw": {"count": 1, "bytes": 7_000_000}}
     assert (home / "raw" / "ab" / "abcd").is_file()
-    done = filled.rag("gc")
+    done = filled.call("gc")
     assert done.exit_code == 0, done.said
     assert done.data["removed"]["raw"] == {"count": 1, "bytes": 7_000_000}
     assert not (home / "raw" / "ab" / "abcd").exists()
@@ -163,6 +163,6 @@ def test_a_lock_is_held_without_a_word_on_a_full_disk(tmp_path: Path) -> None:
 def test_a_job_that_has_no_room_for_a_release_says_how_much_it_needs(tmp_path: Path) -> None:
     with seated(tmp_path / "desk") as desk, small_disk(desk.store.home, "24m"):
         desk.write(ports=PORTS)
-        ended = desk.rag("ingest", desk.docs)
+        ended = desk.call("ingest", desk.docs)
         assert (ended.exit_code, ended.error["code"]) == (1, "disk_full")
         assert "the next release needs" in ended.error["message"]

@@ -17,7 +17,8 @@ from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
 from rag_platform.web.tokens import Tokens
 from rag_platform.workspace import DataRoot
-from rag_platform_tests.conftest import HOLIDAYS, NOTES, PORTS, Desk, _run_here
+from rag_platform_tests.conftest import HOLIDAYS, NOTES, PORTS, Desk
+from rag_platform_tests.jobs_here import run_here
 
 HOSTILE = "<script>alert(1)</script> Which port? javascript:alert(1) \u202egnp.exe"
 PAGES = (
@@ -202,7 +203,7 @@ def test_trends_and_comparisons(browser: TestClient, runs: tuple[str, str]) -> N
 def test_a_run_is_started_and_its_job_leads_to_it(
     browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "launch", _run_here)
+    monkeypatch.setattr(jobs, "launch", run_here)
     form = {
         "dataset": "expectations:default",
         "namespace": "default",
@@ -224,7 +225,7 @@ def test_a_run_is_started_and_its_job_leads_to_it(
 
 
 def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "launch", _run_here)
+    monkeypatch.setattr(jobs, "launch", run_here)
     form = {"dataset": "golden", "namespace": "default", "mode": "retrieval_only"}
     shown = browser.post("/eval/run", data={**form, "strategy": "sparse_only"})
     assert "name the library that the dataset is about" in shown.text
