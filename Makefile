@@ -5,7 +5,7 @@ CORE := .venv/.core
 SETUP := .venv/.setup
 
 # three for two processors: for a sixth of its time a process waits for what it started
-SUITE := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+SUITE := $(BIN)/python -m pytest -n 3
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: setup lock demo test test-thorough perf test-extras static check conformance inspector bench ui reference docs golden format clean
