@@ -35,7 +35,7 @@ from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES, as_it_stands
 from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
-from rag_platform.releases.release_store import current, find_newer
+from rag_platform.releases.release_store import find_newer
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA
@@ -156,11 +156,17 @@ def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[Serv
     ]
 
 
-def _compare_with_ledger(store: Store, namespace: str, release_id: str) -> Iterator[str]:
+def _compare_with_ledger(
+    store: Store, found: NamespaceStatus, namespace: str, release_id: str
+) -> Iterator[str]:
     """Warnings where a rollback published an earlier release than the newest one, or the ledger
-    does not know the published one.
+    does not know the published one; none where publications are `behind`, which is set.
     """
     with closing(open_ledger(store)) as ledger:
+        if store.remote is not None:
+            found["behind"] = _count_behind(namespace, release_id, ledger)
+        if found.get("behind"):
+            return
         known = ledger.release(namespace, release_id)
         newer = find_newer(namespace, release_id, store, ledger)
     if known is None:
@@ -176,11 +182,9 @@ def _compare_with_ledger(store: Store, namespace: str, release_id: str) -> Itera
         )
 
 
-def _count_behind(namespace: str, library: Library) -> int:
+def _count_behind(namespace: str, read: str, ledger: Ledger) -> int:
     """How many releases were published after the one that this server reads."""
-    with closing(open_ledger(library.store)) as ledger:
-        rows, published = ledger.releases(namespace), ledger.read_published(namespace)
-    read = current(library.store, namespace)
+    rows, published = ledger.releases(namespace), ledger.read_published(namespace)
     if not published or read in published:
         return 0
     public = [row.release_id for row in rows if row.published_at]
@@ -255,13 +259,14 @@ def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus
         "encoding": "",
         "embedder": "",
         "pending": 0,
+        "stale": 0,
         "failed": 0,
         "failures": [],
         "problem": "",
     }
     try:
         states = document_states(library, namespace, _SHOWN_FAILURES)
-        found["pending"], found["failed"] = states.waiting, states.failed
+        found["pending"], found["stale"], found["failed"] = states[1:4]
         found["failures"] = [
             {"source_uri": str(without_paths(uri)), "reason": str(without_paths(reason))}
             for uri, reason in states.problems
@@ -275,10 +280,7 @@ def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus
             found["chunks"] = int(manifest.counts["chunks"])
             found["strategy"] = manifest.strategy
             found["strategy_config_id"] = manifest.strategy_config_id
-            if library.store.remote is not None:
-                found["behind"] = _count_behind(namespace, library)
-            if not found.get("behind"):
-                problems += _compare_with_ledger(library.store, namespace, manifest.release_id)
+            problems += _compare_with_ledger(library.store, found, namespace, manifest.release_id)
             found["encoding"], embedder = manifest.encoding, manifest.embedder
             found["embedder"] = f"{embedder.embedder_id} {embedder.version}" if embedder else "none"
     # one namespace that cannot be opened must not hide the state of the others

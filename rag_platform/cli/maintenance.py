@@ -264,8 +264,8 @@ def ledger_copy(context: Context, source: str, target: str) -> Json:
     lines += [
         "",
         f"{names['to']} holds all of {names['from']}, compared row by row.",
-        "Name it as `ledger` in settings.yaml (RAG_LEDGER) of every process, then move the old one"
-        " away, so that none goes on reading it.",
+        "To move there, name it as `ledger` in settings.yaml (RAG_LEDGER) of every process, then"
+        " move the old one away, so that none goes on reading it.",
     ]
     return {"markdown": "\n".join(lines), "tables": [to_json(part) for part in copied], **names}
 

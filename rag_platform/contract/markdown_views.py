@@ -272,9 +272,19 @@ def server_line(row: ServerStatus) -> str:
     )
 
 
-def _behind(row: NamespaceStatus) -> list[str]:
-    behind = row.get("behind", 0)
-    return [f"  {pluralise(behind, 'publication')} did not come here yet"] if behind else []
+def _waiting_lines(row: NamespaceStatus) -> list[str]:
+    """What the published release of a namespace lacks."""
+    lines = []
+    if behind := row.get("behind", 0):
+        lines.append(f"  {pluralise(behind, 'publication')} did not come here yet")
+    if row["pending"] or row["failed"]:
+        lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
+    if row["stale"]:
+        lines.append(
+            f"  {row['stale']} built by an earlier config or program; `rag rebuild --namespace"
+            f" {row['namespace']}` renews them"
+        )
+    return lines
 
 
 def status_markdown(data: StatusData) -> str:
@@ -294,9 +304,7 @@ def status_markdown(data: StatusData) -> str:
                 f" of {_moment(row['published_at'])}, strategy {row['strategy']}, embedder"
                 f" {row['embedder'].split(' ')[0]}"  # without its long version
             )
-        lines += _behind(row)
-        if row["pending"] or row["failed"]:
-            lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
+        lines += _waiting_lines(row)
     if not data["namespaces"]:
         lines.append("- nothing ingested yet; run `rag ingest PATH`")
     for job in data.get("jobs", ()):

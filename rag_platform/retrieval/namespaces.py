@@ -95,8 +95,8 @@ def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
     if library.settings.default_namespace in chosen:
         return library.settings.default_namespace
     raise InputError(
-        f"{len(chosen)} libraries are published ({listed}) and none was named: name one, as with"
-        f" `--namespace {chosen[0]}`",
+        f"{len(chosen)} libraries are published ({listed}) and none was named: name one of them, in"
+        f" a terminal with `--namespace {chosen[0]}`",
         code="which_collection",
         collections=list(chosen),
     )

@@ -393,7 +393,9 @@ def test_one_of_several_libraries_has_to_be_named_but_for_all_jobs(desk: Any) ->
             ledger.add_job("ingest", name, {})
     refused = desk.call("docs", "list").error
     assert refused["code"] == "which_collection"
-    assert refused["message"].endswith("none was named: name one, as with `--namespace one`")
+    assert refused["message"].endswith(
+        "none was named: name one of them, in a terminal with `--namespace one`"
+    )
     listed = desk.call("jobs", "list", "--all").data["jobs"]
     assert {job["namespace"] for job in listed} == {"one", "two"}
 
