@@ -199,7 +199,7 @@ def sync_sources(context: dg.OpExecutionContext, platform: Platform) -> None:
     with record_job(context, root.ledger, "sync", ""):
         for namespace in root.ledger.namespaces():
             try:
-                job = _sync(context, root, namespace)
+                job = _sync(root, namespace)
             except RagError as error:  # one namespace must not stop the others
                 problems.append(f"{namespace}: [{error.code}] {error.message}")
                 continue
@@ -232,18 +232,15 @@ def nightly(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
     return dg.RunRequest()
 
 
-def _sync(context: dg.OpExecutionContext, root: DataRoot, namespace: str) -> Job:
-    """Bring a namespace up to date and return its job in its final state; sources whose folder is
-    missing are skipped.
+def _sync(root: DataRoot, namespace: str) -> Job:
+    """Bring a namespace up to date and return its job in its final state; folders that are away and
+    lists of URLs are skipped if they have no documents.
     """
     inputs: list[Input] = []
     for source in root.ledger.sources(namespace):
-        if source.kind == "folder" and not Path(source.root).is_dir():
-            context.log.warning(
-                f"{namespace}: the folder of source {source.name!r} is away; its documents stay as"
-                " they are"
-            )
-        elif source.kind == "folder" or _has_urls(root, namespace, source):
+        is_there = source.kind == "folder" and Path(source.root).is_dir()
+        may_come = source.kind in ("folder", "urls")
+        if is_there or (may_come and _has_documents(root, namespace, source)):
             inputs += inputs_to_sync(root.ledger, namespace, source.name)
     started = start_ingest(
         inputs,
@@ -264,10 +261,8 @@ def _has_only_file_errors(job: Job, root: DataRoot) -> bool:
     return bool(failed) and all(item.code in NEEDS_ANOTHER_FILE for item in failed)
 
 
-def _has_urls(root: DataRoot, namespace: str, source: Source) -> bool:
-    return source.kind == "urls" and bool(
-        root.ledger.documents(namespace, source=source.name, status="active")
-    )
+def _has_documents(root: DataRoot, namespace: str, source: Source) -> bool:
+    return bool(root.ledger.documents(namespace, source=source.name, status="active"))
 
 
 def _unfinished_requests(

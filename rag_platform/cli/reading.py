@@ -259,9 +259,9 @@ def sources() -> None:
 @sources.command("list")
 @answers(namespace=True)
 def sources_list(context: Context) -> Json:
-    """Sources, with the number of their documents."""
+    """Sources, with the number of their documents, and where folders are."""
     name = context.known_namespace()
-    shown = ("name", "kind", "include", "exclude", "on_gone")
+    shown = ("name", "kind", "root", "include", "exclude", "on_gone")
     rows: list[Json] = [
         {
             **{key: to_json(getattr(source, key)) for key in shown},
@@ -273,6 +273,7 @@ def sources_list(context: Context) -> Json:
     lines = [
         f"{row['name']}  {row['kind']},"
         f" {pluralise(int(row['documents']), 'document')}{keeps[row['on_gone']]}"
+        + (f", at {row['root']}" if row["root"] else "")
         for row in rows
     ]
     return {"markdown": "\n".join(lines) or f"no sources in library {name!r}", "sources": rows}

@@ -75,7 +75,8 @@ def releases_show(context: Context, release_id: str | None) -> Json:
             for delta in filter(None, [manifest.delta])
         ),
         *(
-            f"- {'ok' if check.passed else 'failed'}: {check.name}: {check.details}"
+            f"- {'ok' if check.passed else 'failed'}: {check.name}: "
+            + check.details.replace("\n", "\n  ")
             for check in manifest.checks
         ),
         "`rag releases show --json` prints the whole manifest.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -621,8 +622,15 @@ def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(
     assert [d["filename"] for d in desk.call("docs", "list").data["groups"][0]["documents"]] == [
         "gate.md"
     ]
-    desk.docs.rename(desk.folder / "unplugged")
-    assert night().success and len(live(desk, "default")) == 1
+    away = desk.docs.rename(desk.folder / "unplugged")
+    assert not night().success and len(live(desk, "default")) == 1
+    (problem, *_) = desk.call("status").data["problems"]
+    assert problem.startswith("default: docs could not be brought up to date: [missing_path] no f")
+    away.rename(desk.docs)
+    assert night().success and desk.call("status").data["problems"] == []
+    shutil.rmtree(desk.docs)
+    assert desk.call("docs", "delete", "gate", "--yes").exit_code == 0
+    assert night().success  # it has nothing left that could be out of date
 
 
 def test_the_night_fails_over_a_folder_of_which_most_is_gone(

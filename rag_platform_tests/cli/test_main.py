@@ -222,7 +222,11 @@ def test_two_roots_cannot_share_a_name(desk: Any) -> None:
         "ingest", other, "--source", "more", "--tag", "b", "--tag", "a", "--meta", "owner=ops"
     )
     assert [d["source_uri"] for d in named.data["documents"]] == ["more/a.md"]
-    assert [s["name"] for s in desk.call("sources", "list").data["sources"]] == ["docs", "more"]
+    sources = desk.call("sources", "list").data["sources"]
+    assert [(s["name"], s["root"]) for s in sources] == [
+        ("docs", str(desk.docs)),
+        ("more", str(other)),
+    ]
     listed = desk.call("docs", "list", "--filter", "source=more").data["groups"][0]["documents"]
     assert [(d["filename"], d["tags"]) for d in listed] == [("a.md", ["a", "b"])]
 
