@@ -73,7 +73,7 @@ def lease_chunk(
     it; `names` are the namespaces to look in, by default all. Raises NotFoundError `unknown_chunk`.
     """
 
-    def look(name: str) -> ExitStack | None:
+    def find_in(name: str) -> ExitStack | None:
         library.require_visible(name)
         for release, state in _releases(library, name, release_id):
             with ExitStack() as stack:
@@ -85,15 +85,15 @@ def lease_chunk(
         return None
 
     found: list[LeasedChunk] = []
-    looked_in = [names] if isinstance(names, str) else names or library.namespaces()
-    if (held := find_in_namespaces(looked_in, look)) is not None:
-        with held:
+    names = [names] if isinstance(names, str) else names or library.namespaces()
+    if (opened := find_in_namespaces(names, find_in)) is not None:
+        with opened:
             yield found[0]
         return
-    why = "its document was deleted, or no release that is kept holds it; ask the question again"
+    reason = "its document was deleted, or no release that is kept holds it; ask the question again"
     if not chunk_id.startswith("chk_"):
-        why = "the id of a passage begins with chk_, as in the links of results"
-    raise NotFoundError(f"no chunk {chunk_id[:80]!r}: {why}", code="unknown_chunk")
+        reason = "the id of a passage begins with chk_, as in the links of results"
+    raise NotFoundError(f"no chunk {chunk_id[:80]!r}: {reason}", code="unknown_chunk")
 
 
 def _releases(

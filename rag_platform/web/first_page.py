@@ -53,15 +53,15 @@ def split_list(text: str) -> list[str]:
 
 def show_form(
     request: Request,
-    asked: QuestionForm,
+    form: QuestionForm,
     answer: Mapping[str, Any] | None = None,
     status: int = 200,
 ) -> Response:
     """The page with the form, filled with the question, and below it the answer or the error."""
     library = library_of(request)
-    chosen = choose_namespaces(library, asked.namespace)
+    chosen = choose_namespaces(library, form.namespace)
     values = {
-        "asked": asked,
+        "form": form,
         "chosen": chosen,
         "namespace": chosen[0],
         "strategies": strategy_names(library.settings),

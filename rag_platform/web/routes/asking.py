@@ -47,19 +47,19 @@ from rag_platform.web.waiting import event_stream, follow, sse, work_for
 
 api = APIRouter(tags=["asking"])
 pages = APIRouter()
-Address = Annotated[QuestionAddress, Query()]
+AddressQuery = Annotated[QuestionAddress, Query()]
 
 
 @api.get("/ask")
-async def get_answer(request: Request, library: LibraryOf, asked: Address) -> AskedData:
+async def get_answer(request: Request, library: LibraryOf, query: AddressQuery) -> AskedData:
     """The answer to a question, with its citations and everything that was found."""
-    return await post_question(request, library, asked.question())
+    return await post_question(request, library, query.question())
 
 
 @api.post("/ask")
-async def post_question(request: Request, library: LibraryOf, asked: Question) -> AskedData:
+async def post_question(request: Request, library: LibraryOf, question: Question) -> AskedData:
     """The same for a question in the body."""
-    return await work_for(request, lambda gone: ask(library, asked, cancelled=gone))
+    return await work_for(request, lambda gone: ask(library, question, cancelled=gone))
 
 
 _EVENT = {
@@ -78,10 +78,10 @@ TraceId = Annotated[str, Path(max_length=40, description="trc_ and 32 hex digits
 
 @api.get("/ask/compare")
 async def get_comparison(
-    request: Request, library: LibraryOf, asked: Address, left: Way = "", right: Way = ""
+    request: Request, library: LibraryOf, query: AddressQuery, left: Way = "", right: Way = ""
 ) -> ComparedData:
     """A question asked in two ways: both answers, and both rankings side by side."""
-    question = asked.question()
+    question = query.question()
     return await work_for(
         request, lambda gone: compare(library, question, left, right, cancelled=gone)
     )
@@ -136,14 +136,14 @@ def post_expectation(library: LibraryOf, expected: Expected) -> PinnedData:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
 )
-async def stream_answer(library: LibraryOf, asked: Address) -> StreamingResponse:
+async def stream_answer(library: LibraryOf, query: AddressQuery) -> StreamingResponse:
     """The answer as server-sent events: `stage` with the `name` of each stage as it begins, as in
     the trace; `text` for each part that a model writes; then `answer` with the data of GET
     /api/ask, or `error`; at last `end`.
 
     An extractive answer comes in one part.
     """
-    question = asked.question()
+    question = query.question()
     return event_stream(_events(library, question))
 
 
@@ -182,36 +182,36 @@ STAGE_MESSAGES = {
 }
 
 
-Asked = Annotated[QuestionForm, Query()]
+FormQuery = Annotated[QuestionForm, Query()]
 
 
 @pages.get("/")
-async def show(view: PageView, asked: Asked) -> Response:
+async def show(view: PageView, form: FormQuery) -> Response:
     """The form with the answer to a question, or with the error."""
     values: dict[str, Any] = {"namespace": view.namespace}
     status = 200
-    if asked.q:
+    if form.q:
         try:
-            data = await get_answer(view.request, view.library, asked)
-            values = answer_values(view.library, asked, data) | values
+            data = await get_answer(view.request, view.library, form)
+            values = answer_values(view.library, form, data) | values
         except RagError as error:
             status, values["error"] = describe(view.request, error)
-    return show_form(view.request, asked, values, status)
+    return show_form(view.request, form, values, status)
 
 
 @pages.get("/ask")
-def begin(request: Request, asked: Asked) -> Response:
+def begin(request: Request, form: FormQuery) -> Response:
     """The fragment into which the answer is streamed; sets the page's URL to the question's."""
-    address = link("/", **asked.address())
-    if not is_fragment(request) or not asked.q:
+    address = link("/", **form.address())
+    if not is_fragment(request) or not form.q:
         return RedirectResponse(address, 303)
-    answer = render(request, "asking/live.html", stream=link("/ask/stream", **asked.address()))
+    answer = render(request, "asking/live.html", stream=link("/ask/stream", **form.address()))
     answer.headers["HX-Push-Url"] = address
     return answer
 
 
 @pages.get("/ask/stream")
-async def stream(request: Request, library: LibraryOf, asked: Asked) -> Response:
+async def stream(request: Request, library: LibraryOf, form: FormQuery) -> Response:
     """The answer as server-sent fragments: `text` while it is written, `answer` once checked."""
 
     async def events() -> AsyncIterator[str]:
@@ -220,7 +220,7 @@ async def stream(request: Request, library: LibraryOf, asked: Asked) -> Response
         message = ""
         async for kind, value in follow(
             # parsed inside, so that errors are streamed: browsers retry a refused stream forever
-            lambda on_text, gone: ask(library, asked.question(), on_text=on_text, cancelled=gone)
+            lambda on_text, gone: ask(library, form.question(), on_text=on_text, cancelled=gone)
         ):
             if kind == "stage":
                 if (new := STAGE_MESSAGES.get(value, message)) != message:
@@ -229,7 +229,7 @@ async def stream(request: Request, library: LibraryOf, asked: Asked) -> Response
             elif kind == "text":
                 yield sse("text", str(escape(value)))
             elif kind == "done":
-                values = answer_values(library, asked, value)
+                values = answer_values(library, form, value)
                 yield sse("answer", render_text(request, "asking/answer.html", **values))
             elif kind == "failed":
                 error = failure(value)["error"]
@@ -243,10 +243,10 @@ async def stream(request: Request, library: LibraryOf, asked: Asked) -> Response
     return event_stream(events())
 
 
-def answer_values(library: Library, asked: QuestionForm, data: AskedData) -> dict[str, Any]:
+def answer_values(library: Library, form: QuestionForm, data: AskedData) -> dict[str, Any]:
     """The variables of the template of an answer."""
-    namespace = choose_namespaces(library, asked.namespace)[0]
-    release_id = data["release_id"] if asked.release else None
+    namespace = choose_namespaces(library, form.namespace)[0]
+    release_id = data["release_id"] if form.release else None
     shown = [*(row["citation"] for row in data["results"]), *data["citations"]]
     places = {
         citation["chunk_id"]: source_link(citation, namespace, release_id) for citation in shown
@@ -263,7 +263,7 @@ def answer_values(library: Library, asked: QuestionForm, data: AskedData) -> dic
         for citation in data["citations"]
     }
     return {
-        "asked": asked,
+        "form": form,
         "data": data,
         "marks": marks,
         "places": places,
@@ -310,18 +310,18 @@ def expect(request: Request, library: LibraryOf, expected: Annotated[Expected, F
 
 @pages.get("/compare-answers")
 async def show_comparison(
-    view: PageView, asked: Asked, left: Way = "", right: Way = ""
+    view: PageView, form: FormQuery, left: Way = "", right: Way = ""
 ) -> Response:
     """Two answers to a question side by side, or the error."""
     values: dict[str, Any] = {}
     status = 200
-    if asked.q and (left or right):
+    if form.q and (left or right):
         try:
-            found = await get_comparison(view.request, view.library, asked, left, right)
+            found = await get_comparison(view.request, view.library, form, left, right)
             sides = [found["left"], found["right"]]
             values = {
                 "compared": found,
-                "sides": [answer_values(view.library, asked, data) for data in sides],
+                "sides": [answer_values(view.library, form, data) for data in sides],
                 "lines": _mark_lines(*(data["answer_markdown"] for data in sides)),
             }
         except RagError as error:
@@ -329,7 +329,7 @@ async def show_comparison(
     return view.render(
         "asking/compare.html",
         status,
-        asked=asked,
+        form=form,
         left=left,
         right=right,
         ways=_list_ways(view),

@@ -283,17 +283,17 @@ class Deletion(BaseModel):
 
 
 @api.post("/documents/{doc_id}/delete", dependencies=[MayAdminister])
-def delete_document(view: ApiView, doc_id: DocId, asked: Deletion) -> DeletionData:
+def delete_document(view: ApiView, doc_id: DocId, deletion: Deletion) -> DeletionData:
     """The plan of a deletion with a code; called again with that code, the deletion."""
-    if asked.confirm == "":
+    if deletion.confirm == "":
         raise InputError("confirm is empty; leave it out to see the plan", code="no_confirmation")
     return writing.delete(
         view.settings,
         view.namespace,
         doc_id,
-        asked.version_id,
-        mode=asked.mode,
-        confirm=asked.confirm,
+        deletion.version_id,
+        mode=deletion.mode,
+        confirm=deletion.confirm,
         on_done=partial(drop_for_document, view.library.store),
     )
 
@@ -379,10 +379,12 @@ def show_chunk(view: PathView, chunk_id: Annotated[str, Path(max_length=100)]) -
 
 
 @pages.get("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
-def plan_deletion(view: PathView, doc_id: DocId, asked: Annotated[Deletion, Query()]) -> Response:
-    asked.confirm = None
-    plan = delete_document(view, doc_id, asked)
-    return view.render("browsing/delete.html", plan=plan, asked=asked, doc_id=doc_id)
+def plan_deletion(
+    view: PathView, doc_id: DocId, deletion: Annotated[Deletion, Query()]
+) -> Response:
+    deletion.confirm = None
+    plan = delete_document(view, doc_id, deletion)
+    return view.render("browsing/delete.html", plan=plan, deletion=deletion, doc_id=doc_id)
 
 
 @pages.post("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
@@ -394,8 +396,8 @@ def confirm_deletion(
     version_id: Annotated[str, Form(max_length=400)] = "",
 ) -> Response:
     """Start the confirmed deletion."""
-    asked = Deletion.model_validate(
+    deletion = Deletion.model_validate(
         {"confirm": confirm, "mode": mode, "version_id": version_id or None}
     )
-    data = delete_document(view, doc_id, asked)
+    data = delete_document(view, doc_id, deletion)
     return RedirectResponse(f"/ingestion/jobs/{data['job']['job_id']}", 303)

@@ -240,13 +240,13 @@ class Retry(BaseModel):
 
 
 @api.post("/jobs/{job_id}/retry", dependencies=[MayWrite])
-def retry_job(settings: SettingsOf, job_id: JobId, asked: Retry) -> JobData:
+def retry_job(settings: SettingsOf, job_id: JobId, retry: Retry) -> JobData:
     """Start a job that retries the unfinished documents of another one."""
     from rag_platform.ingestion.job_start import start_retry
 
     with open_root(settings) as root:
         require_job(root, job_id)
-        started = start_retry(job_id, root, source_uri=asked.source_uri)
+        started = start_retry(job_id, root, source_uri=retry.source_uri)
         watch(started.job, started.process, settings)
         return job_data(started.job.job_id, root)
 
