@@ -224,6 +224,7 @@ def test_chunks_are_edited_split_undone_and_errors_are_told(desk: TestClient) ->
     # what was typed is not lost where it cannot be kept
     blank = {"op": "edit_text", "chunk_id": first["chunk_id"], "text": "typed with care"}
     assert "typed with care" in refused_edit(desk, here, blank)
+    assert "invalid_arguments" in desk.post(f"{here}/unknown").text
     assert "operations" in desk.post(f"/api/drafts/{doc_id}/undo").json()
     assert desk.get(f"/api/drafts/{doc_id}").json()["state"] == "none"
     assert "No document is edited" in desk.get("/drafts").text
