@@ -83,13 +83,13 @@ class Context:
 
     @property
     def namespace(self) -> str:
-        """The library given, or the default one."""
+        """The library of `--namespace`, else the default one."""
         from rag_platform.retrieval.namespaces import choose_namespace
 
         return self.given_namespace or choose_namespace(self.library)
 
     def known_namespace(self) -> str:
-        """The library given, which must exist, or the default one. Raises NotFoundError."""
+        """As `namespace`, but a given library must exist. Raises NotFoundError."""
         from rag_platform.retrieval.namespaces import require_existing
 
         if self.given_namespace:
@@ -165,9 +165,9 @@ def answers(
 ) -> Callable[[Command], Callable[..., None]]:
     """Decorate a function that returns data or an envelope: the command gets the option `--json`,
     is traced (unless the function opens its `own_trace`), prints the envelope and exits with its
-    code. With `namespace` it also gets the option `--namespace`, which is in the context. With
-    `reports` the Markdown consists of the program's messages, which are translated;
-    texts of documents are not.
+    code. With `namespace` it also gets the option `--namespace`, whose value is in the context.
+    With `reports` the Markdown consists of the program's messages, which are translated; texts of
+    documents are not.
     """
 
     def decorate(function: Command) -> Callable[..., None]:
