@@ -55,14 +55,18 @@ hypothesis.settings.load_profile("thorough" if THOROUGH else "quick")
 
 pytest_plugins = ["rag_platform_tests.published"]
 
-# These files take longest; begun first, none of them is left alone on one processor at the end.
+gc.disable()  # until all tests are collected
+
+# These files take longest, the first one half a minute of processor time; begun first, none of them
+# is left alone on one processor at the end.
 SLOWEST = (
-    "test_crash_points test_telemetry test_lifecycle_machine test_deletion_scan test_scans"
-    " test_automation test_worker_pool test_end_to_end test_crashes test_rebuild_plan"
-    " test_determinism test_jobs test_stored_before test_event_erasing test_staleness"
-    " test_whole_walk test_dagster_private test_tools test_http test_browsing test_traffic"
-    " test_deletion test_full_disk test_serving_through_updates test_bench_sizes test_tutorial"
-    " test_wheel test_bad_input"
+    "test_telemetry test_end_to_end test_tools test_main test_automation test_crash_points"
+    " test_walk_asking test_deletion test_result_size test_evaluation test_worker_pool test_crashes"
+    " test_mupdf test_whole_walk test_loading test_browsing test_scans test_instance test_http"
+    " test_lifecycle_machine test_serving_through_updates test_bench_sizes test_dagster_private"
+    " test_release test_publishing test_release_store test_verification test_deletion_scan"
+    " test_retries test_wheel test_jobs test_shared_ledger test_determinism test_job_start"
+    " test_two_machines test_traffic test_tutorial test_bad_input"
 ).split()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -156,6 +160,67 @@ def migrations_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", remembered)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dagster_loaded(request: pytest.FixtureRequest) -> None:
+    """Dagster is not imported for tests that do without."""
+    if "dagster" in sys.modules:
+        request.getfixturevalue("dagster_files_made_once")
+
+
+@pytest.fixture(scope="session")
+def dagster_files_made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each of Dagster's SQLite files is made once a process and copied into every data root: to
+    make them takes five times as long as to open them.
+    """
+    from dagster._core.storage.event_log import SqliteEventLogStorage
+    from dagster._core.storage.runs import SqliteRunStorage
+    from dagster._core.storage.schedules import SqliteScheduleStorage
+    from sqlalchemy import NullPool, create_engine
+
+    templates = tmp_path_factory.mktemp("dagster")
+    lock = threading.Lock()
+
+    def copy(path: Path, name: str, make: Callable[[Path], object]) -> None:
+        with lock:
+            template = templates / name
+            if not template.exists():
+                make(template)
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(template, mine := path.with_name(f"{name}.{os.getpid()}"))
+                with suppress(FileExistsError):  # another process made it
+                    os.link(mine, path)
+                mine.unlink()
+
+    def copying(kind: Any, name: str) -> Any:
+        from_local = kind.from_local
+
+        def opened(base_dir: str, inst_data: Any = None) -> Any:
+            copy(Path(base_dir) / name, name, lambda template: from_local(str(template.parent)))
+            return from_local(base_dir, inst_data)
+
+        return staticmethod(opened)
+
+    init_db = SqliteEventLogStorage._initdb
+
+    def init_copy(log: Any, engine: Any, for_index_shard: bool = False) -> None:
+        def make(template: Path) -> None:
+            init_db(
+                log, create_engine(f"sqlite:///{template}", poolclass=NullPool), for_index_shard
+            )
+
+        copy(Path(engine.url.database), "index.db" if for_index_shard else "run.db", make)
+        init_db(log, engine, for_index_shard)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteRunStorage, "from_local", copying(SqliteRunStorage, "runs.db"))
+        patch.setattr(
+            SqliteScheduleStorage, "from_local", copying(SqliteScheduleStorage, "schedules.db")
+        )
+        patch.setattr(SqliteEventLogStorage, "_initdb", init_copy)
         yield
 
 
@@ -512,7 +577,7 @@ def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, chosen_ledger: str) -> Iterator[Desk]:
+def desk(tmp_path: Path, chosen_ledger: str, dagster_files_made_once: None) -> Iterator[Desk]:
     """An empty desk of one test."""
     with seated(tmp_path / "desk") as made, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAG_LEDGER", chosen_ledger)
@@ -520,7 +585,9 @@ def desk(tmp_path: Path, chosen_ledger: str) -> Iterator[Desk]:
 
 
 @pytest.fixture(scope="module")
-def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def shared_desk(
+    tmp_path_factory: pytest.TempPathFactory, dagster_files_made_once: None
+) -> Iterator[Desk]:
     """An empty desk that the tests of one module share; the environment is its own as long as they
     run.
     """
@@ -716,8 +783,10 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest files first, everything else as it was found."""
-    items.sort(key=lambda item: item.path.stem not in SLOWEST)
+    order = {name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))

@@ -11,4 +11,4 @@ def run_here(job: Any, *_: Any) -> Any:
     from rag_platform.assets.launch import run_job
 
     code = run_job(job.job_id)
-    return SimpleNamespace(poll=lambda: code, returncode=code)
+    return SimpleNamespace(poll=lambda: code, wait=lambda *_: code, returncode=code)

@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from rag_platform.ingestion.job_start import start_rebuild
+from rag_platform.processes import jobs
 from rag_platform.releases.release_store import current
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 from rag_platform_tests.cli.conftest import rag
 from rag_platform_tests.conftest import PORTS, Desk, Shelf
+from rag_platform_tests.jobs_here import run_here
 
 
 def documented_sql(home: Path) -> list[list[tuple[object, ...]]]:
@@ -299,7 +301,10 @@ def test_deleting_a_document_drops_what_was_expected_of_it(desk: Desk) -> None:
     assert desk.call("eval", "show", asked["run_id"]).data["run"]["aggregates"]
 
 
-def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> None:
+def test_strategies_are_compared_and_promoted_through_the_gate(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "launch", run_here)
     desk.write(ports=PORTS)
     desk.publish()
     config = desk.folder / "config"

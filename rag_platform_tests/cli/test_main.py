@@ -17,6 +17,8 @@ from click.testing import CliRunner
 from rag_platform.cli import doctor, output, progress
 from rag_platform.cli import main as cli
 from rag_platform.cli.main import main
+from rag_platform.processes import jobs
+from rag_platform_tests.jobs_here import run_here
 
 LIMITS = "# Limits\n\nThe upload limit is 50 MB.\n"
 QUESTION = ("query", "What is the upload limit?")
@@ -404,7 +406,10 @@ def test_one_of_several_libraries_has_to_be_named_but_for_all_jobs(desk: Any) ->
     assert {job["namespace"] for job in listed} == {"one", "two"}
 
 
-def test_control_characters_of_a_name_are_shown_and_not_obeyed(desk: Any) -> None:
+def test_control_characters_of_a_name_are_shown_and_not_obeyed(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "launch", run_here)
     name = "a\x1b[31mred\x1b]0;title\x07\nnext\x9b\x7f.txt"
     desk.docs.mkdir(exist_ok=True)
     (desk.docs / name).write_text("Escape file says 4545.\n", encoding="utf-8")

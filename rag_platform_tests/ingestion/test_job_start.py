@@ -14,7 +14,9 @@ from rag_platform.ingestion.job_start import _inputs, _list_undone, ingest_data,
 from rag_platform.intake.receiving import ReceiveOptions
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.schema import Job, JobItem, Source
+from rag_platform.processes import jobs
 from rag_platform.workspace import DataRoot
+from rag_platform_tests.jobs_here import run_here
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
 DOCK = "# Dock\n\nThe dock holds 12 trucks.\n"
@@ -129,10 +131,11 @@ def test_the_payload_counts_what_landed_and_what_did_not(
 
 
 @pytest.mark.integration
-def test_only_what_failed_is_tried_again(desk: Any) -> None:
+def test_only_what_failed_is_tried_again(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that was not there is received from where it was looked for; the others are not
     touched.
     """
+    monkeypatch.setattr(jobs, "launch", run_here)
     desk.write(gate=GATE, dock=DOCK)
     missing = desk.folder / "late.md"
     with desk.ledger() as ledger:
