@@ -131,6 +131,7 @@ def test_a_file_of_the_current_folder_stands_for_no_module_or_variable(desk: Any
 
 def test_dagster_is_run_over_a_data_root_once(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "_DEV_LOCK_SECONDS", 0.1)
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which the command sets, for this test alone
     monkeypatch.setattr(sys, "argv", ["instance", "dev", "--help"])
     held = (
         "import sys; from pathlib import Path; from rag_platform.assets.instance import _only_one\n"
