@@ -451,9 +451,9 @@ gc.disable()  # a third of the time of so short a process
 import json, sys
 sys.path.append(sys.argv[1])
 from click.testing import CliRunner
-from jobs_here import run_here
 from rag_platform.cli.main import main
 from rag_platform.processes import jobs
+from rag_platform_tests.jobs_here import run_here
 
 jobs.launch = run_here
 ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in \
@@ -523,7 +523,7 @@ class Desk:
         command.
         """
         ended = subprocess.run(
-            [*before, sys.executable, "-c", _ASKS_ALL, str(REPOSITORY / "rag_platform_tests")],
+            [*before, sys.executable, "-c", _ASKS_ALL, str(REPOSITORY)],
             input=json.dumps(asked),
             capture_output=True,
             text=True,

@@ -123,7 +123,8 @@ def show_pages(name: str, port: int, path: str) -> None:
 
 
 if __name__ == "__main__":
-    from jobs_here import run_here
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    from rag_platform_tests.jobs_here import run_here
 
     jobs.launch = run_here
     rag("ingest", "docs")
