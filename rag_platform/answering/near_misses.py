@@ -122,7 +122,7 @@ _HAN_NUMBER = f"[{HAN_DIGITS[1:]}十百][{HAN_DIGITS}十百]*"
 _NUMBERED = rf"\b(?:{_PART}) (\d{{1,3}})(?!\.?\w)|第\s?(\d{{1,3}}|{_HAN_NUMBER})\s?[条款项步章节点]"
 _ASKS_PART = re.compile(_NUMBERED, re.IGNORECASE)
 _PART_NUMBER = re.compile(
-    rf"{_NUMBERED}|^[\W_]*(\d{{1,3}})(?=[.)、．）:：\s])|^[\W_]*({_HAN_NUMBER})(?=[、．.）)])",
+    rf"{_NUMBERED}|^[^\w\n]*(\d{{1,3}})(?=[.)、．）:：\s])|^[^\w\n]*({_HAN_NUMBER})(?=[、．.）)])",
     re.IGNORECASE | re.MULTILINE,
 )
 # properties that an answer need not name: “it costs 3 euros” states a price
@@ -388,7 +388,7 @@ def _list_statements(text: str, post: str) -> list[str]:
 
 def _list_ranks(text: str, post: str) -> list[list[str]]:
     """The ranks of each mention of a post, with at most a word between."""
-    mention = rf"((?:(?:{_RANK})(?:[ -]?(?:[a-z]+ )?))*){post}"
+    mention = rf"((?:(?:{_RANK})[ -]?(?:(?!{_RANK})[a-z]+ )?)*){post}"
     return [re.findall(_RANK, found[1]) for found in re.finditer(mention, text.lower())]
 
 

@@ -13,7 +13,6 @@ word is chosen, of several the most frequent.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -191,16 +190,16 @@ def _align(left: str, right: str) -> int:
 
 
 def rewrite_dates(s: SearchContext, query: QueryIR) -> QueryIR:
-    """The question with its whole dates as the library writes them, since 2024年3月18日,
-    二〇二四年三月十八日 and 2024-03-18 share no word. Of several forms the most frequent is
-    taken; one that the library has as asked is kept.
+    """The question with its dates and months as the library writes them, since 2024年3月18日,
+    二〇二四年三月十八日 and 2024-03-18 share no word.
     """
     index = s.lease.release.lexical
     asked = dict(islice(find_dates(query.normalised), MAX_CHECKED_WORDS))
     if not asked or index is None or isinstance(index, Unreadable):
         return query
     with s.attempt("spelling", "other forms of a date could not be looked for (%s)"):
-        known = {written: _find_form(s, index, written, iso) for written, iso in asked.items()}
+        text = query.sparse_query
+        known = {it: _find_form(s, index, text, it, iso) for it, iso in asked.items()}
         if changed := {written: form for written, form in known.items() if form != written}:
             tracing.event("query.corrected", {"words": changed})
 
@@ -213,12 +212,17 @@ def rewrite_dates(s: SearchContext, query: QueryIR) -> QueryIR:
     return query
 
 
-def _find_form(s: SearchContext, index: LexicalReader, written: str, iso: str) -> str:
-    """How the library writes a date; as asked where it does, or where it has none."""
+def _find_form(
+    s: SearchContext, index: LexicalReader, question: str, written: str, iso: str
+) -> str:
+    """How the library writes a date, in the chunk that best matches the question of those that have
+    it; as asked where none has.
+    """
     others = [(form, 1.0) for form in date_forms(iso)]
-    found = index.search(written, DATED_CHUNKS, expansions=others, phrases=[written])
+    found = index.search(question, DATED_CHUNKS, expansions=others, phrases=[written])
     chunks = s.lease.release.catalog.chunks(candidate.chunk_id for candidate in found)
-    forms = Counter(
-        form for chunk in chunks.values() for form, it in find_dates(chunk.chunk_text) if it == iso
-    )
-    return written if not forms or written in forms else forms.most_common(1)[0][0]
+    for chunk_id in (candidate.chunk_id for candidate in found):
+        text = chunks[chunk_id].chunk_text if chunk_id in chunks else ""
+        if forms := [form for form, it in find_dates(text) if it == iso]:
+            return written if written in forms else forms[0]
+    return written

@@ -1,9 +1,10 @@
-"""Parses dates as found in files, and finds and writes whole ones in texts, in any form."""
+"""Parses dates as found in files, and finds and writes those of texts, in any form."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 
@@ -100,36 +101,45 @@ def _parse_written(text: str) -> str:
 # --- in texts ------------------------------------------------------------------------------------
 
 _YEAR_DIGITS = f"〇{HAN_DIGITS[1:]}"
+_REPUBLIC = 1911  # the year before the first one of 民國, the calendar of Taiwan
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _MONTH = (
     "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
     "|sep(?:tember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
+_YEAR = (
+    rf"(?:(?<!\d)(?:19|20)\d\d|(?<![{_YEAR_DIGITS}])[一二][{_YEAR_DIGITS}零○]{{3}}"
+    rf"|民[国國]\s?(?:\d{{2,3}}|[{HAN_DIGITS}十百]{{1,6}}))"
+)
 _DATE = re.compile(
-    rf"(?:(?<!\d)(?:19|20)\d\d|(?<![{_YEAR_DIGITS}])[一二][{_YEAR_DIGITS}零○]{{3}})\s?年\s?(?:\d\d?|[一二三四五六七八九十]{{1,2}})"
-    r"\s?月\s?(?:\d\d?|[一二三四五六七八九十]{1,3})\s?[日号號]"
-    r"|(?<![\d./-])(?:19|20)\d\d([-/.])\d\d?\1\d\d?(?!\d|[./-]\d)"
-    rf"|(?<![a-z\d])(?:{_MONTH} \d\d?,? |\d\d? {_MONTH},? )(?:19|20)\d\d(?!\d)",
+    rf"{_YEAR}\s?年\s?(?:\d\d?|[一二三四五六七八九十]{{1,2}})\s?月"
+    r"(?:\s?(?:\d\d?|[一二三四五六七八九十]{1,3})\s?[日号號])?"
+    r"|(?<![\d./-])(?:19|20)\d\d(?:([-/.])\d\d?\1\d\d?|[-/.]\d\d)(?!\d|[./-]\d)"
+    rf"|(?<![a-z\d])(?:{_MONTH} (?:\d\d?,? )?|\d\d? {_MONTH},? )(?:19|20)\d\d(?!\d)",
     re.IGNORECASE,
 )
-_HAN_NUMBER = re.compile(f"[{_YEAR_DIGITS}零○十]+")
+_HAN_NUMBER = re.compile(f"[{_YEAR_DIGITS}零○十百]+")
 
 
 def find_dates(text: str) -> Iterator[tuple[str, str]]:
-    """(a date as written, its ISO form) for each whole date of a text.
+    """(a date as written, its ISO form) for each whole date of a text, and each month of a year.
 
-    >>> list(find_dates("二〇二四年三月十八日至2024.4.5"))
-    [('二〇二四年三月十八日', '2024-03-18'), ('2024.4.5', '2024-04-05')]
+    >>> list(find_dates("二〇二四年三月十八日至民國113年6月"))
+    [('二〇二四年三月十八日', '2024-03-18'), ('民國113年6月', '2024-06')]
     """
     for match in _DATE.finditer(text):
-        written = _HAN_NUMBER.sub(_write_digits, simplify(match[0])).replace("号", "日")
-        if match[1]:
-            written = written.replace(match[1], "/")
-        if found := iso_date(written):
-            yield match[0], found
+        written = _HAN_NUMBER.sub(lambda it: _count(it[0]), simplify(match[0]).lower())
+        numbers = re.findall(r"\d+", written)
+        if named := re.match(r"(\d+ )?([a-z]{3})", written):
+            numbers = [numbers[-1], str(_MONTHS.index(named[2]) + 1), *numbers[:-1]]
+        elif written[0] == "民":
+            numbers[0] = str(int(numbers[0]) + _REPUBLIC)
+        with suppress(ValueError):  # there is no such day
+            yield match[0], _compose_date(*numbers)
 
 
 def write_alike(text: str, model: str) -> str:
-    """The text with the whole dates that the model has too written as there.
+    """The text with the dates and months that the model has too written as there.
 
     >>> write_alike("签订于二〇二四年三月十八日", "2024-03-18")
     '签订于2024-03-18'
@@ -141,33 +151,37 @@ def write_alike(text: str, model: str) -> str:
 
 
 def date_forms(iso: str) -> list[str]:
-    """The usual ways to write a date.
+    """The usual ways to write a date, or a month of a year.
 
-    >>> date_forms("2024-03-18")[:4]
-    ['2024年3月18日', '二〇二四年三月十八日', '2024 年 3 月 18 日', '2024年03月18日']
+    >>> date_forms("2024-03-18")[1:3], date_forms("2024-03")[1]
+    (['二〇二四年三月十八日', '2024 年 3 月 18 日'], '二〇二四年三月')
     """
-    day = date.fromisoformat(iso)
-    year, month, number = day.year, day.month, day.day
+    year, month, *days = map(int, iso.split("-"))
     han = "".join(_YEAR_DIGITS[int(digit)] for digit in str(year))
-    english = f"{day:%B}"
-    return [
-        f"{year}年{month}月{number}日",
-        f"{han}年{count_in_han(month)}月{count_in_han(number)}日",
-        f"{year} 年 {month} 月 {number} 日",
-        f"{year}年{month:02}月{number:02}日",
-        *(
-            f"{year}{mark}{month:{width}}{mark}{number:{width}}"
-            for mark in "-/."
-            for width in ("", "02")
-        ),
-        f"{english} {number}, {year}",
-        f"{number} {english} {year}",
+    counted, english = count_in_han(month), f"{date(year, month, 1):%B}"
+    years = [f"民国{year - _REPUBLIC}", f"民国{count_in_han(year - _REPUBLIC)}"]
+    forms = [
+        f"{year}年{month}月" + "".join(f"{day}日" for day in days),
+        f"{han}年{counted}月" + "".join(f"{count_in_han(day)}日" for day in days),
+        f"{year} 年 {month} 月" + "".join(f" {day} 日" for day in days),
+        f"{year}年{month:02}月" + "".join(f"{day:02}日" for day in days),
+        *(mark.join([str(year), *(f"{it:02}" for it in (month, *days))]) for mark in "-/."),
     ]
+    if year > _REPUBLIC:
+        forms += [
+            f"{years[0]}年{month}月" + "".join(f"{day}日" for day in days),
+            f"{years[1]}年{counted}月" + "".join(f"{count_in_han(day)}日" for day in days),
+        ]
+    for day in days:
+        forms += [f"{year}{mark}{month}{mark}{day}" for mark in "-/."]
+        forms += [f"{english} {day}, {year}", f"{day} {english} {year}"]
+    return forms if days else [*forms, f"{english} {year}", f"{english[:3]} {year}"]
 
 
-def _write_digits(match: re.Match[str]) -> str:
-    tens, ten, ones = match[0].rpartition("十")
-    digits = "".join(str(max(HAN_DIGITS.find(char), 0)) for char in ones)
-    if not ten:
-        return digits
-    return f"{max(HAN_DIGITS.find(tens), 1) if tens else 1}{digits or 0}"
+def _count(number: str) -> str:
+    """A Chinese number in digits, counted (十八) or digit by digit (二〇二四)."""
+    for name, zeros in (("百", "00"), ("十", "0")):
+        many, unit, rest = number.rpartition(name)
+        if unit:
+            return str(int((_count(many) if many else "1") + zeros) + int(_count(rest) or 0))
+    return "".join(str(max(HAN_DIGITS.find(digit), 0)) for digit in number)

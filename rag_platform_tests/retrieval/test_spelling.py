@@ -101,6 +101,10 @@ NOTICES = {
     "minutes": [("纪要", "评审会议于2024年6月27日在海棠会议室召开。")],
     "staff": [("员工", "何晨的入职日期是2023-09-11，工号 XL0058。")],
     "staff2": [("员工", "王雪的入职日期是2022-02-21，工号 XL0045。")],
+    "meeting": [("例会", "二〇二四年三月例会由李晓梅主持。")],
+    "meeting2": [("例会", "二〇二四年四月例会由王建国主持。")],
+    "taipei": [("會議紀錄", "民國113年5月行政會議由黃淑芬主持。")],
+    "taipei2": [("會議紀錄", "民國112年5月行政會議由許文彬主持。")],
     "lease": [("租约", "The lease of unit 12 was signed on 1 July 2023.")],
 }
 
@@ -114,6 +118,9 @@ NOTICES = {
         ("2024.6.27的会议", "minutes"),
         ("2023年9月11日入职的员工", "staff"),
         ("What was signed on 2023-07-01?", "lease"),
+        ("2024年3月例会由谁主持", "meeting"),
+        ("2024-04例会由谁主持", "meeting2"),
+        ("2024年5月行政会议由谁主持", "taipei"),
     ],
 )
 def test_a_date_is_found_in_another_form(
@@ -128,3 +135,9 @@ def test_a_date_is_found_in_another_form(
 def test_a_form_that_the_library_has_is_kept(publish: Any, library: Library) -> None:
     publish({**NOTICES, "copy": [("抄送", "2024年3月18日收到合同的抄送件。")]})
     assert answer(library, QueryRequest("2024年3月18日收到什么")).hits[0].doc_id == "copy"
+
+
+def test_of_several_forms_that_of_the_best_match_is_taken(publish: Any, library: Library) -> None:
+    log = {f"log{n}": [("日志", f"2024-03 第 {n} 版：修复错误。")] for n in range(3)}
+    publish({**NOTICES, **log})
+    assert answer(library, QueryRequest("2024年3月例会由谁主持")).hits[0].doc_id == "meeting"

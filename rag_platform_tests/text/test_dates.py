@@ -56,8 +56,12 @@ def test_iso_date(written: object, iso: str) -> None:
         ("at 2024-03-18T10:00Z", [("2024-03-18", "2024-03-18")]),
         ("signed on March 18, 2024", [("March 18, 2024", "2024-03-18")]),
         ("signed on 18 Mar 2024", [("18 Mar 2024", "2024-03-18")]),
-        # no whole date, no such day, a version, an address
-        ("2024年3月；三月十八日；2024-03", []),
+        ("二〇二四年三月及2024-04", [("二〇二四年三月", "2024-03"), ("2024-04", "2024-04")]),
+        ("in March 2024", [("March 2024", "2024-03")]),
+        ("民國113年3月18日", [("民國113年3月18日", "2024-03-18")]),
+        ("中华民国一百零五年十月", [("民国一百零五年十月", "2016-10")]),
+        # no year, no such month or day, a version, an address
+        ("三月十八日；2024.3；the season 2023-24", []),
         ("二〇二四年二月三十日", []),
         ("v2024.3.18.1 at 10.2024.3.18", []),
     ],
@@ -66,11 +70,12 @@ def test_whole_dates_are_found(text: str, found: list[tuple[str, str]]) -> None:
     assert list(find_dates(text)) == found
 
 
-def test_every_form_of_every_day_is_read_as_that_day() -> None:
+def test_every_form_of_every_day_and_month_is_read_as_that() -> None:
     for number in range(366):
         day = (date(2024, 1, 1) + timedelta(number)).isoformat()
-        for form in date_forms(day):
-            assert list(find_dates(f"于 {form} 签订")) == [(form, day)]
+        for iso in (day, day[:7]):
+            for form in date_forms(iso):
+                assert list(find_dates(f"于 {form} 签订")) == [(form, iso)]
 
 
 def test_dates_are_written_as_in_another_text() -> None:
