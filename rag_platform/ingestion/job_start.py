@@ -18,6 +18,7 @@ from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
 from rag_platform.errors import NEEDS_ANOTHER_FILE, SYNC_STOPPED, BusyError, NotFoundError
 from rag_platform.ingestion.batches import stale_versions
+from rag_platform.ingestion.rebuild_plan import find_lost
 from rag_platform.intake.discovery import Input
 from rag_platform.intake.downloading import is_url
 from rag_platform.intake.receiving import (
@@ -130,6 +131,7 @@ def start_rebuild(
     with _hold(namespace, "a rebuild that is planned", workspace, wait):
         ledger.rebind_strategy(namespace, strategy.name, strategy_config_id(strategy))
         items = _stale_items(namespace, workspace)
+        items += map(_queued_item, find_lost(namespace, workspace))
         version_ids = [item.version_id for item in items if item.state == "queued"]
         own = {"version_ids": version_ids, "release": True, "full": full}
         job = ledger.add_job("rebuild", namespace, {**(args or {}), **own}, items)

@@ -85,13 +85,17 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
     live = workspace.ledger.live(namespace)
     profiles = stage_profiles(strategy)
     builds = {v.version_id: _build_of(v, strategy, workspace, profiles) for _, v in live}
-    stale = [v for _, v in live if v.counts.get("profile") != profiles["embeddings"]]
-    given_up = [v for v in stale if is_given_up(v, profiles["embeddings"])]
-    due = [v for v in stale if v not in given_up]
     existing = {
         stage: {key for key, work in builds.items() if marker(stage, work).is_file()}
         for stage in STAGES
     }
+    stale = [
+        v
+        for _, v in live
+        if v.counts.get("profile") != profiles["embeddings"] or _is_lost(builds[v.version_id])
+    ]
+    given_up = [v for v in stale if is_given_up(v, profiles["embeddings"])]
+    due = [v for v in stale if v not in given_up]
     release, reason = _choose_release(namespace, workspace, live, due, full)
     wanted = [v for _, v in live] if release == "full" else due  # a full release needs all vectors
     wanted = wanted if strategy.builds_dense else []
@@ -126,6 +130,24 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
         reason=reason,
         seconds=_total_seconds(due, unread, live, release, embedding),
     )
+
+
+def find_lost(namespace: str, workspace: Workspace) -> list[Version]:
+    """Live versions whose chunks or views are not stored though the ledger knows them as complete,
+    as in a data root that was restored in parts.
+    """
+    strategy = workspace.strategy
+    profiles = stage_profiles(strategy)
+    return [
+        version
+        for _, version in workspace.ledger.live(namespace)
+        if version.counts.get("profile") == profiles["embeddings"]
+        and _is_lost(_build_of(version, strategy, workspace, profiles))
+    ]
+
+
+def _is_lost(work: VersionBuild) -> bool:
+    return not all(marker(stage, work).is_file() for stage in ("chunks", "views"))
 
 
 def _build_of(

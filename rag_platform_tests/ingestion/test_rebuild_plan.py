@@ -4,6 +4,7 @@ for, and nothing for a change back.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,14 @@ def test_with_nothing_to_do_no_job_is_started(library: Any) -> None:
     ):
         configure(library, **section)
         assert told(library)["release"] == "nothing"
+
+
+def test_what_was_lost_of_a_version_is_built_again(library: Any) -> None:
+    versions = library.store.home / "versions"
+    shutil.rmtree(versions)
+    assert len(told(library)["version_ids"]) == 2
+    assert library.call("rebuild", "--full").exit_code == 0
+    assert [*versions.rglob("*.parquet")] and told(library)["release"] == "nothing"
 
 
 def test_a_change_and_back_again(library: Any) -> None:
