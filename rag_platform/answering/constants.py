@@ -64,14 +64,18 @@ COMPARED_CHARS: Final = 300
 CONTEXT_WEIGHT: Final = 0.4
 # weight of a word that is only in the section path or the title; chosen by hand
 FAR_WEIGHT: Final = 0.2
+# factor of a unit with a number, where one is asked for; chosen by hand
+NUMBER_FACTOR: Final = 1.2
+# factor of a unit with a definition, where one is asked for; chosen by hand
+MEANING_FACTOR: Final = 1.25
+# factor of a unit in another script than the question; chosen by hand
+OTHER_LANGUAGE_FACTOR: Final = 0.7
 # factor of code longer than MAX_QUOTE_CHARS, which matches words by its length; chosen by hand
 LONG_CODE_FACTOR: Final = 0.7
 # factor of a unit that only points elsewhere or introduces something; chosen by hand
 POINTER_FACTOR: Final = 0.7
-# factor of a unit of a change log that is not asked for; chosen by hand
-CHANGE_LOG_FACTOR: Final = 0.6
-# factor of a unit of a document without the number of the one that is asked for; chosen by hand
-OTHER_DOCUMENT_FACTOR: Final = 0.36
+# factor of a unit of an off-topic passage, or of a change log that is not asked for; chosen by hand
+OFF_TOPIC_FACTOR: Final = 0.6
 # added to the divisor of a unit's score for each better hit; chosen by hand
 PLACE_PENALTY: Final = 0.2
 

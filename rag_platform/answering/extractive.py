@@ -35,13 +35,16 @@ from rag_platform.query.analysis import subject_of
 from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import is_wide, simplify
+from rag_platform.text.scripts import find_script, is_wide, simplify
 from rag_platform.text.term_overlap import (
     ASKS_ADDRESS,
     ASKS_HISTORY,
+    ASKS_MEANING,
+    ASKS_NUMBER,
     ASKS_TOTAL,
     DIGIT,
     HISTORY,
+    MEANS,
     POINTS,
     TOTAL,
     Word,
@@ -49,7 +52,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning
+from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning, stemmed_word
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -58,6 +61,7 @@ FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
+_PATH_SEPARATOR = re.compile(r"[/\\]|\.\w+$")  # slashes and the extension
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
@@ -158,6 +162,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     order.
     """
     question = " ".join((subject_of(query), *query.rewrites))
+    form = _AnswerForm.of(subject_of(query))
     words = question_words(question)
     find_in = question_terms(question).find_in
     total = find_in(" ".join(ASKS_TOTAL.findall(simplify(question).lower())))
@@ -179,10 +184,12 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     weights = rarity(words, [inside for parts in terms for inside in parts])
     total_weight = sum(weights)
     weigh = _make_weigher(words, weights)
-    change_logs = _find_change_logs(question, evidence)
+    off_topic = _find_off_topic(evidence, [frozenset().union(*inside) for inside in terms], find)
+    off_topic |= _find_change_logs(question, evidence)
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         titles = find(f"{hit.section_path}\n{hit.doc_title}")
+        own_name = find(f"{hit.filename}\n{hit.doc_title}")
         # a version or a year in the title applies to everything below it
         title_numbers = frozenset(term for term in titles if DIGIT.search(term))
         for i, part in enumerate(parts):
@@ -192,23 +199,23 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
                 continue
             # "It ..." refers to the sentence before
             before = terms[n][i - 1] if follows and part.kind == "sentence" else frozenset()
-            close = inside | before | find(part.context) | find(_find_header(hit, part))
-            own, near = weigh(inside), weigh(close)
+            header = _find_header(hit, part)
+            close = inside | before | find(part.context) | find(header)
+            # code that only repeats the name of its document
+            bare = part.kind == "code" and close <= own_name < find(question)
+            own, near = (0.0, 0.0) if bare else (weigh(inside), weigh(close))
             if own == 0 and (follows or near == 0 or part.kind == "item"):
                 continue
-            if own:
+            if own and header:  # the header names what the cells of a row are
+                own = weigh(inside | find(header) | title_numbers)
+            elif own:
                 own = weigh(inside | title_numbers)
             near = max(near, own)
             with_titles = weigh(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (with_titles - near)
-            score *= constants.OTHER_DOCUMENT_FACTOR if n in others else 1.0
-            score *= constants.CHANGE_LOG_FACTOR if n in change_logs else 1.0
-            text = hit.chunk_text[part.start : part.end]
-            if POINTS.search(text) or text.endswith(INTRODUCES):
-                score *= constants.POINTER_FACTOR
-            if part.kind == "code" and len(text) > constants.MAX_QUOTE_CHARS:
-                score *= constants.LONG_CODE_FACTOR
+            score *= constants.OFF_TOPIC_FACTOR ** (2 if n in others else n in off_topic)
+            score *= form.factor(hit.chunk_text[part.start : part.end], part.kind)
             score /= 1 + constants.PLACE_PENALTY * n
             by_header = part.kind == "row" and not inside
             coverage = weigh(close | titles | numbers_of[n]) / total_weight
@@ -265,6 +272,22 @@ def _drop_other_rows(
         [[parts[i] for i in some] for parts, some in zip(passages, kept, strict=True)],
         [[inside[i] for i in some] for inside, some in zip(terms, kept, strict=True)],
     )
+
+
+def _find_off_topic(
+    evidence: Sequence[Hit], terms: Sequence[frozenset[str]], find: FindTerms
+) -> set[int]:
+    """The passages about another subject: some words of the question are a folder, file or title of
+    the evidence, and these passages have none of those words.
+    """
+    places = [f"{hit.doc_title}/{hit.source_uri}" for hit in evidence]
+    names = {name for place in places for name in _PATH_SEPARATOR.split(place.lower())}
+    named = {term for name in names for term in find(name) if term == stemmed_word(name)[0]}
+    known = [
+        inside | find(f"{place}/{hit.section_path}")
+        for hit, place, inside in zip(evidence, places, terms, strict=True)
+    ]
+    return {n for n, inside in enumerate(known) if named and named.isdisjoint(inside)}
 
 
 def _find_document_numbers(
@@ -333,6 +356,40 @@ def _make_weigher(
         return sum([weight * word.share_in(terms) for word, weight in pairs]) if terms else 0.0
 
     return weigh
+
+
+@dataclass(frozen=True, slots=True)
+class _AnswerForm:
+    """The form of answer that the words of a question call for."""
+
+    digit: bool
+    meaning: bool
+    script: str
+
+    @classmethod
+    def of(cls, question: str) -> _AnswerForm:
+        lower = simplify(question).lower()
+        return cls(
+            digit=ASKS_NUMBER.search(lower) is not None,
+            meaning=ASKS_MEANING.search(lower) is not None,
+            script=find_script(question),
+        )
+
+    def factor(self, text: str, kind: str) -> float:
+        """How well a unit fits: it has a number or a definition where one is asked for, is in the
+        question's script, is no long code, and does not only point elsewhere.
+        """
+        text = simplify(text)
+        fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
+        if self.meaning and MEANS.search(text):
+            fits *= constants.MEANING_FACTOR
+        if kind != "code" and find_script(text) != self.script:
+            fits *= constants.OTHER_LANGUAGE_FACTOR
+        if kind == "code" and len(text) > constants.MAX_QUOTE_CHARS:
+            fits *= constants.LONG_CODE_FACTOR
+        if POINTS.search(text) or text.endswith(INTRODUCES):
+            fits *= constants.POINTER_FACTOR
+        return fits
 
 
 # --- writing ------------------------------------------------------------------------------------

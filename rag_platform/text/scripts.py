@@ -6,6 +6,7 @@ import functools
 import re
 import unicodedata
 from pathlib import Path
+from typing import Literal
 
 from rag_platform.config.validation import packaged_yaml
 
@@ -26,6 +27,7 @@ RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")
 
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _CJK_CHARACTER = re.compile(f"[{CJK}]")
+_OTHER_LETTER = re.compile(rf"[^\W\d_A-Za-z\u00c0-\u024f{CJK}]")
 _LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
 
 
@@ -37,6 +39,16 @@ def has_han(text: str) -> bool:
 def is_wide(text: str) -> bool:
     """True for a text with more Chinese, Japanese and Korean characters than Latin words."""
     return not text.isascii() and len(_CJK_CHARACTER.findall(text)) > len(_LATIN_WORD.findall(text))
+
+
+def find_script(text: str) -> Literal["wide", "latin", "other"]:
+    """The predominant kind of script: `wide` as of `is_wide`, Latin, or another."""
+    if text.isascii():
+        return "latin"
+    if is_wide(text):
+        return "wide"
+    others = len(_OTHER_LETTER.findall(text))
+    return "other" if others > sum(map(len, _LATIN_WORD.findall(text))) else "latin"
 
 
 # for U+2E80 to U+2EF3, from Unicode's EquivalentUnifiedIdeograph.txt; NFKC maps those from U+2F00

@@ -23,6 +23,16 @@ from rag_platform.text.terms import (
     terms,
 )
 
+ASKS_NUMBER = re.compile(
+    r"\bhow"
+    r" (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|"
+    r"\b(?:limit|size|port|version)\b"
+    r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
+    r"|\bwhen\b|\bwhat (?:year|date|day|time)\b|何时|什么时候|哪一?年|哪天|日期"
+)
+ASKS_MEANING = re.compile(
+    r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途"
+)
 ASKS_ADDRESS = re.compile(
     r"\bwhere\b|\b(?:ur[il]|link|address|domain|host|docs|repo\w*)s?\b"
     r"|\b(?:web ?|home ?)?(?:site|page)s?\b"
@@ -45,6 +55,10 @@ ASKS_TOTAL = re.compile(
     r"\b(?:grand )?total (?:amount|price|cost|value|sum)\b|总[金数]?额|总价款?|合计|总计"
 )
 TOTAL = re.compile(r"\btotal\b|合计|总计|共计|总[金数]?额|总价")
+MEANS = re.compile(
+    r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers?"
+    r" to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制"
+)
 POINTS = re.compile(
     r"\b(?:see|refer to|read|check(?:"
     r" ?out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("

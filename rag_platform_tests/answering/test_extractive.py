@@ -234,6 +234,14 @@ def test_words_of_an_address_count_where_one_is_asked_for() -> None:
     assert "pumps.io" in Extractive().answer(asked("Which site do pumps have?"), [readme]).text
 
 
+def test_code_with_nothing_but_the_name_of_its_product_is_not_quoted() -> None:
+    install = hit(1, "Run:\n\n```bash\npip install pumps\n```\n\nIts users meet in May.")
+    install = dataclasses.replace(install, filename="pumps-README.md")
+    found = Extractive().answer(asked("How many users does pumps have?"), [install]).text
+    assert found == "Its users meet in May. [1]"
+    assert "pip" in Extractive().answer(asked("How do I install pumps?"), [install]).text
+
+
 def test_a_path_and_a_format_name_no_document() -> None:
     player = hit(1, "The player reads H.264 in api/v1.\n\nThe player reads AAC.")
     text = Extractive().answer(asked("Where does the player read H.264?"), [player]).text
@@ -303,6 +311,23 @@ def test_words_in_one_passage_count_and_of_a_comparison_those_of_all() -> None:
     assert single < 0.6 < compared
 
 
+def test_a_sentence_that_only_points_to_the_answer_comes_after_it() -> None:
+    points = hit(1, "To enable systemd, see [How to enable systemd](#enable).", "Systemd")
+    says = hit(2, "To enable systemd, set systemd=true below boot in the file wsl.conf.", "Systemd")
+    assert (
+        Extractive(max_quotes=1)
+        .answer(asked("How do I enable systemd?"), [points, says])
+        .text.endswith("wsl.conf. [2]")
+    )
+
+
+def test_a_sentence_that_introduces_what_is_left_out_comes_after_it() -> None:
+    intro = hit(1, "To limit the upload size, set `max_size` like this:\n\n{* ../limit.py *}\n")
+    says = hit(2, "The upload size has a limit, set by `max_size` in the settings.")
+    answer = Extractive().answer(asked("How do I limit the upload size?"), [intro, says]).text
+    assert answer.index("in the settings") < answer.index("like this")
+
+
 def test_long_code_comes_after_a_sentence_that_says_the_same() -> None:
     code = "\n".join(f"setting_{n} = read_value(name_{n})" for n in range(20))
     evidence = [hit(1, f"```\ncache_limit = 3\n{code}\n```\n\nThe cache_limit is 3.")]
@@ -321,6 +346,15 @@ def test_what_stands_between_two_quotes_makes_them_one() -> None:
     evidence = [hit(1, text, "Storage")]
     answer = Extractive().answer(asked("pairs copies parity"), evidence)
     assert answer.text == f"{text} [1]"
+
+
+def test_another_alphabet_counts_as_another_language() -> None:
+    evidence = [
+        hit(1, "Лицензия для проекта PaddleOCR: Apache 2.0."),
+        hit(2, "PaddleOCR is Apache 2.0."),
+    ]
+    answer = Extractive().answer(asked("PaddleOCR license"), evidence)
+    assert answer.text.startswith("PaddleOCR is Apache 2.0. [2]")
 
 
 def test_words_that_became_filters_are_not_looked_for() -> None:
@@ -530,27 +564,12 @@ def test_what_begins_below_a_question_answers_it() -> None:
     assert answer.text == "Should a pump run dry:\n\nNo. It breaks. [1]"
 
 
-def test_a_sentence_that_only_points_to_the_answer_comes_after_it() -> None:
-    points = hit(1, "To enable systemd, see [How to enable systemd](#enable).", "Systemd")
-    says = hit(2, "To enable systemd, set systemd=true below boot in the file wsl.conf.", "Systemd")
-    assert (
-        Extractive(max_quotes=1)
-        .answer(asked("How do I enable systemd?"), [points, says])
-        .text.endswith("wsl.conf. [2]")
-    )
-
-
-def test_a_sentence_that_introduces_what_is_left_out_comes_after_it() -> None:
-    intro = hit(1, "To limit the upload size, set `max_size` like this:\n\n{* ../limit.py *}\n")
-    says = hit(2, "The upload size has a limit, set by `max_size` in the settings.")
-    answer = Extractive().answer(asked("How do I limit the upload size?"), [intro, says]).text
-    assert answer.index("in the settings") < answer.index("like this")
-
-
-def test_a_short_answer_is_not_lengthened_by_the_next_bold_question() -> None:
-    text = "**Can I swim?** Yes, in May.\n\n**Can I row?** Yes, in June."
-    answer = Extractive().answer(asked("swim"), [hit(1, text, "Lake")])
-    assert answer.text == "**Can I swim?** Yes, in May. [1]"
+def test_a_passage_about_something_else_than_the_question_names_counts_less() -> None:
+    own = [hit(n, f"Brook writes {what}.") for n, what in ((1, "JSON"), (2, "logs"), (3, "files"))]
+    own = [dataclasses.replace(it, source_uri="packages/brook/README.md") for it in own]
+    other = hit(4, "Lines of JSON end in a line feed.")
+    found = Extractive().answer(asked("Does brook write lines of JSON?"), [*own, other])
+    assert found.text == "Brook writes JSON. [1]"
 
 
 def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
@@ -565,3 +584,9 @@ def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
     past = hit(1, "Ann was the first to rename a column.", "History")
     said = extractive.answer(asked("Who would rename a column?"), [past, page]).text
     assert "Ann" in said
+
+
+def test_a_short_answer_is_not_lengthened_by_the_next_bold_question() -> None:
+    text = "**Can I swim?** Yes, in May.\n\n**Can I row?** Yes, in June."
+    answer = Extractive().answer(asked("swim"), [hit(1, text, "Lake")])
+    assert answer.text == "**Can I swim?** Yes, in May. [1]"

@@ -12,6 +12,7 @@ from rag_platform.text.scripts import (
     KANA,
     SOUTHEAST_ASIAN,
     UNSPACED,
+    find_script,
     has_han,
     is_wide,
     letters,
@@ -63,6 +64,21 @@ def test_a_text_is_wide_when_most_of_it_is_chinese_japanese_or_korean(
     text: str, wide: bool
 ) -> None:
     assert is_wide(text) is wide
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        ("Plain words 12", "latin"),
+        ("Größe über façade", "latin"),
+        ("лицензия PaddleOCR для людей", "other"),
+        ("PaddleOCR license (лиц.)", "latin"),
+        ("许可证 Apache", "wide"),
+        ("الترخيص Apache", "other"),
+    ],
+)
+def test_the_script_that_most_of_a_text_is_in(text: str, script: str) -> None:
+    assert find_script(text) == script
 
 
 def test_radicals_become_the_characters_they_are_drawn_as() -> None:
