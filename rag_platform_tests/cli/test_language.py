@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from rag_platform.cli.language import say_lines
 from rag_platform.cli.main import main
 from rag_platform.cli.progress import progress_bar
+from rag_platform.messages import translate_filled
 
 
 def run(*arguments: str, language: str = "zh") -> str:
@@ -60,6 +61,17 @@ def test_a_line_below_a_row_is_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     assert say_lines("  documents 3 of 8 known so far") == "  documents：3 / 目前已知 8"
     # the last column may be what a user asked
     assert say_lines("trc_1  query     ok  demo  no traces").endswith("  no traces")
+
+
+def test_a_report_of_the_gate_is_chinese_line_by_line() -> None:
+    report = (
+        "quality_gate: golden: FAILED\n- retrieval.hit_rate@10 is 0.750, the floor is 0.9\nlost:\n"
+        "- port: What is it? (rank 3 -> not found): its document is gone"
+    )
+    assert translate_filled(report, "zh") == (
+        "quality_gate：golden：未通过\n- retrieval.hit_rate@10 为 0.750，低于下限 0.9\n丢失：\n"
+        "- port: What is it?（第 3 名 → 未找到）：其文档不在了"
+    )
 
 
 def test_a_group_without_a_command_shows_its_help_once() -> None:
