@@ -35,7 +35,6 @@ REWRITING = (
 SOFT = {"filters": {"image_caption": {"$contains": "upload", "$soft": True}}}
 # stage, where the bug is planted, what the strategy says for it, what is asked
 STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("query_norm", "rag_platform.query.analysis:find_keyphrases", "", {}),
     ("rewrite", "rag_platform.query.rewriting:rewrite", REWRITING, {}),
     ("plan", "rag_platform.retrieval.retrievers:choose_approximate", "", {}),
     ("dense", "rag_platform.indexes.dense:DenseVectors.search", "", {}),
