@@ -332,7 +332,7 @@ def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
     with closing(ResultStore(shelf.store.home)) as results:
         asked = {it.release_id: it.status for it in results.runs(namespace="default")}
         assert asked == {first: "done", newest.release_id: "rejected"}
-        points = eval_trends(results, "retrieval.mrr@10", days=1)
+        points = eval_trends(results.runs(namespace="default"), "retrieval.mrr@10", days=1)
         assert {point["release_id"] for point in points} == {first}
     with pytest.raises(ReleaseError, match="quality_gate"):
         publish_candidate("default", newest.release_id, shelf.root)

@@ -372,6 +372,10 @@ _SAME_HEIGHT = 8.0  # points by which the heights of equal lines may differ
 _NAMES_PAGE = re.compile(
     r"\b(?:page|seite|página|pagina|strona|страница|صفحة)\W{0,3}\0|第\W?\0\W?[页頁ページ]", re.I
 )
+# what typesetting programs print where code or a table is cut at a page's end
+_BREAK_NOTE = re.compile(
+    r"\(?continue[sd] (?:(?P<next>on (?:the )?next)|from (?:the )?previous) page\)?", re.I
+)
 _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 
@@ -388,8 +392,8 @@ class _Line(NamedTuple):
 
 
 def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
-    """Place to edge for blocks repeated on 3 pages, and for page headers that repeat a numbered
-    heading; never for the only text of a page.
+    """Place to edge for blocks repeated on 3 pages, for page headers and footers that repeat a
+    numbered heading, and for notes of a page break; never for the only text of a page.
     """
     found: dict[Place, str] = {}
     words: dict[Place, str] = {}
@@ -405,7 +409,7 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
         repeated |= {
             (number, at): block.text
             for number, at in places
-            if (block := by_number[number].blocks[at]).kind == kind == "header"
+            if (block := by_number[number].blocks[at]).kind == kind
             and number_depth(block.text.lstrip("§ "))
             and letters(block.text) in headings
         }
@@ -420,6 +424,9 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
             while running and _is_text_row(by_number[number], running[-1], rows[len(running) :]):
                 running.pop()
             found |= {place: kind for row in running for place in row}
+    notes = _find_break_notes(pages)
+    found |= notes
+    words |= dict.fromkeys(notes, "")
     for page in pages:
         here = [(page.page, position) for position in range(len(page.blocks))]
         if not any(
@@ -430,6 +437,16 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
                 found.pop(place, None)
     unique = _find_unique(pages, {place: words[place] for place in sorted(found)})
     return {place: Edge(kind, place not in unique) for place, kind in found.items()}
+
+
+def _find_break_notes(pages: Iterable[PageFacts]) -> dict[Place, str]:
+    """Place to kind of notes such as `(continues on next page)`."""
+    return {
+        (page.page, at): "footer" if note["next"] else "header"
+        for page in pages
+        for at, block in enumerate(page.blocks)
+        if (note := _BREAK_NOTE.fullmatch(block.text.strip()))
+    }
 
 
 def _find_unique(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> set[Place]:

@@ -66,7 +66,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "26"
+    VERSION: ClassVar[str] = "27"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property

@@ -69,7 +69,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "19"
+    VERSION: ClassVar[str] = "20"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property

@@ -308,7 +308,7 @@ def test_a_publishers_number_is_no_title(tmp_path: Path, given: str, title: str)
     assert PdfLoader().load(path, "report.pdf").summary.title == title
 
 
-def test_a_header_that_says_what_a_numbered_heading_says_is_a_running_one() -> None:
+def test_an_edge_that_says_what_a_numbered_heading_says_is_a_running_one() -> None:
     def block(kind: str, text: str, top: float) -> PageBlock:
         return PageBlock(kind, text, (50, top, 300, top + 10), 10)
 
@@ -319,6 +319,7 @@ def test_a_header_that_says_what_a_numbered_heading_says_is_a_running_one() -> N
                 block("header", "§4.8 Theorems", 30),
                 block("heading", "4.8 Theorems", 90),
                 block("paragraph", "Each has a name.", 120),
+                block("footer", "4.8. Theorems", 800),
             ),
             (),
             "layout",
@@ -334,7 +335,15 @@ def test_a_header_that_says_what_a_numbered_heading_says_is_a_running_one() -> N
             "layout",
         ),
     ]
-    assert find_running_edges(pages) == {(1, 0): Edge("header")}
+    assert find_running_edges(pages) == {(1, 0): Edge("header"), (1, 3): Edge("footer")}
+
+
+def test_a_note_of_a_page_break_is_no_text() -> None:
+    pages = [
+        page(1, (90, "print(1)"), (700, "(continues on next page)")),
+        page(2, (90, "(continued from previous page)"), (120, "The fee is continued on page 7.")),
+    ]
+    assert running(pages) == ["(continues on next page)", "(continued from previous page)"]
 
 
 def test_a_page_number_between_dashes_is_a_footer_and_other_entries_stay() -> None:
