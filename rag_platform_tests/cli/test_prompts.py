@@ -49,18 +49,18 @@ def test_an_experiment_deals_questions_and_its_verdict_counts_both_arms(
 
     desk.call("prompts", "split", f"{PROMPT}@2", "--share", "0.5")
     states = {}
-    for number in range(12):
+    for number in range(24):
         question = f"which port does gateway {number} listen on"
         states[question] = desk.call("query", question).data["state"] == "answered"
     question = next(iter(states))
     assert (desk.call("query", question).data["state"] == "answered") == states[question]
     treated = sum(states.values())
-    assert 0 < treated < 12
+    assert 0 < treated < 24
 
     answer = desk.call("prompts", "verdict", PROMPT, "--end")
     verdict = answer.data["verdict"]
     # the question that was asked twice counts once, those before the experiment not at all
-    assert verdict["questions"] == {"control": 12 - treated, "treatment": treated}
+    assert verdict["questions"] == {"control": 24 - treated, "treatment": treated}
     assert verdict["means"]["answered"] == {"control": 0.0, "treatment": 1.0}
     assert verdict["differences"]["answered"]["low"] == 1.0
     assert "The experiment has ended" in answer.data["markdown"]
