@@ -237,29 +237,6 @@ def open_with_published(
         yield ledger, published or {}
 
 
-class DocumentStates(NamedTuple):
-    """The documents of a namespace: counts by status, how many wait for a release, how many for a
-    rebuild, how many have a newest version that failed, and (source_uri, reason) of the first
-    failures.
-    """
-
-    counts: Mapping[str, int]
-    waiting: int
-    stale: int
-    failed: int
-    problems: list[tuple[str, str]]
-
-
-def document_states(library: Library, namespace: str, limit: int) -> DocumentStates:
-    with open_with_published(library, namespace) as (ledger, published):
-        counts = ledger.count_documents(namespace, published)
-        waiting = ledger.count_waiting(namespace, published)
-        stale = ledger.count_stale(namespace)
-        return DocumentStates(
-            counts, waiting, stale, *ledger.document_problems(namespace, published, limit)
-        )
-
-
 # --- one document -------------------------------------------------------------------------------
 
 

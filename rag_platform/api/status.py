@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import cast
 
 from rag_platform import access
-from rag_platform.api.documents import document_states
+from rag_platform.api.documents import open_with_published
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.caching import sum_figures
 from rag_platform.config.gates import find_gate_problems
@@ -265,11 +265,15 @@ def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus
         "problem": "",
     }
     try:
-        states = document_states(library, namespace, _SHOWN_FAILURES)
-        found["pending"], found["stale"], found["failed"] = states[1:4]
+        with open_with_published(library, namespace) as (ledger, published):
+            found["pending"] = ledger.count_waiting(namespace, published)
+            found["stale"] = ledger.count_stale(namespace)
+            found["failed"], failures = ledger.document_problems(
+                namespace, published, _SHOWN_FAILURES
+            )
         found["failures"] = [
             {"source_uri": str(without_paths(uri)), "reason": str(without_paths(reason))}
-            for uri, reason in states.problems
+            for uri, reason in failures
         ]
         if library.store.current_path(namespace).is_file():
             with library.lease(namespace) as lease:

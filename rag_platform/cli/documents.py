@@ -265,7 +265,6 @@ def docs_delete(
         needed = f"`rag docs delete {doc}` needs --yes"
         _confirm(plan.data(), needed, ask=not context.json_output)
         plan = plan_delete(*named, mode=mode, force=force)  # as it is after the question
-    document = _find_document(context, doc)
     started = start_delete(plan, context.root)
     every = (*started.old_names, started)
     ended = [wait_for_job(context, it.job, it.process) for it in every]
@@ -283,7 +282,7 @@ def docs_delete(
         dropped = [
             case
             for name in names
-            for case in drop_for_document(context.store, document.namespace, name)
+            for case in drop_for_document(context.store, context.namespace, name)
         ]
         if dropped:
             data["expectations_dropped"] = [case.case_id for case in dropped]

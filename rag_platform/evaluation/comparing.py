@@ -87,9 +87,14 @@ def _pairs(
             other = next(after, None)
 
 
+def measured_metrics(runs: Iterable[EvalRun]) -> list[str]:
+    """The names of the metrics that some run measured, sorted."""
+    return sorted({name for run in runs for name in run.aggregates})
+
+
 def require_measured(runs: Iterable[EvalRun], metric: str) -> None:
     """Raise NotFoundError `unknown_metric` with the measured ones unless a run measured it."""
-    known = sorted({name for run in runs for name in run.aggregates})
+    known = measured_metrics(runs)
     if metric not in known:
         raise NotFoundError(
             f"no run measured {metric[:80]!r}; measured: {', '.join(known) or 'nothing yet'}",

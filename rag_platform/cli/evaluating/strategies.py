@@ -29,10 +29,9 @@ from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
 
 if TYPE_CHECKING:
+    from rag_platform.evaluation.cases import EvalCase
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.retrieval.library import Library
-if TYPE_CHECKING:
-    from rag_platform.evaluation.cases import EvalCase
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from rag_platform import access
-from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.cursors import make_cursor, read_cursor, read_offset
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.config.gates import read_gates
 from rag_platform.contract.evaluation_shapes import (
@@ -37,6 +37,7 @@ from rag_platform.evaluation.comparing import (
     Comparison,
     compare_runs,
     eval_trends,
+    measured_metrics,
     require_measured,
 )
 from rag_platform.evaluation.metrics import sort_metrics
@@ -184,7 +185,7 @@ def get_eval_trends(
     with results_of(home) as store:
         recent = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_RECENT)
     runs = [run for run in recent if access.current().may_see(run.namespace)]
-    known = sorted({name for run in runs for name in run.aggregates})
+    known = measured_metrics(runs)
     metric = metric or next((name for name in LEADING if name in known), "")
     if metric:
         require_measured(runs, metric)
@@ -312,10 +313,10 @@ def list_eval_cases(
     home: Path, run_id: str, wanted: CaseFilter, *, limit: int = 50, cursor: str = ""
 ) -> EvalCasesData:
     """Cases of a run. Raises NotFoundError `unknown_run`, InputError `bad_cursor`."""
-    skip = max(0, read_cursor(cursor, (int,))[0]) if cursor else 0
+    skip = read_offset(cursor)
     with results_of(home) as store:
         run = find_run(store, run_id)
-        found, count = store.find_cases(run.run_id, wanted, limit=limit, skip=min(skip, 2**60))
+        found, count = store.find_cases(run.run_id, wanted, limit=limit, skip=skip)
     data: EvalCasesData = {
         "run_id": run.run_id,
         "count": count,

@@ -319,13 +319,15 @@ class FilterForm(FormFields, DocumentFilter):
 @pages.get("/browser")
 def browse(view: PageView, where: Annotated[FilterForm, Query()]) -> Response:
     """Documents by source, tag, status and time."""
-    states = listing.document_states(view.library, view.namespace, 0)
+    with listing.open_with_published(view.library, view.namespace) as (ledger, published):
+        counts = ledger.count_documents(view.namespace, published)
+        failed, _ = ledger.document_problems(view.namespace, published, 0)
     return view.render(
         "browsing/browser.html",
         where=where,
         data=list_documents(view, where),
-        counts={status: states.counts.get(status, 0) for status in listing.STATUSES},
-        problems=states.failed,
+        counts={status: counts.get(status, 0) for status in listing.STATUSES},
+        problems=failed,
     )
 
 
