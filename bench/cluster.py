@@ -288,7 +288,7 @@ class Other:
         with environ(self.environment):
             root = DataRoot.open(load_settings())
             with closing(root.ledger):
-                pull(NAMESPACE, store=root.store, ledger=root.ledger)
+                pull(NAMESPACE, root)
 
     def wrong(self, other: Path, paths: Sequence[Path]) -> list[str]:
         """What is not as it must be after the first pull of what another data root published."""

@@ -403,7 +403,7 @@ class Life(RuleBasedStateMachine):
 
         def newest() -> tuple[str, str]:
             ledger = self.place.ledger
-            found = go_forward(NAMESPACE, store=self.place.store, ledger=ledger)
+            found = go_forward(NAMESPACE, self.place.workspace)
             return found.release_id, ledger.namespaces()[NAMESPACE]
 
         ended = self.child("forward", newest, allowed="nothing_to_go_forward")

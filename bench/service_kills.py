@@ -117,7 +117,7 @@ def check(place: Place, before: str | None, service: str) -> None:
         published = place.ledger.read_published(NAMESPACE)
         assert published <= {read, before}, f"{published} is recorded, {read} is read"
         if service == "s3":
-            push_current(NAMESPACE, store=place.store, ledger=place.ledger)
+            push_current(NAMESPACE, place.workspace)
             time.sleep(1)  # the database lets go of a lock some time after its connection
         place.update()
         after = state_of(place)

@@ -193,7 +193,7 @@ class Place:
         where nothing is to do.
         """
         with self.store.writer(NAMESPACE, "update"):
-            settle(NAMESPACE, self.store, self.ledger)
+            settle(NAMESPACE, self.workspace)
             self.ingest(self.receive(*inputs))
             if self.behind():
                 self.publish()
@@ -222,7 +222,7 @@ class Place:
         a deletion in force goes on.
         """
         with self.store.writer(NAMESPACE, "delete"):
-            settle(NAMESPACE, self.store, self.ledger)
+            settle(NAMESPACE, self.workspace)
             known = [
                 stone
                 for stone in self.ledger.tombstones(NAMESPACE)
@@ -250,7 +250,7 @@ class Place:
     def roll_back(self, to: str) -> None:
         """Publish an older release again."""
         with self.store.writer(NAMESPACE, "rollback"):
-            roll_back(NAMESPACE, to, store=self.store, ledger=self.ledger)
+            roll_back(NAMESPACE, to, self.workspace)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def write(folder: Path, **texts: str) -> Path:
 
 def pull(shelf: Shelf) -> transfer.PullResult:
     """What pulling the default namespace took."""
-    return transfer.pull("default", store=shelf.store, ledger=shelf.ledger)[0]
+    return transfer.pull("default", shelf.root)[0]
 
 
 def hashes(shelf: Shelf, release_id: str) -> dict[str, str]:
@@ -228,7 +228,7 @@ def test_both_machines_publish_and_go_back(machines: tuple[Shelf, Shelf], tmp_pa
     assert read_manifest(there.store.release_dir("default", second)).parent == first
     pull(here)
     assert hashes(here, second) == hashes(there, second)
-    roll_back("default", None, store=here.store, ledger=here.ledger)
+    roll_back("default", None, here.root)
     shutil.rmtree(there.store.release_dir("default", first))
     assert pull(there).release_id == first == releases.current(there.store, "default")
     states = {row.release_id: row.state for row in here.ledger.releases("default")}
@@ -284,13 +284,11 @@ def test_the_bucket_of_another_library_is_refused(
     here, _ = machines
     here.ingest(write(tmp_path / "docs", gate=GATE))
     monkeypatch.setenv("RAG_LEDGER", postgres.new_url())
-    settings = load_settings({"home": tmp_path / "gamma"})
-    store = Store.of(settings)
-    ledger = open_ledger(store)
+    root = DataRoot.open(load_settings({"home": tmp_path / "gamma"}))
     with pytest.raises(ReleaseError) as refused:
-        transfer.pull("default", store=store, ledger=ledger)
+        transfer.pull("default", root)
     assert refused.value.code == "foreign_release"
-    ledger.close()
+    root.ledger.close()
 
 
 def test_a_published_release_that_was_not_pushed_is_pushed(
@@ -301,7 +299,7 @@ def test_a_published_release_that_was_not_pushed_is_pushed(
     release_id = alone.ingest(write(tmp_path / "docs", gate=GATE))
     assert pull(there).release_id == ""
     for _ in range(2):
-        pushed = push_current("default", store=here.store, ledger=here.ledger)
+        pushed = push_current("default", here.root)
         assert pushed == release_id == pull(there).release_id
 
 
@@ -364,7 +362,7 @@ def test_the_bucket_keeps_the_sound_copy_of_a_release_that_is_damaged_here(
     collect(here.root)
     assert not path.exists() and first in transfer.list_pushed(here.store, "default")
     transfer.fetch_release(here.store, "default", first)
-    roll_back("default", first, store=here.store, ledger=here.ledger)
+    roll_back("default", first, here.root)
     assert releases.current(here.store, "default") == first
 
 

@@ -134,7 +134,7 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
             place_runs(instance, DEFINITIONS)
             end_orphans(instance, ledger, settings.jobs)
             if job.kind != "range":
-                settle(job.namespace, store, ledger)
+                settle(job.namespace, root)
             try:
                 return KINDS[job.kind](Work(job, root, instance, jobs.Progress(ledger, job.job_id)))
             except _INTERRUPTS:
@@ -229,7 +229,7 @@ def release(work: Work) -> str:
         _record_release(work, "nothing changed")
         return ""
     strategy = load_strategy(settings, ledger.namespaces().get(namespace))
-    same = None if is_built_anyway(job) else find_equal(namespace, strategy, store, ledger)
+    same = None if is_built_anyway(job) else find_equal(namespace, strategy, root)
     if same:
         _record_release(work, "nothing changed")
         work.progress("release", 1, 1, f"nothing changed: release {same} holds what is live")

@@ -218,7 +218,7 @@ def _manifest_if_unchanged(job: Job, namespace: str, workspace: Workspace) -> Ma
     """
     if is_built_anyway(job):
         return None
-    same = find_equal(namespace, workspace.strategy, workspace.store, workspace.ledger)
+    same = find_equal(namespace, workspace.strategy, workspace)
     return read_head(workspace.store.release_dir(namespace, same)) if same else None
 
 

@@ -30,7 +30,7 @@ def releases_list(context: Context) -> Json:
     """Releases of a library, newest first."""
     from rag_platform.releases.publishing import history
 
-    rows = history(context.known_namespace(), store=context.store, ledger=context.ledger)
+    rows = history(context.known_namespace(), context.root)
     language = "en" if context.json_output else terminal_language()
     lines = "\n".join(_line(row, language) for row in rows)
     return {"markdown": lines or "no releases", "releases": rows}
@@ -136,9 +136,7 @@ def releases_rollback(context: Context, release_id: str | None) -> Json:
     """Publish an earlier release again, by default the one before the published one."""
     from rag_platform.releases.publishing import roll_back
 
-    return _show_published(
-        roll_back(context.namespace, release_id, store=context.store, ledger=context.ledger)
-    )
+    return _show_published(roll_back(context.namespace, release_id, context.root))
 
 
 @releases.command("forward")
@@ -147,9 +145,7 @@ def releases_forward(context: Context) -> Json:
     """Publish the newest release again after a rollback, or mend a damaged CURRENT."""
     from rag_platform.releases.publishing import go_forward
 
-    return _show_published(
-        go_forward(context.namespace, store=context.store, ledger=context.ledger)
-    )
+    return _show_published(go_forward(context.namespace, context.root))
 
 
 def _show_published(row: Any) -> Json:
@@ -165,10 +161,7 @@ def releases_pull(context: Context) -> Json:
     require_remote(context.store)
     given = context.given_namespace
     names = [given] if given else sorted(context.ledger.namespaces())
-    rows = [
-        {"namespace": name, **to_json(pull(name, store=context.store, ledger=context.ledger)[0])}
-        for name in names
-    ]
+    rows = [{"namespace": name, **to_json(pull(name, context.root)[0])} for name in names]
     lines = [
         f"{row['namespace']}: {row['release_id'] or 'nothing'} is published;"
         f" {pluralise(row['files'], 'file')} came ({row['bytes'] / 1e6:.1f} MB),"
@@ -187,7 +180,7 @@ def releases_push(context: Context) -> Json:
 
     require_remote(context.store)
     name = context.namespace
-    release_id = push_current(name, store=context.store, ledger=context.ledger)
+    release_id = push_current(name, context.root)
     return {"markdown": f"{release_id} is published in the object store", "release_id": release_id}
 
 
@@ -247,9 +240,7 @@ def releases_unpin(context: Context, release_id: str) -> Json:
 def _pin(context: Context, release_id: str, pinned: bool) -> Json:
     from rag_platform.releases.publishing import pin_release
 
-    row = pin_release(
-        context.namespace, release_id, pinned, store=context.store, ledger=context.ledger
-    )
+    row = pin_release(context.namespace, release_id, pinned, context.root)
     state = "is kept until it is unpinned" if pinned else "is kept as long as retention says"
     return {"markdown": f"{row.release_id} {state}", "release": to_json(row)}
 

@@ -75,9 +75,7 @@ def apply_gates(
         alone, not_asked = True, f"not asked: a deletion is never held back, and {error.message}"
     if alone:
         check = CheckResult(QUALITY_GATE, True, not_asked)
-        return record_check(
-            namespace, manifest.release_id, check, store=store, ledger=workspace.ledger
-        )
+        return record_check(namespace, manifest.release_id, check, workspace)
     # imported late: a release without gates never needs the read side
     from rag_platform.evaluation.gates import judge_candidate, verdict_data, verdict_markdown
     from rag_platform.evaluation.results import ResultStore
@@ -120,7 +118,6 @@ def apply_gates(
         namespace,
         manifest.release_id,
         check,
-        store=store,
-        ledger=workspace.ledger,
+        workspace,
         evaluation_run=verdicts[0].run_id,
     )

@@ -72,7 +72,7 @@ def start_ingest(
     check_namespace(namespace)
     ledger = workspace.ledger
     with _hold(namespace, "an ingest that receives files", workspace, wait):
-        settle(namespace, workspace.store, ledger)
+        settle(namespace, workspace)
         job_id = new_job_id()
         reception, trace_id = _receive(inputs, namespace, workspace, options, job_id)
         new = {item.version_id for item in reception.items if item.decision != "kept"}

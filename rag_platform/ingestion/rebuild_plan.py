@@ -220,7 +220,7 @@ def _choose_release(
     full: bool,
 ) -> tuple[str, str]:
     """(nothing | delta | full, reason)."""
-    strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
+    strategy, store = workspace.strategy, workspace.store
     bound = workspace.bound_strategy(namespace)
     published = releases.current(store, namespace)
     if not live and published is None:
@@ -245,7 +245,7 @@ def _choose_release(
         return "delta", f"the library moves from strategy {bound!r} to {strategy.name!r}"
     if due:
         return "delta", f"built under another config: {pluralise(len(due), 'document')}"
-    if find_equal(namespace, strategy, store, ledger):
+    if find_equal(namespace, strategy, workspace):
         return "nothing", f"release {published} holds what the config asks for"
     manifest = releases.manifest_of(store, namespace, published)
     if manifest.contents != wanted:

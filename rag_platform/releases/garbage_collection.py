@@ -233,7 +233,7 @@ class _Collection:
         for namespace in self.namespaces:
             # the release that the object store publishes counts as well
             if not self.plan and not self.ledger.read_only:
-                transfer.pull(namespace, store=self.store, ledger=self.ledger)
+                transfer.pull(namespace, self.root)
             rows = self.ledger.releases(namespace)
             pinned = {row.release_id for row in rows if row.pinned}
             found = releases.list_releases(self.store, namespace)

@@ -65,20 +65,20 @@ def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
         return True
     rows = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
     release_ids = [published, *(row.release_id for row in rows if row.published_at)]
-    if any(_holds_live(namespace, release_id, store, ledger) for release_id in release_ids):
+    if any(_holds_live(namespace, release_id, root) for release_id in release_ids):
         return False
     profiles = {version.counts.get("profile") for _, version in ledger.live(namespace)}
     # versions of several configs are still being rebuilt: no release can hold them
     return len(profiles) == 1 or not any(
-        _holds_live(namespace, release_id, store, ledger, any_profile=True)
-        for release_id in release_ids
+        _holds_live(namespace, release_id, root, any_profile=True) for release_id in release_ids
     )
 
 
 def _holds_live(
-    namespace: str, release_id: str, store: Store, ledger: Ledger, *, any_profile: bool = False
+    namespace: str, release_id: str, root: DataRoot, *, any_profile: bool = False
 ) -> bool:
     """True when a release holds the current state of all documents changed since it was made."""
+    store, ledger = root.store, root.ledger
     try:
         manifest = releases.manifest_of(store, namespace, release_id, ())
         with releases.open_catalog(store, namespace, release_id) as catalog:
@@ -109,10 +109,11 @@ def _hides_none(
     )
 
 
-def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
+def find_equal(namespace: str, strategy: Strategy, root: DataRoot) -> str | None:
     """The id of the published release when a new one would have the same content and profiles. None
     when they would differ, or when gates were configured since that have not judged the release.
     """
+    store, ledger = root.store, root.ledger
     published = releases.current(store, namespace)
     if published is None or releases.full_build_reason(store, namespace, strategy, published):
         return None
@@ -207,12 +208,10 @@ def build_candidate(
     strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
     # read before the live versions: readers hide what is deleted in between
     deletions = ledger.deletion_sequence(namespace)
-    settle(namespace, store, ledger)
+    settle(namespace, workspace)
     parent = releases.current(store, namespace)
     sequence: int | None = ledger.sequence(namespace)
-    remainder = (
-        _read_remainder(namespace, parent, full, store, ledger) if deletes and parent else None
-    )
+    remainder = _read_remainder(namespace, parent, full, workspace) if deletes and parent else None
     if remainder is not None:
         strategy, sequence, live = remainder
     else:
@@ -223,7 +222,7 @@ def build_candidate(
     if stale:
         raise _stale_error(stale)
     retain(namespace, workspace)
-    replaces = find_equal(namespace, strategy, store, ledger) if full and not deletes else None
+    replaces = find_equal(namespace, strategy, workspace) if full and not deletes else None
     if replaces:
         parent = releases.manifest_of(store, namespace, replaces, ()).parent
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
@@ -285,12 +284,13 @@ def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live
 
 
 def _read_remainder(
-    namespace: str, parent: str, full: bool, store: Store, ledger: Ledger
+    namespace: str, parent: str, full: bool, root: DataRoot
 ) -> tuple[Strategy, int | None, Live] | None:
     """The parent's strategy, the ledger sequence it was built at, and its versions that no deletion
     took: those of the documents with deletions since, or with `full` of all documents. None where
     the parent's files, or for `full` the stage outputs it was built from, cannot be used.
     """
+    store, ledger = root.store, root.ledger
     try:
         manifest = releases.manifest_of(store, namespace, parent)
         tombstones = ledger.tombstones(namespace, since=manifest.deletions)
@@ -436,7 +436,7 @@ def publish_candidate(
     """
     store, ledger = root.store, root.ledger
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
-        settle(namespace, store, ledger)
+        settle(namespace, root)
         recorded, published = ledger.read_published(namespace), releases.current(store, namespace)
         manifest = read_head(store.release_dir(namespace, release_id))
         if published not in (manifest.parent, manifest.delta.get("replaces"), release_id):
@@ -452,7 +452,7 @@ def publish_candidate(
                 f" {GATES_FILE}; `rag rebuild --full` builds one that is",
                 code="not_judged",
             )
-        _publish(namespace, release_id, recorded, store, ledger, override=bool(override))
+        _publish(namespace, release_id, recorded, root, override=bool(override))
         row = _row(namespace, release_id, ledger)
         if override:
             ledger.update_release(
@@ -476,8 +476,7 @@ def _publish(
     namespace: str,
     release_id: str,
     recorded: frozenset[str],
-    store: Store,
-    ledger: Ledger,
+    root: DataRoot,
     *,
     override: bool = False,
 ) -> None:
@@ -485,12 +484,13 @@ def _publish(
     the object store records another publication since `recorded` was read. Raises what
     `require_publishable` raises.
     """
+    store = root.store
     manifest = releases.require_publishable(store, namespace, release_id, override=override)
     # may take minutes, so outside the transaction
     before = transfer.push(store, manifest) if store.remote is not None else None
     with (
         nullcontext() if before is None else store.pointing(namespace),
-        _publication(namespace, release_id, recorded, store, ledger),
+        _publication(namespace, release_id, recorded, root),
     ):
         if before is not None:
             transfer.swap(store, manifest, before)
@@ -498,21 +498,24 @@ def _publish(
 
 
 def _publication(
-    namespace: str, release_id: str, recorded: frozenset[str], store: Store, ledger: Ledger
+    namespace: str, release_id: str, recorded: frozenset[str], root: DataRoot
 ) -> AbstractContextManager[None]:
     """The ledger transaction that records a release, with its manifest's sha256, as published."""
-    path = store.release_dir(namespace, release_id) / FILENAME
+    path = root.store.release_dir(namespace, release_id) / FILENAME
     # the pointer may name a release whose files this machine has lost
     sha256 = sha256_file(path) if path.is_file() else ""
-    return ledger.publication(namespace, release_id, instead_of=recorded, manifest_sha256=sha256)
+    return root.ledger.publication(
+        namespace, release_id, instead_of=recorded, manifest_sha256=sha256
+    )
 
 
-def push_current(namespace: str, *, store: Store, ledger: Ledger) -> str:
+def push_current(namespace: str, root: DataRoot) -> str:
     """Publish the current release in the object store too, for a library that had no object store
     before or whose last push was interrupted. Returns the release_id.
     """
+    store = root.store
     with store.writer(namespace, "push", wait=_LOCK_SECONDS):
-        settle(namespace, store, ledger)
+        settle(namespace, root)
         release_id = releases.require_current(store, namespace)
         manifest = releases.require_publishable(store, namespace, release_id, override=True)
         before = transfer.push(store, manifest)
@@ -525,15 +528,14 @@ def record_check(
     namespace: str,
     release_id: str,
     check: CheckResult,
+    root: DataRoot,
     *,
-    store: Store,
-    ledger: Ledger,
     evaluation_run: str | None = None,
 ) -> Manifest:
     """Add the result of a check that ran after the build to a candidate's manifest; a failed one
     makes the candidate `rejected`. Returns the manifest. The caller holds the write lock.
     """
-    directory = store.release_dir(namespace, release_id)
+    directory = root.store.release_dir(namespace, release_id)
     manifest = read_head(directory)
     if VERSIONS not in manifest.files:  # an earlier program built it
         manifest = read_manifest(directory)
@@ -541,23 +543,24 @@ def record_check(
     manifest = replace(manifest, checks=(*others, check), evaluation_run=evaluation_run)
     write_manifest(directory, manifest)
     if not check.passed:
-        ledger.update_release(
+        root.ledger.update_release(
             namespace, release_id, state="rejected", reason=f"{check.name}: {check.details}"
         )
     return manifest
 
 
-def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -> Release:
+def roll_back(namespace: str, to: str | None, root: DataRoot) -> Release:
     """Publish `to`, or by default the release before the current one, and bind the namespace to
     the strategy that built it. Returns the release that is published now.
     """
+    store, ledger = root.store, root.ledger
     with store.writer(namespace, "rollback", wait=_LOCK_SECONDS):
-        settle(namespace, store, ledger)
+        settle(namespace, root)
         recorded, before = ledger.read_published(namespace), releases.current(store, namespace)
         to = to or releases.before_current(store, namespace)
         if to in transfer.list_pushed(store, namespace):
             transfer.fetch_release(store, namespace, to)
-        _publish(namespace, to, recorded, store, ledger)
+        _publish(namespace, to, recorded, root)
         row = _row(namespace, to, ledger)
         _bind_strategy(row, ledger)
         tracing.event(
@@ -575,16 +578,17 @@ def _bind_strategy(row: Release, ledger: Ledger) -> None:
         ledger.rebind_strategy(row.namespace, row.strategy, row.strategy_config_id)
 
 
-def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
+def go_forward(namespace: str, root: DataRoot) -> Release:
     """Undo a rollback: publish the newest release that was ever public. Where the pointer is
     damaged, restore the release that was published last. Raises ReleaseError when there is no newer
     one.
     """
+    store, ledger = root.store, root.ledger
     with store.writer(namespace, "forward", wait=_LOCK_SECONDS):
         try:
             published = releases.current(store, namespace)
         except ReleaseError:
-            settle(namespace, store, ledger)
+            settle(namespace, root)
             return _row(namespace, releases.require_current(store, namespace), ledger)
         newest = releases.find_newer(namespace, published, store, ledger)
         if newest is None:
@@ -593,19 +597,20 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
                 " releases list` shows all",
                 code="nothing_to_go_forward",
             )
-        return roll_back(namespace, newest.release_id, store=store, ledger=ledger)
+        return roll_back(namespace, newest.release_id, root)
 
 
-def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
+def history(namespace: str, root: DataRoot) -> list[Json]:
     """The releases, newest first: the ledger's row, whether readers see it, its size on disk and
     its delta; size and delta are empty for removed ones.
 
     The pointer decides which one is `published`: after a crash the ledger may not know it yet.
     """
+    store = root.store
     published = releases.current(store, namespace)
     kept = {head.release_id: head for head in releases.list_heads(store, namespace)}
     rows: list[Json] = []
-    for row in ledger.releases(namespace):
+    for row in root.ledger.releases(namespace):
         manifest = kept.get(row.release_id)
         state = (
             "published"
@@ -629,29 +634,28 @@ def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
     return rows
 
 
-def pin_release(
-    namespace: str, release_id: str, pinned: bool, *, store: Store, ledger: Ledger
-) -> Release:
+def pin_release(namespace: str, release_id: str, pinned: bool, root: DataRoot) -> Release:
     """Pin a release against retention, or unpin it. Raises NotFoundError if it is not on disk."""
-    with store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
-        read_head(store.release_dir(namespace, release_id))
-        ledger.update_release(namespace, release_id, pinned=pinned)
-    return _row(namespace, release_id, ledger)
+    with root.store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
+        read_head(root.store.release_dir(namespace, release_id))
+        root.ledger.update_release(namespace, release_id, pinned=pinned)
+    return _row(namespace, release_id, root.ledger)
 
 
-def settle(namespace: str, store: Store, ledger: Ledger) -> None:
+def settle(namespace: str, root: DataRoot) -> None:
     """Bring this machine and the ledger into agreement with the pointer, after a crash or a
     publication by another machine; a damaged pointer is restored from the ledger. The caller holds
     the write lock.
     """
+    store, ledger = root.store, root.ledger
     releases.mend_pointer(store, namespace, ledger.read_published(namespace))
     if store.remote is not None and namespace:
         open_for_writing(store)
-        transfer.pull(namespace, store=store, ledger=ledger)
+        transfer.pull(namespace, root)
     published, recorded = releases.current(store, namespace), ledger.read_published(namespace)
     known = {row.release_id for row in ledger.releases(namespace)}
     if published in known and recorded != {published}:
-        with _publication(namespace, published, recorded, store, ledger):
+        with _publication(namespace, published, recorded, root):
             pass
 
 

@@ -129,17 +129,16 @@ def _follow(settings: Settings, store: Store, stop: threading.Event) -> None:
     while True:
         try:
             with closing(open_ledger(store)) as ledger:
+                root = DataRoot(settings=settings, store=store, ledger=ledger)
                 if time.monotonic() >= next_beat:
                     send_heartbeat(store, ledger)
                     next_beat = time.monotonic() + _BEAT_SECONDS
                 for namespace in ledger.namespaces():
                     known = tags.get(namespace, "")
-                    pulled, tags[namespace] = pull(
-                        namespace, store=store, ledger=ledger, known=known
-                    )
+                    pulled, tags[namespace] = pull(namespace, root, known=known)
                     if pulled.files or pulled.linked:
                         log.info("pulled release %s of %s", pulled.release_id, namespace)
-                carry_out_deletions(DataRoot(settings=settings, store=store, ledger=ledger))
+                carry_out_deletions(root)
             last_warning = ""
         except BusyError:  # another process of this machine pulls it
             pass

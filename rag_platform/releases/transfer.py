@@ -58,6 +58,7 @@ from rag_platform.storage.store import (
     link_or_copy,
     sha256_file,
 )
+from rag_platform.workspace import DataRoot
 
 if typing.TYPE_CHECKING:  # its module loads numpy
     from rag_platform.protocols import Blob, Blobs
@@ -262,15 +263,14 @@ def forget(store: Store, namespace: str, release_ids: list[str]) -> None:
 # --- pull ---------------------------------------------------------------------------------------
 
 
-def pull(
-    namespace: str, *, store: Store, ledger: Ledger, known: str = ""
-) -> tuple[PullResult, str]:
+def pull(namespace: str, root: DataRoot, *, known: str = "") -> tuple[PullResult, str]:
     """Fetch the release that the object store publishes, and point this machine at it. Returns what
     was fetched and the pointer's tag. Does nothing while the tag is still `known`.
 
     Raises IntegrityError `forged_blob` for an object that does not match its hash, ReleaseError
     `foreign_release` where the ledger does not know the release, BusyError.
     """
+    store, ledger = root.store, root.ledger
     nothing = PullResult(releases.current_or_empty(store, namespace))
     if store.remote is None:
         return nothing, ""

@@ -380,7 +380,7 @@ def test_after_a_rollback_documents_are_listed_as_they_are_served(
     (folder / "dock.md").unlink()
     (folder / "hall.md").write_text("# hall\n\nIs heated.\n", encoding="utf-8")
     shelf.ingest(folder, sync=True)
-    roll_back("default", None, store=shelf.store, ledger=shelf.ledger)
+    roll_back("default", None, shelf.root)
     with closing(shelf.library()) as library:
         data = list_documents(library, "default", group_by=None)
         states = {row["filename"]: row for row in data["groups"][0]["documents"]}

@@ -295,7 +295,7 @@ def test_a_pointer_moved_in_a_crash_is_what_counts(take: Any, shelf: Any) -> Non
     assert newest_candidate("default", shelf.ledger) == second.release_id
     publish_candidate("default", second.release_id, shelf.root)
     assert [row.state for row in shelf.ledger.releases("default")] == ["published", "retired"]
-    roll_back("default", None, store=shelf.store, ledger=shelf.ledger)
+    roll_back("default", None, shelf.root)
     assert [row.state for row in shelf.ledger.releases("default")] == ["retired", "published"]
     assert "trucks" not in said(shelf, "How many trucks?")
 

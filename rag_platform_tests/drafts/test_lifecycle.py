@@ -131,7 +131,7 @@ def test_an_edit_is_found_after_publishing_and_gone_after_a_rollback(case: Case)
     assert "1 were edited by hand" in checked.data()["markdown"]
     details = next(check.details for check in manifest.checks if check.name == "provenance_proved")
     assert "1 of them edited by hand" in details
-    roll_back("default", None, store=case.shelf.store, ledger=case.shelf.ledger)
+    roll_back("default", None, case.shelf.root)
     assert "sixty" in case.ask("how many times").hits[0].chunk_text
     # going back was on purpose
     assert not is_behind_ledger(

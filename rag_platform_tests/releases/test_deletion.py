@@ -120,7 +120,7 @@ def test_a_server_that_was_running_hides_it_from_its_next_query(
     assert all(found(server, mode) == {"dock.md"} for mode in ("dense", "sparse", "hybrid"))
     with pytest.raises(NotFoundError, match="was deleted on 20"):
         get_document(server, "default", gate.doc_id)
-    roll_back("default", first, store=shelf.store, ledger=shelf.ledger)
+    roll_back("default", first, shelf.root)
     assert all(found(server, mode) == {"dock.md"} for mode in ("dense", "sparse", "hybrid"))
     server.close()
 
@@ -136,7 +136,7 @@ def test_adding_it_again_lifts_it_for_later_releases_alone(
     assert found(library, "sparse") == {"dock.md"}
     shelf.ingest(folder / "gate.md")  # naming it does
     assert found(library, "sparse") == {"gate.md", "dock.md"}
-    roll_back("default", first, store=shelf.store, ledger=shelf.ledger)
+    roll_back("default", first, shelf.root)
     assert found(library, "sparse") == {"dock.md"}
     library.close()
 
@@ -152,14 +152,9 @@ def test_one_version(shelf: Any, folder: Path, delete: Any) -> None:
     started = delete("gate.md", old)  # not the live one: only a rollback would have shown it
     assert started.job.args["version_ids"] == [old]
     assert found(library, "sparse") == {"gate.md", "dock.md"}
-    roll_back("default", first, store=shelf.store, ledger=shelf.ledger)
+    roll_back("default", first, shelf.root)
     assert found(library, "sparse") == {"dock.md"}
-    roll_back(
-        "default",
-        shelf.ledger.releases("default")[0].release_id,
-        store=shelf.store,
-        ledger=shelf.ledger,
-    )
+    roll_back("default", shelf.ledger.releases("default")[0].release_id, shelf.root)
     assert found(library, "sparse") == {"gate.md", "dock.md"}
 
     assert delete("gate.md", "live").job.args["was_live"]
@@ -192,7 +187,7 @@ def test_what_cannot_be_deleted(shelf: Any, folder: Path, delete: Any) -> None:
         delete("gate.md", "ffff")
     with pytest.raises(InputError, match="unknown mode 'gone'"):
         delete("gate.md", mode="gone")
-    pin_release("default", first, True, store=shelf.store, ledger=shelf.ledger)
+    pin_release("default", first, True, shelf.root)
     with pytest.raises(ReleaseError, match=f"pinned releases hold it: {first}") as refused:
         delete("gate.md", mode="hard")
     assert refused.value.code == "pinned_releases" and not shelf.ledger.tombstones("default")

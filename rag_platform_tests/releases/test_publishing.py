@@ -36,15 +36,8 @@ from rag_platform.releases.publishing import (
     publish_candidate,
     roll_back,
 )
-from rag_platform.workspace import Workspace
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def rest(shelf: Any) -> dict[str, Any]:
-    """What moving the pointer takes."""
-    return {"store": shelf.store, "ledger": shelf.ledger}
 
 
 @pytest.fixture
@@ -86,22 +79,22 @@ def found(shelf: Any, question: str) -> set[str]:
         library.close()
 
 
-def test_back_and_forward(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
+def test_back_and_forward(shelf: Any, take: Any) -> None:
     """Nothing goes forward by itself: an unchanged folder leaves the release that somebody went
     back to.
     """
     first = take(a="# Gate\n\nOpens at five.\n")
     second = take(b="# Dock\n\nHolds trucks.\n")
     with pytest.raises(ReleaseError) as raised:
-        go_forward("default", **rest)
+        go_forward("default", shelf.root)
     assert raised.value.code == "nothing_to_go_forward" and read(shelf) == second
 
-    back = roll_back("default", None, **rest)
+    back = roll_back("default", None, shelf.root)
     assert (back.release_id, back.state, read(shelf)) == (first, "published", first)
     assert states(shelf) == {second: "retired", first: "published"} and not behind(shelf)
     assert found(shelf, "gate trucks") == {"a.md"}
 
-    forward = go_forward("default", **rest)
+    forward = go_forward("default", shelf.root)
     assert (forward.release_id, read(shelf)) == (second, second) and states(shelf) == {
         second: "published",
         first: "retired",
@@ -110,7 +103,7 @@ def test_back_and_forward(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
 
 
 def test_a_clock_that_was_put_back_does_not_make_a_new_release_an_old_one(
-    shelf: Any, take: Any, rest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    shelf: Any, take: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Ahead(datetime):
         @classmethod
@@ -122,20 +115,20 @@ def test_a_clock_that_was_put_back_does_not_make_a_new_release_an_old_one(
         first = take(a="# Gate\n\nOpens at five.\n")
     second = take(a="# Gate\n\nOpens at six.\n", b="# Dock\n\nHolds trucks.\n")
     assert states(shelf) == {second: "published", first: "retired"} and read(shelf) == second
-    assert [row["release_id"] for row in history("default", **rest)] == [second, first]
+    assert [row["release_id"] for row in history("default", shelf.root)] == [second, first]
 
 
 def test_a_document_that_comes_back_needs_a_release_that_does_not_hide_it(
-    shelf: Any, take: Any, tiny: Any, tmp_path: Path, rest: dict[str, Any]
+    shelf: Any, take: Any, tmp_path: Path
 ) -> None:
     """The release that was gone back to holds the very version, but from before its deletion."""
     first = take(a="# Gate\n\nOpens at five.\n", b="# Dock\n\nHolds trucks.\n")
     shelf.ledger.delete("default", shelf.ledger.live("default")[0][0].doc_id, None, "soft")
     shelf.ingest(tmp_path / "docs" / "b.md")
-    roll_back("default", first, **rest)
+    roll_back("default", first, shelf.root)
     assert found(shelf, "gate trucks") == {"b.md"} and not behind(shelf)
 
-    parts = Workspace(settings=shelf.settings, strategy=tiny, **rest)
+    parts = shelf.workspace()
     again = receive([tmp_path / "docs" / "a.md"], "default", parts, ReceiveOptions())
     ingest_versions([shelf.ledger.version(name) for name in again.to_process], parts)
     assert found(shelf, "gate trucks") == {"b.md"} and behind(shelf)
@@ -163,12 +156,10 @@ def test_going_back_from_a_strategy_holds_for_the_next_ingest(desk: Any) -> None
         assert ledger.namespaces() == {"default": "worse"}
 
 
-def test_an_edit_after_going_back_holds_everything_live(
-    shelf: Any, take: Any, rest: dict[str, Any]
-) -> None:
+def test_an_edit_after_going_back_holds_everything_live(shelf: Any, take: Any) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
     second = take(b="# Dock\n\nHolds trucks.\n")
-    roll_back("default", first, **rest)
+    roll_back("default", first, shelf.root)
     third = take(a="# Gate\n\nOpens at six.\n")
     manifest = read_manifest(shelf.store.release_dir("default", third))
     assert manifest.parent == first and len(manifest.versions) == 2 and read(shelf) == third
@@ -176,7 +167,7 @@ def test_an_edit_after_going_back_holds_everything_live(
 
 
 def test_a_pinned_release_outlives_retention_and_the_others_are_dropped(
-    shelf: Any, take: Any, rest: dict[str, Any]
+    shelf: Any, take: Any
 ) -> None:
     settings = shelf.settings.model_copy(update={"releases": ReleasePolicy(keep=2)})
     few = type(shelf)(settings, shelf.store, shelf.ledger)
@@ -189,11 +180,11 @@ def test_a_pinned_release_outlives_retention_and_the_others_are_dropped(
         return release_id
 
     ids = [publish(0)]
-    pin_release("default", ids[0], True, **rest)
+    pin_release("default", ids[0], True, shelf.root)
     ids += [publish(number) for number in range(1, 5)]
     kept = {
         row["release_id"]: (row["state"], row["pinned"], row["bytes"] > 0)
-        for row in history("default", **rest)
+        for row in history("default", shelf.root)
     }
     assert kept == {
         ids[4]: ("published", False, True),
@@ -202,84 +193,75 @@ def test_a_pinned_release_outlives_retention_and_the_others_are_dropped(
         ids[1]: ("dropped", False, False),
         ids[0]: ("retired", True, True),
     }
-    assert roll_back("default", ids[0], **rest).pinned and found(shelf, "gate") == {"a.md"}
-    go_forward("default", **rest)
-    pin_release("default", ids[0], False, **rest)
+    assert roll_back("default", ids[0], shelf.root).pinned and found(shelf, "gate") == {"a.md"}
+    go_forward("default", shelf.root)
+    pin_release("default", ids[0], False, shelf.root)
     publish(5)
     assert (
         states(shelf)[ids[0]] == "dropped"
         and not shelf.store.release_dir("default", ids[0]).exists()
     )
     with pytest.raises(NotFoundError):
-        pin_release("default", ids[0], True, **rest)
+        pin_release("default", ids[0], True, shelf.root)
 
 
-def test_a_candidate_is_not_published_over_another_release(
-    shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]
-) -> None:
+def test_a_candidate_is_not_published_over_another_release(shelf: Any, take: Any) -> None:
     """Somebody goes back between the build and the publication of a run in the UI: the candidate
     does not undo it.
     """
     first = take(a="# Gate\n\nOpens at five.\n")
     take(b="# Dock\n\nHolds trucks.\n")
     late, _ = build_candidate("default", shelf.workspace())
-    roll_back("default", first, **rest)
+    roll_back("default", first, shelf.root)
     with pytest.raises(ReleaseError, match=f"{first} was published since") as raised:
         publish_candidate("default", late.release_id, shelf.root)
     assert raised.value.code == "outdated_candidate" and read(shelf) == first
     # on purpose it can be
-    assert (
-        roll_back("default", late.release_id, **rest).release_id == read(shelf) == late.release_id
-    )
+    back = roll_back("default", late.release_id, shelf.root)
+    assert back.release_id == read(shelf) == late.release_id
 
 
-def test_a_candidate_older_than_a_release_that_was_public_is_history(
-    shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]
-) -> None:
+def test_a_candidate_older_than_a_release_that_was_public_is_history(shelf: Any, take: Any) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
     # and nobody published it
     build_candidate("default", shelf.workspace())
     take(b="# Dock\n\nHolds trucks.\n")
-    roll_back("default", first, **rest)
+    roll_back("default", first, shelf.root)
     with pytest.raises(NotFoundError, match="no candidate"):
         newest_candidate("default", shelf.ledger)
 
 
-def test_a_crash_between_the_pointer_and_the_ledger_is_mended(
-    shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]
-) -> None:
+def test_a_crash_between_the_pointer_and_the_ledger_is_mended(shelf: Any, take: Any) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
     take(b="# Dock\n\nHolds trucks.\n")
-    roll_back("default", first, **rest)
+    roll_back("default", first, shelf.root)
     third, _ = build_candidate("default", shelf.workspace())
     releases.point_at(shelf.store, "default", third.release_id)  # and then the process died
-    assert {row["release_id"]: row["state"] for row in history("default", **rest)}[
+    assert {row["release_id"]: row["state"] for row in history("default", shelf.root)}[
         third.release_id
     ] == "published"
     with pytest.raises(ReleaseError, match="no newer release"):
-        go_forward("default", **rest)
-    roll_back("default", first, **rest)
+        go_forward("default", shelf.root)
+    roll_back("default", first, shelf.root)
     assert states(shelf)[third.release_id] == "retired" and not behind(shelf)  # it was public once
-    assert go_forward("default", **rest).release_id == third.release_id
+    assert go_forward("default", shelf.root).release_id == third.release_id
 
 
-def test_a_published_release_that_is_lost(
-    shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]
-) -> None:
+def test_a_published_release_that_is_lost(shelf: Any, take: Any, tiny: Any) -> None:
     """Readers are told what can be done; naming a kept release mends it, and so does the next
     build.
     """
     first = take(a="# Gate\n\nOpens at five.\n")
     second = take(b="# Dock\n\nHolds trucks.\n")
     shutil.rmtree(shelf.store.release_dir("default", second))
-    for ask in (lambda: found(shelf, "gate"), lambda: roll_back("default", None, **rest)):
+    for ask in (lambda: found(shelf, "gate"), lambda: roll_back("default", None, shelf.root)):
         with pytest.raises(
             ReleaseError, match=f"gone from disk.*rag releases rollback.*kept: {first}"
         ) as raised:
             ask()
         assert raised.value.code == "release_lost"
-    assert history("default", **rest)[0]["state"] == "lost" and behind(shelf)
-    roll_back("default", first, **rest)
+    assert history("default", shelf.root)[0]["state"] == "lost" and behind(shelf)
+    roll_back("default", first, shelf.root)
     assert found(shelf, "gate trucks") == {"a.md"} and behind(shelf)
 
     take(c="# Yard\n\nHolds crates.\n")
@@ -295,24 +277,24 @@ def test_a_published_release_that_is_lost(
 
 
 def test_the_pointer_moves_only_for_who_holds_the_lock(
-    shelf: Any, take: Any, rest: dict[str, Any], elsewhere: Any
+    shelf: Any, take: Any, elsewhere: Any
 ) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
     second = take(b="# Dock\n\nHolds trucks.\n")
     with elsewhere(shelf.store.writer("default", "ingest job_1")):
         for move in (
-            lambda: roll_back("default", first, **rest),
-            lambda: pin_release("default", first, True, **rest),
+            lambda: roll_back("default", first, shelf.root),
+            lambda: pin_release("default", first, True, shelf.root),
         ):
             with pytest.raises(BusyError, match="ingest job_1"):
                 move()
     assert read(shelf) == second and not any(row.pinned for row in shelf.ledger.releases("default"))
 
 
-def test_the_list_tells_sizes_and_what_changed(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
+def test_the_list_tells_sizes_and_what_changed(shelf: Any, take: Any) -> None:
     take(a="# Gate\n\nOpens at five.\n")
     take(a="# Gate\n\nOpens at six.\n", b="# Dock\n\nHolds trucks.\n")
-    newest, oldest = history("default", **rest)
+    newest, oldest = history("default", shelf.root)
     assert (newest["documents"], newest["chunks"], newest["state"], oldest["state"]) == (
         2,
         2,
@@ -331,7 +313,7 @@ def test_the_list_tells_sizes_and_what_changed(shelf: Any, take: Any, rest: dict
 
 
 def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
-    take: Callable[..., str], shelf: Any, tmp_path: Path, tiny: Any, rest: dict[str, Any]
+    take: Callable[..., str], shelf: Any, tmp_path: Path
 ) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     [again] = receive(

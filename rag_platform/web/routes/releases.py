@@ -101,14 +101,13 @@ def _change(
 
     namespace = view.namespace
     with open_root(view.settings) as root:
-        store, ledger = root.store, root.ledger
         if change == "rollback":
-            publishing.roll_back(namespace, release_id, store=store, ledger=ledger)
+            publishing.roll_back(namespace, release_id, root)
         elif change == "forward":
-            publishing.go_forward(namespace, store=store, ledger=ledger)
+            publishing.go_forward(namespace, root)
         elif change in ("pin", "unpin") and release_id:
             pinned = change == "pin"
-            publishing.pin_release(namespace, release_id, pinned, store=store, ledger=ledger)
+            publishing.pin_release(namespace, release_id, pinned, root)
         elif change == "publish" and release_id:
             if not reason.strip():
                 raise InputError("say why it is published all the same", code="no_reason")
@@ -125,10 +124,7 @@ def _read_releases(root: DataRoot, namespace: str) -> ReleasesData:
     from rag_platform.releases.release_store import current, list_heads
 
     heads = {head.release_id: head for head in list_heads(root.store, namespace)}
-    rows = [
-        _release_row(row, heads.get(row["release_id"]))
-        for row in history(namespace, store=root.store, ledger=root.ledger)
-    ]
+    rows = [_release_row(row, heads.get(row["release_id"])) for row in history(namespace, root)]
     published = current(root.store, namespace)
     newer = [row for row in rows if row["published_at"] and row["kept"]]
     return {
