@@ -54,7 +54,7 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.intake.receiving import Reception
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.building import Descent, Live, build
+from rag_platform.releases.building import Lineage, LiveVersions, build
 from rag_platform.releases.publishing import go_forward
 from rag_platform.releases.retention import is_condemned
 from rag_platform_tests.postgres_server import PostgresServer
@@ -176,9 +176,9 @@ def compare_with_full(place: Place) -> None:
             place.store,
             NAMESPACE,
             place.strategy,
-            Live(place.ledger.live(NAMESPACE), deletions=deletions),
+            LiveVersions(place.ledger.live(NAMESPACE), deletions=deletions),
             release_id="full",
-            descent=Descent(full=True),
+            lineage=Lineage(full=True),
             cache=cache,
         )
     assert not manifest.failures, manifest.failures

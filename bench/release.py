@@ -30,7 +30,7 @@ from corpus import question
 
 from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.releases.building import Descent, Live, build
+from rag_platform.releases.building import Lineage, LiveVersions, build
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.publishing import roll_back
 from rag_platform.releases.release_store import open_release
@@ -112,9 +112,9 @@ def difference(shelf: libraries.Shelf, release_id: str) -> list[str]:
             shelf.store,
             libraries.NAMESPACE,
             shelf.strategy,
-            Live(live),
+            LiveVersions(live),
             release_id="full",
-            descent=Descent(full=True),
+            lineage=Lineage(full=True),
             cache=cache,
         )
     grown, whole = (

@@ -83,7 +83,7 @@ _VECTOR_COPIES = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveVersions:
     """The live versions at one moment, according to the ledger."""
 
     pairs: Sequence[tuple[Document, Version]]
@@ -94,7 +94,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Descent:
+class Lineage:
     """Where a release comes from: its parent and the differences, or with `full` the stage outputs.
     One that `replaces` a release with the same content takes over that release's parent.
     """
@@ -108,10 +108,10 @@ def build(
     store: Store,
     namespace: str,
     strategy: Strategy,
-    live: Live,
+    live: LiveVersions,
     *,
     release_id: str,
-    descent: Descent,
+    lineage: Lineage,
     cache: EmbeddingCache,
     processes: int = 0,
 ) -> Manifest:
@@ -127,16 +127,16 @@ def build(
         raise ReleaseError(
             f"release {release_id!r} exists already; build under another id", code="release_exists"
         )
-    origin = None if descent.full else usable_parent(store, namespace, strategy, descent.parent)[0]
+    origin = None if lineage.full else usable_parent(store, namespace, strategy, lineage.parent)[0]
     with _candidate_directory(store, final) as directory, Workers(processes) as workers:
         work = _Build(store, strategy, live, directory, origin, cache, processes, workers)
         work.run()
-        checks = work.check(descent.parent)
+        checks = work.check(lineage.parent)
         work.write_versions()
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,
-            parent=descent.parent,
+            parent=lineage.parent,
             created_at=_next_moment(store, namespace).isoformat(timespec="microseconds"),
             strategy=strategy.name,
             strategy_config_id=strategy_config_id(strategy),
@@ -150,7 +150,7 @@ def build(
             delta={
                 **work.summary,
                 "seconds": work.seconds,
-                **({"replaces": descent.replaces} if descent.replaces else {}),
+                **({"replaces": lineage.replaces} if lineage.replaces else {}),
             },
             checks=tuple(checks),
             deletions=live.deletions,
@@ -198,7 +198,7 @@ class _Build:
 
     store: Store
     strategy: Strategy
-    live: Live
+    live: LiveVersions
     directory: Path
     origin: Manifest | None  # the parent's, when its files are reused
     cache: EmbeddingCache

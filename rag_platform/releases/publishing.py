@@ -27,7 +27,7 @@ from rag_platform.ledger.schema import Release
 from rag_platform.observability import tracing
 from rag_platform.releases import release_store as releases
 from rag_platform.releases import transfer
-from rag_platform.releases.building import Descent, Live, build
+from rag_platform.releases.building import Lineage, LiveVersions, build
 from rag_platform.releases.manifest import (
     FILENAME,
     VERSIONS,
@@ -241,7 +241,7 @@ def build_candidate(
             strategy,
             live,
             release_id=release_id,
-            descent=Descent(parent, full, replaces),
+            lineage=Lineage(parent, full, replaces),
             cache=cache,
             processes=workspace.settings.embedding_processes,
         )
@@ -270,7 +270,7 @@ def record_candidate(manifest: Manifest, sequence: int | None, ledger: Ledger) -
     )
 
 
-def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live:
+def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> LiveVersions:
     """The live versions of the documents that changed since the parent was made or whose embedding
     failed; of all documents where the changes are unknown or the parent's files cannot be reused.
     """
@@ -280,12 +280,12 @@ def _read_live(namespace: str, parent: str | None, workspace: Workspace) -> Live
         with releases.open_catalog(store, namespace, parent) as catalog:
             changed = _find_changed(namespace, parent, catalog, ledger)
             purged = _holds_purged(namespace, catalog, ledger)
-    return Live(ledger.live(namespace, changed), changed, purged=purged)
+    return LiveVersions(ledger.live(namespace, changed), changed, purged=purged)
 
 
 def _read_remainder(
     namespace: str, parent: str, full: bool, root: DataRoot
-) -> tuple[Strategy, int | None, Live] | None:
+) -> tuple[Strategy, int | None, LiveVersions] | None:
     """The parent's strategy, the ledger sequence it was built at, and its versions that no deletion
     took: those of the documents with deletions since, or with `full` of all documents. None where
     the parent's files, or for `full` the stage outputs it was built from, cannot be used.
@@ -318,7 +318,7 @@ def _read_remainder(
     elif releases.full_build_reason(store, namespace, strategy, parent):
         return None
     sequence = ledger.release_sequence(namespace, parent)
-    return strategy, sequence, Live(remaining, deleted, purged=purged)
+    return strategy, sequence, LiveVersions(remaining, deleted, purged=purged)
 
 
 def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> bool:

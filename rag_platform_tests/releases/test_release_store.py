@@ -41,7 +41,7 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
 from rag_platform.providers.hashing import Hashing
 from rag_platform.releases import building, release_store
-from rag_platform.releases.building import Descent, build
+from rag_platform.releases.building import Lineage, build
 from rag_platform.releases.checks import CHECKS, IndexChanges, index_differences
 from rag_platform.releases.manifest import VERSION_FIELDS, Manifest, embedder_info, read_manifest
 from rag_platform.storage.store import Store, read_json, sha256_file
@@ -134,9 +134,9 @@ def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
                 store,
                 "default",
                 strategy,
-                building.Live(live),
+                building.LiveVersions(live),
                 release_id=release_id,
-                descent=Descent(parent),
+                lineage=Lineage(parent),
                 cache=cache,
                 processes=1,
             )
@@ -251,7 +251,7 @@ def test_documents_that_nobody_asked_for_are_taken_over_unseen(
     guide, handbook = make("guide", GUIDE, tags=("ops",)), make("handbook", HANDBOOK)
     notes, newer = make("notes", NOTES), make("notes", NOTES + "A newer line.\n")
 
-    def built(release_id: str, live: building.Live, parent: str | None = None) -> Manifest:
+    def built(release_id: str, live: building.LiveVersions, parent: str | None = None) -> Manifest:
         with EmbeddingCache(store.embeddings_path) as cache:
             build(
                 store,
@@ -259,39 +259,39 @@ def test_documents_that_nobody_asked_for_are_taken_over_unseen(
                 tiny,
                 live,
                 release_id=release_id,
-                descent=Descent(parent),
+                lineage=Lineage(parent),
                 cache=cache,
                 processes=1,
             )
         make_public(store, release_id)
         return read_manifest(store.release_dir("default", release_id))
 
-    built("r1", building.Live([guide, handbook, notes]))
+    built("r1", building.LiveVersions([guide, handbook, notes]))
     renamed = dataclasses.replace(handbook[0], title="Another title"), handbook[1]
     asked = {handbook[0].doc_id, notes[0].doc_id}
-    grown = built("r2", building.Live([renamed, newer], asked), "r1")
+    grown = built("r2", building.LiveVersions([renamed, newer], asked), "r1")
     counts = ("versions_added", "versions_removed", "versions_unchanged")
     assert [grown.delta[name] for name in counts] == [1, 1, 2]
-    whole = built("whole", building.Live([guide, renamed, newer]))
+    whole = built("whole", building.LiveVersions([guide, renamed, newer]))
     assert content(store, "r2") == content(store, "whole")
     assert [getattr(grown, name) for name in VERSION_FIELDS] == [
         getattr(whole, name) for name in VERSION_FIELDS
     ]
     first, second = (store.release_dir("default", name) for name in ("r1", "r2"))
     assert (first / "versions.json").samefile(second / "versions.json")
-    smaller = built("r3", building.Live([], {guide[0].doc_id}), "r2")
+    smaller = built("r3", building.LiveVersions([], {guide[0].doc_id}), "r2")
     assert smaller.delta["versions_removed"] == 1
     # the base still has the rows of what left, and readers do not
     assert (first / "catalog.sqlite").samefile(
         store.release_dir("default", "r3") / "catalog.sqlite"
     )
-    built("less", building.Live([renamed, newer]))
+    built("less", building.LiveVersions([renamed, newer]))
     assert content(store, "r3") == content(store, "less")
     less = read_manifest(store.release_dir("default", "less"))
     assert [getattr(smaller, name) for name in VERSION_FIELDS] == [
         getattr(less, name) for name in VERSION_FIELDS
     ]
-    again = built("r4", building.Live([guide], {guide[0].doc_id}), "r3")
+    again = built("r4", building.LiveVersions([guide], {guide[0].doc_id}), "r3")
     assert content(store, "r4") == content(store, "whole")
     assert again.given == whole.given and again.versions == whole.versions
 
@@ -310,9 +310,9 @@ def test_what_was_not_asked_for_but_left_is_noticed(
             store,
             "default",
             tiny,
-            building.Live([newer], {newer[0].doc_id}),
+            building.LiveVersions([newer], {newer[0].doc_id}),
             release_id="r2",
-            descent=Descent("r1"),
+            lineage=Lineage("r1"),
             cache=cache,
             processes=1,
         )
@@ -633,8 +633,8 @@ live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(se
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
     try:
-        building.build(store, "default", load_strategy(settings), building.Live(live), \
-release_id="r2", descent=building.Descent("r1"), cache=cache)
+        building.build(store, "default", load_strategy(settings), building.LiveVersions(live), \
+release_id="r2", lineage=building.Lineage("r1"), cache=cache)
     except StorageError as error:
         print(error.code, [path.name for path in sorted(store.releases_dir("default").iterdir())], \
 release_store.current(store, "default"))
@@ -759,8 +759,8 @@ live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(se
 "live.json")]
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
-    building.build(store, "default", load_strategy(settings), building.Live(live), \
-release_id="r2", descent=building.Descent("r1"), cache=cache)
+    building.build(store, "default", load_strategy(settings), building.LiveVersions(live), \
+release_id="r2", lineage=building.Lineage("r1"), cache=cache)
 """
 
 
