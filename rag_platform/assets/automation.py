@@ -44,6 +44,7 @@ from rag_platform.workspace import DataRoot
 _CANCELED = dg.DagsterRunStatus.CANCELED
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, _CANCELED]
 _MAX_RUNS = 50
+_SETTINGS = load_settings()
 # Dagster's tags of a run that a sensor requested: its key, and the sensor
 _RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
 
@@ -221,7 +222,8 @@ def sync_job() -> None:
 
 @dg.schedule(
     job=sync_job,
-    cron_schedule=load_settings().nightly_cron,
+    cron_schedule=_SETTINGS.nightly_cron,
+    execution_timezone=_SETTINGS.schedule_timezone,
     default_status=dg.DefaultScheduleStatus.STOPPED,
     description=(
         "Syncs every folder and list of URLs, rebuilds what another config left stale, releases."

@@ -159,6 +159,7 @@ def evaluation_job() -> None:
 @dg.schedule(
     job=evaluation_job,
     cron_schedule=_SETTINGS.evaluation_cron,
+    execution_timezone=_SETTINGS.schedule_timezone,
     default_status=dg.DefaultScheduleStatus.STOPPED,
     description="Asks every dataset and compares the strategies.",
 )

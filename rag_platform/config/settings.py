@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 
 from rag_platform.config.folders import config_file, config_folders, default_home
 from rag_platform.config.ingestion import (
@@ -196,6 +196,17 @@ class DriftSettings(Section):
     significance: float = Field(default=0.001, gt=0, lt=1)
 
 
+def _require_timezone(name: str) -> str:
+    from zoneinfo import ZoneInfo  # late, as few commands need it
+
+    try:
+        return ZoneInfo(name).key
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(
+            f"{name!r} is no time zone; write one such as UTC or Asia/Shanghai"
+        ) from error
+
+
 class Settings(Section):
     """All configuration that does not change the content of an index."""
 
@@ -230,6 +241,7 @@ class Settings(Section):
     ] = ("team:library",)
     nightly_cron: str = "0 3 * * *"
     evaluation_cron: str = "0 5 * * *"
+    schedule_timezone: Annotated[str, AfterValidator(_require_timezone)] = "UTC"
     # a file of the inbox that changed within this time may still be written
     inbox_settle_seconds: float = Field(default=5.0, ge=0)
     # a sync that would retire more than this share of a source's documents stops and asks, as
@@ -361,6 +373,7 @@ _PLAIN_TEXT = {
     "default_strategy",
     "nightly_cron",
     "evaluation_cron",
+    "schedule_timezone",
     "server.name",
     "blobs.bucket",
     "blobs.prefix",
@@ -447,9 +460,7 @@ def _default_place() -> str:
     """The variable or the place in the file that sets the default strategy."""
     given = ("RAG_DEFAULT_STRATEGY", _SHORT["default_strategy"])
     variable = next((name for name in given if name in os.environ), "")
-    if variable:
-        return f"the environment variable {variable}"
-    return place_of(config_file("settings.yaml"), ["default_strategy"])
+    return variable or place_of(config_file("settings.yaml"), ["default_strategy"])
 
 
 def strategy_names(settings: Settings) -> list[str]:

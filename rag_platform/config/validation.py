@@ -97,9 +97,7 @@ def invalid_value(
     key = ".".join(map(str, first["loc"])) or "(top)"
     message = first["msg"].removeprefix("Value error, ")
     set_by = (var for name, var in (variables or {}).items() if f"{key}.".startswith(f"{name}."))
-    variable = next(set_by, "")
-    place = f"the environment variable {variable}" if variable else ""
-    place = place or place_of(path, [*keys, *first["loc"]])
+    place = next(set_by, "") or place_of(path, [*keys, *first["loc"]])
     if first["type"] == "extra_forbidden" and (known := sorted(_fields(model, first["loc"][:-1]))):
         hint = did_you_mean(key.rpartition(".")[2], known)
         message = f"{key}: no such setting; known: {', '.join(known)}{hint}"

@@ -108,7 +108,8 @@ def test_definitions_load() -> None:
     }
     assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync", "evaluation"}
     assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_when_quiet"}
-    assert {schedule.name for schedule in defs.schedules or []} == {"nightly", "nightly_evaluation"}
+    schedules = {schedule.name: schedule.execution_timezone for schedule in defs.schedules or []}
+    assert schedules == {"nightly": "UTC", "nightly_evaluation": "UTC"}
     upstream = {
         spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps]
         for spec in specs()
