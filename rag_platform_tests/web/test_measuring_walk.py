@@ -5,7 +5,7 @@ started evaluation to one of its cases.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -41,7 +41,7 @@ def address(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def page(chromium: Any, address: str) -> Iterator[Any]:
     """A tab in which no script fails."""
     problems: list[str] = []
-    tab = chromium.new_page(base_url=address, locale="en-GB")
+    tab = chromium.new_page(base_url=address, locale="en-GB", timezone_id="Asia/Shanghai")
     tab.on("pageerror", lambda error: problems.append(str(error)))
     tab.on(
         "response",
@@ -80,6 +80,10 @@ def test_from_a_question_to_its_trace_and_from_a_run_to_its_case(page: Any) -> N
 
     page.get_by_role("link", name="Overview").click()
     expect(page.locator(".totals")).to_contain_text("2 documents")
+    published = page.locator(".totals time")
+    moment = datetime.fromisoformat(published.get_attribute("datetime"))
+    expect(published).to_have_text(f"{moment.replace(tzinfo=None) + timedelta(hours=8):%F %T}")
+    expect(page.get_by_text("Times are in Asia/Shanghai.")).to_be_visible()
     page.add_init_script(RECORD_LABELS)
     for path in ("/overview", "/evaluation", "/query-traces"):
         page.set_viewport_size({"width": 390, "height": 800})

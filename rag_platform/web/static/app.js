@@ -1,5 +1,5 @@
-// What pages do beside htmx: a key that focuses the question, forms that apply on change, sources
-// shown where they are cited.
+// What pages do beside htmx: a key that focuses the question, forms that apply on change, times of
+// the browser's zone, sources shown where they are cited.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -23,6 +23,14 @@ document.addEventListener("change", (event) => {
 });
 
 document.addEventListener("htmx:load", ({ detail: { elt } }) => {
+  for (const time of elt.querySelectorAll('time[datetime*="T"]')) {
+    const local = new Date(time.dateTime).toLocaleString("sv"); // 2026-11-29 18:05:00
+    time.textContent = local.slice(0, time.textContent.length);
+  }
+  for (const note of elt.querySelectorAll("[data-zone]")) {
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    note.textContent = note.dataset.zone.replace("{zone}", zone);
+  }
   for (const box of elt.querySelectorAll(".passage")) {
     const mark = box.querySelector("mark");
     if (mark) box.scrollTop = mark.offsetTop - box.offsetTop - box.clientHeight / 3;
