@@ -26,7 +26,6 @@ from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.intake import second_readers
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo
-from rag_platform.loaders.pdf.page_json import info_from_json, page_from_json
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.loaders.pdf.quoting import PageQuote
 from rag_platform.observability import tracing
@@ -389,7 +388,7 @@ class _KeptPages:
         if self._path is not None and self._path.is_file():
             for line in self._path.read_bytes().splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    page = page_from_json(orjson.loads(line))
+                    page = from_json(PageFacts, orjson.loads(line))
                     found[page.page] = page
         return found
 
@@ -436,7 +435,7 @@ class _Reading:
                 code="parser_failed",
                 retryable=True,
             ) from error
-        return info_from_json(messages[-1]["info"])
+        return from_json(PdfInfo, messages[-1]["info"])
 
     def window(self, first: int, last: int) -> None:
         """Read the pages [first, last). A page whose child dies is read again as raw text; if that
@@ -473,7 +472,7 @@ class _Reading:
                 if "page" in message:
                     if not raw:  # a later reading may get its layout
                         self.kept.add(message["page"])
-                    self._add_page(page_from_json(message["page"]))
+                    self._add_page(from_json(PageFacts, message["page"]))
 
     def _add_page(self, page: PageFacts) -> None:
         with self.lock:

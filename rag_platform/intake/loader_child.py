@@ -30,7 +30,6 @@ from rag_platform.loaders.archives import describe_damage
 from rag_platform.loaders.pdf import images as pdf_images
 from rag_platform.loaders.pdf import mupdf
 from rag_platform.loaders.pdf.opening import load_pymupdf
-from rag_platform.loaders.pdf.page_json import page_to_json
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.observability import faults
 from rag_platform.processes.child import JsonLines, take_pipes
@@ -170,7 +169,7 @@ def _page_texts(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 def _window(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
     def on_page(page: PageFacts) -> None:
-        _send(replies, {"page": page_to_json(page)})
+        _send(replies, {"page": dataclasses.asdict(page)})
         _trim_memory()
         _alarm(float(task["seconds"]))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pymupdf
@@ -16,12 +17,12 @@ from rag_platform.intake.second_readers import reread
 from rag_platform.loaders.pdf.assembly import PdfInfo
 from rag_platform.loaders.pdf.mupdf import PdfLoader, describe, load_window
 from rag_platform.loaders.pdf.opening import open_pdf
-from rag_platform.loaders.pdf.page_json import page_from_json, page_to_json
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts, page_blocks
 from rag_platform.loaders.pdf.printed.characters import read_runs
 from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, list_text, visual_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run
 from rag_platform.loaders.pdf.regions import Region, assign_runs
+from rag_platform.storage.records import from_json
 from rag_platform_tests.conftest import THOROUGH
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -161,10 +162,8 @@ def test_a_changed_word_and_a_moved_rectangle_are_noticed(datasheet):
 def test_windows_put_together_equal_the_whole_every_time(datasheet):
     info = describe(DATASHEET)
     pages = load_window(DATASHEET, 0, 2) + load_window(DATASHEET, 2, 4)
-    assert (
-        PdfLoader().assemble([page_from_json(page_to_json(page)) for page in pages], info)
-        == datasheet
-    )
+    sent = [from_json(PageFacts, json.loads(json.dumps(asdict(page)))) for page in pages]
+    assert PdfLoader().assemble(sent, info) == datasheet
 
 
 # --- failures -----------------------------------------------------------------------------------
