@@ -15,7 +15,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -86,7 +86,7 @@ class PdfiumLoader(PagedLoader):
         self, path: Path, page: int, text: str, blocks: Sequence[Block], spans: Sequence[Span]
     ) -> PageQuote:
         """Where spans of the facts are printed on a page; pass all blocks of the page."""
-        with open_pdf(path) as document, _open_page(document, page - 1) as opened:
+        with open_pdf(path) as document, closing(document[page - 1]) as opened:
             left, bottom, right, top = opened.get_bbox()
             boxes = quote_boxes(read_runs(opened), text, blocks, spans)
             return rotate(PageQuote(right - left, top - bottom, boxes), opened.get_rotation())
@@ -96,7 +96,7 @@ class PdfiumLoader(PagedLoader):
         with open_pdf(path) as document:
 
             def read(number: int) -> list[Run]:
-                with _open_page(document, number - 1) as page:
+                with closing(document[number - 1]) as page:
                     return read_runs(page)
 
             return verify_pages(text, blocks, len(document), read)
@@ -113,10 +113,8 @@ def open_pdf(path: Path) -> Iterator[Any]:
             if getattr(error, "err_code", None) in _ENCRYPTED:
                 raise encrypted_pdf() from error
             raise broken_pdf(error, path) from error
-        try:
+        with closing(document):
             yield document
-        finally:
-            document.close()
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
@@ -166,7 +164,7 @@ def load_window(
 
 
 def _read_page(document: Any, number: int) -> PageFacts:
-    with Reading("stage.loader") as reading, _open_page(document, number) as page:
+    with Reading("stage.loader") as reading, closing(document[number]) as page:
         runs = read_runs(page)
         blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
         images = [PageImage(PLACED, bbox) for _, bbox in _find_images(page)]
@@ -174,15 +172,6 @@ def _read_page(document: Any, number: int) -> PageFacts:
         warning = f"page {number + 1}: raw reading failed ({reading.reason})"
         return PageFacts(number + 1, (), (), "failed", (warning,))
     return page_facts(number + 1, blocks, images, "raw", warnings)
-
-
-@contextmanager
-def _open_page(document: Any, number: int) -> Iterator[Any]:
-    page = document[number]
-    try:
-        yield page
-    finally:
-        page.close()
 
 
 # --- characters ---------------------------------------------------------------------------------
@@ -198,12 +187,9 @@ class _Font:
 def read_runs(page: Any) -> list[Run]:
     """The text lines of a page in content order; lines close together share a block number."""
     left, _, _, top = page.get_bbox()
-    textpage = page.get_textpage()
-    try:
+    with closing(page.get_textpage()) as textpage:
         found = mark_bullets(list(_read_runs(textpage, left, top)))
-        return bidi.mark_rtl(bidi.join_columns(found))
-    finally:
-        textpage.close()
+    return bidi.mark_rtl(bidi.join_columns(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,25 +200,16 @@ class Word:
     box: Box
 
 
-def read_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[Word]]]:
-    """(page, its words) of pages counted from 1: in logical order on a page with RTL text, else in
-    content order.
-
-    Raises like `open_pdf`; PdfiumError for a broken page.
+def read_words(document: Any, number: int) -> list[Word]:
+    """The words of a page, from 1: in logical order on a page with RTL text, else in content order.
+    Raises PdfiumError for a broken page.
     """
-    with open_pdf(path) as document:
-        for number in numbers:
-            with _open_page(document, number - 1) as page:
-                left, _, _, top = page.get_bbox()
-                textpage = page.get_textpage()
-                try:
-                    rtl = bidi.has_rtl(textpage.get_text_range())
-                    found = [] if rtl else list(_read_words(textpage, left, top))
-                finally:
-                    textpage.close()
-                if rtl:
-                    found = list(order_words(read_runs(page)))
-            yield number, found
+    with closing(document[number - 1]) as page:
+        left, _, _, top = page.get_bbox()
+        with closing(page.get_textpage()) as textpage:
+            if not bidi.has_rtl(textpage.get_text_range()):
+                return list(_read_words(textpage, left, top))
+        return list(order_words(read_runs(page)))
 
 
 def order_words(runs: Sequence[Run]) -> Iterator[Word]:
@@ -284,12 +261,9 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
         for number in range(first, min(last, len(document))):
             found = ""
             # loading reports a broken page
-            with Reading("stage.loader"), _open_page(document, number) as page:
-                textpage = page.get_textpage()
-                try:
+            with Reading("stage.loader"), closing(document[number]) as page:
+                with closing(page.get_textpage()) as textpage:
                     text = str(textpage.get_text_range())
-                finally:
-                    textpage.close()
                 if bidi.has_rtl(text):
                     text = "\n".join(map(line_text, order_lines(read_runs(page))))
                 found = text
@@ -436,7 +410,7 @@ def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes
 
 def _read_placed(document: Any, target: str) -> bytes:
     number, position = (int(part) for part in target.removeprefix("pdf:placed=").split("."))
-    with _open_page(document, number - 1) as page:
+    with closing(document[number - 1]) as page:
         found = io.BytesIO()
         _find_images(page)[position][0].extract(found)
         return found.getvalue()
@@ -445,7 +419,7 @@ def _read_placed(document: Any, target: str) -> bytes:
 def _draw_page(document: Any, target: str) -> bytes:
     """The rendered page. Raises DocumentError `blank_page` for a page of one colour."""
     number, dpi, pixels = parse_page_target(target)
-    with _open_page(document, number - 1) as page:
+    with closing(document[number - 1]) as page:
         width, height = page.get_size()
         drawn = page.render(scale=zoom_of(width, height, dpi, pixels), rev_byteorder=True)
         return encode_page(drawn.to_numpy()[..., :3], number)

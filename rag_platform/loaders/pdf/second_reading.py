@@ -5,15 +5,18 @@ rectangles.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block
 from rag_platform.loaders.archives import Reading
-from rag_platform.loaders.pdf import assembly
+from rag_platform.loaders.pdf import pdfium
+from rag_platform.loaders.pdf.assembly import group_by_page
 from rag_platform.loaders.pdf.opening import open_pdf, unrotate
-from rag_platform.loaders.pdf.pdfium import Word, order_words, read_words
+from rag_platform.loaders.pdf.pdfium import Word
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import all_runs
 from rag_platform.loaders.pdf.printed.layers import open_page
@@ -38,33 +41,46 @@ def reread(
 ) -> tuple[dict[int, str], dict[int, str]]:
     """(ordinal to reason of blocks that another engine reads differently, of those it cannot read).
 
-    PDFium rereads what MuPDF read, and vice versa. Pass all blocks of a page. Raises DocumentError
-    like `open_pdf`.
+    PDFium rereads what MuPDF read, and vice versa. Pass all blocks of a page.
     """
-    _, pages = assembly.group_by_page(blocks)
+    _, pages = group_by_page(blocks)
     otherwise: dict[int, str] = {}
     unread: dict[int, str] = {}
-    for number, found in (_by_pdfium if loader == "pdf" else _by_mupdf)(path, pages):
-        if isinstance(found, str):
-            unread.update({block.ordinal: f"page {number}: {found}" for block in pages[number]})
-            continue
-        for block, inside, likeness in compare_blocks(text, pages[number], found):
-            block_text = text[block.start : block.end]
-            if not (reason := problem(block.kind, likeness)):
+    open_file, read = (
+        (pdfium.open_pdf, pdfium.read_words) if loader == "pdf" else (open_pdf, _read_words)
+    )
+    document: Any = None
+    with ExitStack() as files:
+        for number, group in pages.items():
+            words: list[Word] = []
+            with Reading("stage.second_reading") as reading:
+                if document is None:
+                    document = files.enter_context(open_file(path))
+                words = read(document, number)
+            if reading.error is not None:
+                # a DocumentError is a sentence of its own, with a remedy for whoever ingests
+                detail = "" if isinstance(reading.error, DocumentError) else f" ({reading.reason})"
+                why = f"page {number}: it cannot be read{detail}"
+                unread.update({block.ordinal: why for block in group})
                 continue
-            line = Line.of(block_text.split())
-            only_missing = not likeness.torn and not likeness.misplaced
-            if only_missing and has_all_letters(line, inside):
-                continue
-            if is_unmapped(block_text) or _has_unmapped_font(found):
-                unread[block.ordinal] = f"page {number}: a font does not say which letters it draws"
-            elif _is_incomplete(inside, line):
-                unread[block.ordinal] = (
-                    f"page {number}: some of its text is not read, such as form fields or what is"
-                    " printed twice"
-                )
-            else:
-                otherwise[block.ordinal] = f"page {number}: {reason}"
+            for block, inside, likeness in compare_blocks(text, group, words):
+                block_text = text[block.start : block.end]
+                if not (reason := problem(block.kind, likeness)):
+                    continue
+                line = Line.of(block_text.split())
+                only_missing = not likeness.torn and not likeness.misplaced
+                if only_missing and has_all_letters(line, inside):
+                    continue
+                if is_unmapped(block_text) or _has_unmapped_font(words):
+                    why = f"page {number}: a font does not say which letters it draws"
+                    unread[block.ordinal] = why
+                elif _is_incomplete(inside, line):
+                    unread[block.ordinal] = (
+                        f"page {number}: some of its text is not read, such as form fields or what"
+                        " is printed twice"
+                    )
+                else:
+                    otherwise[block.ordinal] = f"page {number}: {reason}"
     return otherwise, unread
 
 
@@ -81,40 +97,14 @@ def _is_incomplete(inside: Line, block: Line) -> bool:
     return other.total() < own.total() and (other - own).total() <= _MAX_STRAY * other.total()
 
 
-def _by_pdfium(
-    path: Path, pages: Mapping[int, Sequence[Block]]
-) -> Iterator[tuple[int, list[Word] | str]]:
-    """(page, its words as PDFium reads them or the reason why there are none)."""
-    for number in pages:
-        with Reading("stage.second_reading") as reading:
-            yield from list(read_words(path, [number]))
-        if reading.error is not None:
-            yield number, _say_unreadable(reading)
-
-
-def _by_mupdf(
-    path: Path, pages: Mapping[int, Sequence[Block]]
-) -> Iterator[tuple[int, list[Word] | str]]:
-    with open_pdf(path) as document:
-        for number in pages:
-            with Reading("stage.second_reading") as reading:
-                page = open_page(document, number - 1)
-                unrotate(page)
-                words = [
-                    Word(word, (x0, y0, x1, y1))
-                    for x0, y0, x1, y1, word, *_ in page.get_text("words")
-                ]
-                if any(bidi.has_rtl(word.text) for word in words):
-                    words = list(order_words(all_runs(page)))
-                yield number, words
-            if reading.error is not None:
-                yield number, _say_unreadable(reading)
-
-
-def _say_unreadable(reading: Reading) -> str:
-    # a DocumentError is a sentence of its own, with a remedy for whoever ingests the file
-    why = "" if isinstance(reading.error, DocumentError) else f" ({reading.reason})"
-    return f"it cannot be read{why}"
+def _read_words(document: Any, number: int) -> list[Word]:
+    """The words of a page, from 1, as MuPDF reads them."""
+    page = open_page(document, number - 1)
+    unrotate(page)
+    words = [Word(word, (x0, y0, x1, y1)) for x0, y0, x1, y1, word, *_ in page.get_text("words")]
+    if any(bidi.has_rtl(word.text) for word in words):
+        return list(pdfium.order_words(all_runs(page)))
+    return words
 
 
 def compare_blocks(

@@ -14,7 +14,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.intake import isolation
 from rag_platform.intake import isolation as child_pool
 from rag_platform.loaders.pdf.mupdf import PdfLoader
-from rag_platform.loaders.pdf.pdfium import PdfiumLoader, read_images, read_words
+from rag_platform.loaders.pdf.pdfium import PdfiumLoader, open_pdf, read_images, read_words
 from rag_platform.text.scripts import letters
 from rag_platform_tests.glyphs import write_glyphs
 
@@ -142,8 +142,8 @@ def test_words_of_a_page_have_the_places_where_they_are_printed(tmp_path: Path) 
         page = document.new_page(width=200, height=300)
         page.insert_text((72, 200), "Slide one", fontsize=20)
         document.save(tmp_path / "slide.pdf")
-    [(number, words)] = read_words(tmp_path / "slide.pdf", [1])
-    assert number == 1
+    with open_pdf(tmp_path / "slide.pdf") as document:
+        words = read_words(document, 1)
     assert [word.text for word in words] == ["Slide", "one"]
     assert 70 < words[0].box[0] < 76 and 175 < words[0].box[1] < 200 < words[0].box[3] < 210
 
