@@ -105,21 +105,19 @@ def split_hidden(
 
 def find_off_layers(page: Any) -> list[Hidden]:
     """The lines on layers that are off in the file, which MuPDF does not read."""
-    from pymupdf import mupdf
-
-    document = mupdf.pdf_document_from_fz_document(page.parent.this)
-    layers = range(mupdf.pdf_count_layers(document))
-    off = [layer for layer in layers if not mupdf.pdf_layer_is_enabled(document, layer)]
+    document = page.parent.this.pdf_document_from_fz_document()
+    layers = range(document.pdf_count_layers())
+    off = [layer for layer in layers if not document.pdf_layer_is_enabled(layer)]
     if not off:
         return []
     shown = Counter(_identify(char) for line in _read_lines(_read_text(page)) for char in line)
     try:
         for layer in off:
-            mupdf.pdf_enable_layer(document, layer, 1)
+            document.pdf_enable_layer(layer, 1)
         lines = _read_lines(_read_text(page))
     finally:
         for layer in off:
-            mupdf.pdf_enable_layer(document, layer, 0)
+            document.pdf_enable_layer(layer, 0)
     found: list[Hidden] = []
     for line in lines:
         text = ""

@@ -21,16 +21,16 @@ def prepare_layers(document: Any) -> None:
     """Add a layer, for content hidden by several layers, to a just opened PDF that has layers."""
     from pymupdf import mupdf
 
-    pdf = mupdf.pdf_document_from_fz_document(document.this)
+    pdf = document.this.pdf_document_from_fz_document()
     with Reading("stage.loader"):  # broken layers cost no document
         groups = _groups(pdf)
-        if mupdf.pdf_array_len(groups) == 0:
+        if groups.pdf_array_len() == 0:
             return
         # must come first: MuPDF reads the list only once, when a layer is first requested
-        group = mupdf.pdf_add_new_dict(pdf, 2)
-        mupdf.pdf_dict_puts(group, "Type", mupdf.pdf_new_name("OCG"))
-        mupdf.pdf_dict_puts(group, "Name", mupdf.pdf_new_text_string(_ADDED))
-        mupdf.pdf_array_push(groups, group)
+        group = pdf.pdf_add_new_dict(2)
+        group.pdf_dict_puts("Type", mupdf.pdf_new_name("OCG"))
+        group.pdf_dict_puts("Name", mupdf.pdf_new_text_string(_ADDED))
+        groups.pdf_array_push(group)
         _enable_added(pdf, True)
 
 
@@ -39,94 +39,72 @@ def open_page(document: Any, number: int) -> Any:
     `blank_page` where its content is missing, as in a file that was cut off: MuPDF would show an
     empty page.
     """
-    from pymupdf import mupdf
-
-    pdf = mupdf.pdf_document_from_fz_document(document.this)
+    pdf = document.this.pdf_document_from_fz_document()
     with Reading("stage.loader"):  # a broken layer costs no page
         groups = _groups(pdf)
-        if length := mupdf.pdf_array_len(groups):
-            last = mupdf.pdf_array_get(groups, length - 1)
+        if length := groups.pdf_array_len():
+            last = groups.pdf_array_get(length - 1)
             # the added layer is lost if MuPDF had to repair the file meanwhile
-            if mupdf.pdf_to_text_string(mupdf.pdf_dict_gets(last, "Name")) == _ADDED:
+            if last.pdf_dict_gets("Name").pdf_to_text_string() == _ADDED:
                 _settle_memberships(pdf, number, last)
     page = document[number]
-    _require_content(mupdf.pdf_lookup_page_obj(pdf, number))
+    _require_content(pdf.pdf_lookup_page_obj(number))
     return page
 
 
 def _require_content(page: Any) -> None:
-    from pymupdf import mupdf
-
-    contents = mupdf.pdf_dict_gets(page, "Contents")
-    streams = [
-        contents,
-        *(mupdf.pdf_array_get(contents, at) for at in range(mupdf.pdf_array_len(contents))),
-    ]
-    if not mupdf.pdf_is_dict(page) or any(
-        mupdf.pdf_is_indirect(stream) and mupdf.pdf_is_null(stream) for stream in streams
+    contents = page.pdf_dict_gets("Contents")
+    if not page.pdf_is_dict() or any(
+        stream.pdf_is_indirect() and stream.pdf_is_null()
+        for stream in (contents, *_items(contents))
     ):
         raise DocumentError("its content is missing from the file", code="blank_page")
 
 
 def _groups(pdf: Any) -> Any:
     """The array of the layers (optional content groups) of a PDF."""
-    from pymupdf import mupdf
-
-    catalog = mupdf.pdf_dict_gets(mupdf.pdf_trailer(pdf), "Root")
-    return mupdf.pdf_dict_gets(mupdf.pdf_dict_gets(catalog, "OCProperties"), "OCGs")
+    catalog = pdf.pdf_trailer().pdf_dict_gets("Root")
+    return catalog.pdf_dict_gets("OCProperties").pdf_dict_gets("OCGs")
 
 
 def _enable_added(pdf: Any, on: bool) -> None:
     """Show or hide the added layer, whose index in MuPDF is not that in the array."""
-    from pymupdf import mupdf
-
-    for layer in range(mupdf.pdf_count_layers(pdf)):
-        if mupdf.pdf_layer_name(pdf, layer) == _ADDED:
-            mupdf.pdf_enable_layer(pdf, layer, int(on))
+    for layer in range(pdf.pdf_count_layers()):
+        if pdf.pdf_layer_name(layer) == _ADDED:
+            pdf.pdf_enable_layer(layer, int(on))
 
 
 def _settle_memberships(pdf: Any, number: int, off: Any) -> None:
     """Replace the membership dictionaries of a page by their results; `off` is the added layer."""
-    from pymupdf import mupdf
-
-    memberships = _find_memberships(mupdf.pdf_lookup_page_obj(pdf, number))
+    memberships = _find_memberships(pdf.pdf_lookup_page_obj(number))
     conditions = _Conditions(pdf)
     shown = [conditions.is_shown(membership) for membership in memberships]
     for membership, visible in zip(memberships, shown, strict=True):
         for key in ("OCGs", "P", "VE"):
-            mupdf.pdf_dict_dels(membership, key)
+            membership.pdf_dict_dels(key)
         if not visible:
-            mupdf.pdf_dict_puts(membership, "OCGs", off)
+            membership.pdf_dict_puts("OCGs", off)
     if not all(shown):
         _enable_added(pdf, False)
 
 
 def _find_memberships(page: Any) -> list[Any]:
     """The membership dictionaries of a page, its annotations, and everything that these draw."""
-    from pymupdf import mupdf
-
-    resources = mupdf.pdf_dict_get_inheritable(page, mupdf.pdf_new_name("Resources"))
-    found, waiting = _list_resources(resources)
-    annotations = mupdf.pdf_dict_gets(page, "Annots")
-    for at in range(mupdf.pdf_array_len(annotations)):
-        annotation = mupdf.pdf_array_get(annotations, at)
-        appearances = mupdf.pdf_dict_gets(annotation, "AP")
+    found, waiting = _list_resources(page.pdf_dict_gets_inheritable("Resources"))
+    for annotation in _items(page.pdf_dict_gets("Annots")):
+        appearances = annotation.pdf_dict_gets("AP")
         # an appearance is a stream or a dictionary of streams
-        waiting += [
-            annotation,
-            *_values(appearances),
-            *_values(mupdf.pdf_dict_gets(appearances, "N")),
-        ]
+        waiting += [annotation, *_values(appearances), *_values(appearances.pdf_dict_gets("N"))]
     seen: set[int] = set()
     while waiting:
         item = waiting.pop()
-        number = mupdf.pdf_to_num(item)
+        number = item.pdf_to_num()
         if number in seen:
             continue
         if number:  # an indirect object
             seen.add(number)
-        found.append(mupdf.pdf_dict_gets(item, "OC"))
-        named, drawn = _list_resources(mupdf.pdf_dict_gets(item, "Resources"))
+        found.append(item.pdf_dict_gets("OC"))
+        named, drawn = _list_resources(item.pdf_dict_gets("Resources"))
         found += named
         waiting += drawn
     return [item for item in found if _read_name(item, "Type") == "OCMD"]
@@ -134,29 +112,22 @@ def _find_memberships(page: Any) -> list[Any]:
 
 def _list_resources(resources: Any) -> tuple[list[Any], list[Any]]:
     """(property lists, objects that may be drawn) in the resources of a page or form."""
-    from pymupdf import mupdf
-
     drawn = [
         item
         for kind in ("XObject", "Pattern", "Font")
-        for item in _values(mupdf.pdf_dict_gets(resources, kind))
+        for item in _values(resources.pdf_dict_gets(kind))
     ]
-    for state in _values(mupdf.pdf_dict_gets(resources, "ExtGState")):
-        drawn.append(mupdf.pdf_dict_gets(mupdf.pdf_dict_gets(state, "SMask"), "G"))
-    return _values(mupdf.pdf_dict_gets(resources, "Properties")), drawn
+    states = _values(resources.pdf_dict_gets("ExtGState"))
+    drawn += [state.pdf_dict_gets("SMask").pdf_dict_gets("G") for state in states]
+    return _values(resources.pdf_dict_gets("Properties")), drawn
 
 
 def _values(dictionary: Any) -> list[Any]:
-    from pymupdf import mupdf
-
-    length = mupdf.pdf_dict_len(dictionary)
-    return [mupdf.pdf_dict_get_val(dictionary, at) for at in range(length)]
+    return [dictionary.pdf_dict_get_val(at) for at in range(dictionary.pdf_dict_len())]
 
 
 def _read_name(dictionary: Any, key: str) -> str:
-    from pymupdf import mupdf
-
-    return str(mupdf.pdf_to_name(mupdf.pdf_dict_gets(dictionary, key)))
+    return str(dictionary.pdf_dict_gets(key).pdf_to_name())
 
 
 class _Conditions:
@@ -170,13 +141,11 @@ class _Conditions:
 
     def is_shown(self, membership: Any) -> bool:
         """True if a membership dictionary shows its content, as one without a condition does."""
-        from pymupdf import mupdf
-
-        by_expression = self._evaluate(mupdf.pdf_dict_gets(membership, "VE"), 0)
-        if by_expression is not None:
-            return by_expression
-        groups = mupdf.pdf_dict_gets(membership, "OCGs")
-        listed = _items(groups) if mupdf.pdf_is_array(groups) else [groups]
+        shown = self._evaluate(membership.pdf_dict_gets("VE"), 0)
+        if shown is not None:
+            return shown
+        groups = membership.pdf_dict_gets("OCGs")
+        listed = _items(groups) if groups.pdf_is_array() else [groups]
         states = [state for group in listed if (state := self._state(group)) is not None]
         if not states:
             return True
@@ -185,11 +154,9 @@ class _Conditions:
 
     def _evaluate(self, expression: Any, depth: int) -> bool | None:
         """The value of a visibility expression; None if it is malformed or refers to itself."""
-        from pymupdf import mupdf
-
-        if not mupdf.pdf_is_array(expression) or depth > _MAX_DEPTH:
+        if not expression.pdf_is_array() or depth > _MAX_DEPTH:
             return None
-        number = mupdf.pdf_to_num(expression)
+        number = expression.pdf_to_num()
         if number and number in self._known:  # may be part of itself
             return self._known[number]
         self._known[number] = None
@@ -200,20 +167,16 @@ class _Conditions:
             states += [] if state is None else [state]
         if states:
             results = {"And": all(states), "Or": any(states), "Not": not states[0]}
-            operator = str(mupdf.pdf_to_name(mupdf.pdf_array_get(expression, 0)))
+            operator = str(expression.pdf_array_get(0).pdf_to_name())
             self._known[number] = results.get(operator)
         return self._known[number]
 
     def _state(self, group: Any) -> bool | None:
         """Whether a layer is on; None for an object that is not a layer."""
-        from pymupdf import mupdf
-
-        if not mupdf.pdf_is_dict(group) or _read_name(group, "Type") == "OCMD":
+        if not group.pdf_is_dict() or _read_name(group, "Type") == "OCMD":
             return None
-        return not mupdf.pdf_is_ocg_hidden(self._pdf, self._stack, "View", group)
+        return not self._pdf.pdf_is_ocg_hidden(self._stack, "View", group)
 
 
 def _items(array: Any) -> list[Any]:
-    from pymupdf import mupdf
-
-    return [mupdf.pdf_array_get(array, at) for at in range(mupdf.pdf_array_len(array))]
+    return [array.pdf_array_get(at) for at in range(array.pdf_array_len())]
