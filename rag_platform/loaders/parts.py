@@ -190,3 +190,10 @@ def fenced_content(text: str) -> str:
 def longest_ticks(text: str) -> int:
     """The length of the longest run of backticks."""
     return max(map(len, re.findall("`+", text)), default=0)
+
+
+def list_mark(number: str) -> str:
+    """The Markdown marker of a list item; Markdown has only `1.` and `1)` for numbers."""
+    if re.fullmatch(r"\d{1,9}[.)]", number, re.ASCII):
+        return number
+    return f"- {number}" if number else "-"

@@ -45,7 +45,7 @@ from rag_platform.loaders.office.ooxml import (
     table_rows,
     text_boxes,
 )
-from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
+from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts, list_mark
 from rag_platform.loaders.text import first_line, format_range
 from rag_platform.text import pipe_tables
 from rag_platform.text.pipe_tables import parse_row
@@ -82,17 +82,13 @@ class DocxLoader(ZipLoader):
         from lxml import etree
 
         main, body, styles, numbered = structure(package)
-        writer = _Writer(styles, numbered)
         reader = Reader(package.relations(main), styles)
-        _write_running(
-            package, "header", related_parts(package, main, body, "header"), writer, reader
-        )
-        _Flow(writer, package, main, reader).blocks_of(body, "body")
-        _write_running(
-            package, "footer", related_parts(package, main, body, "footer"), writer, reader
-        )
+        flow = _Flow(package, main, reader, numbered)
+        flow.write_running(body, "header")
+        flow.write_blocks(body, "body")
+        flow.write_running(body, "footer")
         empty = "the document holds no text and no picture; nothing to index"
-        joined = join_parts(writer.parts, empty)
+        joined = join_parts(flow.parts, empty)
         joined = joined._replace(blocks=_mark_repeated(joined.text, joined.blocks))
         own = [block for block in joined.blocks if block.kind not in _RUNNING]
         if not own:
@@ -180,42 +176,33 @@ def _mark_repeated(text: str, blocks: Sequence[Block]) -> list[Block]:
     return marked
 
 
-def _write_running(
-    package: Package, kind: str, parts: Sequence[str], writer: _Writer, reader: Reader
-) -> None:
-    """Write the blocks of the header or footer parts."""
-    for part in parts:
-        if (root := package.root(part)) is not None:
-            own = replace(reader, relations=package.relations(part), notes={})
-            path = posixpath.splitext(posixpath.basename(part))[0]
-            _Flow(writer, package, part, own, kind).blocks_of(root, path)
-
-
 # --- writing ------------------------------------------------------------------------------------
 
 
 @dataclass
-class _Writer:
-    """Collects the parts of a document."""
-
-    styles: Styles
-    labels: dict[Element, Label]
-    parts: list[Part] = field(default_factory=list)
-    styled_level: int = 1  # of the last heading that has a heading style
-
-
-@dataclass
 class _Flow:
-    """One flow of blocks (body, header, text box); notes follow the section that cites them."""
+    """One flow of blocks (body, header, text box), which collects the parts of the document; notes
+    follow the section that cites them.
+    """
 
-    writer: _Writer
     package: Package
     part: str
     reader: Reader
+    labels: dict[Element, Label]
+    parts: list[Part] = field(default_factory=list)
     kind: str = ""  # header | footer: what every block of this flow is
+    styled_level: int = 1  # of the last heading that has a heading style
     notes_written: int = 0  # notes written so far
 
-    def blocks_of(self, container: Element, path: str, depth: int = 0) -> None:
+    def write_running(self, body: Element, kind: str) -> None:
+        """Write the blocks of the headers or footers."""
+        for part in related_parts(self.package, self.part, body, kind):
+            if (root := self.package.root(part)) is not None:
+                own = replace(self.reader, relations=self.package.relations(part), notes={})
+                path = posixpath.splitext(posixpath.basename(part))[0]
+                replace(self, part=part, reader=own, kind=kind).write_blocks(root, path)
+
+    def write_blocks(self, container: Element, path: str, depth: int = 0) -> None:
         """Write the blocks of a body, a header, a cell or a text box."""
         paragraphs = tables = 0
         code: list[tuple[int, str]] = []
@@ -223,7 +210,7 @@ class _Flow:
             name = name_of(child)
             if name == "p":
                 paragraphs += 1
-                if self.writer.styles.is_code(child) and not self.kind:
+                if self.reader.styles.is_code(child) and not self.kind:
                     code.append((paragraphs, self._code(child)))
                     continue
             code = self._flush(code, path)
@@ -239,36 +226,34 @@ class _Flow:
             self._notes()
 
     def _paragraph(self, element: Element, locator: str, depth: int) -> None:
-        writer = self.writer
-        level = 0 if self.kind or depth else writer.styles.heading_level(element)
-        writer.styled_level = level or writer.styled_level
-        label = writer.labels.get(element) if not self.kind else None
+        styles = self.reader.styles
+        level = 0 if self.kind or depth else styles.heading_level(element)
+        self.styled_level = level or self.styled_level
+        label = self.labels.get(element) if not self.kind else None
         pieces = self.reader.paragraph(element)
         if not (level or self.kind or depth) and self._is_bold_heading(element, pieces):
-            deeper = writer.styled_level + 1 + (label.level if label else 0)
-            level = min(deeper, 6) if writer.parts else 1
+            deeper = self.styled_level + 1 + (label.level if label else 0)
+            level = min(deeper, 6) if self.parts else 1
         if label is not None and not level:
             hanging = "\n" + " " * (4 * label.level + 2)
             pieces = [it.replace("\n", hanging) if isinstance(it, str) else it for it in pieces]
         text, images = join_pieces(pieces, flat=level > 0)
-        if text and level:
-            self._notes()
-            prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
-            title = " ".join(f"{label.text if label else ''} {without_marks(text)}".split())
-            images = _move(images, len(prefix))
-            writer.parts.append(Part("heading", prefix + text, locator, level, title, images))
-        elif text and label is not None:
-            prefix = list_prefix(label)
-            tight = bool(writer.parts) and writer.parts[-1].kind == "list"
-            images = _move(images, len(prefix))
-            writer.parts.append(Part("list", prefix + text, locator, images=images, tight=tight))
-        elif text:
-            kind = self.kind or (
-                "caption" if writer.styles.has_name(element, "caption", "题注") else "paragraph"
-            )
-            if text.startswith(("```", "~~~")):
-                text, images = "\\" + text, _move(images, 1)
-            writer.parts.append(Part(kind, text, locator, images=images))
+        if text:
+            kind, title, tight = self.kind or "paragraph", "", False
+            if level:
+                self._notes()
+                kind = "heading"
+                prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
+                title = " ".join(f"{label.text if label else ''} {without_marks(text)}".split())
+            elif label is not None:
+                kind, prefix = "list", f"{'    ' * label.level}{list_mark(label.text)} "
+                tight = bool(self.parts) and self.parts[-1].kind == "list"
+            else:
+                if not self.kind and styles.has_name(element, "caption", "题注"):
+                    kind = "caption"
+                prefix = "\\" if text.startswith(("```", "~~~")) else ""
+            images = [image.move(len(prefix)) for image in images]
+            self.parts.append(Part(kind, prefix + text, locator, level, title, images, tight))
         for number, drawing in enumerate(find_drawings(element), 1):
             self._drawing(drawing, f"{locator}/drawing[{number}]")
         for number, box in enumerate(text_boxes(element), 1):
@@ -276,15 +261,15 @@ class _Flow:
 
     def _is_bold_heading(self, element: Element, pieces: Sequence[Piece]) -> bool:
         """True for a bold line that readers take for a heading, whatever its style."""
-        below, label = element.getnext(), self.writer.labels.get(element)
-        item = self.writer.labels.get(below)
+        below, label = element.getnext(), self.labels.get(element)
+        item = self.labels.get(below)
         text = "".join(piece if isinstance(piece, str) else "\n" for piece in pieces).strip()
         return (
             below is not None
             and name_of(below) in ("p", "tbl")
             and (label is None or (bool(label.text) and (not item or item.level > label.level)))
             and _HEADING_LINE.fullmatch(text) is not None
-            and self.writer.styles.is_bold(element)
+            and self.reader.styles.is_bold(element)
         )
 
     def _drawing(self, drawing: Element, locator: str) -> None:
@@ -292,13 +277,13 @@ class _Flow:
         kind, text = drawings.read_drawing(self.package, self.part, drawing)
         if text:
             self.reader.counts["charts and diagrams"] -= 1
-            self.writer.parts.append(Part(self.kind or kind, text, locator))
+            self.parts.append(Part(self.kind or kind, text, locator))
 
     def _nest(self, container: Element, path: str, depth: int) -> None:
         if depth >= MAX_DEPTH:
             self.reader.counts["too deep"] += 1
             return
-        self.blocks_of(container, path, depth + 1)
+        self.write_blocks(container, path, depth + 1)
 
     def _code(self, element: Element) -> str:
         text = "".join(
@@ -312,7 +297,7 @@ class _Flow:
         if any(text.strip() for _, text in code):
             place = f"{path}/p[{format_range(code[0][0], code[-1][0])}]"
             fenced = "```\n" + "\n".join(text for _, text in code) + "\n```"
-            self.writer.parts.append(Part("code", fenced, place))
+            self.parts.append(Part("code", fenced, place))
         return []
 
     def _table(self, table: Element, locator: str, depth: int) -> None:
@@ -327,7 +312,7 @@ class _Flow:
                 text, images = join_pieces([piece for it in texts for piece in (*it, " ")])
                 if text:
                     place = f"{locator}/tr[{number}]"
-                    self.writer.parts.append(Part(self.kind, text, place, images=images))
+                    self.parts.append(Part(self.kind, text, place, images=images))
             return
         width = max((first + span for cells in grid for first, span, _, _ in cells), default=0)
         above: list[list[Piece]] = [[] for _ in range(width)]
@@ -342,7 +327,7 @@ class _Flow:
                 text += "\n" + pipe_tables.format_rule(width)
             place = f"{locator}/tr[{number}]"
             row = Part("table", text, place, images=images, tight=number > 1)
-            self.writer.parts.append(row)
+            self.parts.append(row)
 
     def _cell(self, cell: Element, depth: int) -> list[Piece]:
         """The text of a cell on one line; tables in it become `a, b; c, d`."""
@@ -352,7 +337,7 @@ class _Flow:
             return found
         for child in shown_children(cell):
             if name_of(child) == "p":
-                label = self.writer.labels.get(child)
+                label = self.labels.get(child)
                 found += [
                     " ",
                     f"{label.text} " if label and label.text else "",
@@ -393,15 +378,7 @@ class _Flow:
             for paragraph in paragraphs_below(note):
                 pieces += [*reader.paragraph(paragraph), "\n"]
             text, images = join_pieces(pieces, flat=True)
-            self.writer.parts.append(Part("paragraph", text, f"{kind}/{note_id}", images=images))
-
-
-def list_prefix(label: Label) -> str:
-    """Indentation and marker of a list item, with Word's label if that is no Markdown marker."""
-    indent, text = "    " * label.level, label.text
-    if text[:-1].isascii() and text[:-1].isdecimal() and text[-1] in ".)":
-        return f"{indent}{text} "
-    return f"{indent}- {text} " if text else f"{indent}- "
+            self.parts.append(Part("paragraph", text, f"{kind}/{note_id}", images=images))
 
 
 def find_note(package: Package, part: str, note_id: str) -> Element | None:
@@ -409,10 +386,6 @@ def find_note(package: Package, part: str, note_id: str) -> Element | None:
     root = package.root(part)
     notes = root if root is not None else ()
     return next((note for note in notes if note.get(W + "id") == note_id), None)
-
-
-def _move(images: Sequence[Image], by: int) -> list[Image]:
-    return [image.move(by) for image in images]
 
 
 def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[Image]]:
@@ -424,12 +397,12 @@ def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[Image]]:
             pipe_tables.escape_cell(piece) if isinstance(piece, str) else piece for piece in cell
         ]
         words, found = join_pieces(escaped, flat=True)
-        images += _move(found, len(text) + 1)
+        images += [image.move(len(text) + 1) for image in found]
         text += f" {words} |"
     return text, images
 
 
-STEP = re.compile(r"(p|tbl|tr|tc|txbx|drawing)\[(\d+)(?:-(\d+))?\]")
+_LAST_STEP = re.compile(r"(.+)/(p|tbl|tr|tc|txbx|drawing)\[(\d+)(?:-(\d+))?\]")
 # elements without text of their place: properties, field instructions, deletions, text boxes
 SILENT = ("txbxContent", "instrText", "delText", "pPr", "rPr", "sectPr", "tcPr", "tblPr")
 
@@ -453,40 +426,31 @@ class _Source:
 
     def __init__(self, package: Package) -> None:
         self.package = package
-        self.main, self.body, self.styles, self.labels = structure(package)
+        self.main, body, self.styles, self.labels = structure(package)
         self.instructions: set[Element] = set()  # texts in field instructions
-        self.roots = {"body": self.body}
-        self.parts = {"body": self.main}
-        for kind in ("header", "footer"):
-            for part in related_parts(package, self.main, self.body, kind):
+        self.parts = {"body": self.main}  # first step of a locator to the part
+        self.roots = {"body": body}
+        for kind in _RUNNING:
+            for part in related_parts(package, self.main, body, kind):
                 name = posixpath.splitext(posixpath.basename(part))[0]
-                self.roots[name] = package.root(part)
-                self.parts[name] = part
-        self.places: dict[str, list[Element]] = {}
+                self.parts[name], self.roots[name] = part, package.root(part)
+        # (locator of the parent, kind) to the elements of that kind in it
+        self.children: dict[tuple[str, str], list[Element]] = {}
 
     def problem(self, facts: str, block: Block) -> str:
         """How the facts of a block differ from the text at its locator, or ""."""
-        root, *steps = block.locator.split("/")
+        root, _, rest = block.locator.partition("/")
         if root in ("footnotes", "endnotes", "comments"):
-            note = find_note(self.package, self.package.related_part(self.main, root), steps[0])
+            note = find_note(self.package, self.package.related_part(self.main, root), rest)
             if note is None:
                 raise LookupError("no such note")
             return _compare(facts, (str(note.get(W + "author", "")) + self.text_of(note)))
-        parent = self.container(root, steps[:-1])
-        found = STEP.fullmatch(steps[-1])
-        if found is None:
-            raise ValueError("not a locator")
-        kind, first, last = found[1], int(found[2]), int(found[3] or found[2])
-        here = self.children(parent, kind, "/".join((root, *steps[:-1])))[first - 1 : last]
-        if len(here) != last - first + 1:
-            raise LookupError("too few elements")
+        above, kind, first, here = self.find(block.locator)
         if kind == "drawing":
             drawn = drawings.find_root(self.package, self.parts[root], here[0])
             return _compare(facts, "" if drawn is None else drawings.words_of(drawn))
         if kind == "tr" and block.kind == "table":
-            return self.row_problem(
-                facts, self.children(parent, "tr", "/".join((root, *steps[:-1]))), first
-            )
+            return self.row_problem(facts, self.find_children(above, "tr"), first)
         if block.kind == "code":
             facts = facts.removeprefix("```\n").removesuffix("\n```")
         labelled = block.kind in ("list", "heading")
@@ -496,34 +460,36 @@ class _Source:
         )
         return _compare(facts, "".join(texts))
 
-    def container(self, root: str, steps: Sequence[str]) -> Element:
-        """The element that a path of steps leads to."""
-        element, path = self.roots[root], root
-        for step in steps:
-            found = STEP.fullmatch(step)
-            if found is None or found[3]:
-                raise ValueError("not a locator")
-            element = self.children(element, found[1], path)[int(found[2]) - 1]
-            path = f"{path}/{step}"
-        return element
+    def find(self, locator: str) -> tuple[str, str, int, list[Element]]:
+        """(locator of the parent, kind, number, elements) of a place; several elements for
+        `p[3-5]`, of which 3 is the number. Raises LookupError, ValueError.
+        """
+        step = _LAST_STEP.fullmatch(locator)
+        if step is None:
+            raise ValueError("not a locator")
+        first, last = int(step[3]), int(step[4] or step[3])
+        found = self.find_children(step[1], step[2])[first - 1 : last]
+        if len(found) != last - first + 1:
+            raise LookupError("too few elements")
+        return step[1], step[2], first, found
 
-    def children(self, element: Element, kind: str, path: str) -> list[Element]:
-        """The elements of one kind in an element, as locators count them; cached."""
-        key = f"{path}/{kind}"
-        if key not in self.places:
-            if kind == "tr":
-                self.places[key] = table_rows(element)
-            elif kind == "tc":
-                self.places[key] = [cell for _, _, _, cell in row_cells(element)]
-            elif kind == "txbx":
-                self.places[key] = list(text_boxes(element))
-            elif kind == "drawing":
-                self.places[key] = list(find_drawings(element))
-            else:
-                self.places[key] = [
-                    child for child in shown_children(element) if name_of(child) == kind
-                ]
-        return self.places[key]
+    def find_children(self, path: str, kind: str) -> list[Element]:
+        """The elements of one kind in the element at a locator, as locators count them."""
+        if (path, kind) not in self.children:
+            parent = self.roots[path] if path in self.roots else self.find(path)[3][0]
+            match kind:
+                case "tr":
+                    found = table_rows(parent)
+                case "tc":
+                    found = [cell for _, _, _, cell in row_cells(parent)]
+                case "txbx":
+                    found = list(text_boxes(parent))
+                case "drawing":
+                    found = list(find_drawings(parent))
+                case _:
+                    found = [child for child in shown_children(parent) if name_of(child) == kind]
+            self.children[path, kind] = found
+        return self.children[path, kind]
 
     def row_problem(self, facts: str, rows: Sequence[Element], number: int) -> str:
         """How a table line differs from its row, with merged cells repeated, or ""."""

@@ -5,8 +5,9 @@ labels that Word prints before list items.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from rag_platform.loaders.numerals import number_text
 from rag_platform.loaders.office.ooxml import DELETED, Element, W, attribute, is_on
@@ -29,7 +30,7 @@ NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The attributes of a paragraph style on which the structure depends."""
+    """The attributes of a style on which the structure depends."""
 
     style_id: str
     name: str
@@ -37,48 +38,55 @@ class Style:
     outline: int | None = None  # 0 to 8 are heading levels, 9 is body text
     number: str | None = None  # numId
     level: str | None = None  # of that list
+    toggles: Mapping[str, bool] = field(default_factory=dict)  # `vanish` and `b`, where it has them
 
 
 @dataclass(frozen=True)
 class Styles:
-    """The paragraph styles by id, and which styles (also of characters) hide text or are bold."""
+    """The styles by id, and the id of the default paragraph style."""
 
-    by_id: dict[str, Style] = field(default_factory=dict)
+    by_id: Mapping[str, Style] = field(default_factory=dict)
     default: str = ""
-    hiding: dict[str, bool] = field(default_factory=dict)
-    bold: dict[str, bool] = field(default_factory=dict)
 
     def hides(self, run: Element) -> bool:
         """True for hidden text."""
-        return self._has(run, "vanish", self.hiding)
+        return self._has(run, "vanish")
 
     def is_bold(self, paragraph: Element) -> bool:
         """True if all visible text of a paragraph is bold."""
         read = [
-            self._has(run, "b", self.bold)
+            self._has(run, "b")
             for run in paragraph.iter(f"{W}r")
             if any((item.text or "").strip() for item in run.iterfind(f"{W}t"))
         ]
         return bool(read) and all(read)
 
-    def _has(self, run: Element, name: str, by_style: Mapping[str, bool]) -> bool:
+    def _has(self, run: Element, name: str) -> bool:
         """True if a run has a property: its own value, else its style's, else that of its
         paragraph's style.
         """
         if run.find(f"{W}rPr/{W}{name}") is not None:
             return is_on(run, f"rPr/{name}")
-        if not by_style:
+        if name not in self._toggled:
             return False
         paragraph = next(run.iterancestors(f"{W}p"), None)
-        named = attribute(run, "rPr/rStyle") or ""
-        above = "" if paragraph is None else attribute(paragraph, "pPr/pStyle") or self.default
-        return by_style.get(named, by_style.get(above, False))
+        styles = [
+            *self._with_bases(attribute(run, "rPr/rStyle") or ""),
+            *(self.chain(paragraph) if paragraph is not None else ()),
+        ]
+        return next((style.toggles[name] for style in styles if name in style.toggles), False)
+
+    @cached_property
+    def _toggled(self) -> set[str]:
+        return {name for style in self.by_id.values() for name in style.toggles}
 
     def chain(self, paragraph: Element) -> Iterator[Style]:
         """The paragraph's style and those it is based on."""
-        style_id: str | None = attribute(paragraph, "pPr/pStyle") or self.default
+        return self._with_bases(attribute(paragraph, "pPr/pStyle") or self.default)
+
+    def _with_bases(self, style_id: str) -> Iterator[Style]:
         seen: set[str] = set()
-        while style_id and style_id not in seen and (style := self.by_id.get(style_id)):
+        while style_id not in seen and (style := self.by_id.get(style_id)):
             seen.add(style_id)
             yield style
             style_id = style.based_on
@@ -121,10 +129,7 @@ def read_styles(root: Element) -> Styles:
     """The styles of a styles part; none for a missing part."""
     by_id: dict[str, Style] = {}
     default = ""
-    items = list(root.iter(W + "style")) if root is not None else []
-    for item in items:
-        if item.get(W + "type", "paragraph") != "paragraph":
-            continue
+    for item in root.iter(W + "style") if root is not None else ():
         style_id = str(item.get(W + "styleId", ""))
         outline = attribute(item, "pPr/outlineLvl")
         by_id[style_id] = Style(
@@ -134,30 +139,18 @@ def read_styles(root: Element) -> Styles:
             int(outline) if outline and outline.isdecimal() else None,
             attribute(item, "pPr/numPr/numId"),
             attribute(item, "pPr/numPr/ilvl"),
+            {
+                name: is_on(item, f"rPr/{name}")
+                for name in ("vanish", "b")
+                if item.find(f"{W}rPr/{W}{name}") is not None
+            },
         )
-        if item.get(W + "default") in ("1", "true"):
+        if item.get(W + "type", "paragraph") == "paragraph" and item.get(W + "default") in (
+            "1",
+            "true",
+        ):
             default = style_id
-    return Styles(by_id, default, _inherit(items, "vanish"), _inherit(items, "b"))
-
-
-def _inherit(items: Sequence[Element], name: str) -> dict[str, bool]:
-    """Style id to the value of an on/off property, for styles that set or inherit it."""
-    own = {
-        str(item.get(W + "styleId", "")): is_on(item, f"rPr/{name}")
-        for item in items
-        if item.find(f"{W}rPr/{W}{name}") is not None
-    }
-    bases = {str(item.get(W + "styleId", "")): attribute(item, "basedOn") for item in items}
-    found: dict[str, bool] = {}
-    for style_id in bases if own else ():
-        style: str | None = style_id
-        seen: set[str] = set()
-        while style and style not in own and style not in seen:
-            seen.add(style)
-            style = bases.get(style)
-        if style in own:
-            found[style_id] = own[style]
-    return found
+    return Styles(by_id, default)
 
 
 # --- numbering ----------------------------------------------------------------------------------

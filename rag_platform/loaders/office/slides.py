@@ -24,7 +24,7 @@ from rag_platform.loaders.numerals import number_text
 from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_text import M, math_text
 from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
-from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
+from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts, list_mark
 from rag_platform.traits import Traits
 
 _PROPERTIES = "title author subject keywords created modified".split()
@@ -241,7 +241,7 @@ class _Reading:
             return
         if (len(lines) > 1 and kind in _LISTS) or (listed and (len(lines) > 1 or lines[0][1])):
             text = "\n".join(
-                f"{'    ' * level}{_list_mark(number)} {words}" for level, number, words in lines
+                f"{'    ' * level}{list_mark(number)} {words}" for level, number, words in lines
             )
             yield Part("list", text, place)
             return
@@ -363,13 +363,6 @@ def _number_paragraphs(shape: Any) -> dict[Any, str]:
         left, right = next((m for name, m in _MARKS.items() if kind.endswith(name)), ("", ""))
         found[paragraph] = f"{left}{number_text(number, form)}{right}"
     return found
-
-
-def _list_mark(number: str) -> str:
-    """The Markdown marker of a list item; Markdown has only `1.` and `1)` for numbers."""
-    if re.fullmatch(r"\d{1,9}[.)]", number, re.ASCII):
-        return number
-    return f"- {number}" if number else "-"
 
 
 def _is_hidden(element: Any) -> bool:
