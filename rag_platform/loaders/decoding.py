@@ -11,10 +11,11 @@ everyday characters; charset-normalizer decides on the rest.
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rag_platform.errors import DocumentError
@@ -494,9 +495,10 @@ class ByteMap:
         index = max(0, bisect_right(self.chars, inside) - 1)
         anchor = self.chars[index]
         length = encoded_length(self.text, anchor, offset, self.encoding)
-        return self.bytes[index] + length + self._odd(anchor, offset)
+        return self.bytes[index] + length + self.count_odd(anchor, offset)
 
-    def _odd(self, start: int, end: int) -> int:
+    def count_odd(self, start: int, end: int) -> int:
+        """The raw length of text[start:end] minus its encoded length."""
         if not self.odd_chars:
             return 0
         from_ = bisect_right(self.odd_chars, start - 1)
@@ -516,21 +518,39 @@ def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
 def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
     """The byte map of a decoded file. Raises DocumentError if a character's bytes are unclear."""
     odd = _odd_lengths(raw, decoded)
-    chars = list(range(0, len(decoded.text) + 1, STEP))
-    sums = _running_sums(odd)
-    odd_chars = tuple(char for char, _ in odd)
-    starts, position = [], decoded.bom_len
-    for index, char in enumerate(chars):
-        if index:
-            position += encoded_length(decoded.text, chars[index - 1], char, decoded.encoding)
-        starts.append(position + sums[bisect_right(odd_chars, char - 1)])
-    result = ByteMap(decoded.text, decoded.encoding, tuple(chars), tuple(starts), odd_chars, sums)
+    whole = (0, len(decoded.text) + 1, decoded.bom_len)
+    result = _map_spans(decoded.text, decoded.encoding, [whole], odd)
     if result.at(len(decoded.text)) != len(raw):
-        raise DocumentError(
-            f"the bytes of its characters cannot be told apart in {decoded.encoding}; convert the"
-            " file to UTF-8"
-        )
+        raise _unclear(decoded.encoding)
     return result
+
+
+def _map_spans(
+    text: str,
+    encoding: str,
+    spans: Iterable[tuple[int, int, int]],
+    odd: Sequence[tuple[int, int]],
+) -> ByteMap:
+    """The byte map with an anchor at the start of each span (start, end, raw offset) of the text,
+    and at every STEP characters in it; `odd` are (character, raw - encoded length).
+    """
+    sums = tuple(itertools.accumulate((delta for _, delta in odd), initial=0))
+    result = ByteMap(text, encoding, (), (), tuple(char for char, _ in odd), sums)
+    chars: list[int] = []
+    starts: list[int] = []
+    for start, end, position in spans:
+        for char in range(start, end, STEP):
+            if char > start:
+                position += encoded_length(text, char - STEP, char, encoding)
+            chars.append(char)
+            starts.append(position + result.count_odd(start, char))
+    return replace(result, chars=tuple(chars), bytes=tuple(starts))
+
+
+def _unclear(encoding: str) -> DocumentError:
+    return DocumentError(
+        f"the bytes of its characters cannot be told apart in {encoding}; convert the file to UTF-8"
+    )
 
 
 def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
@@ -546,43 +566,16 @@ def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
 
 def byte_map_of_blocks(text: str, encoding: str, blocks: Sequence[Block]) -> ByteMap | None:
     """The byte map recorded in the blocks of a text format; None for other formats."""
-    chars: list[int] = []
-    starts: list[int] = []
+    spans: list[tuple[int, int, int]] = []
     odd: list[tuple[int, int]] = []
     for block in blocks:
         if block.byte_start is None:
             continue
-        chars.append(block.start)
-        starts.append(block.byte_start)
-        own = len(odd)
+        spans.append((block.start, block.end, block.byte_start))
         if block.locator.startswith("bytes="):
             pairs = (pair.split(":") for pair in block.locator[6:].split(","))
             odd.extend((block.start + int(char), int(delta)) for char, delta in pairs)
-        position = block.byte_start
-        for char in range(block.start + STEP, block.end, STEP):
-            while own < len(odd) and odd[own][0] < char:
-                position += odd[own][1]
-                own += 1
-            position += encoded_length(text, char - STEP, char, encoding)
-            chars.append(char)
-            starts.append(position)
-    if not chars:
-        return None
-    return ByteMap(
-        text,
-        encoding,
-        tuple(chars),
-        tuple(starts),
-        tuple(char for char, _ in odd),
-        _running_sums(odd),
-    )
-
-
-def _running_sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    sums = [0]
-    for _, delta in odd:
-        sums.append(sums[-1] + delta)
-    return tuple(sums)
+    return _map_spans(text, encoding, spans, odd) if spans else None
 
 
 def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
@@ -610,10 +603,7 @@ def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
                 odd.append((char + position, delta))
         char, pending = char + len(got), kept
     if char != len(text):
-        raise DocumentError(
-            f"the bytes of its characters cannot be told apart in {encoding}; convert the file to"
-            " UTF-8"
-        )
+        raise _unclear(encoding)
     if pending:  # escapes after the last character
         last, delta = odd.pop() if odd and odd[-1][0] == char - 1 else (char - 1, 0)
         odd.append((last, delta + pending))
