@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from statistics import median
 from typing import Any
 
@@ -357,7 +357,9 @@ def drop_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Reg
 
 
 def complete_regions(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions, grown over the words they cut, and new ones around text outside of all."""
+    """The regions, grown over the words they cut, and new ones around text outside of all, one per
+    block of the engine.
+    """
     boxes = [region.bbox for region in regions]
     order = owner_order(boxes)
     grown = list(boxes)
@@ -385,32 +387,13 @@ def complete_regions(regions: Sequence[Region], runs: Sequence[Run]) -> list[Reg
         replace(region, bbox=round_out(box)) for box, region in zip(grown, regions, strict=True)
     ]
     return kept + [
-        Region(round_out(box), "text") for box in _clusters(loose, [region.bbox for region in kept])
+        Region(round_out(bounding_box(words)), "text")
+        for _, words in groupby(loose, lambda word: word.block)
     ]
 
 
 def _word_owner(word: Run, boxes: Sequence[Box], order: Sequence[int]) -> int:
     return Counter(owner_of(char, boxes, order) for char in word.chars).most_common(1)[0][0]
-
-
-def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
-    """Rectangles around the loose words of each block, clear of the other regions."""
-    clusters: list[tuple[int, Box]] = []
-    for word in words:
-        box = word.box
-        if clusters and clusters[-1][0] == word.block:
-            last = clusters[-1][1]
-            joined = union([last, box])
-            same_line = min(last[3], box[3]) - max(last[1], box[1]) > 0.5 * (box[3] - box[1])
-            if not any(
-                _overlap(joined, other)
-                > (_overlap(last, other) + _overlap(box, other) + 1 if same_line else 0)
-                for other in others
-            ):
-                clusters[-1] = (word.block, joined)
-                continue
-        clusters.append((word.block, box))
-    return [box for _, box in clusters]
 
 
 def _overlap(one: Box, other: Box) -> float:

@@ -211,9 +211,11 @@ def _split(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[
         bold = all(run.bold for run in line)
         mono = all(run.mono for run in line)
         large = size > 1.1 * body or (bold and size > 0.95 * body)
+        label = "text"
+        found: object = (label, mono)
         if large and len(text) < 160 and not _has_cells(line):
             label = "section-header"
-            found: object = (label, round(size), bold)
+            found = (label, round(size), bold)
         elif opens_item(text) and not mono:
             label, found = "list-item", object()
         elif (
@@ -221,16 +223,14 @@ def _split(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[
             and not (mono or tabular)
             and (field_label(above) or free > _FREE_EMS * size)
         ):
-            label, found, style = "text", ("text", mono), None
+            style = None
         elif pieces and pieces[-1][0] == "list-item" and not mono:
             if not _is_short(pieces[-1][1], right):
                 pieces[-1][1].extend(line)
                 continue
-            label, found, style = "text", ("text", mono), None
+            style = None
         elif pieces and _opens_clause(text, pieces[-1][1]):
-            label, found, style = "text", ("text", mono), None
-        else:
-            label, found = "text", ("text", mono)
+            style = None
         if pieces and found == style:
             pieces[-1][1].extend(line)
         else:
