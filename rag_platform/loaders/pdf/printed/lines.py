@@ -23,6 +23,9 @@ LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
 # not after many underscores, which are the line for a signature
 _CUT_NAME = re.compile(r"(?:[^\W_]_{1,2}|\bwww\.)$")
+_CJK = re.compile(
+    "[\u2e80-\u312f\u31a0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff65\U00020000-\U0003ffff]"
+)
 _LONGEST_WORD = 2000  # characters searched for the last word; URLs are no longer in practice
 _INITIAL = 1.8  # font size of an initial to that of the lines beside it
 _MIXED, _MIXED_APART = (
@@ -237,16 +240,7 @@ def _typed_text(run: Run) -> str:
 
 def is_cjk(char: str) -> bool:
     """True for ideographs, kana and full-width punctuation, written without spaces."""
-    code = ord(char)
-    return (
-        0x2E80 <= code <= 0x312F
-        or 0x31A0 <= code <= 0x4DBF
-        or 0x4E00 <= code <= 0x9FFF
-        or 0xF900 <= code <= 0xFAFF
-        or 0xFE30 <= code <= 0xFE4F
-        or 0xFF00 <= code <= 0xFF65
-        or 0x20000 <= code <= 0x3FFFF
-    )
+    return _CJK.match(char) is not None
 
 
 def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
