@@ -28,7 +28,7 @@ from rag_platform.loaders.pdf.opening import broken_pdf
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.printed.characters import UNKNOWN
 from rag_platform.loaders.pdf.printed.lines import LIST_MARKER
-from rag_platform.loaders.pdf.printed.runs import Run
+from rag_platform.loaders.pdf.printed.runs import Run, group_while
 from rag_platform.loaders.pdf.regions import find_mismatched
 from rag_platform.loaders.text import reads_as_title
 from rag_platform.text.scripts import letters
@@ -145,14 +145,9 @@ def _page_warnings(pages: Sequence[PageFacts], profile: str) -> list[str]:
     """Warnings about whole pages; each page without text is named in one."""
     failed = [page.page for page in pages if page.engine == "failed"]
     raw = [page.page for page in pages if page.engine == "raw"] if profile == "layout" else []
-    scanned = [
-        page.page for page in pages if not page.blocks and page.images and page.engine != "failed"
-    ]
-    blank = [
-        page.page
-        for page in pages
-        if not page.blocks and not page.images and page.engine != "failed"
-    ]
+    empty = [page for page in pages if not page.blocks and page.engine != "failed"]
+    scanned = [page.page for page in empty if page.images]
+    blank = [page.page for page in empty if not page.images]
     unknown = [page.page for page in pages if any(UNKNOWN in block.text for block in page.blocks)]
     reasons: dict[str, list[int]] = {}
     for page in pages:
@@ -301,13 +296,8 @@ def _distance(one: Box, other: Box) -> float:
 
 def format_ranges(numbers: Sequence[int]) -> str:
     """Ascending numbers as `1-3, 7`."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+    spans = group_while(numbers, lambda span, number: number == span[-1] + 1)
+    return ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
 
 
 def group_by_page(blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, list[Block]]]:
@@ -571,23 +561,13 @@ def _parse_number(number: str) -> int:
 
 def _find_series(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
     """The series of equal lines at one height on at least _MIN_PAGES nearby pages."""
-    levels: list[list[_Line]] = []
-    for line in sorted(lines, key=lambda item: item.height):
-        if levels and line.height - levels[-1][0].height <= _SAME_HEIGHT:
-            levels[-1].append(line)
-        else:
-            levels.append([line])
-    for level in levels:
-        series: list[_Line] = []
-        for line in sorted(level):
-            if series and line.place[0] - series[-1].place[0] > _MAX_PAGES_APART:
-                if _is_long(series):
-                    yield series
-                series = []
-            series.append(line)
-        if _is_long(series):
-            yield series
-
-
-def _is_long(series: Sequence[_Line]) -> bool:
-    return len({line.place[0] for line in series}) >= _MIN_PAGES
+    for level in group_while(
+        sorted(lines, key=lambda line: line.height),
+        lambda level, line: line.height - level[0].height <= _SAME_HEIGHT,
+    ):
+        for series in group_while(
+            sorted(level),
+            lambda series, line: line.place[0] - series[-1].place[0] <= _MAX_PAGES_APART,
+        ):
+            if len({line.place[0] for line in series}) >= _MIN_PAGES:
+                yield series

@@ -276,22 +276,17 @@ def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, 
     known: dict[Place, int] = {}
     for level, title, number in outline:
         wanted = _title_keys(title)
-        best: tuple[int, Place] | None = None
-        for near in (number, number + 1, number - 1):
-            page = by_page.get(near)
-            for position, block in enumerate(page.blocks if page else ()):
-                if (
-                    block.kind in ("heading", "paragraph", "list", "caption", "header")
-                    and len(block.text) < 300
-                    and (near, position) not in known
-                ):
-                    rank = _rank(wanted, _title_keys(block.text.removeprefix("- ")), block.kind)
-                    if rank:
-                        rank = 4 * rank + 2 * (block.kind == "heading") + (near == number)
-                        if best is None or rank > best[0]:
-                            best = (rank, (near, position))
-        if best:
-            known[best[1]] = min(6, max(1, level))
+        ranks = {
+            (near, at): 4 * rank + 2 * (block.kind == "heading") + (near == number)
+            for near in (number, number + 1, number - 1)
+            for at, block in enumerate(by_page[near].blocks if near in by_page else ())
+            if block.kind in ("heading", "paragraph", "list", "caption", "header")
+            and len(block.text) < 300
+            and (near, at) not in known
+            and (rank := _rank(wanted, _title_keys(block.text.removeprefix("- ")), block.kind))
+        }
+        if ranks:
+            known[max(ranks, key=lambda place: ranks[place])] = min(6, max(1, level))
     return known
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rag_platform.ir import Block, Box
 from rag_platform.loaders.pdf.printed.lines import visual_lines
-from rag_platform.loaders.pdf.printed.runs import Char, Run, union
+from rag_platform.loaders.pdf.printed.runs import Char, Run, group_while, union
 from rag_platform.loaders.pdf.regions import assign_runs
 from rag_platform.text.scripts import letters
 
@@ -146,14 +146,10 @@ class _Printed:
 
     def _printed_words(self) -> Iterator[tuple[str, list[_Letter]]]:
         """(word, its letters) of each sequence of letters without a space."""
-        word: list[_Letter] = []
-        for letter in self._letters:
-            if word and self._are_separate(word[-1], letter):
-                yield "".join(item.text for item in word), word
-                word = []
-            word.append(letter)
-        if word:
-            yield "".join(item.text for item in word), word
+        for word in group_while(
+            self._letters, lambda word, letter: not self._are_separate(word[-1], letter)
+        ):
+            yield "".join(letter.text for letter in word), word
 
     def _are_separate(self, left: _Letter, right: _Letter) -> bool:
         """True if two consecutive letters belong to different words."""

@@ -20,7 +20,7 @@ from rag_platform.loaders.pdf.pdfium import Word
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import all_runs
 from rag_platform.loaders.pdf.printed.layers import open_page
-from rag_platform.loaders.pdf.printed.runs import area
+from rag_platform.loaders.pdf.printed.runs import area, group_while
 from rag_platform.loaders.word_comparison import (
     Likeness,
     Line,
@@ -41,21 +41,20 @@ def reread(
 ) -> tuple[dict[int, str], dict[int, str]]:
     """(ordinal to reason of blocks that another engine reads differently, of those it cannot read).
 
-    PDFium rereads what MuPDF read, and vice versa. Pass all blocks of a page.
+    PDFium rereads what MuPDF read, and vice versa. Pass all blocks of a page. Raises DocumentError
+    if MuPDF cannot open the file; what PDFium cannot open is unread.
     """
     _, pages = group_by_page(blocks)
     otherwise: dict[int, str] = {}
     unread: dict[int, str] = {}
-    open_file, read = (
-        (pdfium.open_pdf, pdfium.read_words) if loader == "pdf" else (open_pdf, _read_words)
-    )
-    document: Any = None
+    read = pdfium.read_words if loader == "pdf" else _read_words
     with ExitStack() as files:
+        document = files.enter_context(open_pdf(path)) if loader == "pdfium" else None
         for number, group in pages.items():
             words: list[Word] = []
             with Reading("stage.second_reading") as reading:
                 if document is None:
-                    document = files.enter_context(open_file(path))
+                    document = files.enter_context(pdfium.open_pdf(path))
                 words = read(document, number)
             if reading.error is not None:
                 # a DocumentError is a sentence of its own, with a remedy for whoever ingests
@@ -153,13 +152,10 @@ def _by_lines(words: Sequence[Word], *, margins: bool = False) -> list[Word]:
     """The words line by line. A word belongs to a line if its middle is at the height of the first
     word, and with `margins` also if the reverse holds, as for small print in a margin.
     """
-    lines: list[list[Word]] = []
-    for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
-        first = lines[-1][0] if lines else word
-        if lines and (_is_beside(word, first) or (margins and _is_beside(first, word))):
-            lines[-1].append(word)
-        else:
-            lines.append([word])
+    lines = group_while(
+        sorted(words, key=lambda word: word.box[1] + word.box[3]),
+        lambda line, word: _is_beside(word, line[0]) or (margins and _is_beside(line[0], word)),
+    )
     rtl = bidi.is_rtl_text(" ".join(word.text for word in words))
     return [
         word for line in lines for word in sorted(line, key=lambda word: word.box[0], reverse=rtl)

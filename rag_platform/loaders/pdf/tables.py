@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
-from rag_platform.loaders.pdf.printed.runs import Char, Run, bounding_box
+from rag_platform.loaders.pdf.printed.runs import Char, Run, bounding_box, group_while
 from rag_platform.loaders.pdf.regions import MAX_HEADER_ROWS, Region
 from rag_platform.text import pipe_tables
 
@@ -281,16 +281,15 @@ def _words(
     """The characters of a run without spaces, cut at wide gaps and at borders with a gap or a drawn
     line: the file has no spaces between cells, nor between Chinese words.
     """
-    words = [[run.chars[0]]]
-    for last, char in pairwise(run.chars):
-        gap = abs(char.x0 - last.x1) / run.size
-        if gap > _WORD_GAP or (
-            _crosses(last, char, borders) and (gap > _CELL_GAP or _crosses(last, char, ruled))
-        ):
-            words.append([char])
-        else:
-            words[-1].append(char)
-    return words
+
+    def belongs(word: list[Char], char: Char) -> bool:
+        gap = abs(char.x0 - word[-1].x1) / run.size
+        return gap <= _WORD_GAP and not (
+            _crosses(word[-1], char, borders)
+            and (gap > _CELL_GAP or _crosses(word[-1], char, ruled))
+        )
+
+    return group_while(run.chars, belongs)
 
 
 def _crosses(one: Char, other: Char, borders: Sequence[float]) -> bool:

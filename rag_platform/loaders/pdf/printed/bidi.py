@@ -14,12 +14,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rag_platform.loaders.pdf.printed.runs import Char, Run, group_while
 from rag_platform.text.scripts import HAN, KANA
-
-if TYPE_CHECKING:
-    from rag_platform.loaders.pdf.printed.runs import Char, Run
 
 _RTL = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
@@ -36,6 +33,9 @@ _EDGE_EMS = 1.0  # ems; text closer to an edge is flush with it
 _WORD_GAP = 0.25  # ems; a wider gap separates words
 # words with two scripts on a garbled page; authors also join scripts now and then: الـAPI
 _MIN_MIXED, _MIXED_SHARE = 3, 0.2
+# Latin words (L) and numbers (N) with the signs that belong to them
+_ARABIC_NUMBER = re.compile("(?:L+|N+(?:[.,:/٫٬]N+)*)[%٪]?")
+_HEBREW_NUMBER = re.compile("[$€£¥₪]*(?:L+|N+(?:[-.,:/٫٬+]N+)*)[%٪]?[$€£¥₪]*")
 _RTL_WEIGHT = 4  # how many LTR words an RTL word outweighs in a region of an RTL page
 
 
@@ -369,42 +369,19 @@ def _find_end(stretch: Sequence[_Cluster], first: int, end: int) -> int:
     """The end of a Latin span with the symbols after it, as in `C++`, and a closing bracket."""
     while end < len(stretch) and stretch[end].text in "+#%°":
         end += 1
-    depth = 0
-    for cluster in stretch[first:end]:
-        depth += (cluster.text in ("(", "[")) - (cluster.text in (")", "]"))
-    return end + 1 if depth > 0 and end < len(stretch) and stretch[end].text in (")", "]") else end
+    inside = [cluster.text for cluster in stretch[first:end]]
+    opened = sum(map(inside.count, "([")) > sum(map(inside.count, ")]"))
+    return end + (opened and end < len(stretch) and stretch[end].text in (")", "]"))
 
 
 def _find_numbers(stretch: Sequence[_Cluster], *, arabic: bool) -> Iterator[tuple[int, int]]:
     """(start, end) of Latin words and numbers, and of dates only in Hebrew (UAX 9, W2 to W5)."""
-    inside = ".,:/٫٬" if arabic else ".,:/٫٬+-"
-    at = 0
-    while at < len(stretch):
-        if stretch[at].kind not in ("L", "EN", "AN"):
-            at += 1
-            continue
-        begin, end = at, at + 1
-        kinds = ("L",) if stretch[begin].kind == "L" else ("EN", "AN")
-        while end < len(stretch) and (
-            stretch[end].kind in kinds
-            or (
-                stretch[end].text in inside
-                and end + 1 < len(stretch)
-                and stretch[end + 1].kind in kinds
-                and kinds != ("L",)
-            )
-        ):
-            end += 1
-        at = end
-        if end < len(stretch) and stretch[end].text in "%٪":
-            end += 1
-        if not arabic:
-            while begin > 0 and stretch[begin - 1].text in "$€£¥₪":
-                begin -= 1
-            while end < len(stretch) and stretch[end].text in "$€£¥₪":
-                end += 1
-        at = max(at, end)
-        yield begin, end
+    signs = "".join(
+        {"L": "L", "EN": "N", "AN": "N"}.get(cluster.kind, cluster.text[:1] or " ")
+        for cluster in stretch
+    )
+    for match in (_ARABIC_NUMBER if arabic else _HEBREW_NUMBER).finditer(signs):
+        yield match.span()
 
 
 # --- brackets and forms -------------------------------------------------------------------------
@@ -433,7 +410,7 @@ def _find_brackets(logical: Sequence[tuple[_Cluster, bool]]) -> dict[int, str]:
 
     Some files store the character, others the mirrored glyph that is drawn. A space beside a
     bracket shows which way it opens. The remaining brackets are taken to be stored like the
-    majority of those, or without any, in the way that makes more pairs.
+    majority of those, or mirrored without any.
     """
     places = [
         at for at, (cluster, inner) in enumerate(logical) if not inner and cluster.text in _MIRRORED
@@ -447,28 +424,11 @@ def _find_brackets(logical: Sequence[tuple[_Cluster, bool]]) -> dict[int, str]:
         if opens != closes:
             named = logical[at][0].text
             known[at] = named if (named in _OPENING) == opens else _MIRRORED[named]
-    names = [logical[at][0].text for at in places]
     kept = sum(known[at] == logical[at][0].text for at in known)
-    drawn = (
-        2 * kept <= len(known)
-        if known
-        else _count_pairs(names) <= _count_pairs([_MIRRORED[bracket] for bracket in names])
-    )
-    return {
-        at: known.get(at) or (_MIRRORED[bracket] if drawn else bracket)
-        for at, bracket in zip(places, names, strict=True)
-    }
-
-
-def _count_pairs(brackets: Sequence[str]) -> int:
-    opened: list[str] = []
-    pairs = 0
-    for bracket in brackets:
-        if bracket in _OPENING:
-            opened.append(bracket)
-        elif opened and opened.pop() == _MIRRORED[bracket]:
-            pairs += 1
-    return pairs
+    rest = {at: logical[at][0].text for at in places if at not in known}
+    if 2 * kept <= len(known):
+        rest = {at: _MIRRORED[bracket] for at, bracket in rest.items()}
+    return known | rest
 
 
 def _to_letters(text: str) -> str:
@@ -505,30 +465,23 @@ def order_columns(runs: Sequence[Run]) -> list[Run]:
     """Runs that are not horizontal: columns from right to left, any other text in content order."""
     if not is_vertical(runs):
         return list(runs)
-    columns: list[list[Run]] = []
-    for run in sorted(runs, key=lambda run: -(run.box[0] + run.box[2])):
-        middle = (run.box[0] + run.box[2]) / 2
-        if (
-            columns
-            and abs((columns[-1][0].box[0] + columns[-1][0].box[2]) / 2 - middle) < 0.5 * run.size
-        ):
-            columns[-1].append(run)
-        else:
-            columns.append([run])
+    columns = group_while(
+        sorted(runs, key=lambda run: -_middle(run)),
+        lambda column, run: abs(_middle(column[0]) - _middle(run)) < 0.5 * run.size,
+    )
     return [run for column in columns for run in sorted(column, key=lambda run: run.box[1])]
 
 
 def group_tiers(runs: Sequence[Run]) -> list[list[Run]]:
     """The vertical columns of a page in tiers that do not overlap in height, from the top."""
-    found: list[list[Run]] = []
-    bottom = 0.0
-    for run in sorted((run for run in runs if not run.horizontal), key=lambda run: run.box[1]):
-        if found and run.box[1] < bottom:
-            found[-1].append(run)
-        else:
-            found.append([run])
-        bottom = max(bottom, run.box[3])
-    return found
+    return group_while(
+        sorted((run for run in runs if not run.horizontal), key=lambda run: run.box[1]),
+        lambda tier, run: run.box[1] < max(above.box[3] for above in tier),
+    )
+
+
+def _middle(run: Run) -> float:
+    return (run.box[0] + run.box[2]) / 2
 
 
 def _is_ideograph(run: Run) -> bool:

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
+from rag_platform.loaders.pdf.printed.runs import group_while
 from rag_platform.loaders.pdf.printed.textpages import LEAST_ALPHA, TextPage, find_masks
 from rag_platform.text.scripts import letters
 
@@ -31,20 +32,9 @@ _COVER_KINDS = ("fill-image", "fill-shade")
 _MAX_PIXELS = 6_000_000
 _MAX_PAIRS = 300_000  # of spans and shapes; on a page with more, all text is a suspect
 
-REASONS = {
-    "invisible": "its render mode paints nothing, and no picture lies below it",
-    "transparent": "it is painted with no opacity",
-    "tiny": "its font is smaller than one point",
-    "outside": "it lies outside of the page",
-    "clipped": "a clip cuts it away",
-    "no_contrast": "it has the colour of what lies below it, or lies under a shape",
-    "layer_off": "it belongs to a layer that the file does not show",
-    "comment": "it is a comment on the page, which is not printed",
-}
-
 
 class Hidden(NamedTuple):
-    """Text of a page that is not shown, and the reason, a key of REASONS."""
+    """Text of a page that is not shown, and the reason, as in ir.HiddenText."""
 
     reason: str
     text: str
@@ -240,16 +230,9 @@ def _is_outside(box: Box, width: float, height: float) -> bool:
     return x1 <= 0 or y1 <= 0 or x0 >= width or y0 >= height
 
 
-def _split_at_gaps(chars: Sequence[dict[str, Any]], gap: float) -> Iterator[list[dict[str, Any]]]:
+def _split_at_gaps(chars: Sequence[dict[str, Any]], gap: float) -> list[list[dict[str, Any]]]:
     """The characters, cut where two consecutive ones lie further apart than `gap` points."""
-    part: list[dict[str, Any]] = []
-    for char in chars:
-        if part and _distance(part[-1]["bbox"], char["bbox"]) > gap:
-            yield part
-            part = []
-        part.append(char)
-    if part:
-        yield part
+    return group_while(chars, lambda part, char: _distance(part[-1]["bbox"], char["bbox"]) <= gap)
 
 
 def _distance(one: Box, other: Box) -> float:

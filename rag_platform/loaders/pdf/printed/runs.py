@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rag_platform.ir import Box
 
+T = TypeVar("T")
 FAR = 1e6  # points; broken files place glyphs at infinity
 
 
@@ -64,6 +65,17 @@ class Run(_RunFields):
             return False
         first, *_, last = [char for char in self.chars if not char[0].isspace()] * 2
         return min(abs(last.x0 - first.x0), abs(last.y1 - first.y1)) > self.size
+
+
+def group_while(items: Iterable[T], belongs: Callable[[list[T], T], bool]) -> list[list[T]]:
+    """The items in groups: each joins the group before it if `belongs(group, item)`."""
+    groups: list[list[T]] = []
+    for item in items:
+        if groups and belongs(groups[-1], item):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return groups
 
 
 def usual_size(sizes: Iterable[tuple[float, int]]) -> float:
