@@ -25,7 +25,7 @@ from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.intake import second_readers
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo
+from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo, assemble
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.loaders.pdf.quoting import PageQuote
 from rag_platform.observability import tracing
@@ -306,9 +306,8 @@ def load_isolated(
                     raise
     finally:
         reading.stopped.set()
-    facts = loader.assemble(
-        [reading.pages[number] for number in sorted(reading.pages)], info, sorted(reading.warnings)
-    )
+    pages = [reading.pages[number] for number in sorted(reading.pages)]
+    facts = assemble(pages, info, loader, sorted(reading.warnings))
     reading.kept.drop()
     return facts
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from rag_platform.text.scripts import letters
 
@@ -46,10 +46,7 @@ class Line:
             for item in _UNSPACED.split(word)
             if (part := letters(item).casefold().translate(_SAME_GLYPHS))
         ]
-        starts, at = [], 0
-        for part in parts:
-            starts.append(at)
-            at += len(part)
+        *starts, _ = accumulate(map(len, parts), initial=0)
         return Line("".join(parts), tuple(starts))
 
     def words(self) -> list[str]:

@@ -72,12 +72,6 @@ class PagedLoader:
         """True if the first 1024 bytes contain the PDF magic, and for an empty file named .pdf."""
         return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
 
-    def assemble(
-        self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()
-    ) -> Facts:
-        """See `assemble`."""
-        return assemble(pages, info, self, warnings)
-
 
 def assemble(
     pages: Sequence[PageFacts], info: PdfInfo, loader: PagedLoader, warnings: Sequence[str] = ()
@@ -167,11 +161,11 @@ def _page_warnings(pages: Sequence[PageFacts], profile: str) -> list[str]:
         ),
         (blank, "neither text nor pictures"),
     )
-    return [_note_pages(numbers, text) for numbers, text in notes if numbers]
-
-
-def _note_pages(numbers: Sequence[int], text: str) -> str:
-    return f"page{'s' if len(numbers) > 1 else ''} {format_ranges(numbers)}: {text}"
+    return [
+        f"page{'s' if len(numbers) > 1 else ''} {format_ranges(numbers)}: {text}"
+        for numbers, text in notes
+        if numbers
+    ]
 
 
 def _write(
@@ -391,8 +385,13 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
         letters(block.text) for page in pages for block in page.blocks if block.kind == "heading"
     }
     by_number = {page.page: page for page in pages}
-    candidates = {kind: _find_edge_rows(pages, kind) for kind in ("header", "footer")}
-    for kind, rows_by_page in candidates.items():
+    for kind in ("header", "footer"):
+        # the outermost rows of each page, which may be running lines, and the next one inwards
+        rows_by_page = {
+            page.page: list(_group_rows(page, from_below=kind == "footer"))[: _EDGE_ROWS + 1]
+            for page in pages
+            if page.blocks
+        }
         outer = (row for rows in rows_by_page.values() for row in rows[:_EDGE_ROWS])
         places = [place for row in outer for place in row]
         repeated = _find_repeated(pages, places)
@@ -474,15 +473,6 @@ def _is_sentence(block: PageBlock) -> bool:
         and text.endswith((".", "!", "?", "。", "！", "？"))
         and len(letters(text)) > _MIN_SENTENCE
     )
-
-
-def _find_edge_rows(pages: Iterable[PageFacts], kind: str) -> dict[int, list[list[Place]]]:
-    """Page to its outermost rows, which may be running lines, and the next one inwards."""
-    return {
-        page.page: list(_group_rows(page, from_below=kind == "footer"))[: _EDGE_ROWS + 1]
-        for page in pages
-        if page.blocks
-    }
 
 
 def _group_rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:

@@ -30,6 +30,7 @@ from rag_platform.loaders.parts import Engine
 from rag_platform.loaders.pdf.assembly import (
     PagedLoader,
     PdfInfo,
+    assemble,
     require_pages,
     storable,
     storable_items,
@@ -80,7 +81,7 @@ class PdfiumLoader(PagedLoader):
     def load(self, path: Path, filename: str) -> Facts:
         """The facts, read in this process without limits; `intake.loading` sets those."""
         info = describe(path, self.max_pages)
-        return self.assemble(load_window(path, 0, info.pages), info)
+        return assemble(load_window(path, 0, info.pages), info, self)
 
     def locate(
         self, path: Path, page: int, text: str, blocks: Sequence[Block], spans: Sequence[Span]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pymupdf
 import pytest
 
-from rag_platform.loaders.pdf.assembly import PdfInfo
+from rag_platform.loaders.pdf.assembly import PdfInfo, assemble
 from rag_platform.loaders.pdf.headings import heading_levels, join_bare, number_depth
 from rag_platform.loaders.pdf.images import PageImage
 from rag_platform.loaders.pdf.mupdf import PdfLoader
@@ -342,7 +342,7 @@ def test_entries_further_right_stand_under_their_parents_until_the_next_column()
             entry("- f", 300, 100),
         )
     ]
-    facts = PdfLoader(profile="fast").assemble(pages, PdfInfo(1))
+    facts = assemble(pages, PdfInfo(1), PdfLoader(profile="fast"))
     assert facts.text == "- a\n  - b\n    1. c\n       - d\n- e\n- f"
 
 
@@ -354,7 +354,7 @@ def test_pages_that_yield_nothing_are_named():
         page(number=4),
         PageFacts(5, (), (), "failed", ("page 5: why",)),
     ]
-    summary = PdfLoader(profile="fast").assemble(pages, PdfInfo(5)).summary
+    summary = assemble(pages, PdfInfo(5), PdfLoader(profile="fast")).summary
     assert summary.warnings == (
         "page 5: nothing could be read",
         "page 5: why",
@@ -370,7 +370,7 @@ def test_pages_that_yield_nothing_are_named():
 def test_pages_with_characters_without_a_meaning_are_named():
     torn = PageBlock("paragraph", "The \ufffdow is set.", (0, 100, 400, 160), 10)
     pages = [page(BODY), page(torn, number=2), page(BODY, number=3)]
-    summary = PdfLoader(profile="fast").assemble(pages, PdfInfo(3)).summary
+    summary = assemble(pages, PdfInfo(3), PdfLoader(profile="fast")).summary
     assert summary.warnings == (
         "page 2: characters that its fonts give no meaning are U+FFFD in the text",
     )

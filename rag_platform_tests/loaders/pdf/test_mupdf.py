@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rag_platform.errors import DocumentError
 from rag_platform.intake.second_readers import reread
-from rag_platform.loaders.pdf.assembly import PdfInfo
+from rag_platform.loaders.pdf.assembly import PdfInfo, assemble
 from rag_platform.loaders.pdf.mupdf import PdfLoader, describe, load_window
 from rag_platform.loaders.pdf.opening import open_pdf
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts, page_blocks
@@ -163,7 +163,7 @@ def test_windows_put_together_equal_the_whole_every_time(datasheet):
     info = describe(DATASHEET)
     pages = load_window(DATASHEET, 0, 2) + load_window(DATASHEET, 2, 4)
     sent = [from_json(PageFacts, json.loads(json.dumps(asdict(page)))) for page in pages]
-    assert PdfLoader().assemble(sent, info) == datasheet
+    assert assemble(sent, info, PdfLoader()) == datasheet
 
 
 # --- failures -----------------------------------------------------------------------------------
@@ -231,14 +231,14 @@ def test_pages_without_text_are_listed(tmp_path):
 def test_a_failed_page_is_a_warning_and_missing_pages_are_an_error():
     good = PageFacts(1, (PageBlock("paragraph", "text", (0, 0, 9, 9)),), (), "layout")
     bad = PageFacts(2, (), (), "failed", ("page 2: raw reading failed (why)",))
-    facts = PdfLoader().assemble([good, bad], PdfInfo(2))
+    facts = assemble([good, bad], PdfInfo(2), PdfLoader())
     assert "page 2: nothing could be read" in facts.summary.warnings
     assert facts.summary.errors == ("page 2: raw reading failed (why)",)
     with pytest.raises(DocumentError) as caught:
-        PdfLoader().assemble([good], PdfInfo(2))
+        assemble([good], PdfInfo(2), PdfLoader())
     assert caught.value.code == "pages_missing"
     with pytest.raises(DocumentError) as caught:
-        PdfLoader().assemble([replace(bad, page=1)], PdfInfo(1))
+        assemble([replace(bad, page=1)], PdfInfo(1), PdfLoader())
     assert caught.value.code == "broken_file"
     assert caught.value.message.startswith(
         "the PDF cannot be read (page 2: raw reading failed (why)); repair it"
@@ -293,17 +293,8 @@ def test_heading_levels_without_an_outline_follow_the_font_size():
     def heading(text: str, size: int) -> PageBlock:
         return PageBlock("heading", text, (0, 0, 9, 9), size)
 
-    facts = PdfLoader().assemble(
-        [
-            PageFacts(
-                1,
-                (heading("a", 20), heading("b", 14), heading("c", 12), heading("d", 14)),
-                (),
-                "layout",
-            )
-        ],
-        PdfInfo(1),
-    )
+    blocks = (heading("a", 20), heading("b", 14), heading("c", 12), heading("d", 14))
+    facts = assemble([PageFacts(1, blocks, (), "layout")], PdfInfo(1), PdfLoader())
     assert [b.level for b in facts.blocks] == [1, 2, 3, 2]
 
 

@@ -388,42 +388,38 @@ class _Rendering:
 
     @functools.cached_property
     def _drawn(self) -> tuple[float, Any]:
+        """(pixels per point, the page as uint8 [height, width, 3])."""
+        import numpy as np
         import pymupdf
 
         rect = self._page.rect
         zoom = min(2.0, (_MAX_PIXELS / max(1.0, rect.width * rect.height)) ** 0.5)
-        return zoom, self._page.get_pixmap(
+        drawn = self._page.get_pixmap(
             matrix=pymupdf.Matrix(zoom, zoom), alpha=False, colorspace=pymupdf.csRGB
         )
+        return zoom, np.frombuffer(drawn.samples, np.uint8).reshape(drawn.height, drawn.width, 3)
 
-    def _pixels_at(self, word: Sequence[dict[str, Any]]) -> Iterator[list[bytes]]:
-        """The red, green and blue bytes of the pixels around each letter of a word."""
+    def _pixels_at(self, word: Sequence[dict[str, Any]]) -> Iterator[Any]:
+        """The pixels around each letter of a word that lies on the page, uint8 [pixels, 3]."""
         zoom, drawn = self._drawn
-        samples, stride = drawn.samples_mv, drawn.stride
         for char in word:
             x0, y0, x1, y1 = (round(value * zoom) for value in char["bbox"])
-            x0, y0 = max(0, x0 - _MARGIN), max(0, y0 - _MARGIN)
-            x1, y1 = min(drawn.width, x1 + _MARGIN), min(drawn.height, y1 + _MARGIN)
-            if y1 - y0 < 1 or x1 - x0 < 1:
-                continue
-            pixels = b"".join(
-                samples[y * stride + 3 * x0 : y * stride + 3 * x1] for y in range(y0, y1)
-            )
-            yield [pixels[i::3] for i in range(3)]
+            left, top = max(0, x0 - _MARGIN), max(0, y0 - _MARGIN)
+            pixels = drawn[top : max(top, y1 + _MARGIN), left : max(left, x1 + _MARGIN)]
+            if pixels.size:
+                yield pixels.reshape(-1, 3)
 
     def is_blank(self, word: Sequence[dict[str, Any]]) -> bool:
         """True if the page has a single colour around most letters of a word."""
         empty = sum(
-            all(max(part) - min(part) < _CONTRAST for part in parts)
-            for parts in self._pixels_at(word)
+            int((pixels.max(0) - pixels.min(0)).max()) < _CONTRAST
+            for pixels in self._pixels_at(word)
         )
         return empty > 0.5 * len(word)
 
     def lacks_colour(self, word: Sequence[dict[str, Any]], colour: int) -> bool:
         """True if no pixel around the letters of a word is similar to `colour`."""
-        wanted = [range(part - _FAINT + 1, part + _FAINT) for part in _rgb(colour)]
         return not any(
-            red in wanted[0] and green in wanted[1] and blue in wanted[2]
-            for parts in self._pixels_at(word)
-            for red, green, blue in zip(*parts, strict=True)
+            (abs(pixels.astype(int) - _rgb(colour)) < _FAINT).all(1).any()
+            for pixels in self._pixels_at(word)
         )
