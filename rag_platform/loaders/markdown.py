@@ -8,6 +8,7 @@ import functools
 import itertools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -359,52 +360,43 @@ def _parse_yaml(source: str) -> tuple[dict[str, Any], list[str]]:
     import yaml
 
     notes: list[str] = []
-    root: list[Any] = []
-    stack: list[_Open] = []
     try:
-        for event in yaml.parse(source.replace("\t", " "), Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise _BrokenError(f"it uses the alias *{event.anchor}, which is not read")
-            if tag := getattr(event, "tag", None):
-                raise _BrokenError(f"it uses the tag {tag}, which is not read")
-            if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-                if len(stack) >= MAX_DEPTH:
-                    raise _BrokenError(f"it is nested deeper than {MAX_DEPTH}")
-                stack.append(_Open([], isinstance(event, yaml.MappingStartEvent)))
-            elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-                (stack[-2].items if len(stack) > 1 else root).append(stack[-1].close(notes))
-                stack.pop()
-            elif isinstance(event, yaml.ScalarEvent):
-                (stack[-1].items if stack else root).append(
-                    _parse_scalar(event.value, plain=event.implicit[0])
-                )
+        parsed = yaml.parse(source.replace("\t", " "), Loader=yaml.SafeLoader)
+        kinds = (yaml.NodeEvent, yaml.CollectionEndEvent)
+        events = (event for event in parsed if isinstance(event, kinds))
+        roots = [_read_node(event, events, notes, 0) for event in events]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise _BrokenError("not valid YAML: " + " ".join(str(error).split())[:200]) from error
-    if root and not isinstance(root[0], dict):
-        raise _BrokenError(f"it holds a {type(root[0]).__name__}")
-    return (root[0] if root else {}), notes
+    if roots and not isinstance(roots[0], dict):
+        raise _BrokenError(f"it holds a {type(roots[0]).__name__}")
+    return (roots[0] if roots else {}), notes
 
 
-@dataclass(slots=True)
-class _Open:
-    """A mapping or sequence that is not yet closed."""
+def _read_node(event: Any, events: Iterator[Any], notes: list[str], depth: int) -> Any:
+    """The value that begins with an event; a mapping is without its duplicate keys, whose value is
+    ambiguous.
+    """
+    import yaml
 
-    items: list[Any]
-    mapping: bool
-
-    def close(self, notes: list[str]) -> Any:
-        """The list, or the mapping without its duplicate keys, whose value is ambiguous."""
-        if not self.mapping:
-            return self.items
-        found: dict[str, Any] = {}
-        twice: set[str] = set()
-        for key, value in zip(self.items[::2], self.items[1::2], strict=True):
-            name = str(key)
-            (twice.add(name) if name in found else found.update({name: value}))
-        for name in sorted(twice):
-            notes.append(f"front matter has the key {name!r} twice; it is ignored")
-            del found[name]
-        return found
+    if isinstance(event, yaml.AliasEvent):
+        raise _BrokenError(f"it uses the alias *{event.anchor}, which is not read")
+    if event.tag:
+        raise _BrokenError(f"it uses the tag {event.tag}, which is not read")
+    if isinstance(event, yaml.ScalarEvent):
+        return _parse_scalar(event.value, plain=event.implicit[0])
+    if depth >= MAX_DEPTH:
+        raise _BrokenError(f"it is nested deeper than {MAX_DEPTH}")
+    items = []
+    while not isinstance(inner := next(events), yaml.CollectionEndEvent):
+        items.append(_read_node(inner, events, notes, depth + 1))
+    if isinstance(event, yaml.SequenceStartEvent):
+        return items
+    keys = list(map(str, items[::2]))
+    counts = Counter(keys)
+    repeated = sorted(key for key, count in counts.items() if count > 1)
+    notes += [f"front matter has the key {key!r} twice; it is ignored" for key in repeated]
+    values = zip(keys, items[1::2], strict=True)
+    return {key: value for key, value in values if counts[key] == 1}
 
 
 def _parse_scalar(value: str, *, plain: bool) -> Any:
