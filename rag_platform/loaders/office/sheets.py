@@ -420,7 +420,8 @@ def _read_comments(
     for item in [item for item in plain if item.get("ref") not in threaded] + threads:
         ref = item.get("ref", "")
         words = " ".join("".join(item.itertext()).split())
-        if words and (place := _parse_cell(ref)):
+        if words and (area := _parse_area(ref)):
+            place = area[:2]
             row = cells.get(place[0], ())
             label = next(filter(None, row), "")
             cell = ", ".join(dict.fromkeys(filter(None, (label, *row[place[1] - 1 : place[1]]))))
@@ -476,24 +477,19 @@ def _formulas_without_value(row: Any) -> Iterator[tuple[Place, str]]:
     for formula in row.iter("{*}f"):
         cell = formula.getparent()
         value = cell.find("{*}v")
-        if (value is None or value.text is None) and (place := _parse_cell(cell.get("r", ""))):
-            yield place, f"={formula.text or ''}"
-
-
-def _parse_cell(ref: str) -> Place | None:
-    match = re.fullmatch(r"\$?([A-Z]{1,3})\$?(\d{1,7})", ref)
-    if match is None:
-        return None
-    column = 0
-    for letter in match[1]:
-        column = column * 26 + ord(letter) - 64
-    return int(match[2]), column
+        if (value is None or value.text is None) and (area := _parse_area(cell.get("r", ""))):
+            yield area[:2], f"={formula.text or ''}"
 
 
 def _parse_area(ref: str) -> tuple[int, int, int, int] | None:
-    first, _, last = ref.partition(":")
-    start, end = _parse_cell(first), _parse_cell(last or first)
-    return (*start, *end) if start and end else None
+    """(first row, first column, last row, last column) of a reference; None for no such area."""
+    from openpyxl.utils import range_boundaries
+
+    try:
+        left, top, right, bottom = range_boundaries(ref)
+    except ValueError:
+        return None
+    return (top, left, bottom, right) if None not in (left, top, right, bottom) else None
 
 
 # --- values -------------------------------------------------------------------------------------
