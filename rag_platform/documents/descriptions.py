@@ -4,7 +4,6 @@ question and never become part of chunk_text.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +14,12 @@ from pathlib import Path
 from rag_platform.config import prompts
 from rag_platform.config.ingestion import DESCRIBE_FIELDS, DescribeConfig
 from rag_platform.config.settings import fingerprint
-from rag_platform.errors import ProviderError, RagError
+from rag_platform.errors import RagError
 from rag_platform.ir import Chunk, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_calls import TRANSPORT
-from rag_platform.providers.model_replies import strip_fence
+from rag_platform.providers.model_replies import bad_reply, object_schema, parse_object
 from rag_platform.registry import make_provider, provider_version
 from rag_platform.storage.answer_cache import AnswerCache
 
@@ -29,16 +28,11 @@ MAX_TOKENS = 500
 MAX_TITLE, MAX_SUMMARY, MAX_TAG, MAX_TAGS = 160, 1200, 60, 10
 GIVE_UP = 3  # consecutive failures after which no more calls are made for a document
 
-SCHEMA: Json = {
-    "type": "object",
-    "properties": {
-        "title": {"type": "string"},
-        "summary": {"type": "string"},
-        "tags": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["title", "summary", "tags"],
-    "additionalProperties": False,
-}
+SCHEMA = object_schema(
+    title={"type": "string"},
+    summary={"type": "string"},
+    tags={"type": "array", "items": {"type": "string"}},
+)
 # Failures caused by one text, after which the next one may well succeed.
 _TEXT_FAULTS = {"content_filtered", "too_large"}
 
@@ -151,33 +145,17 @@ def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions
 
 
 def parse_answer(text: str) -> Description:
-    """The description in a model's answer, its fields truncated. Raises ProviderError
-    `broken_reply`.
-    """
-    try:
-        value = json.loads(strip_fence(text))
-    except ValueError as error:
-        raise ProviderError(
-            f"the model did not answer with JSON: {text[:120]!r}", code="broken_reply"
-        ) from error
-    if (
-        not isinstance(value, dict)
-        or not isinstance(value.get("title"), str)
-        or not isinstance(value.get("summary"), str)
-    ):
-        raise ProviderError(
-            f"the model's JSON lacks the texts title and summary: {text[:120]!r}",
-            code="broken_reply",
-        )
-    tags = value.get("tags")
+    """The description in a model's answer, its fields truncated. Raises ProviderError `bad_output`."""
+    value = parse_object(text)
+    title, summary, tags = value.get("title"), value.get("summary"), value.get("tags")
+    if not isinstance(title, str) or not isinstance(summary, str):
+        raise bad_reply(f"JSON without the texts title and summary: {text[:120]!r}")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise ProviderError(
-            f"the model's JSON has no list of tags: {text[:120]!r}", code="broken_reply"
-        )
+        raise bad_reply(f"JSON without a list of tags: {text[:120]!r}")
     lines = (" ".join(tag.split())[:MAX_TAG].lower() for tag in tags)
     return Description(
-        " ".join(value["title"].split())[:MAX_TITLE],
-        " ".join(value["summary"].split())[:MAX_SUMMARY],
+        " ".join(title.split())[:MAX_TITLE],
+        " ".join(summary.split())[:MAX_SUMMARY],
         tuple(dict.fromkeys(line for line in lines if line))[:MAX_TAGS],
     )
 

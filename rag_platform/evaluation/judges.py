@@ -8,7 +8,6 @@ correctness are not judged.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +24,13 @@ from rag_platform.evaluation.measuring import Score
 from rag_platform.ir import Json
 from rag_platform.protocols import LLM
 from rag_platform.providers.model_calls import TRANSPORT
-from rag_platform.providers.model_replies import bad_reply, parse_object, quote_text
+from rag_platform.providers.model_replies import (
+    bad_reply,
+    is_number,
+    object_schema,
+    parse_object,
+    quote_text,
+)
 from rag_platform.registry import make_provider, provider_version, takes
 from rag_platform.storage.answer_cache import AnswerCache
 from rag_platform.text.passages import units
@@ -38,15 +43,9 @@ _PROMPTS = {
     "relevancy": ("query", "answer"),
     "correctness": ("query", "expected", "answer"),
 }
-_SCHEMA: Json = {
-    "type": "object",
-    "properties": {
-        "reason": {"type": "string"},
-        "score": {"type": "number", "minimum": 0, "maximum": 1},
-    },
-    "required": ["reason", "score"],
-    "additionalProperties": False,
-}
+_SCHEMA = object_schema(
+    reason={"type": "string"}, score={"type": "number", "minimum": 0, "maximum": 1}
+)
 _TRIES = 2  # if the reply is not a score
 # Errors that concern a single answer; any other would fail for all, and is raised.
 PER_ANSWER_ERRORS = {"bad_output", "content_filtered", "too_large", "empty_reply", "broken_reply"}
@@ -154,12 +153,7 @@ class LlmJudge:
 
 def _read(reply: Json) -> Score:
     score = reply.get("score")
-    if (
-        isinstance(score, bool)
-        or not isinstance(score, (int, float))
-        or not math.isfinite(score)
-        or not 0 <= score <= 1
-    ):
+    if not is_number(score) or not 0 <= score <= 1:
         raise bad_reply(f"the score {score!r}; it must be a number from 0 to 1")
     return Score(float(score), str(reply.get("reason") or ""))
 

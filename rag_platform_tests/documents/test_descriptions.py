@@ -146,7 +146,7 @@ def test_without_a_model_nothing_happens(tmp_path: Path) -> None:
 def test_another_answer_is_refused(answer: str) -> None:
     with pytest.raises(ProviderError) as raised:
         parse_answer(answer)
-    assert raised.value.code == "broken_reply"
+    assert raised.value.code == "bad_output"
 
 
 def test_a_fenced_answer_is_read_and_cut_to_its_limits() -> None:

@@ -16,9 +16,9 @@ from rag_platform.evaluation.judges import PER_ANSWER_ERRORS
 from rag_platform.evaluation.labels import find_quote, fold, open_catalog
 from rag_platform.evaluation.monitoring.canaries import Canaries
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.ir import Chunk, Json
+from rag_platform.ir import Chunk
 from rag_platform.protocols import LLM
-from rag_platform.providers.model_replies import parse_object, quote_text
+from rag_platform.providers.model_replies import object_schema, parse_object, quote_text
 from rag_platform.registry import make_provider, require_at_least
 from rag_platform.releases.release_store import require_current
 from rag_platform.storage.store import Store
@@ -27,12 +27,7 @@ from rag_platform.traits import Traits
 
 _MIN_CHARS = 40  # shorter passages say too little to ask about
 _TRIES = 3  # passages tried per requested question, at most
-_SCHEMA: Json = {
-    "type": "object",
-    "properties": {"question": {"type": "string"}, "evidence": {"type": "string"}},
-    "required": ["question", "evidence"],
-    "additionalProperties": False,
-}
+_SCHEMA = object_schema(question={"type": "string"}, evidence={"type": "string"})
 
 
 @dataclass(frozen=True)
