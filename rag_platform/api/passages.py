@@ -285,8 +285,8 @@ def image_picture(library: Library, asset_id: str) -> bytes:
 
 
 def _redraw(library: Library, path: Path) -> bytes:
+    from rag_platform.intake.isolation import decode_in_child
     from rag_platform.loaders.image_decoding import Missing
-    from rag_platform.media.sandbox import decode_in_child
 
     try:
         with library.store.scratch() as folder:

@@ -145,7 +145,7 @@ def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions
 
 
 def parse_answer(text: str) -> Description:
-    """The description in a model's answer, its fields truncated. Raises ProviderError `bad_output`."""
+    """The description in a model's reply, its fields truncated. Raises ProviderError."""
     value = parse_object(text)
     title, summary, tags = value.get("title"), value.get("summary"), value.get("tags")
     if not isinstance(title, str) or not isinstance(summary, str):

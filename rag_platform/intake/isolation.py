@@ -1,5 +1,5 @@
-"""Reads files in sandboxed child processes with limits of time and memory. A page that kills its
-child loses its layout and nothing else.
+"""Reads files and images in sandboxed child processes with limits of time and memory. A page that
+kills its child loses its layout and nothing else; a decoder that crashes affects one image.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Any
 import orjson
 
 from rag_platform.config.settings import Limits
-from rag_platform.errors import ConfigError, DocumentError
+from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.intake import second_readers
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
+from rag_platform.loaders.image_decoding import DecodedImage, Missing, looks_like_svg
 from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo, assemble
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.loaders.pdf.quoting import PageQuote
@@ -41,6 +42,9 @@ MAX_LAYOUT_FAILURES = 3
 MIN_WINDOW_PAGES = 4
 # with the layout model a page takes 0.5 s of processor time, on a busy machine 1.5 s
 LONG_PDF_PAGES = 1_000
+OCR_MEMORY_MB = 4000  # address space; an engine with its models takes 0.7 GB of real memory
+# images are read one at a time, on all cores: two engines in parallel would need twice the memory
+_ocr_lock = threading.Lock()
 
 OnPage = Callable[[int, int], None]
 
@@ -68,7 +72,7 @@ def load_in_child(
     media: list[MediaRef] = []
     summary: ParseSummary | None = None
     task = {"task": "load", "filename": filename, "provider": provider, "options": dict(options)}
-    for message in _ask(path, task, _engine(provider), limits):
+    for message in _ask_about(path, task, _engine(provider), limits):
         if "text" in message:
             text.append(str(message["text"]))
         elif "blocks" in message:
@@ -154,7 +158,7 @@ def locate_in_child(
         "blocks": [dataclasses.asdict(block) for block in relative],
         "spans": [(first - start, last - start) for first, last in spans],
     }
-    messages = list(_ask(path, task, _engine(provider), limits))
+    messages = list(_ask_about(path, task, _engine(provider), limits))
     found = next(message["quote"] for message in messages if "quote" in message)
     boxes = tuple(tuple((*box,) for box in group) for group in found["boxes"])
     return PageQuote(float(found["width"]), float(found["height"]), boxes)
@@ -204,29 +208,19 @@ def _check_blocks(
     task = {**task, "text": text, "blocks": [dataclasses.asdict(block) for block in blocks]}
     failures: _Reasons = {}
     unread: _Reasons = {}
-    for message in _ask(path, task, engine, limits):
+    for message in _ask_about(path, task, engine, limits):
         failures |= {int(n): str(reason) for n, reason in message.get("failures", {}).items()}
         unread |= {int(n): str(reason) for n, reason in message.get("unread", {}).items()}
     return failures, unread
 
 
-def _ask(
+def _ask_about(
     path: Path, task: dict[str, Any], engine: str, limits: Limits
 ) -> Generator[dict[str, Any], None, None]:
     """The messages of a child about one task on a whole file."""
-    seconds = min(limits.parse_seconds, limits.file_seconds)
-    task = {
-        **task,
-        "path": str(path.absolute()),
-        "memory_mb": limits.parse_memory_mb,
-        "seconds": seconds,
-    }
+    seconds, memory_mb = min(limits.parse_seconds, limits.file_seconds), limits.parse_memory_mb
     try:
-        with pool().child(engine) as child:
-            deadline = time.monotonic() + seconds + (0.0 if child.ready else START_SECONDS)
-            for message in child.ask(task, lambda: max(0.01, deadline - time.monotonic())):
-                _raise_for(message, limits.parse_memory_mb)
-                yield message
+        yield from _ask({**task, "path": str(path.absolute())}, engine, seconds, memory_mb)
     except ChildLost as error:
         if error.hung:
             raise DocumentError(
@@ -241,6 +235,20 @@ def _ask(
             code="parser_failed",
             retryable=True,
         ) from error
+
+
+def _ask(
+    task: dict[str, Any], engine: str, seconds: float, memory_mb: int
+) -> Generator[dict[str, Any], None, None]:
+    """The messages of a child about one task, which has this time in all. Raises ChildLost for
+    problems of the child, DocumentError and ConfigError for those that it reports.
+    """
+    task = {**task, "seconds": seconds, "memory_mb": memory_mb}
+    with pool().child(engine) as child:
+        deadline = time.monotonic() + seconds + (0.0 if child.ready else START_SECONDS)
+        for message in child.ask(task, lambda: max(0.01, deadline - time.monotonic())):
+            _raise_for(message, memory_mb)
+            yield message
 
 
 def _engine(provider: str) -> str:
@@ -513,6 +521,70 @@ class _Reading:
                 code="timeout",
             )
         return min(left, self.limits.page_seconds)
+
+
+# --- images -------------------------------------------------------------------------------------
+
+
+def decode_in_child(
+    data: bytes, max_pixels: int, limits: Limits, folder: Path, *, redraw: bool = False
+) -> DecodedImage:
+    """Run `image_decoding.decode_image` in a child; `folder` holds the exchanged files. Raises
+    Missing.
+    """
+    (folder / "source").write_bytes(data)
+    task = {
+        "task": "picture",
+        "path": str(folder / "source"),
+        "folder": str(folder),
+        "max_pixels": max_pixels,
+        "redraw": redraw,
+    }
+    try:
+        engine = "pymupdf" if looks_like_svg(data) else "other"
+        [message] = _ask(task, engine, limits.page_seconds, limits.parse_memory_mb)
+    except ChildLost as error:
+        raise Missing(
+            "broken_image: its decoder took too long"
+            if error.hung
+            else "broken_image: its decoder failed"
+        ) from None
+    except DocumentError as error:
+        raise Missing(f"broken_image: {error.code}") from None
+    found = message["picture"]
+    if "reason" in found:
+        raise Missing(str(found["reason"]))
+    variants = {name: (folder / name).read_bytes() for name in found["variants"]}
+    original = (folder / "original").read_bytes() if found["original"] else None
+    return DecodedImage(**{**found, "variants": variants, "original": original})
+
+
+def ocr_in_child(
+    path: Path, provider: str, options: Mapping[str, Any], seconds: float
+) -> tuple[str, float | None]:
+    """Run `read` of the named OCR provider in a child: (text, confidence). Raises ProviderError."""
+    task = {
+        "task": "ocr",
+        "path": str(path.absolute()),
+        "provider": provider,
+        "options": dict(options),
+    }
+    try:
+        with _ocr_lock:
+            [message] = _ask(task, "ocr", seconds, OCR_MEMORY_MB)
+    except ChildLost as error:
+        if error.hung:
+            raise ProviderError(
+                f"{provider} did not read the image within {seconds:g} seconds; raise"
+                " media_texts.ocr_seconds",
+                code="timeout",
+            ) from None
+        raise ProviderError(f"{provider} failed: {error}", code="ocr_failed") from None
+    except DocumentError as error:
+        too_much = "it needs more memory than it may have"
+        text = too_much if error.code == "out_of_memory" else error.message
+        raise ProviderError(text, code=error.code) from None
+    return str(message["read"]["text"]), message["read"]["confidence"]
 
 
 # --- the pool of this process -------------------------------------------------------------------

@@ -15,9 +15,9 @@ from rag_platform.config.ingestion import MediaTextConfig
 from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ProviderError
+from rag_platform.intake.isolation import ocr_in_child
 from rag_platform.ir import Facts, Json, MediaLink, MediaText
 from rag_platform.media.captions import captions
-from rag_platform.media.sandbox import ocr_in_child
 from rag_platform.media.store import display_path, is_page_image
 from rag_platform.observability import tracing
 from rag_platform.registry import make_provider, provider_version, traits

@@ -38,7 +38,6 @@ from rag_platform.loaders.image_decoding import (
     is_simple,
     looks_alike,
 )
-from rag_platform.media.sandbox import decode_in_child
 from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, atomic_path, read_json, write_json
 
@@ -258,7 +257,7 @@ def _decode(
     if is_simple(data):
         return decode_image(data, config.max_pixels)
     with scratch() as folder:
-        return decode_in_child(data, config.max_pixels, limits, Path(folder))
+        return isolation.decode_in_child(data, config.max_pixels, limits, Path(folder))
 
 
 _WEB = ("http:", "https:", "//")

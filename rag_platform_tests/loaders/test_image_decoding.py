@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 from rag_platform.config.ingestion import MediaConfig
 from rag_platform.config.settings import Limits
 from rag_platform.intake import isolation
+from rag_platform.intake.isolation import decode_in_child
 from rag_platform.ir import Facts, MediaRef, ParseSummary
 from rag_platform.loaders.image_decoding import (
     Missing,
@@ -22,7 +23,6 @@ from rag_platform.loaders.image_decoding import (
     looks_like_svg,
     sanitise,
 )
-from rag_platform.media.sandbox import decode_in_child
 from rag_platform.media.store import Base, keep, resolve
 from rag_platform.storage.store import Store, read_json
 
