@@ -24,7 +24,7 @@ from rag_platform.evaluation.reporting.reports import (
 )
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
-from rag_platform.evaluation.runs import open_library
+from rag_platform.evaluation.runs import RunOptions, open_library
 from rag_platform.evaluation.sources import open_dataset
 from rag_platform.evaluation.strategies import (
     QUERY_VARIANTS,
@@ -200,8 +200,9 @@ def _evaluate(
     namespace: str,
 ) -> Metadata:
     """Run an evaluation; returns its metrics, report and chart as metadata."""
-    own = None if dataset.load_documents is not None else namespace
-    run = run_strategy(platform.root, library, dataset, strategy, store, namespace=own)
+    own = "" if dataset.load_documents is not None else namespace
+    options = RunOptions(namespace=own, strategy=strategy)
+    run = run_strategy(platform.root, library, dataset, options, store)
     home = platform.root.store.home
     folder = write_run_files(home, run, store)
     return {

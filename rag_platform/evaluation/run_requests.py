@@ -22,7 +22,7 @@ from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.evaluation.measuring import MODES
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
-from rag_platform.evaluation.runs import OnProgress, open_library
+from rag_platform.evaluation.runs import OnProgress, RunOptions, open_library
 from rag_platform.evaluation.sources import dataset_names, open_dataset
 from rag_platform.evaluation.strategies import comparable_names, run_strategy
 from rag_platform.ir import Json
@@ -39,18 +39,10 @@ _RUNS_WITHOUT_MODEL = "rules"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """The names that a run is requested with; for None see RunOptions."""
+class RunRequest(RunOptions):
+    """The name of a dataset, and the options of its run."""
 
     dataset: str
-    namespace: str | None = None  # None: the dataset's own documents if it has some, else default
-    strategy: str | None = None
-    release_id: str | None = None
-    mode: str | None = None
-    evaluator: str | None = None
-    metric_sets: tuple[str, ...] = ()
-    judge: str | None = None
-    reuse: bool = True
     baseline: str | None = None  # a run of the same dataset
 
 
@@ -73,21 +65,7 @@ def run_dataset(
     with closing(ResultStore(root.store.home)) as store:
         before = store.run(request.baseline) if request.baseline else None
         with open_library(root.settings, root.store) as library:
-            run = run_strategy(
-                root,
-                library,
-                dataset,
-                request.strategy,
-                store,
-                namespace=request.namespace,
-                mode=request.mode,  # type: ignore[arg-type]
-                on_progress=on_progress,
-                release_id=request.release_id,
-                evaluator=request.evaluator,
-                metric_sets=request.metric_sets,
-                judge=request.judge,
-                reuse=request.reuse,
-            )
+            run = run_strategy(root, library, dataset, request, store, on_progress)
         difference = None if before is None else compare_runs(before, run, store)
         folder = write_run_files(root.store.home, run, store, difference)
     return FinishedRun(run, difference, folder)

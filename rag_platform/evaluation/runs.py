@@ -55,10 +55,12 @@ _DEFAULT_EVALUATOR = "basic"  # without an evaluator and without a judge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a run besides its dataset."""
+    """The options of a run besides its dataset. In a request, the namespace may be empty (see
+    `run_strategy`) and the strategy be a way to ask.
+    """
 
-    namespace: str
-    mode: Mode = "end_to_end"
+    namespace: str = ""
+    mode: Mode | None = None  # None: end_to_end, of a dataset with documents retrieval_only
     strategy: str | None = None  # of the questions; None: that of the release
     release_id: str | None = None  # None: the published one
     evaluator: str | None = None  # None: `judge` if a judge is named, else `basic`
@@ -95,7 +97,7 @@ def evaluate(
     ConfigError for an unknown evaluator, metric set or judge, and NotFoundError for an unknown
     release. An error of one question becomes that case's `error`.
     """
-    if options.mode not in MODES:
+    if options.mode not in (None, *MODES):
         raise InputError(
             f"unknown mode {options.mode!r}; known: {', '.join(MODES)}", code="invalid_mode"
         )
@@ -143,11 +145,12 @@ class _Run:
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
         self._lease = lease
+        self._mode: Mode = options.mode or "end_to_end"
         evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT_EVALUATOR)
         evaluator: Evaluator = make_provider(
             "evaluator", evaluator_id, {"judge": options.judge} if options.judge else {}
         )
-        own = evaluator.metric_sets(options.mode)
+        own = evaluator.metric_sets(self._mode)
         sets = options.metric_sets or own
         self._metric_sets: dict[str, MetricSet] = {
             name: make_provider("metric_set", name) for name in sets
@@ -167,7 +170,7 @@ class _Run:
         self._top_k = max(_TOP_K, *dataset.k_values)
         versions = tuple(f"{name}@{item.VERSION}" for name, item in self._metric_sets.items())
         prompts = library.models.question_prompts(strategy)
-        measured_by = (config_id, versions, judge_id, options.mode)
+        measured_by = (config_id, versions, judge_id, self._mode)
         profile = fingerprint(dataset.fingerprint, *measured_by)
         self._basis = (lease.release_id, sorted(library.hidden_names(lease)), *measured_by, prompts)
         self._run = EvalRun(
@@ -183,7 +186,7 @@ class _Run:
             eval_profile_id=f"evp_{profile}",
             metric_set_ids=versions,
             judge_profile_id=judge_id,
-            mode=options.mode,
+            mode=self._mode,
             cases=len(dataset.cases),
             providers={"evaluator": {"id": evaluator_id, "version": evaluator.VERSION}},
         )
@@ -330,13 +333,13 @@ class _Run:
             filters=dict(case.doc_scope),
             release_id=self._lease.release_id,
             strategy=self._options.strategy,
-            answer=self._options.mode != "retrieval_only",
+            answer=self._mode != "retrieval_only",
             # documents are ranked by their best chunk; pages and chunks individually
             max_per_document={"document": 1, "page": 0}.get(labels.unit),
         )
         artifacts = Artifacts()
         try:
-            if self._options.mode == "generation_only":
+            if self._mode == "generation_only":
                 request = dataclasses.replace(request, context_chunks=_given_context(case, labels))
             result, error = answer(self._library, request, artifacts=artifacts), ""
             scope = self._in_scope(case, result)

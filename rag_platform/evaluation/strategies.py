@@ -14,9 +14,9 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rag_platform.config.folders import DEMO, SHIPPED
 from rag_platform.config.gates import read_gates
@@ -34,7 +34,6 @@ from rag_platform.config.settings import (
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ReleaseError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
-from rag_platform.evaluation.measuring import Mode
 from rag_platform.evaluation.metrics import sort_metrics
 from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
@@ -97,39 +96,31 @@ def run_strategy(
     root: DataRoot,
     library: Library,
     dataset: Dataset,
-    name: str | None,
+    options: RunOptions,
     store: ResultStore,
-    *,
-    namespace: str | None = None,
-    mode: Mode | None = None,
     on_progress: OnProgress | None = None,
-    **options: Any,
 ) -> EvalRun:
-    """The run of a dataset under a strategy or a way to ask (None: the library's own), with further
-    `options` of RunOptions. Without a namespace, the dataset's own documents are first published by
-    that strategy.
+    """The run of a dataset under a strategy or a way to ask (None: the library's own). Without a
+    namespace, the dataset's own documents are first published by that strategy; a dataset without
+    documents is asked of the default namespace.
 
     Raises NotFoundError `unknown_strategy` with the known ones, InputError for a strategy that does
     not fit the release's vectors, or `other_namespace` for a dataset about other documents.
     """
+    name = options.strategy
     base = _require_known(root.settings, name) if name else ""
     file = base if has_strategy(root.settings, base) else None
-    brings_documents = dataset.load_documents is not None and namespace is None
+    brings_documents = dataset.load_documents is not None and not options.namespace
     if brings_documents:
         space = publish_documents(dataset, root.workspace("", file))
     else:
-        space = namespace or choose_namespace(library)
+        space = options.namespace or choose_namespace(library)
     strategy: str | None = None
     if name and not (brings_documents and file == name):
         strategy = find_strategy(root.settings, library, space, name)
-    run_options = RunOptions(
-        namespace=space,
-        mode=mode or ("retrieval_only" if brings_documents else "end_to_end"),
-        strategy=strategy,
-        require_found=True,
-        **options,
-    )
-    return evaluate(library, dataset, run_options, store, on_progress=on_progress)
+    mode = options.mode or ("retrieval_only" if brings_documents else None)
+    options = replace(options, namespace=space, mode=mode, strategy=strategy, require_found=True)
+    return evaluate(library, dataset, options, store, on_progress=on_progress)
 
 
 def find_strategy(settings: Settings, library: Library, namespace: str, name: str) -> str:

@@ -11,7 +11,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.reporting.reports import draw_metrics, embed_picture
 from rag_platform.evaluation.results import ResultStore
-from rag_platform.evaluation.runs import open_library
+from rag_platform.evaluation.runs import RunOptions, open_library
 from rag_platform.evaluation.strategies import (
     QUERY_VARIANTS,
     compare_strategies,
@@ -81,7 +81,7 @@ def test_datasets_are_asked_of_the_libraries_that_they_belong_to(
 def test_every_way_to_ask_is_asked_as_it_says(root: DataRoot, results: ResultStore) -> None:
     with open_library(root.settings, root.store) as library:
         runs = {
-            name: run_strategy(root, library, GOLDEN, name, results)
+            name: run_strategy(root, library, GOLDEN, RunOptions(strategy=name), results)
             for name in ("tiny", *QUERY_VARIANTS)
         }
     modes = {
@@ -109,8 +109,8 @@ def test_every_way_to_ask_is_asked_as_it_says(root: DataRoot, results: ResultSto
 def test_what_cannot_be_compared_is_named(root: DataRoot, results: ResultStore) -> None:
     with open_library(root.settings, root.store) as library:
         with pytest.raises(NotFoundError, match=r"'tinny'.*tiny.*dense_only"):
-            run_strategy(root, library, GOLDEN, "tinny", results)
-        run = run_strategy(root, library, GOLDEN, "tiny", results)
+            run_strategy(root, library, GOLDEN, RunOptions(strategy="tinny"), results)
+        run = run_strategy(root, library, GOLDEN, RunOptions(strategy="tiny"), results)
     with pytest.raises(InputError, match="at least two"):
         compare_strategies({"tiny": run}, results)
     assert parse_names(" a, b,,a ") == ["a", "b"]

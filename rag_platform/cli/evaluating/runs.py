@@ -85,7 +85,7 @@ def run(context: Context, name: str, **asked: Any) -> Json:
     from rag_platform.evaluation.reporting import reports, run_files
     from rag_platform.evaluation.run_requests import RunRequest, run_dataset
 
-    request = RunRequest(dataset=name, namespace=context.given_namespace, **asked)
+    request = RunRequest(dataset=name, namespace=context.given_namespace or "", **asked)
     with progress_bar(context.json_output) as advance:
         found = run_dataset(context.root, request, partial(advance, "asking"))
     data: dict[str, Any] = {"markdown": reports.run_markdown(found.run), "run": to_json(found.run)}

@@ -51,6 +51,7 @@ def evaluating(context: Context) -> Iterator[tuple[Library, ResultStore, Advance
 def compare_named(context: Context, names: str, dataset_name: str, mode: str | None) -> Json:
     """Evaluate each of the named strategies on a dataset, and compare them with the first."""
     from rag_platform.evaluation.reporting.run_files import comparison_data
+    from rag_platform.evaluation.runs import RunOptions
     from rag_platform.evaluation.sources import open_dataset
     from rag_platform.evaluation.strategies import (
         compare_strategies,
@@ -66,15 +67,13 @@ def compare_named(context: Context, names: str, dataset_name: str, mode: str | N
     runs = {}
     with evaluating(context) as (library, store, advance):
         for name in wanted:
-            runs[name] = run_strategy(
-                context.root,
-                library,
-                dataset,
-                name,
-                store,
-                namespace=context.given_namespace,
+            options = RunOptions(
+                namespace=context.given_namespace or "",
                 mode=mode,  # type: ignore[arg-type]
-                on_progress=partial(advance, name),
+                strategy=name,
+            )
+            runs[name] = run_strategy(
+                context.root, library, dataset, options, store, partial(advance, name)
             )
         found = compare_strategies(runs, store)
     return {

@@ -95,7 +95,7 @@ def post_run(library: LibraryOf, choice: RunChoice) -> EvalJobData:
     """Start a run as a job."""
     if choice.namespace:
         library.require_visible(choice.namespace)
-    given: dict[str, Any] = {name: None if value == "" else value for name, value in choice}
+    given: dict[str, Any] = {name: value for name, value in choice if value != ""}
     given["metric_sets"] = tuple(filter(None, choice.metric_sets))
     return start_run(library.settings, RunRequest(**given))
 
