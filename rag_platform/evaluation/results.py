@@ -19,7 +19,7 @@ from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.metrics import mean_interval, percentiles, sort_metrics
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import DATABASE
-from rag_platform.storage.records import row_decoders
+from rag_platform.storage.records import columns, from_row, getter
 from rag_platform.storage.sqlite_files import connect_versioned, transaction
 
 SCHEMA_VERSION = 1
@@ -43,7 +43,7 @@ CREATE INDEX IF NOT EXISTS eval_case_results_in_order ON eval_case_results (run_
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CaseResult:
     """The result of one case. `metrics` by flat name, without those that could not be measured."""
 
@@ -59,14 +59,14 @@ class CaseResult:
     artifacts: Json = field(default_factory=dict)  # ids and figures, no document text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EvalRun:
     """One run over a dataset."""
 
     run_id: str
     started_at: str
-    ended_at: str = ""
-    status: str = "running"  # running | done | rejected (by the gate, with its candidate)
+    ended_at: str  # empty while it runs
+    status: str  # running | done | rejected (by the gate, with its candidate)
     dataset_id: str
     dataset_version: str
     dataset_fingerprint: str
@@ -76,7 +76,7 @@ class EvalRun:
     strategy_config_id: str
     eval_profile_id: str
     metric_set_ids: tuple[str, ...]
-    judge_profile_id: str = ""
+    judge_profile_id: str  # empty without a judge
     mode: str
     cases: int = 0
     reused: int = 0  # case results taken from earlier runs
@@ -115,10 +115,6 @@ def _escape(words: str) -> str:
     return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-_RUN_COLUMNS = tuple(EvalRun.__dataclass_fields__)
-_CASE_COLUMNS = tuple(CaseResult.__dataclass_fields__)
-
-
 class ResultStore:
     """Runs and case results of one data root; thread-safe. With `create` false, a missing database
     is not created but read as empty.
@@ -139,7 +135,7 @@ class ResultStore:
 
     def put_run(self, run: EvalRun) -> None:
         """Insert or replace a run."""
-        self._write("eval_runs", _RUN_COLUMNS, [run])
+        self._write("eval_runs", EvalRun, [run])
 
     def mark_rejected(self, namespace: str, release_id: str) -> None:
         """Mark the runs of a candidate that the gate rejected: trends leave them out."""
@@ -151,7 +147,7 @@ class ResultStore:
 
     def put_cases(self, run_id: str, results: Iterable[CaseResult]) -> None:
         """Write case results of a run, in one transaction."""
-        self._write("eval_case_results", _CASE_COLUMNS, results, run_id=run_id)
+        self._write("eval_case_results", CaseResult, results, run_id=run_id)
 
     def run(self, run_id: str) -> EvalRun:
         """A run by its id or a unique prefix of it. Raises NotFoundError `unknown_run`."""
@@ -234,29 +230,22 @@ class ResultStore:
             found |= {result.key: result for result in self._cases(where, part)}
         return found
 
-    def _write(
-        self, table: str, columns: tuple[str, ...], records: Iterable[Any], **more: str
-    ) -> None:
-        names = [*more, *columns]
-        rows = [
-            [*more.values(), *(_to_stored(getattr(record, name)) for name in columns)]
-            for record in records
-        ]
+    def _write(self, table: str, kind: Any, records: Iterable[Any], **more: str) -> None:
+        rows = [[*more.values(), *map(_to_stored, getter(kind)(record))] for record in records]
+        if not rows:
+            return
+        names = ", ".join([*more, columns(kind)])
+        marks = ", ".join("?" * len(rows[0]))
         with self._lock, transaction(self._db, self._path):
-            self._db.executemany(
-                f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES"
-                f" ({', '.join('?' * len(names))})",
-                rows,
-            )
+            self._db.executemany(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", rows)
 
     def _runs(self, where: str, values: Iterable[Any]) -> list[EvalRun]:
-        rows = self._read(f"SELECT {', '.join(_RUN_COLUMNS)} FROM eval_runs WHERE {where}", values)
-        return [_restore(EvalRun, _RUN_COLUMNS, row) for row in rows]
+        rows = self._read(f"SELECT {columns(EvalRun)} FROM eval_runs WHERE {where}", values)
+        return [from_row(EvalRun, row) for row in rows]
 
     def _cases(self, where: str, values: Iterable[Any]) -> list[CaseResult]:
-        columns = ", ".join(_CASE_COLUMNS)
-        rows = self._read(f"SELECT {columns} FROM eval_case_results WHERE {where}", values)
-        return [_restore(CaseResult, _CASE_COLUMNS, row) for row in rows]
+        sql = f"SELECT {columns(CaseResult)} FROM eval_case_results WHERE {where}"
+        return [from_row(CaseResult, row) for row in self._read(sql, values)]
 
     def _read(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -265,12 +254,6 @@ class ResultStore:
 
 def _to_stored(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (tuple, dict)) else value
-
-
-def _restore(record: Any, columns: tuple[str, ...], row: tuple[Any, ...]) -> Any:
-    decoders = dict(row_decoders(record)[0])
-    values = [decoders[n](item) if n in decoders else item for n, item in enumerate(row)]
-    return record(**dict(zip(columns, values, strict=True)))
 
 
 # --- figures of a run ---------------------------------------------------------------------------

@@ -176,6 +176,8 @@ class _Run:
         self._run = EvalRun(
             run_id=f"{RUN_PREFIX}{uuid.uuid4().hex[:12]}",
             started_at=tracing.now(),
+            ended_at="",
+            status="running",
             dataset_id=dataset.dataset_id,
             dataset_version=dataset.version,
             dataset_fingerprint=dataset.fingerprint,

@@ -108,6 +108,8 @@ def a_run(results: ResultStore) -> EvalRun:
     run = EvalRun(
         run_id="eval_1",
         started_at="2026-11-23T10:00:00.000Z",
+        ended_at="",
+        status="running",
         dataset_id="small",
         dataset_version="1",
         dataset_fingerprint="f",
@@ -117,6 +119,7 @@ def a_run(results: ResultStore) -> EvalRun:
         strategy_config_id="scfg_1",
         eval_profile_id="evp_1",
         metric_set_ids=("retrieval@1",),
+        judge_profile_id="",
         mode="retrieval_only",
         cases=2,
         aggregates={"retrieval.mrr@3": {"value": 0.5, "low": 0.5, "high": 0.5, "cases": 1.0}},

@@ -25,7 +25,8 @@ CASES = [case(name, position) for position, name in enumerate(RANKS)]
 def test_a_missed_question_tells_whether_anything_was_found_at_all() -> None:
     aggregates, figures, _ = summarise(CASES)
     run = EvalRun(
-        run_id="eval_1", started_at="2026-01-01T00:00:00", dataset_id="small", dataset_version="1",
+        run_id="eval_1", started_at="2026-01-01T00:00:00", ended_at="", status="running",
+        judge_profile_id="", dataset_id="small", dataset_version="1",
         dataset_fingerprint="f", namespace="notes", release_id="r", strategy="default",
         strategy_config_id="c", eval_profile_id="p", metric_set_ids=(), mode="end_to_end",
         cases=2, aggregates=aggregates, figures=figures,
