@@ -520,25 +520,22 @@ def _number_depths(
         for place, block in found.items()
     }
     depths.update({below: depths[place] for place, below in bare.items()})
-    single = [
-        place
-        for place in found
+    single = {
+        place: match[1]
+        for place, block in found.items()
         if place not in known
-        and (match := _NUMBER.match(found[place].text))
+        and (match := _NUMBER.match(block.text))
         and match[1]
         and "." not in match[1]
-    ]
-    numbers = Counter(match[1] for place in single if (match := _NUMBER.match(found[place].text)))
-    if numbers and 2 * (len(single) - len(numbers)) > len(numbers):
+    }
+    distinct = len(set(single.values()))
+    if 2 * (len(single) - distinct) > distinct:
         depths.update(dict.fromkeys(single, 0))
     if 1 in depths.values():
-        depths.update(
-            {
-                place: 1
-                for place, block in found.items()
-                if _UNNUMBERED.fullmatch(block.text.strip())
-            }
+        chapters = (
+            place for place, block in found.items() if _UNNUMBERED.fullmatch(block.text.strip())
         )
+        depths.update(dict.fromkeys(chapters, 1))
     return depths
 
 

@@ -25,6 +25,7 @@ from rag_platform.loaders.pdf.printed.runs import (
     area,
     bounding_box,
     contains,
+    group_while,
     round_out,
     union,
     usual_size,
@@ -213,7 +214,7 @@ def _find_full_lines(table: Box, drawn: Sequence[Box]) -> tuple[float, ...]:
     within it, since such a line borders a merged cell.
     """
     left, top, right, bottom = table
-    sides = sorted(
+    sides = (
         (y, max(left, x0), min(right, x1))
         for x0, y0, x1, y1 in drawn
         if x1 - x0 > _MAX_LINE_WIDTH and x0 < right and x1 > left
@@ -221,9 +222,9 @@ def _find_full_lines(table: Box, drawn: Sequence[Box]) -> tuple[float, ...]:
         if top + _MAX_LINE_WIDTH < y < bottom - _MAX_LINE_WIDTH
     )
     found: list[float] = []
-    while sides:
-        level = [side for side in sides if side[0] <= sides[0][0] + _MAX_LINE_WIDTH]
-        sides = sides[len(level) :]
+    for level in group_while(
+        sorted(sides), lambda level, side: side[0] <= level[0][0] + _MAX_LINE_WIDTH
+    ):
         covered, reached = 0.0, left
         for _, x0, x1 in sorted(level, key=lambda side: side[1]):
             covered += max(0.0, x1 - max(x0, reached))
@@ -517,13 +518,10 @@ def _gutters(body: Sequence[Region], runs: Sequence[Run]) -> list[float]:
     for wider, (widest, _) in enumerate(texts):
         if widest[2] - widest[0] < (whole[2] - whole[0]) / _MAX_COLUMNS:
             break
-        columns: list[list[tuple[Box, list[Run]]]] = []
-        reached = 0.0
-        for box, lines in sorted(texts[wider:], key=lambda item: item[0][0]):
-            if not columns or box[0] - reached > _GUTTER:
-                columns.append([])
-            columns[-1].append((box, lines))
-            reached = max(reached, box[2])
+        columns = group_while(
+            sorted(texts[wider:], key=lambda item: item[0][0]),
+            lambda column, item: item[0][0] - max(box[2] for box, _ in column) <= _GUTTER,
+        )
         if len(columns) > 1:
             edges = [union([box for box, _ in column]) for column in columns]
             widths = [right - left for left, _, right, _ in edges]

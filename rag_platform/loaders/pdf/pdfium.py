@@ -274,6 +274,8 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
 def _read_runs(textpage: Any, left: float, top: float) -> Iterator[Run]:
     block, before = -1, None
     for chars, font, horizontal in _read_lines(textpage, left, top):
+        if all(char.text.isspace() for char in chars):
+            continue
         run = Run(tuple(chars), 0, font.size, font.mono, font.bold, horizontal)
         if before is None or _opens_block(before, run):
             block += 1
@@ -308,8 +310,7 @@ def _read_lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[C
     begins_word = True
     for i, code in _read_codes(textpage):
         if code in (10, 13):
-            if _is_visible(chars):
-                yield chars, font, abs(angle) < 0.1
+            yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
             continue
         known = code < 0x110000 and raw.FPDFText_HasUnicodeMapError(textpage, i) != 1
@@ -317,8 +318,7 @@ def _read_lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[C
         box = _box(textpage, i, left, top)
         size = _font_size(textpage, i)
         if chars and not text.isspace() and _starts_line(chars, box, size, angle):
-            if _is_visible(chars):
-                yield chars, font, abs(angle) < 0.1
+            yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
         chars.append(Char(text, *box))
         if text.isspace():
@@ -330,12 +330,7 @@ def _read_lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[C
             font.mono, font.bold = font.mono and mono, font.bold and bold
             angle = raw.FPDFText_GetCharAngle(textpage, i) if len(chars) == 1 else angle
             begins_word = False
-    if _is_visible(chars):
-        yield chars, font, abs(angle) < 0.1
-
-
-def _is_visible(chars: Sequence[Char]) -> bool:
-    return any(not char.text.isspace() for char in chars)
+    yield chars, font, abs(angle) < 0.1
 
 
 def _starts_line(chars: Sequence[Char], box: Box, size: float, angle: float) -> bool:
