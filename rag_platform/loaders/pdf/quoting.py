@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import pairwise
 from typing import NamedTuple
 
 from rag_platform.ir import Block, Box
@@ -173,15 +172,14 @@ def _line_boxes(line: Sequence[tuple[Char, Run]], places: set[int]) -> Iterator[
     """The rectangles around the chosen characters of a line, one per sequence without a wide gap or
     another letter in between.
     """
-    ordered = sorted(places)
-    first = 0
-    for step, (left, right) in enumerate(pairwise(ordered), 1):
-        between = "".join(line[at][0].text for at in range(left + 1, right))
-        gap = line[right][0].x0 - line[left][0].x1
-        if letters(between) or gap > _BOX_GAP * line[left][1].size:
-            yield _union(line, ordered[first:step])
-            first = step
-    yield _union(line, ordered[first:])
+
+    def belongs(group: list[int], at: int) -> bool:
+        last, run = line[group[-1]]
+        between = "".join(char.text for char, _ in line[group[-1] + 1 : at])
+        return not letters(between) and line[at][0].x0 - last.x1 <= _BOX_GAP * run.size
+
+    for group in group_while(sorted(places), belongs):
+        yield _union(line, group)
 
 
 def _union(line: Sequence[tuple[Char, Run]], places: Sequence[int]) -> Box:

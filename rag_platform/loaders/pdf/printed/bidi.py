@@ -442,17 +442,13 @@ _MARKS = "、。，．：；！？「」『』（）〔〕【】《》〈〉ー�
 
 def join_columns(runs: Sequence[Run]) -> list[Run]:
     """The runs, with ideographs placed below each other joined into one vertical run."""
-    found: list[Run] = []
-    chain: list[Run] = []
-    for run in runs:
-        if chain and not (_is_ideograph(run) and _is_below(chain[-1], run)):
-            found += _join_column(chain)
-            chain = []
-        if _is_ideograph(run):
-            chain.append(run)
-        else:
-            found.append(run)
-    return found + _join_column(chain)
+    columns = group_while(
+        runs,
+        lambda column, run: (
+            _is_ideograph(run) and _is_ideograph(column[-1]) and _is_below(column[-1], run)
+        ),
+    )
+    return [run for column in columns for run in _join_column(column)]
 
 
 def is_vertical(runs: Sequence[Run]) -> bool:
