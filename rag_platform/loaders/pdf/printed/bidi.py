@@ -134,21 +134,7 @@ def order_logically(lines: Sequence[Sequence[Run]], rtl: bool) -> list[list[Run]
 
 def _order_visually(runs: Sequence[Run]) -> list[_Cluster]:
     """The clusters of a line from left to right, with one space between separate words."""
-    words: list[list[_Cluster]] = []
-    for run in runs:
-        before: _Cluster | None = None
-        for cluster in sorted(
-            _clusters(run.chars), key=lambda cluster: cluster.left + cluster.right
-        ):
-            if (
-                before is None
-                or cluster.kind == "space"
-                or before.kind == "space"
-                or cluster.left - before.right > _WORD_GAP * run.size
-            ):
-                words.append([])
-            words[-1].append(cluster)
-            before = cluster
+    words = [word for run in runs for word in _split_words(run)]
     words.sort(key=lambda word: word[0].left + word[-1].right)
     size = max(run.size for run in runs)
     visual: list[_Cluster] = []
@@ -172,6 +158,17 @@ def _order_visually(runs: Sequence[Run]) -> list[_Cluster]:
         if cluster.kind != "space"
         or _is_needed_space(visual[at - 1], cluster, visual[at + 1 : at + 2], size)
     ]
+
+
+def _split_words(run: Run) -> list[list[_Cluster]]:
+    """The words of a run and its spaces, from left to right."""
+    return group_while(
+        sorted(_clusters(run.chars), key=lambda cluster: cluster.left + cluster.right),
+        lambda word, cluster: (
+            "space" not in (word[-1].kind, cluster.kind)
+            and cluster.left - word[-1].right <= _WORD_GAP * run.size
+        ),
+    )
 
 
 def _is_needed_space(
