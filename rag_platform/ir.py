@@ -117,12 +117,12 @@ VISIBLE_REASONS = ("navigation", "control", "drawing", "beside_main", "alternati
 @dataclass(frozen=True, slots=True)
 class HiddenText:
     """Text of a page that is not part of the facts and never searched: invisible text, or visible
-    text with one of the reasons SHOWN.
+    text with one of the reasons VISIBLE_REASONS.
     """
 
     page: int  # 0 in a format without pages
     # invisible | transparent | tiny | outside | clipped | no_contrast | layer_off | comment |
-    # vanish | not_displayed; or one of SHOWN
+    # vanish | not_displayed; or one of VISIBLE_REASONS
     reason: str
     text: str
 

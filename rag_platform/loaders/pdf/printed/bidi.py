@@ -407,7 +407,7 @@ def _find_brackets(logical: Sequence[tuple[_Cluster, bool]]) -> dict[int, str]:
 
     Some files store the character, others the mirrored glyph that is drawn. A space beside a
     bracket shows which way it opens. The remaining brackets are taken to be stored like the
-    majority of those, or mirrored without any.
+    majority of those, or without any, in the way that makes more pairs.
     """
     places = [
         at for at, (cluster, inner) in enumerate(logical) if not inner and cluster.text in _MIRRORED
@@ -423,9 +423,24 @@ def _find_brackets(logical: Sequence[tuple[_Cluster, bool]]) -> dict[int, str]:
             known[at] = named if (named in _OPENING) == opens else _MIRRORED[named]
     kept = sum(known[at] == logical[at][0].text for at in known)
     rest = {at: logical[at][0].text for at in places if at not in known}
-    if 2 * kept <= len(known):
-        rest = {at: _MIRRORED[bracket] for at, bracket in rest.items()}
-    return known | rest
+    mirrored = {at: _MIRRORED[bracket] for at, bracket in rest.items()}
+    drawn = (
+        2 * kept <= len(known)
+        if known
+        else _count_pairs(rest.values()) <= _count_pairs(mirrored.values())
+    )
+    return known | (mirrored if drawn else rest)
+
+
+def _count_pairs(brackets: Iterable[str]) -> int:
+    opened: list[str] = []
+    pairs = 0
+    for bracket in brackets:
+        if bracket in _OPENING:
+            opened.append(bracket)
+        elif opened and opened.pop() == _MIRRORED[bracket]:
+            pairs += 1
+    return pairs
 
 
 def _to_letters(text: str) -> str:

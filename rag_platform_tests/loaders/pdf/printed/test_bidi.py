@@ -60,6 +60,8 @@ def test_a_line_reads_as_it_is_typed(drawn, expected):
 def test_brackets_named_as_they_are_drawn_or_as_they_are_typed_open_alike():
     assert typed("(דחא) (םייתש) הנה") == typed(")דחא( )םייתש( הנה") == "הנה (שתיים) (אחד)"
     assert typed("ד(3) ג(2)ב") == "ב(2)ג (3)ד"
+    # spaces on both sides of every bracket show nothing: the way that makes a pair counts
+    assert typed("( דחא ) הנה") == typed(") דחא ( הנה") == "הנה ( אחד )"
 
 
 def test_words_of_the_other_direction_keep_their_place_in_a_paragraph():
