@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
@@ -39,6 +39,18 @@ _TITLES = {
     ".org": re.compile(r"^#\+title:[ \t]*(\S.*)$", re.M | re.I),
     ".tex": re.compile(r"\\title\s*\{((?:[^{}]|\{[^{}]*\})+)\}"),
 }
+_BOX_LABELS = frozenset(
+    (
+        "note tip hint warning caution important attention danger"
+        " 注 注意 注记 注記 提示 小提示 小贴士 技巧 警告 小心 重要 危险 危險 备注 備註"
+        " ヒント ティップ 重要事項 참고 주의 경고 팁"
+        " hinweis warnung achtung tipp anmerkung wichtig"
+        " remarque astuce avertissement attention nota aviso advertencia consejo sugerencia"
+        " importante suggerimento avvertimento attenzione cuidado dica"
+        " примечание замечание внимание предупреждение подсказка важно"
+        " uwaga wskazówka ostrzeżenie"
+    ).split()
+)
 LINE_END = re.compile(r"\r\n?|\n")
 BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n))+")
 
@@ -119,6 +131,16 @@ def reads_as_title(line: str) -> bool:
     return not row and 2 * sum(map(str.isalnum, visible)) >= len(visible) > 0
 
 
+def is_box_label(text: str) -> bool:
+    """True for the label of a box in a book or manual, which looks like a heading but begins no
+    section.
+
+    >>> is_box_label("Note:"), is_box_label("注意"), is_box_label("Notes on hardware")
+    (True, True, False)
+    """
+    return text.strip().rstrip(":：!！").rstrip().lower() in _BOX_LABELS
+
+
 def names_section(headings: Sequence[Block]) -> bool:
     """True if the first heading is one of several of its level and not of level 1: the title of a
     section, not of the document.
@@ -153,18 +175,13 @@ def paragraph_blocks(
 def locate(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
     """The block with the bytes and lines of its span; `starts` are the offsets of the lines."""
     first, last = bytes_of.span(block.start, block.end)
-    return Block(
-        block.ordinal,
-        block.kind,
-        block.start,
-        block.end,
-        block.level,
-        first,
-        last,
-        bisect_right(starts, block.start),
-        bisect_right(starts, block.end - 1),
+    return replace(
+        block,
+        byte_start=first,
+        byte_end=last,
+        line_start=bisect_right(starts, block.start),
+        line_end=bisect_right(starts, block.end - 1),
         locator=odd_lengths(bytes_of, block.start, block.end),
-        title=block.title,
     )
 
 

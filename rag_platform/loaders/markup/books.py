@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
@@ -20,6 +20,7 @@ from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.archives import ZipLoader, reject_damaged
 from rag_platform.loaders.markup.html import decode_page, find_mismatched, parse_page
 from rag_platform.loaders.markup.html_blocks import Page
+from rag_platform.loaders.office.ooxml import parse_part
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import escape_locator
 from rag_platform.traits import Traits
@@ -85,10 +86,10 @@ class _Book:
 
 def _read_book(archive: zipfile.ZipFile) -> _Book:
     """The spine and metadata. Raises DocumentError `encrypted`, KeyError for a missing part."""
-    package_files = _root(archive, "META-INF/container.xml").iter("{*}rootfile")
+    package_files = parse_part(archive.read("META-INF/container.xml")).iter("{*}rootfile")
     if not (package := next((item.get("full-path") for item in package_files), None)):
         raise KeyError("rootfile")
-    root = _root(archive, package)
+    root = parse_part(archive.read(package))
     folder = posixpath.dirname(package)
     items = {item.get("id"): item for item in root.iter("{*}item")}
     chapters = []
@@ -124,19 +125,11 @@ def _find_encrypted(archive: zipfile.ZipFile) -> set[str]:
     if "META-INF/encryption.xml" not in archive.namelist():
         return set()
     found = set()
-    for data in _root(archive, "META-INF/encryption.xml").iter("{*}EncryptedData"):
+    for data in parse_part(archive.read("META-INF/encryption.xml")).iter("{*}EncryptedData"):
         method = next((item.get("Algorithm") for item in data.iter("{*}EncryptionMethod")), "")
         if method not in _FONTS:
             found |= {unquote(item.get("URI", "")) for item in data.iter("{*}CipherReference")}
     return found
-
-
-def _root(archive: zipfile.ZipFile, part: str) -> Any:
-    from lxml import etree
-
-    return etree.fromstring(
-        archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True)
-    )
 
 
 def _page(archive: zipfile.ZipFile, part: str) -> Page:

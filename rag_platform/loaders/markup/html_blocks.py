@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rag_platform.ir import HiddenText
-from rag_platform.loaders.box_labels import is_box_label
 from rag_platform.loaders.markup.html_inline import (
     HEADINGS,
     SKIPPED,
@@ -28,6 +27,7 @@ from rag_platform.loaders.markup.html_inline import (
 )
 from rag_platform.loaders.numerals import number_text
 from rag_platform.loaders.parts import Image, Part, fence
+from rag_platform.loaders.text import is_box_label
 from rag_platform.text import pipe_tables
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Page:
                     text,
                     element,
                     None if whole else (first, last),
-                    images=run.images(),
+                    images=tuple(run.images),
                 )
 
         for node in nodes_of(element):
@@ -251,21 +251,21 @@ class Page:
     def _inline(self, kind: str, element: _Element, level: int = 0) -> Iterator[Piece]:
         run = Inline(one_line=kind == "heading")
         if level:
-            run.mark("#" * level + " ")
+            run.write("#" * level + " ")
         if strong := not level and element.tag in ("dt", "summary", *HEADINGS):
             run.open("**")
         for node in nodes_of(element):
             run.add(node)
         if strong:
             run.close("**", "**")
-        if run.has_ink():
+        if run.ink:
             yield Piece(
                 kind,
                 run.text(),
                 element,
                 level=level,
                 title=" ".join(visible(element).split()) if level else "",
-                images=run.images(),
+                images=tuple(run.images),
             )
 
     def _list(self, element: _Element, depth: int) -> Iterator[Piece]:
@@ -331,8 +331,8 @@ class Page:
                     cell, again = place
                     run = written.get(cell) or _cell(cell)
                     written[cell] = run
-                    if not (again and run.images()):  # the image is shown once
-                        images += [image.move(len(text)) for image in run.images()]
+                    if not (again and run.images):  # the image is shown once
+                        images += [image.move(len(text)) for image in run.images]
                         text += run.text()
                 text += " "
             text += "|"

@@ -262,29 +262,17 @@ class Inline:
     def __init__(self, *, one_line: bool = False, cell: bool = False) -> None:
         self.one_line, self.cell = one_line, cell
         self.size = 0
+        self.images: list[Image] = []  # with their offsets in the text
+        self.ink = 0  # the number of texts and images
         self._parts: list[str] = []
-        self._images: list[Image] = []
         self._space = False
         self._pending: list[str] = []  # opening marks to be written before the next text
         self._open: list[str] = []
-        self._ink = 0  # the number of texts and images
         self._last = ""
 
     def text(self) -> str:
         """The Markdown so far."""
         return "".join(self._parts).rstrip("\n")
-
-    def images(self) -> tuple[Image, ...]:
-        """The images with their offsets in the text."""
-        return tuple(self._images)
-
-    def has_ink(self) -> bool:
-        """True if there is more than marks."""
-        return self._ink > 0
-
-    def mark(self, text: str) -> None:
-        """Write markup at once."""
-        self._write(text)
 
     def open(self, mark: str) -> None:
         """Write a mark before the next text; a mark inside an equal one is left out."""
@@ -300,7 +288,7 @@ class Inline:
         if self._pending:
             self._pending.pop()
         else:
-            self._write(closing)
+            self.write(closing)
 
     def add(self, node: _Element | str, depth: int = 0) -> None:
         """Write a text, or an element with its content."""
@@ -354,7 +342,7 @@ class Inline:
     def _container(self, element: _Element, tag: str, depth: int) -> None:
         joined = tag == "sup" and not self._space and self._last.isalnum()
         if joined and visible(element).strip()[:1].isalnum():
-            self._write("^")
+            self.write("^")
         if tag in APART:
             self._break(1)
         self._children(element, depth)
@@ -379,7 +367,7 @@ class Inline:
                 if is_skipped(cell) or not (visible(cell).strip() or cell.findall(".//img")):
                     continue
                 if gap:
-                    self._write(gap)
+                    self.write(gap)
                 self._space = not gap
                 self._children(cell, depth + 1)
                 gap, self._space = ", ", False
@@ -418,9 +406,9 @@ class Inline:
         label = re.sub(r"([\[\]\\])", r"\\\1", alt)
         if self.cell:
             label = label.replace("|", "\\|")
-        self._write(f"![{label}]({_escape_target(shown)})")
-        self._ink += 1
-        self._images.append(Image(start, self.size, target, alt))
+        self.write(f"![{label}]({_escape_target(shown)})")
+        self.ink += 1
+        self.images.append(Image(start, self.size, target, alt))
 
     def _code(self, words: str) -> None:
         if not words:
@@ -453,16 +441,17 @@ class Inline:
 
     def _put(self, text: str) -> None:
         if self._space and self.size and self._last not in "\n ":
-            self._write(" ")
+            self.write(" ")
         self._space = False
         for mark in self._pending:
-            self._write(mark)
+            self.write(mark)
         self._pending.clear()
         if text:
-            self._write(text)
-            self._ink += 1
+            self.write(text)
+            self.ink += 1
 
-    def _write(self, text: str) -> None:
+    def write(self, text: str) -> None:
+        """Write markup at once."""
         self._parts.append(text)
         self.size += len(text)
         self._last = text[-1]
@@ -471,7 +460,7 @@ class Inline:
         if self.one_line:
             self._space = True
         elif self.size and "".join(self._parts[-2:])[-most:] != "\n" * most:
-            self._write("\n")
+            self.write("\n")
             self._space = False
 
 

@@ -236,12 +236,14 @@ def field_instructions(paragraph: Element) -> set[Element]:
     return found
 
 
-def walk_shown(element: Element) -> Iterator[Element]:
-    """Every shown element below an element, without those in text boxes, in document order."""
+def walk_shown(element: Element, *, into_boxes: bool = False) -> Iterator[Element]:
+    """Every shown element below an element in document order; those in text boxes only with
+    `into_boxes`.
+    """
     for child in shown_children(element):
-        if name_of(child) != "txbxContent":
+        if into_boxes or name_of(child) != "txbxContent":
             yield child
-            yield from walk_shown(child)
+            yield from walk_shown(child, into_boxes=into_boxes)
 
 
 def chosen_entry(field: Element) -> str:
@@ -265,10 +267,7 @@ def text_boxes(element: Element) -> Iterator[Element]:
 
 def paragraphs_below(element: Element) -> Iterator[Element]:
     """Every shown paragraph below an element, also those in tables and text boxes."""
-    for child in shown_children(element):
-        if name_of(child) == "p":
-            yield child
-        yield from paragraphs_below(child)
+    return (item for item in walk_shown(element, into_boxes=True) if name_of(item) == "p")
 
 
 def table_rows(table: Element) -> list[Element]:

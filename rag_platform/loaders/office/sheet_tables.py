@@ -96,13 +96,6 @@ def column_letters(index: int) -> str:
     return str(get_column_letter(index + 1))
 
 
-def column_index(letters: str) -> int:
-    """The index of the column with these letters: A is 0, AA is 26."""
-    from openpyxl.utils import column_index_from_string
-
-    return int(column_index_from_string(letters)) - 1
-
-
 # --- rows to groups -----------------------------------------------------------------------------
 
 
@@ -345,7 +338,10 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     first, last = place["rows"]
     top, bottom = place.get("head", (1, 0))
     if span := re.search(r";columns=([A-Z]+)-([A-Z]+);", f";{block.locator};"):
-        columns = column_index(span[1]), column_index(span[2])
+        from openpyxl.utils import column_index_from_string
+
+        first_column, last_column = map(column_index_from_string, span.groups())
+        columns = first_column - 1, last_column - 1
         needed = chain(range(top, bottom + 1), range(first, last + 1))
         rows = {number: _keep_columns(rows[number], columns) for number in needed if number in rows}
     named = [
