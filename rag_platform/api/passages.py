@@ -286,7 +286,7 @@ def image_picture(library: Library, asset_id: str) -> bytes:
 
 def _redraw(library: Library, path: Path) -> bytes:
     from rag_platform.intake.isolation import decode_in_child
-    from rag_platform.loaders.image_decoding import Missing
+    from rag_platform.loaders.images import Missing
 
     try:
         with library.store.scratch() as folder:

@@ -49,7 +49,7 @@ from rag_platform.ir import (
     Version,
     View,
 )
-from rag_platform.loaders.image_decoding import explain
+from rag_platform.loaders.images import explain
 from rag_platform.media import image_reading
 from rag_platform.media.store import BLANK, Base, resolve
 from rag_platform.normalisation.edits import Normalised, apply_edits, normalise

@@ -25,7 +25,7 @@ from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.intake import second_readers
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.image_decoding import DecodedImage, Missing, looks_like_svg
+from rag_platform.loaders.images import DecodedImage, Missing, looks_like_svg
 from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo, assemble
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.loaders.pdf.quoting import PageQuote
@@ -529,7 +529,7 @@ class _Reading:
 def decode_in_child(
     data: bytes, max_pixels: int, limits: Limits, folder: Path, *, redraw: bool = False
 ) -> DecodedImage:
-    """Run `image_decoding.decode_image` in a child; `folder` holds the exchanged files. Raises
+    """Run `images.decode_image` in a child; `folder` holds the exchanged files. Raises
     Missing.
     """
     (folder / "source").write_bytes(data)

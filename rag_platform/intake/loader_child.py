@@ -201,7 +201,7 @@ def _images(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
 def _picture(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
     """The result of `decode_image`, with its files in the folder, or why the image is missing."""
-    from rag_platform.loaders.image_decoding import Missing, decode_image
+    from rag_platform.loaders.images import Missing, decode_image
 
     folder = Path(task["folder"])
     try:

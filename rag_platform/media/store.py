@@ -31,7 +31,7 @@ from rag_platform.errors import (
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, Json, MediaLink, MediaRef
 from rag_platform.loaders.archives import describe_damage, require_small_directory
-from rag_platform.loaders.image_decoding import (
+from rag_platform.loaders.images import (
     DecodedImage,
     Missing,
     decode_image,

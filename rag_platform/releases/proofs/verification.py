@@ -18,7 +18,7 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Json, VerifyFailure, Version
 from rag_platform.ledger import ledger as ledgers
 from rag_platform.ledger.ledger import open_ledger
-from rag_platform.loaders.image_decoding import Missing, explain
+from rag_platform.loaders.images import Missing, explain
 from rag_platform.media.store import find_damage
 from rag_platform.observability import faults
 from rag_platform.releases.checks import changed_files, count_rows, index_differences, unknown_files
