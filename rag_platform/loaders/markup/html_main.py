@@ -22,7 +22,7 @@ LINK_SHARE = 0.7
 # of a page's letters that stand in navigation and other surroundings, from which it has some; with
 # less any prose beside the main element is content, with more from MIN_PROSE letters on
 MIN_APART_SHARE = 0.05
-PROSE_SHARE = 0.5  # of its letters that are prose; with less its children are judged one by one
+PROSE_SHARE = 0.5  # of an element's letters that are prose; with less its children are checked
 # words in ids, classes and roles by which pages name what surrounds their content; gathered by hand
 _SURROUNDINGS = set(
     "ad ads advert advertisement advertising complementary consent contentinfo cookie cookies"
@@ -36,8 +36,8 @@ _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 def main_pieces(page: Page, title: str) -> Sequence[int]:
     """Numbers of the pieces of the main content; all of them where it is unclear.
 
-    They are those of the element that holds most of the prose, and what reads as content beside it,
-    for of several articles or answers it may be one.
+    They are the pieces of the element with most of the prose, and other content beside that
+    element, which may be only one of several articles or answers.
     """
     pieces, sizes = page.pieces, list(map(len, page.letters))
     apart = _find_apart(page, _find_core(page, frozenset())[0])
@@ -50,23 +50,23 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
     sure = [number for number in inside if number not in apart]
     first, last = (sure[0], sure[-1]) if sure and not _is_main(main) else (0, len(pieces))
     kept = [number for number in inside if first <= number <= last]
-    # the headline, and an introduction below it, often stand above the text's element; what is
-    # the page's only heading of the first level is one, too, however the page is titled
+    # the headline, and an introduction below it, are often above the element with the text; the
+    # only heading of the first level is a headline too, whatever the page's title is
     above = [number for number in range(kept[0]) if _is_headline(pieces[number], title)]
-    said = [
+    introduction = [
         number
         for number in range(above[-1] if above else kept[0], kept[0])
         if not _is_navigation(page, number)
     ]
-    ones = [
+    first_level = [
         number
         for number, piece in enumerate(pieces)
         if piece.level == 1
         and number not in apart
         and page.linked[piece.element] <= LINK_SHARE * sizes[number]
     ]
-    said += ones if len(ones) == 1 else []
-    return sorted({*said, *kept, *_find_beside(page, main, apart)})
+    headline = first_level if len(first_level) == 1 else []
+    return sorted({*introduction, *headline, *kept, *_find_beside(page, main, apart)})
 
 
 def _choose_main(page: Page, apart: set[int]) -> _Element | None:
@@ -82,17 +82,18 @@ def _choose_main(page: Page, apart: set[int]) -> _Element | None:
 
 
 def _find_core(page: Page, apart: Set[int]) -> tuple[_Element, int]:
-    """The innermost element with more than half of the page's prose, and the letters of its prose.
+    """(the innermost element with more than half of the page's prose, the letters of its prose).
 
-    Never one with a single block of it: what stands around that has no other place.
+    An element with a single block of prose is never the core, because the text around that block
+    would be lost.
     """
     prose: dict[Any, int] = defaultdict(int)
     blocks: dict[Any, int] = defaultdict(int)
     for number, piece in enumerate(page.pieces):
-        said = 0 if number in apart else _count_prose(page, number)
-        if said >= MIN_PROSE:
+        size = 0 if number in apart else _count_prose(page, number)
+        if size >= MIN_PROSE:
             for element in (piece.element, *piece.element.iterancestors()):
-                prose[element] += said
+                prose[element] += size
                 blocks[element] += 1
     core, least = page.root, MIN_CORE_SHARE * prose[page.root]
     while (
@@ -108,7 +109,7 @@ def _least(page: Page) -> float:
 
 
 def _find_apart(page: Page, main: _Element) -> set[int]:
-    """Numbers of the pieces that are navigation, or that the page names as surroundings."""
+    """Numbers of the pieces that are navigation, or in surroundings by their class or id."""
     around = {main, *main.iterancestors()}
     flows = {
         piece.element.getparent()
@@ -129,7 +130,7 @@ def _find_apart(page: Page, main: _Element) -> set[int]:
 
 
 def _find_beside(page: Page, main: _Element, apart: set[int]) -> set[int]:
-    """Numbers of the pieces beside the main element that are content, too: further articles and
+    """Numbers of the pieces beside the main element that are content too: other articles and
     answers, and other prose.
     """
     around = [] if _is_main(main) else list(main.iterancestors())
@@ -182,8 +183,8 @@ def _is_peer(element: _Element, other: _Element) -> bool:
 
 
 def _is_surrounding(element: _Element, among_text: bool) -> bool:
-    """True where the id, class or role of an element says that it surrounds the content; a sidebar
-    among paragraphs is one of a book.
+    """True if the id, class or role of an element names surroundings of the content; a sidebar
+    among paragraphs is part of a text.
     """
     if element.tag == "article":
         return False
@@ -195,9 +196,9 @@ def _is_surrounding(element: _Element, among_text: bool) -> bool:
 
 
 def begins_title(piece: Piece, title: str) -> bool:
-    """True for a heading that begins the page's title; for any where there is no title."""
-    said = letters(piece.title) if title else ""
-    return bool(piece.title) and letters(title).casefold().startswith(said.casefold())
+    """True for a heading with the start of the page's title; without a title for any heading."""
+    start = letters(piece.title) if title else ""
+    return bool(piece.title) and letters(title).casefold().startswith(start.casefold())
 
 
 def left_out(page: Page, kept: Iterable[int]) -> list[HiddenText]:
@@ -211,8 +212,8 @@ def left_out(page: Page, kept: Iterable[int]) -> list[HiddenText]:
 
 
 def _is_headline(piece: Piece, title: str) -> bool:
-    """True for a heading that says the page's title, perhaps behind a number, or begins it; of one
-    without a title, for one of the first level.
+    """True for a heading with the page's title, perhaps after a number, or with the beginning of
+    the title; on a page without a title for a heading of the first level.
     """
     if not letters(title):
         return piece.level == 1 and bool(piece.title)
