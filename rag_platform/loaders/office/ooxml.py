@@ -11,6 +11,7 @@ import io
 import posixpath
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,7 @@ class Package:
         except (
             etree.XMLSyntaxError,
             zipfile.BadZipFile,
+            zlib.error,
             NotImplementedError,
             OSError,
             EOFError,

@@ -563,6 +563,23 @@ def test_an_empty_or_damaged_document_is_refused(tmp_path, body, code):
     assert caught.value.code == code and len(caught.value.message.split()) > 5
 
 
+def test_a_document_with_damaged_compressed_data_is_refused(tmp_path):
+    path = tmp_path / "b.docx"
+    with (
+        zipfile.ZipFile(written(tmp_path, p("Words."))) as source,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in source.namelist():
+            packed.writestr(name, source.read(name))
+        entry = packed.getinfo("word/document.xml")
+    raw = bytearray(path.read_bytes())
+    raw[entry.header_offset + 30 + len(entry.filename)] = 0xFF  # no type of a deflated block
+    path.write_bytes(raw)
+    with pytest.raises(DocumentError, match=r"word/document\.xml is damaged") as caught:
+        DocxLoader().load(path, "b.docx")
+    assert caught.value.code == "broken_file"
+
+
 def test_what_python_docx_writes_is_read(tmp_path):
     docx = pytest.importorskip("docx")
     made = docx.Document()
