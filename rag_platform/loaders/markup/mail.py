@@ -164,12 +164,15 @@ def _decode_inner(part: Message) -> None:
     leaves it encoded.
     """
     if str(part.get("Content-Transfer-Encoding", "")).strip().lower() == "base64":
-        coded = "".join(
-            str(inner.get_payload()) for inner in cast(list[Message], part.get_payload())
-        )
+        coded = "".join(str(inner.get_payload()) for inner in _children(part))
         with suppress(ValueError):
             inner = email.message_from_bytes(base64.b64decode(coded), policy=email.policy.compat32)
             part.set_payload([inner])
+
+
+def _children(part: Message) -> list[Message]:
+    """The parts of a multipart message; of message/rfc822 the mail in it."""
+    return cast(list[Message], part.get_payload())
 
 
 def number_parts(message: Message, number: str = "") -> Iterator[tuple[str, Message]]:
@@ -179,11 +182,9 @@ def number_parts(message: Message, number: str = "") -> Iterator[tuple[str, Mess
         return
     if number:
         yield number, message
-    for index, part in enumerate(cast(Sequence[Message], message.get_payload()), 1):
-        if message.get_content_type() == "message/rfc822":
-            yield from number_parts(part, _number_below(number, 0))
-        else:
-            yield from number_parts(part, _number_below(number, index))
+    for index, part in enumerate(_children(message), 1):
+        forwarded = message.get_content_type() == "message/rfc822"
+        yield from number_parts(part, _number_below(number, 0 if forwarded else index))
 
 
 def _number_below(number: str, index: int) -> str:
@@ -225,7 +226,7 @@ def _declared_charset(part: Message) -> str:
 def body_text(part: Message) -> str:
     """The text of a part, lines ending with LF; "" without one."""
     if part.get_content_type() == REPORT and part.is_multipart():
-        groups = cast(list[Message], part.get_payload())
+        groups = _children(part)
         fields = ("\n".join(f"{name}: {value}" for name, value in it.items()) for it in groups)
         return "\n\n".join(fields)
     raw = part.get_payload(decode=True)
@@ -340,13 +341,12 @@ class _Reading:
         if kind == "multipart/encrypted" or (kind == "application/pkcs7-mime" and not self.bodies):
             raise DocumentError("the mail is encrypted; save it decrypted", code="encrypted")
         if kind == "message/rfc822" and part.is_multipart():
-            inner = cast(Sequence[Message], part.get_payload())[0]
             if depth < MAX_DEPTH:
-                yield from self.mail(inner, _number_below(number, 0), depth + 1)
+                yield from self.mail(_children(part)[0], _number_below(number, 0), depth + 1)
             else:
                 self.warnings.append("mails forwarded too deeply were not read")
         elif part.is_multipart() and kind != REPORT:
-            children = list(enumerate(cast(Sequence[Message], part.get_payload()), 1))
+            children = list(enumerate(_children(part), 1))
             if kind == "multipart/alternative":
                 children = self._choose(children)
             for index, child in children:
