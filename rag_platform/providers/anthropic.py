@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
-from rag_platform.protocols import Completion, Message
+from rag_platform.protocols import Message
 from rag_platform.providers import model_calls as calls
-from rag_platform.providers.model_replies import strip_fence
+from rag_platform.providers.model_clients import ChatModel
 from rag_platform.registry import require_packages
 
-_URL = "https://api.anthropic.com"
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -27,114 +26,49 @@ _AS_JSON = "Answer with one JSON value that fits this JSON schema, without any t
 
 
 @dataclass(frozen=True)
-class Anthropic:
-    """A model by `model`, at Anthropic itself or at `base_url`; the key is in the environment
-    variable that `api_key_env` names.
+class Anthropic(ChatModel):
+    """A model by `model`, at Anthropic itself or at `base_url`, with the options of ChatModel.
 
     A JSON schema is written into the system text, as the protocol has no answer format of its own.
-    The protocol requires `max_tokens` in every call. Prices are per million tokens.
+    The protocol requires `max_tokens` in every call.
     """
 
-    model: str = ""
-    base_url: str = ""
     api_key_env: str = "ANTHROPIC_API_KEY"
-    timeout_ms: int = 60_000
-    retries: int = 4
-    backoff_ms: int = 500
-    temperature: float | None = 0.0
-    max_tokens: int = 2048
-    price_input: float | None = None
-    price_output: float | None = None
-    extra: Json = field(default_factory=dict)  # more fields of the request body
+    max_tokens: int | None = 2048
 
     NAME: ClassVar[str] = "anthropic"
+    URL: ClassVar[str] = "https://api.anthropic.com"
     VERSION: ClassVar[str] = "1"
-
-    # the client, and what was learnt from the endpoint's errors
-    _state: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    NO_MODEL: ClassVar[str] = "llm 'anthropic' has no model; set its option `model`"
 
     def __post_init__(self) -> None:
         require_packages("anthropic")
 
-    def generate(
-        self,
-        messages: Sequence[Message],
-        *,
-        mode: str = "online",
-        max_tokens: int | None = None,
-        json_schema: Json | None = None,
-        on_text: Callable[[str], None] | None = None,
-    ) -> Completion:
-        """The completion, streamed if `on_text` is given; with a schema its text should be JSON,
-        which the caller checks.
+    def load(self) -> None:
+        """Import the client, which takes a second. Raises ProviderError `missing_key`."""
+        _ = self.client().messages
 
-        Raises ProviderError with the codes of the provider `openai`.
-        """
-        if not self.model:
-            raise ProviderError(
-                "llm 'anthropic' has no model; set its option `model`", code="no_model"
-            )
-        endpoint = calls.Endpoint(
-            self.NAME,
-            self.model,
-            self._place,
-            self.retries,
-            self.backoff_ms,
-            (self.price_input, self.price_output),
-        )
-        body = self._body(messages, max_tokens or self.max_tokens, json_schema)
-        sent: Json = {}
+    def _connect(self, key: str) -> Any:
+        import anthropic
 
-        def call() -> Any:
-            nonlocal sent
-            sent = {
-                key: value
-                for key, value in body.items()
-                if key not in self._state.get("refused", ())
-            }
-            return self._reply(endpoint, sent, on_text)
-
-        completion = calls.complete(
-            endpoint,
-            call,
-            self._read,
-            messages,
-            mode=mode,
-            streamed=on_text is not None,
-            learns=lambda error: self._learns_from(error, sent),
-        )
-        if json_schema is None:
-            return completion
-        return replace(completion, text=strip_fence(completion.text))
+        return anthropic.Anthropic(api_key=key, base_url=self.place, max_retries=0)
 
     # --- the call --------------------------------------------------------------------------------
 
-    def _body(self, messages: Sequence[Message], max_tokens: int, schema: Json | None) -> Json:
+    def _body(self, messages: Sequence[Message], most: int | None, schema: Json | None) -> Json:
         system = [message.text for message in messages if message.role == "system"]
         if schema is not None:
             system.append(_AS_JSON + json.dumps(schema, ensure_ascii=False))
         turns = [_wire(message) for message in messages if message.role != "system"]
-        body: Json = {"model": self.model, "max_tokens": max_tokens, "messages": turns}
-        if system:
-            body["system"] = "\n\n".join(system)
-        if self.temperature is not None:
-            body["temperature"] = self.temperature
-        return body
+        body: Json = {"model": self.model, "max_tokens": most, "messages": turns}
+        return body | ({"system": "\n\n".join(system)} if system else {})
 
-    def _learns_from(self, error: Exception, sent: Json) -> bool:
-        """True if the error names the temperature, which some models do not accept."""
-        if "temperature" not in str(error).lower() or "temperature" not in sent:
-            return False
-        self._state["refused"] = ("temperature",)
-        return True
-
-    def _reply(
+    def _send(
         self, endpoint: calls.Endpoint, body: Json, on_text: Callable[[str], None] | None
     ) -> Any:
-        """The endpoint's reply; a stream is assembled into the form of an unstreamed one."""
         # most fields go into `extra_body`: the SDK's own arguments vary with its version, and it
         # refuses long answers that are not streamed
-        made = self._client().messages.create(
+        made = self.client().messages.create(
             model=body["model"],
             max_tokens=body["max_tokens"],
             messages=body["messages"],
@@ -171,23 +105,6 @@ class Anthropic:
         return SimpleNamespace(
             content=[block], model=seen["model"], stop_reason=seen["stop_reason"], usage=usage
         )
-
-    @property
-    def _place(self) -> str:
-        return self.base_url or _URL
-
-    def _client(self) -> Any:
-        if "client" not in self._state:
-            import anthropic
-
-            key = calls.key_of(self.NAME, self.api_key_env)
-            client = anthropic.Anthropic(api_key=key, base_url=self._place, max_retries=0)
-            self._state["client"] = calls.close_with(self, client)
-        return self._state["client"]
-
-    def load(self) -> None:
-        """Import the client, which takes a second. Raises ProviderError `missing_key`."""
-        _ = self._client().messages
 
     # --- the reply -------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -350,12 +349,6 @@ def record_call(
         record["duration_ms"] = round(1000 * (time.perf_counter() - started), 3)
         tracing.event("model.call", record)
         traffic.spend(place, model, record["usage"], record["cost"])
-
-
-def close_with(owner: object, client: Any) -> Any:
-    """Returns the client, to be closed when its owner is garbage-collected."""
-    weakref.finalize(owner, client.close)
-    return client
 
 
 def key_of(provider: str, variable: str, *, kind: str = "llm") -> str:

@@ -17,8 +17,8 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
 from rag_platform.providers import model_calls as calls
+from rag_platform.providers.model_clients import OpenAIModel
 from rag_platform.providers.model_texts import clean_texts
-from rag_platform.providers.openai_client import OpenAIModel
 from rag_platform.registry import require_at_least
 from rag_platform.traits import Traits
 
