@@ -48,7 +48,6 @@ class QuestionAnswer:
     chunk_overlap: int = 120
     max_tokens: int = 460
 
-    NAME: ClassVar[str] = "qa"
     VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:

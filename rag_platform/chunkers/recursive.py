@@ -46,7 +46,6 @@ class ParentChild:
     embedder: str = ""
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    NAME: ClassVar[str] = "parent_child"
     VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:
@@ -118,7 +117,6 @@ class Recursive:
     embedder: str = ""  # whose tokenizer counts; empty for the strategy's own
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    NAME: ClassVar[str] = "recursive"
     VERSION: ClassVar[str] = "8"
 
     def __post_init__(self) -> None:
@@ -260,7 +258,6 @@ class WholeSection:
     chunk_overlap: int = 120
     max_tokens: int = 460
 
-    NAME: ClassVar[str] = "whole_section"
     VERSION: ClassVar[str] = "8"
 
     def spans(self, text: str) -> list[Span]:

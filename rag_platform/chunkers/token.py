@@ -34,7 +34,6 @@ class Token:
     embedder: str = ""
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    NAME: ClassVar[str] = "token"
     VERSION: ClassVar[str] = "5"
 
     def __post_init__(self) -> None:

@@ -34,7 +34,6 @@ class Chroma:
     ef_construction: int = 100
     ef_search: int = 100
 
-    NAME: ClassVar[str] = "chroma"
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
 

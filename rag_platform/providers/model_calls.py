@@ -265,13 +265,7 @@ def complete(
     started = time.perf_counter()
     prompt_profile_id = next((message.prompt for message in messages if message.prompt), "")
     question = "\n".join(message.text for message in messages)
-    with record_call(
-        endpoint.provider,
-        model,
-        place=endpoint.place,
-        mode=mode,
-        prompt_profile_id=prompt_profile_id,
-    ) as record:
+    with record_call(endpoint, mode=mode, prompt_profile_id=prompt_profile_id) as record:
         try:
             response, record["retries"] = ask(endpoint, call, learns=learns)
             reply = read(response)
@@ -322,22 +316,20 @@ def _hint_at_thoughts(reply: Reply) -> str:
 
 
 @contextmanager
-def record_call(
-    provider: str, model: str, *, place: str, mode: str = "online", **more: Any
-) -> Iterator[Json]:
+def record_call(endpoint: Endpoint, *, mode: str = "online", **more: Any) -> Iterator[Json]:
     """Yields the record of a call, to be filled in by the block; afterwards emits it as the event
     `model.call` and counts its usage against the limits of the endpoint.
     """
     record: Json = {
-        "provider": provider,
-        "model": model,
+        "provider": endpoint.provider,
+        "model": endpoint.model,
         "model_version": "",
         "mode": mode,
         "usage": {},
         "cost": None,
         "retries": 0,
+        **more,
     }
-    record |= more
     started = time.perf_counter()
     try:
         yield record
@@ -348,7 +340,7 @@ def record_call(
     finally:
         record["duration_ms"] = round(1000 * (time.perf_counter() - started), 3)
         tracing.event("model.call", record)
-        traffic.spend(place, model, record["usage"], record["cost"])
+        traffic.spend(endpoint.place, endpoint.model, record["usage"], record["cost"])
 
 
 def key_of(provider: str, variable: str, *, kind: str = "llm") -> str:

@@ -153,7 +153,6 @@ def _wire(message: Message) -> Json:
 class NoModel:
     """No language model is configured."""
 
-    NAME: ClassVar[str] = "none"
     VERSION: ClassVar[str] = "1"
 
     def generate(self, messages: Sequence[Message], **options: Any) -> Completion:

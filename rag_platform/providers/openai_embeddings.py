@@ -106,12 +106,7 @@ class OpenAIEmbeddings(OpenAIModel):
             self.NAME, self.name, self.place, retries, self.backoff_ms, (self.price_input, 0.0)
         )
         with calls.record_call(
-            self.NAME,
-            self.name,
-            place=endpoint.place,
-            mode=mode,
-            operation="embeddings",
-            texts=len(batch),
+            endpoint, mode=mode, operation="embeddings", texts=len(batch)
         ) as record:
             try:
                 client = self.client()

@@ -50,7 +50,6 @@ class RapidOcr:
     max_side: int = 1600
     threads: int = 0  # 0: as many as there are cores
 
-    NAME: ClassVar[str] = "rapidocr"
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits(package="rapidocr")
 

@@ -10,6 +10,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotModifiedError,
+    PreconditionError,
+)
+from obstore.store import S3Store
+
 from rag_platform.errors import NotFoundError, ProviderError
 from rag_platform.protocols import Blob
 from rag_platform.traits import Traits
@@ -37,8 +46,6 @@ class S3Blobs:
     traits: ClassVar[Traits] = Traits(remote=True)
 
     def __post_init__(self) -> None:
-        from obstore.store import S3Store
-
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
         client = {"timeout": _TIMEOUT, "connect_timeout": "5 seconds"}
         if endpoint.startswith("http://"):  # configured on purpose
@@ -52,9 +59,6 @@ class S3Blobs:
         object.__setattr__(self, "_store", store)
 
     def put_new(self, key: str, path: Path) -> bool:
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-
         with self._errors():
             try:
                 if path.stat().st_size <= _BLOCK:
@@ -69,8 +73,6 @@ class S3Blobs:
                 return False
 
     def _head(self, key: str) -> Any:
-        import obstore
-
         try:
             return obstore.head(self._store, key)
         except FileNotFoundError:
@@ -98,8 +100,6 @@ class S3Blobs:
         return len(found)
 
     def get(self, key: str, path: Path) -> None:
-        import obstore
-
         with self._errors(), open(path, "wb") as target:
             found = obstore.get(self._store, key)
             size = found.meta["size"]
@@ -111,24 +111,17 @@ class S3Blobs:
                 target.write(obstore.get_range(self._store, key, start=start, end=end))
 
     def list(self, prefix: str) -> Iterator[Blob]:
-        import obstore
-
         with self._errors():
             for page in obstore.list(self._store, prefix):
                 for entry in page:
                     yield Blob(entry["path"], entry["size"], entry["last_modified"])
 
     def delete(self, keys: Sequence[str]) -> None:
-        import obstore
-
         with self._errors():
             for start in range(0, len(keys), _KEYS_PER_REQUEST):
                 obstore.delete(self._store, list(keys[start : start + _KEYS_PER_REQUEST]))
 
     def read_pointer(self, key: str, known: str = "") -> tuple[bytes, str] | None:
-        import obstore
-        from obstore.exceptions import NotModifiedError
-
         options: Any = {"if_none_match": known} if known else None
         with self._errors():
             try:
@@ -142,9 +135,6 @@ class S3Blobs:
                 return b"", ""
 
     def swap_pointer(self, key: str, data: bytes, expected: str) -> bool:
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
         with self._errors():
             try:
                 obstore.put(
@@ -162,8 +152,6 @@ class S3Blobs:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Turns the library's errors into NotFoundError or ProviderError."""
-        from obstore.exceptions import BaseError
-
         try:
             yield
         except FileNotFoundError as error:

@@ -101,7 +101,6 @@ class Tantivy(WordIndexOptions):
     # chunks rewritten by an edit of ten documents: 15,000, 20,000, 27,000, all
     max_buckets: int = 56
 
-    NAME: ClassVar[str] = "tantivy"
     # changes with the terms of `segmentation`, the schema below and the files of the directory
     VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(replaces_files=True)

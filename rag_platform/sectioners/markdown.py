@@ -31,7 +31,6 @@ class AstMarkdown:
     max_section_level: int = 3
     min_section_chars: int = 200
 
-    NAME: ClassVar[str] = "ast_markdown"
     VERSION: ClassVar[str] = "1"
 
     def __post_init__(self) -> None:

@@ -77,7 +77,6 @@ class RuleBased:
     doc_preamble_mode: Literal["separate", "merge_into_first", "drop"] = "separate"
     min_section_chars: int = 0
 
-    NAME: ClassVar[str] = "rule_based"
     VERSION: ClassVar[str] = "4"
 
     def __post_init__(self) -> None:

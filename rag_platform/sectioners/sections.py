@@ -74,7 +74,6 @@ def section_hash(sections: Sequence[Section], text: str) -> str:
 class WholeDoc:
     """The whole text as one section, for texts without structure."""
 
-    NAME: ClassVar[str] = "whole_doc"
     VERSION: ClassVar[str] = "1"
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
@@ -113,7 +112,6 @@ class MarkdownHeadings:
     doc_preamble_mode: Literal["separate", "merge_into_first", "drop"] = "separate"
     min_section_chars: int = 200
 
-    NAME: ClassVar[str] = "markdown_headings"
     VERSION: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:

@@ -79,7 +79,7 @@ class HttpReranker:
         )
         ends = time.monotonic() + self.timeout_ms / 1000
         with (
-            record_call(self.NAME, self.model, place=endpoint.place, operation="rerank") as record,
+            record_call(endpoint, operation="rerank") as record,
             httpx.Client(trust_env=False, headers=self._headers()) as client,
         ):
             reply, record["retries"] = ask(
