@@ -195,10 +195,8 @@ class LexicalReader(Protocol):
         expansions: Sequence[tuple[str, float]] = (),
         phrases: Sequence[str] = (),
         chunk_ids: Collection[str] | None = None,
-        doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates, best first, with BM25 scores above 0; the id sets restrict what may
-        match.
+        """At most k candidates, best first, with BM25 scores above 0, among `chunk_ids` if given.
 
         Expansions are additional texts with the weight of their words; the question's own weigh 1.
         Texts that contain a phrase verbatim rank above texts that only contain its words; the words

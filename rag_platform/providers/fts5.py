@@ -27,7 +27,6 @@ from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.term_analysis import (
     Analysis,
     WordIndexOptions,
-    matches_nothing,
     phrase_bonus,
 )
 from rag_platform.storage.sqlite_files import LastingFile
@@ -39,6 +38,7 @@ _VERSION = 1
 # terms are separated by single spaces; all other characters belong to terms
 _TOKENIZER = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* C*'"
 _TERMS_AT_ONCE = 100  # in one expression; SQLite joins at most 500 selects
+_AMONG = "WHERE chunk_id IN (SELECT value FROM json_each(?))"
 _SCORE_DIGITS = 9  # equal chunks tie in spite of rounding
 
 
@@ -112,8 +112,10 @@ class Fts5Reader:
         with _engine_errors(self._path):
             if among is None:
                 return {row[0] for row in self._file.execute("SELECT chunk_id FROM chunks")}
-            sql = "SELECT chunk_id FROM chunks WHERE chunk_id IN (SELECT value FROM json_each(?))"
-            return {row[0] for row in self._file.execute(sql, [json.dumps(list(among))])}
+            found = self._file.execute(
+                f"SELECT chunk_id FROM chunks {_AMONG}", [json.dumps(list(among))]
+            )
+            return {row[0] for row in found}
 
     def search(
         self,
@@ -123,32 +125,23 @@ class Fts5Reader:
         expansions: Sequence[tuple[str, float]] = (),
         phrases: Sequence[str] = (),
         chunk_ids: Collection[str] | None = None,
-        doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
         weights = self._analysis.weights(
             query, expansions, identifier_boost=self._options.identifier_boost
         )
         with _engine_errors(self._path):
             parts = [*self._select_words(weights), *self._select_sequences(query, phrases, weights)]
-            if not parts or matches_nothing(k, chunk_ids, doc_ids):
+            if not parts or k <= 0:
                 return []
-            filters = [
-                (f" AND {column} IN (SELECT value FROM json_each(?))", json.dumps(list(ids)))
-                for column, ids in (("chunk_id", chunk_ids), ("doc_id", doc_ids))
-                if ids is not None
-            ]
+            among = "" if chunk_ids is None else _AMONG
             sql = (
                 "WITH found (row, score) AS MATERIALIZED"
                 f" ({' UNION ALL '.join(sql for sql, _ in parts)}) SELECT chunk_id,"
                 f" round(sum(score), {_SCORE_DIGITS}) AS total FROM found JOIN chunks USING (row)"
-                f" WHERE true{''.join(sql for sql, _ in filters)} GROUP BY row ORDER BY total DESC,"
-                " chunk_id LIMIT ?"
+                f" {among} GROUP BY row ORDER BY total DESC, chunk_id LIMIT ?"
             )
-            values = [
-                *(value for _, own in parts for value in own),
-                *(value for _, value in filters),
-                k,
-            ]
+            values = [value for _, own in parts for value in own]
+            values += [k] if chunk_ids is None else [json.dumps(list(chunk_ids)), k]
             return [
                 Candidate(chunk_id, float(score), "sparse")
                 for chunk_id, score in self._file.execute(sql, values)

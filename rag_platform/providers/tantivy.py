@@ -46,7 +46,6 @@ from rag_platform.providers.term_analysis import (
     IndexedRow,
     WordIndexOptions,
     idf,
-    matches_nothing,
     phrase_bonus,
 )
 from rag_platform.registry import require_at_least
@@ -190,20 +189,20 @@ class TantivyReader:
         expansions: Sequence[tuple[str, float]] = (),
         phrases: Sequence[str] = (),
         chunk_ids: Collection[str] | None = None,
-        doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
         words, sequences, most = self._build_clauses(query, expansions, phrases)
-        if not (words or sequences) or matches_nothing(k, chunk_ids, doc_ids):
+        if not (words or sequences) or k <= 0 or (chunk_ids is not None and not chunk_ids):
             return []
         allowed: Set[str] | None = None
         if chunk_ids is not None and len(chunk_ids) ** 1.5 > k * self.count() / _SET_COST:
             allowed, chunk_ids = frozenset(chunk_ids), None
-        ids = {"chunk_id": chunk_ids, "doc_id": doc_ids}
         if not 0 < most <= _RARE:
-            return self._best(self._restrict([*words, *sequences], ids), k, allowed)
+            return self._best(self._restrict([*words, *sequences], chunk_ids), k, allowed)
         # the engine skips texts that cannot be among the best, but only in queries of words alone
-        in_order = self._hits(self._restrict(self._require_sequence(sequences, words), ids), most)
-        return self._best(self._restrict(words, ids), k, allowed, in_order)
+        in_order = self._hits(
+            self._restrict(self._require_sequence(sequences, words), chunk_ids), most
+        )
+        return self._best(self._restrict(words, chunk_ids), k, allowed, in_order)
 
     def _build_clauses(
         self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]
@@ -238,9 +237,8 @@ class TantivyReader:
         return words, sequences, most
 
     def _fields(self) -> list[tuple[str, float]]:
-        return [("text", 1.0), ("headings", self._options.headings_boost)][
-            : 2 if self._options.headings_boost > 0 else 1
-        ]
+        headings = self._options.headings_boost
+        return [("text", 1.0), *([("headings", headings)] if headings > 0 else [])]
 
     def full_match_score(self, query: str) -> float:
         weights = self._weights(query, ())
@@ -300,25 +298,16 @@ class TantivyReader:
             *((should, query.boolean_query([required, (must, word)])) for _, word in words),
         ]
 
-    def _restrict(
-        self, clauses: Sequence[_Clause], sets: Mapping[str, Collection[str] | None]
-    ) -> Any:
-        """A query for any of the clauses within the sets of ids."""
+    def _restrict(self, clauses: Sequence[_Clause], chunk_ids: Collection[str] | None) -> Any:
+        """A query for any of the clauses, among `chunk_ids` if given."""
         import tantivy
 
         query, must = tantivy.Query, tantivy.Occur.Must
-        filters = [
-            (
-                must,
-                query.const_score_query(
-                    query.term_set_query(self._index.schema, name, list(ids)), 0.0
-                ),
-            )
-            for name, ids in sets.items()
-            if ids is not None
-        ]
         words = query.boolean_query(list(clauses))
-        return query.boolean_query([*filters, (must, words)]) if filters else words
+        if chunk_ids is None:
+            return words
+        among = query.term_set_query(self._index.schema, "chunk_id", list(chunk_ids))
+        return query.boolean_query([(must, query.const_score_query(among, 0.0)), (must, words)])
 
     def _best(
         self,

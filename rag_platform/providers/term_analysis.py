@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,13 +32,6 @@ _LATIN = re.compile(r"[a-z]{2,}")
 def idf(count: int, doc_freq: float) -> float:
     """BM25's idf of a term in `doc_freq` of `count` texts (Robertson & Zaragoza 2009)."""
     return math.log(1.0 + (count - doc_freq + 0.5) / (doc_freq + 0.5))
-
-
-def matches_nothing(
-    k: int, chunk_ids: Collection[str] | None, doc_ids: Collection[str] | None
-) -> bool:
-    """True for a search that can have no hits: for none, or within an empty set of ids."""
-    return k <= 0 or any(ids is not None and not ids for ids in (chunk_ids, doc_ids))
 
 
 @dataclass(frozen=True, slots=True)
