@@ -15,6 +15,7 @@ from rag_platform.text.markdown_blocks import (
     Guarded,
     cells,
     heading_text,
+    line_spans,
     only_headings,
     structure,
 )
@@ -98,13 +99,12 @@ def pairs(text: str) -> list[Span]:
 
 def _prose_lines(text: str, runs: list[Guarded]) -> Iterator[_Line]:
     """The lines outside fences and tables."""
-    start, index = 0, 0
-    for line in text.split("\n"):
+    index = 0
+    for start, end in line_spans(text):
         while index < len(runs) and runs[index].end <= start:
             index += 1
         if index == len(runs) or start < runs[index].start:
-            yield _Line(start, line)
-        start += len(line) + 1
+            yield _Line(start, text[start:end])
 
 
 def _find_marked(lines: list[_Line], stop: int) -> Iterator[Span]:

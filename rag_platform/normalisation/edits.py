@@ -161,6 +161,7 @@ TRAILING = re.compile(r"(?<![^\S\r\n])[^\S\r\n]++(?=[\r\n]|\Z)")
 JOINED = rf"{HAN}\u2e80-\u2fdf\u3001-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 CJK_JOIN = re.compile(rf"(?<=[{JOINED}])(?: ?\r?\n ?| )(?=[{JOINED}])")
 PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
+_BRACKET = re.compile(r"\\.|[\[\]]", re.DOTALL)  # or an escaped character
 _MARKDOWN = ("markdown", "ipynb")
 LAST_WHOLE = 3  # edits up to this rank are applied as a whole or not at all
 
@@ -382,15 +383,9 @@ def _inline_target(construct: str) -> tuple[int, int] | None:
 
 def _label_end(construct: str) -> int | None:
     """The offset of the `]` that closes the first bracket."""
-    depth, index = 0, 1
-    while index < len(construct):
-        if construct[index] == "\\":
-            index += 1
-        elif construct[index] == "[":
-            depth += 1
-        elif construct[index] == "]":
-            depth -= 1
-            if depth == 0:
-                return index
-        index += 1
+    depth = 0
+    for bracket in _BRACKET.finditer(construct, 1):
+        depth += {"[": 1, "]": -1}.get(bracket[0], 0)
+        if bracket[0] == "]" and depth == 0:
+            return bracket.start()
     return None

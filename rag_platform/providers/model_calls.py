@@ -391,12 +391,11 @@ _OPENS, _CLOSES = "<think>", "</think>"
 
 def strip_thoughts(text: str) -> str:
     """The text without its leading thoughts; empty if they are not closed."""
-    rest = text.lstrip()
-    if not rest.startswith(_OPENS):
-        return text
-    while rest.startswith(_OPENS):
-        rest = rest.partition(_CLOSES)[2].lstrip()
-    return rest
+    parts: list[str] = []
+    answer = ThoughtFilter(parts.append)
+    answer.add(text)
+    answer.finish()
+    return "".join(parts)
 
 
 class ThoughtFilter:

@@ -11,7 +11,7 @@ from rag_platform.config.user_patterns import compile_pattern, matches
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Section
 from rag_platform.sectioners.sections import Heading, MarkdownHeadings
-from rag_platform.text.markdown_blocks import structure
+from rag_platform.text.markdown_blocks import line_spans, structure
 
 MAX_TITLE = 60
 _HAN_NUMBER = r"[一二三四五六七八九十百千零〇两\d]{1,8}"
@@ -128,14 +128,14 @@ class RuleBased:
 
     def _find_separators(self, text: str) -> Iterator[tuple[int, str]]:
         """(start of a separator line, title from the line after it)."""
-        start, separator = 0, -1
-        for line in text.split("\n"):
-            if line.strip() in self.separators and line.strip():
+        separator = -1
+        for start, end in line_spans(text):
+            line = text[start:end].strip()
+            if line and line in self.separators:
                 separator = start
-            elif separator >= 0 and line.strip():
+            elif line and separator >= 0:
                 yield separator, line.strip(" \t#*_")[:MAX_TITLE]
                 separator = -1
-            start += len(line) + 1
 
 
 def _title(text: str, start: int, match: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rag_platform.text.scripts import HAN
@@ -54,7 +55,9 @@ def structure(text: str) -> list[Guarded]:
     fence: tuple[str, int] | None = None  # mark and start
     position = 0
     body = ""
-    for line in _lines(text):
+    lines = [line + "\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    for line in lines:
         start, position = position, position + len(line)
         above, body = body, line.rstrip("\n")
         if fence is None:
@@ -100,10 +103,14 @@ class _TableRows:
         self._inside, self._head, self._previous = False, None, (end, "")
 
 
-def _lines(text: str) -> list[str]:
-    lines = [line + "\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines
+def line_spans(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+    """The spans of the lines of text[start:end], without their line feeds."""
+    end = len(text) if end is None else end
+    while start < end:
+        stop = text.find("\n", start, end)
+        stop = end if stop < 0 else stop
+        yield start, stop
+        start = stop + 1
 
 
 def only_headings(text: str, start: int, end: int) -> bool:

@@ -23,6 +23,7 @@ from rag_platform.text.markdown_blocks import (
     cells,
     closes,
     heading_text,
+    line_spans,
     numbered_headings,
     opens_fence,
     structure,
@@ -286,7 +287,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     tags = _long_tags(text)
     labels = numbered_headings(text)
     above = ""  # the previous line
-    for start, end in _lines(text):
+    for start, end in line_spans(text):
         line, before = text[start:end], above
         above = line
         if fence:
@@ -339,7 +340,7 @@ def _long_tags(text: str) -> dict[int, int]:
     """
     found: dict[int, int] = {}
     opened: list[int] = []
-    for start, end in _lines(text) if "<" in text else ():
+    for start, end in line_spans(text) if "<" in text else ():
         if opened and _TAG_END.search(text, start, end):
             found |= dict.fromkeys(opened, end)
             opened = []
@@ -367,7 +368,7 @@ def _indented_code(text: str) -> dict[int, bool]:
     least = 0  # the indentation of the block, 0 outside
     above = fence = ""  # the last line that is not blank; the mark of an open fence
     blanks: list[int] = []
-    for start, end in _lines(text):
+    for start, end in line_spans(text):
         line = text[start:end].expandtabs(4)
         if not line.strip():
             blanks.append(start)
@@ -407,7 +408,7 @@ def _is_code_below(above: str, line: str, indent: int) -> bool:
 def _table_lines(text: str) -> set[int]:
     """The starts of the lines of tables, whose rows need not begin with a bar."""
     runs = [run for run in structure(text) if run.kind == "row"] if "|" in text else []
-    return {start for run in runs for start, _ in _lines(text, run.start, run.end)}
+    return {start for run in runs for start, _ in line_spans(text, run.start, run.end)}
 
 
 def _kind(line: str) -> str:
@@ -425,7 +426,7 @@ def _kind(line: str) -> str:
 
 def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     """One unit for each body row; the row before the separator, if there is one, is the header."""
-    lines = [(s, e) for s, e in _lines(text, start, end) if text[s:e].strip()]
+    lines = [(s, e) for s, e in line_spans(text, start, end) if text[s:e].strip()]
     separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None
     names = " ".join(cells(text[header[0] : header[1]])) if header else ""
@@ -456,7 +457,7 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     """One unit for a code block; several for a long one, split at blank lines where possible, and
     for a list of command options, split at each option.
     """
-    lines = whole = list(_lines(text, start, end))
+    lines = whole = list(line_spans(text, start, end))
     fence = None
     if mark := FENCE.match(text[slice(*lines[0])]):
         fence = lines[0]
@@ -482,15 +483,6 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
         if any(map(str.isalnum, piece)):
             yield Unit("code", lines[at][0], lines[at][0] + len(piece), context, fence=fence)
         at = cut
-
-
-def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
-    end = len(text) if end is None else end
-    while start < end:
-        stop = text.find("\n", start, end)
-        stop = end if stop < 0 else stop
-        yield start, stop
-        start = stop + 1
 
 
 def _opens_bold(text: str, start: int, stop: int) -> bool:

@@ -15,8 +15,8 @@ import importlib.util
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rag_platform.config.folders import config_file
@@ -328,25 +328,22 @@ class Dictionary:
     """
 
     words: tuple[str, ...] = ()
-    _lengths: Mapping[str, tuple[int, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _known: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
-    _first: Any = field(default=None, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def _lengths(self) -> dict[str, list[int]]:
+        """The lengths of the words, ascending, by their first character."""
         lengths: defaultdict[str, set[int]] = defaultdict(set)
         for word in self.words:
             lengths[word[0]].add(len(word))
-        object.__setattr__(self, "_known", frozenset(self.words))
-        object.__setattr__(
-            self, "_lengths", {first: tuple(sorted(found)) for first, found in lengths.items()}
-        )
-        object.__setattr__(
-            self,
-            "_first",
-            re.compile(f"[{re.escape(''.join(sorted(lengths)))}]") if lengths else None,
-        )
+        return {first: sorted(found) for first, found in lengths.items()}
+
+    @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.words)
+
+    @functools.cached_property
+    def _first(self) -> re.Pattern[str]:
+        return re.compile(f"[{re.escape(''.join(sorted(self._lengths)))}]")
 
     def terms(self, text: str) -> list[str]:
         """The words in NFKC `text` as `find` gives them, each as one term.
@@ -364,7 +361,7 @@ class Dictionary:
         >>> Dictionary(("阿里云", "阿里云ecs", "t恤")).find("阿里云ECS与T恤")
         ['阿里云', '阿里云ecs', 't恤']
         """
-        if self._first is None:
+        if not self.words:
             return []
         text = _SPACE.sub(" ", text.lower())
         found = []
