@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from rag_platform.config.settings import Strategy
 from rag_platform.ir import Chunk, Facts, MediaLink, Section, Version
 from rag_platform.normalisation.edits import Normalised, fingerprint_text
 from rag_platform.protocols import Chunker
-from rag_platform.sectioners.sections import join_sections
+from rag_platform.sectioners.sections import hashed_id, join_sections, section_fields
 from rag_platform.text.language import language
 from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
@@ -97,17 +98,11 @@ def cut(
         chunks.append(
             Chunk(
                 chunk_id=chunk_id,
-                section_id=section.section_id,
-                doc_id=version.doc_id,
-                version_id=version.version_id,
                 chunk_index=len(chunks),
                 chunk_fingerprint=fingerprint,
-                section_path=section.section_path,
-                title=section.title,
-                h1_title=section.h1_title,
-                h2_title=section.h2_title,
                 chunk_type=chunk_type,
                 parent_id=parent_id,
+                **section_fields(section, version),
                 **slice_fields(normalised, places, *norm),
             )
         )
@@ -176,18 +171,18 @@ def _make_identifier(strategy: Strategy) -> Callable[[str, str, str], tuple[str,
     """A function from (section_id, text, chunk type) to (fingerprint, chunk_id). The type is part
     of the id, because a parent may have the same text as a child.
     """
-    seen: dict[tuple[str, str, str], int] = {}
+    seen: Counter[tuple[str, str, str]] = Counter()
 
     def identify(section_id: str, text: str, chunk_type: str) -> tuple[str, str]:
         fingerprint = fingerprint_text(text, strategy.cleaning)
-        nth = seen.get((section_id, fingerprint, chunk_type), 0)
-        seen[section_id, fingerprint, chunk_type] = nth + 1
-        return fingerprint, chunk_name(section_id, fingerprint, nth, chunk_type)
+        key = section_id, fingerprint, chunk_type
+        seen[key] += 1
+        return fingerprint, chunk_name(section_id, fingerprint, seen[key] - 1, chunk_type)
 
     return identify
 
 
 def chunk_name(section_id: str, fingerprint: str, nth: int, chunk_type: str) -> str:
     """The chunk_id of the nth chunk in a section with this fingerprint."""
-    name = [section_id, fingerprint, str(nth), *(["parent"] if chunk_type == "parent" else [])]
-    return "chk_" + hashlib.sha256("\x1f".join(name).encode()).hexdigest()[:20]
+    kind = ["parent"] if chunk_type == "parent" else []
+    return hashed_id("chk", section_id, fingerprint, str(nth), *kind)

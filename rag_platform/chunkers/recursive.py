@@ -139,7 +139,7 @@ class Recursive:
         in_tokens = self.length_function == "tokens"
         counts = token_counter(self.embedder, self.embedder_options) if in_tokens else None
         ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=in_tokens, counts=counts)
-        cuts = boundaries(text, self.separators, ruler.fits, ruler.keeps)
+        cuts = boundaries(text, self.separators, ruler.fits)
         return ruler.cut_exactly(lambda: best_spans(start, end, ruler, cuts, self.chunk_overlap))
 
 

@@ -35,7 +35,7 @@ class Piece:
 
 def pieces(text: str, ruler: Ruler) -> list[Piece]:
     """The pieces of a text in order, none blank; each fits, except fences and table rows."""
-    cuts = boundaries(text, SEPARATORS, ruler.fits, ruler.keeps)
+    cuts = boundaries(text, SEPARATORS, ruler.fits)
     edges = {edge for run in cuts.guarded for edge in (run.start, run.end)}
     places = (
         {match.end() for match in _LINE_START.finditer(text)} | set(sentence_ends(text)) | edges

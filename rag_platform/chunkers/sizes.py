@@ -19,7 +19,6 @@ TokenCounts = Callable[[Sequence[str]], list[int]]
 
 INK = re.compile(r"\S")
 WORD = re.compile(r"\S+\s*|\s+")
-WHOLE_CHARS = 6400  # length up to which a fence or table row is kept whole
 _MAX_ROUNDS = 4  # of cutting with exact token counts
 
 
@@ -70,10 +69,6 @@ class Ruler:
         return (
             end - start <= self.characters and int(self.sums[end] - self.sums[start]) <= self.budget
         )
-
-    def keeps(self, start: int, end: int) -> bool:
-        """True when a fence or table row of that span is kept whole, even if it does not fit."""
-        return end - start <= WHOLE_CHARS
 
     def furthest_end(self, start: int) -> int:
         """The furthest end of a span from `start` that fits, at least `start + 1`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from rag_platform.loaders.decoding import byte_map_of_blocks
 from rag_platform.loaders.text import format_range, line_starts
 from rag_platform.media.store import BLANK, is_page_image
 from rag_platform.normalisation.edits import Normalised
-from rag_platform.sectioners.sections import section_id
+from rag_platform.sectioners.sections import hashed_id, section_fields, section_id
 
 
 class Places:
@@ -207,10 +208,10 @@ def media_chunks(
     links: Sequence[MediaLink],
 ) -> list[Chunk]:
     """One chunk without text for each page that has an image but no text; its view gets the text
-    read in the image.
+    read in the image. Its id is a hash of the section and the first asset_id.
     """
     found: list[Chunk] = []
-    seen: dict[tuple[str, str], int] = {}
+    seen: Counter[tuple[str, str]] = Counter()
     for page in facts.summary.pages_without_text:
         if any(link.page == page and link.reason == BLANK for link in links):
             continue
@@ -221,61 +222,33 @@ def media_chunks(
         if not images:
             continue
         section = _section_before(version.doc_id, page, chunks, sections)
-        key = (section.section_id, images[0].asset_id)
-        seen[key] = seen.get(key, 0) + 1
+        key = section.section_id, images[0].asset_id
+        nth = [str(seen[key])] if seen[key] else []
+        seen[key] += 1
         place = next(
             (block.start for block in facts.blocks if block.page is not None and block.page > page),
             len(facts.text),
         )
         found.append(
-            media_chunk(
-                version,
-                section,
-                images,
-                len(chunks) + len(found),
-                page=page,
-                place=place,
-                nth=seen[key] - 1,
+            Chunk(
+                chunk_id=hashed_id("chk", *key, *nth),
+                chunk_index=len(chunks) + len(found),
+                chunk_text="",
+                chunk_fingerprint=hashlib.sha256(b"").hexdigest(),
+                norm_start=section.norm_end,
+                norm_end=section.norm_end,
+                fact_start=place,
+                fact_end=place,
+                too_short=True,
+                lang="other",
+                media_type="image",
+                page_start=page,
+                page_end=page,
+                asset_ids=tuple(dict.fromkeys(image.asset_id for image in images)),
+                **section_fields(section, version),
             )
         )
     return found
-
-
-def media_chunk(
-    version: Version,
-    section: Section,
-    images: Sequence[MediaLink],
-    index: int,
-    *,
-    page: int | None = None,
-    place: int = 0,
-    nth: int = 0,
-) -> Chunk:
-    """A chunk without text for images; its id is a hash of the section and the first asset_id."""
-    name = "\x1f".join((section.section_id, images[0].asset_id, *([str(nth)] if nth else [])))
-    return Chunk(
-        chunk_id="chk_" + hashlib.sha256(name.encode()).hexdigest()[:20],
-        section_id=section.section_id,
-        doc_id=version.doc_id,
-        version_id=version.version_id,
-        chunk_index=index,
-        chunk_text="",
-        chunk_fingerprint=hashlib.sha256(b"").hexdigest(),
-        norm_start=section.norm_end,
-        norm_end=section.norm_end,
-        fact_start=place,
-        fact_end=place,
-        section_path=section.section_path,
-        title=section.title,
-        h1_title=section.h1_title,
-        h2_title=section.h2_title,
-        too_short=True,
-        lang="other",
-        media_type="image",
-        page_start=page,
-        page_end=page,
-        asset_ids=tuple(dict.fromkeys(image.asset_id for image in images)),
-    )
 
 
 def _section_before(

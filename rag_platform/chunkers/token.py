@@ -54,7 +54,7 @@ class Token:
             in_tokens=True,
             counts=token_counter(self.embedder, self.embedder_options),
         )
-        cuts = boundaries(text, ("\n", " "), ruler.fits, ruler.keeps)
+        cuts = boundaries(text, ("\n", " "), ruler.fits)
         return ruler.cut_exactly(lambda: _windows(ruler, cuts, self.chunk_overlap))
 
 

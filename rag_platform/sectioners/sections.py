@@ -6,10 +6,10 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from rag_platform.errors import ConfigError
-from rag_platform.ir import PREAMBLE, Facts, Section
+from rag_platform.ir import PREAMBLE, Facts, Section, Version
 from rag_platform.normalisation.edits import Normalised
 
 # a heading that only numbers a part, whose title is in the next heading
@@ -43,11 +43,27 @@ def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
 
 
 def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
-    """`sec_` and 20 hex digits of a hash of document, path and ordinal, which edits elsewhere do
-    not change.
-    """
-    name = "\x1f".join((doc_id, section_path, str(ordinal)))
-    return "sec_" + hashlib.sha256(name.encode()).hexdigest()[:20]
+    """The id of a section, which edits elsewhere do not change."""
+    return hashed_id("sec", doc_id, section_path, str(ordinal))
+
+
+def hashed_id(kind: str, *parts: str) -> str:
+    """`<kind>_` and 20 hex digits of a hash of the parts."""
+    digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+    return f"{kind}_{digest[:20]}"
+
+
+def section_fields(section: Section, version: Version) -> dict[str, Any]:
+    """The fields of a chunk that depend only on its section and version."""
+    return {
+        "section_id": section.section_id,
+        "doc_id": version.doc_id,
+        "version_id": version.version_id,
+        "section_path": section.section_path,
+        "title": section.title,
+        "h1_title": section.h1_title,
+        "h2_title": section.h2_title,
+    }
 
 
 def join_sections(sections: Sequence[Section]) -> list[Section]:

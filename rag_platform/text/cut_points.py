@@ -23,6 +23,7 @@ _BREAKS = re.compile("\n+")
 # a line that may continue a sentence: not a digit, list item, heading, row or quote
 _CONTINUATION = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
 _STOPS = frozenset(f".!?{STOPS}:：;；|…")
+WHOLE_CHARS = 6400  # length up to which a fence or table row is kept whole
 _MAX_LOOKBACK = 400  # characters before a position that are searched past white space
 _MAX_MARKS = 4  # characters: a colon and the marks of bold or italic text after it
 _WRAPPED_COLUMNS = 60  # minimum width of lines of wrapped prose; wide characters count two
@@ -202,19 +203,16 @@ def _after_heading(text: str, position: int) -> bool:
 
 
 def boundaries(
-    text: str,
-    separators: Sequence[str],
-    fits: Callable[[int, int], bool],
-    keeps: Callable[[int, int], bool] | None = None,
+    text: str, separators: Sequence[str], fits: Callable[[int, int], bool]
 ) -> Boundaries:
-    """The legal cuts of a text. `fits(start, end)` says whether a run fits into one chunk, `keeps`
-    whether a longer fence or row stays whole anyway. Other fences are cut at line ends, other rows
-    like text.
+    """The legal cuts of a text. `fits(start, end)` says whether a run fits into one chunk. Fences
+    and table rows up to WHOLE_CHARS stay whole anyway; longer fences are cut at line ends, longer
+    rows like text.
     """
     guarded: list[Guarded] = []
     opened: list[Guarded] = []
     for run in structure(text):
-        if fits(run.start, run.end) or (keeps is not None and keeps(run.start, run.end)):
+        if run.end - run.start <= WHOLE_CHARS or fits(run.start, run.end):
             guarded.append(run)
         elif run.kind == "fence":
             opened.append(run)

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.chunkers.sizes import WHOLE_CHARS
 from rag_platform.protocols import Chunker, Sectioner
 from rag_platform.registry import PROVIDERS, make_provider
 from rag_platform.sectioners.sections import Heading
-from rag_platform.text.cut_points import is_grapheme_boundary
+from rag_platform.text.cut_points import WHOLE_CHARS, is_grapheme_boundary
 from rag_platform.text.markdown_blocks import Guarded, structure
 
 HASHING = {"embedder": "hashing"}
