@@ -135,7 +135,7 @@ def parse_input(
     also for a path that is not allowed and for content without a file name.
     """
     from rag_platform.intake.discovery import Content
-    from rag_platform.intake.downloading import is_url
+    from rag_platform.intake.fetching import is_url
 
     given = [name for name, value in (("path", path), ("url", url), ("content", content)) if value]
     if len(given) != 1:

@@ -100,7 +100,7 @@ def ingest(
     """Ingest files, folders and URLs, and publish a release."""
     from rag_platform.ingestion.job_start import start_ingest
     from rag_platform.intake.discovery import Content, inputs_to_sync, require_there
-    from rag_platform.intake.downloading import is_url
+    from rag_platform.intake.fetching import is_url
     from rag_platform.intake.receiving import ReceiveOptions, check_namespace
 
     started_at = time.perf_counter()

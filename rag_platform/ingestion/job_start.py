@@ -20,7 +20,7 @@ from rag_platform.errors import NEEDS_ANOTHER_FILE, SYNC_STOPPED, BusyError, Not
 from rag_platform.ingestion.batches import stale_versions
 from rag_platform.ingestion.rebuild_plan import find_lost
 from rag_platform.intake.discovery import Input
-from rag_platform.intake.downloading import is_url
+from rag_platform.intake.fetching import is_url
 from rag_platform.intake.receiving import (
     ReceiveOptions,
     Reception,

@@ -13,8 +13,7 @@ from typing import Any
 
 from rag_platform.config.settings import Settings
 from rag_platform.errors import FetchError, InputError, did_you_mean
-from rag_platform.intake.downloading import is_url, normal_url
-from rag_platform.intake.fetching import printable_url
+from rag_platform.intake.fetching import is_url, normal_url, printable_url
 from rag_platform.ir import Document
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source

@@ -26,7 +26,7 @@ from rag_platform.errors import (
     disk_full,
 )
 from rag_platform.intake.discovery import Finds, Found, Input, SourceOptions, find
-from rag_platform.intake.downloading import download, is_url
+from rag_platform.intake.fetching import download_url, is_url
 from rag_platform.intake.loading import choose, require_allowed_size, sniff
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
@@ -480,7 +480,7 @@ def _store(file: Found, known: Document | None, workspace: Workspace) -> tuple[V
     """
     store, limits, charset = workspace.store, workspace.settings.limits, ""
     if is_url(file.source_uri):
-        downloaded = download(file.source_uri, workspace.settings, store)
+        downloaded = download_url(file.source_uri, workspace.settings, store)
         filename, origin, charset = downloaded.filename, downloaded.final_url, downloaded.charset
         file_sha256, size = downloaded.file_sha256, downloaded.size
         path = store.raw_path(file_sha256)

@@ -17,7 +17,7 @@ from rag_platform.errors import InputError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.discovery import Content, inputs_to_sync
-from rag_platform.intake.downloading import name_with_suffix
+from rag_platform.intake.fetching import name_with_suffix
 from rag_platform.intake.receiving import Reception
 from rag_platform.ir import Chunk
 from rag_platform.storage.store import read_records

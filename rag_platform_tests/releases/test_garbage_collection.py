@@ -17,7 +17,7 @@ from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import BusyError, IntegrityError
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ingestion.batches import ingest_versions
-from rag_platform.intake.downloading import Downloaded
+from rag_platform.intake.fetching import Downloaded
 from rag_platform.ledger.ledger import open_url
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import record_deletion
