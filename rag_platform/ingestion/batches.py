@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.documents.versions import Failure, build_stages
-from rag_platform.drafts import editions
+from rag_platform.drafts import lifecycle
 from rag_platform.errors import ProviderError
 from rag_platform.ingestion.committing import Committer
 from rag_platform.ingestion.embedding_batches import FIRST_BATCH, BatchEmbedder
@@ -174,9 +174,9 @@ class _Round:
         document = ledger.document(version.namespace, version.doc_id)
         operations = self._request.drafted.get(version.version_id)
         if operations is None:
-            operations = editions.operations_to_carry(ledger, document)
-        run.edition = editions.build_edition(
-            run.work, operations, editions.published_operations(ledger, document)
+            operations = lifecycle.operations_to_carry(ledger, document)
+        run.edition = lifecycle.build_edition(
+            run.work, operations, lifecycle.published_operations(ledger, document)
         )
         self._totals.warn(version, run.edition.warnings)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rag_platform.documents.drift import measure_drift
 from rag_platform.documents.metadata import file_metadata
 from rag_platform.documents.versions import Failure
-from rag_platform.drafts import editions
+from rag_platform.drafts import lifecycle
 from rag_platform.errors import DocumentError, RagError, disk_full
 from rag_platform.indexes.embedding import EmbeddingReport
 from rag_platform.ingestion.embedding_batches import Batch
@@ -185,7 +185,7 @@ class Committer:
     def _make_live(self, run: VersionRun) -> None:
         work, ledger = run.work, self._request.workspace.ledger
         if run.edition:
-            editions.record(run.edition, self._request.workspace)
+            lifecycle.record(run.edition, self._request.workspace)
         summary = work.summary
         moved = work.base_url not in ("", work.version.source_uri)
         metadata = {"final_url": work.base_url} if moved else {}

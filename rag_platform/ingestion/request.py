@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.documents.versions import VersionBuild
-from rag_platform.drafts.editions import Edition
+from rag_platform.drafts.lifecycle import Edition
 from rag_platform.errors import RagError
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.workspace import Workspace
