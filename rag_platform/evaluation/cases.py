@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -162,6 +163,11 @@ class Dataset:
                     f"dataset {self.dataset_id}", f"two cases are called {case.case_id!r}"
                 )
             seen.add(case.case_id)
+
+    def sample(self, count: int) -> Dataset:
+        """The dataset with `count` cases, the first by the hash of their ids."""
+        ordered = sorted(self.cases, key=lambda it: hashlib.sha256(it.case_id.encode()).digest())
+        return replace(self, cases=tuple(ordered[:count]))
 
     @property
     def fingerprint(self) -> str:

@@ -7,7 +7,6 @@ release question by question. Every regression is reported with its cause.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -217,19 +216,13 @@ class _GateJudge:
         return {name: item.trace_id for name, item in results.items() if judge(item).met}
 
     def _sample(self, dataset: Dataset, max_seconds: float | None) -> Dataset:
-        """The dataset, or a sample that fits into the budget; samples of one size are equal."""
+        """The dataset, or a sample that fits into the budget."""
         if max_seconds is None or len(dataset.cases) <= _TIMED_CASES:
             return dataset
-        ordered = sorted(
-            dataset.cases, key=lambda case: hashlib.sha256(case.case_id.encode()).digest()
-        )
         started = time.perf_counter()
-        self._run(
-            self._candidate, dataclasses.replace(dataset, cases=tuple(ordered[:_TIMED_CASES]))
-        )
+        self._run(self._candidate, dataset.sample(_TIMED_CASES))
         each = (time.perf_counter() - started) / _TIMED_CASES
-        count = max(_TIMED_CASES, int(max_seconds / max(each, 1e-6)))
-        return dataclasses.replace(dataset, cases=tuple(ordered[:count]))
+        return dataset.sample(max(_TIMED_CASES, int(max_seconds / max(each, 1e-6))))
 
     def _lost(
         self, dataset: Dataset, before: Mapping[str, CaseResult], after: Mapping[str, CaseResult]

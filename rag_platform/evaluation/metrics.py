@@ -13,8 +13,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from rag_platform.errors import InputError
-
 Grades = Sequence[int]  # of results, best first
 
 _RESAMPLES = 2_000
@@ -137,11 +135,9 @@ def mean_interval(values: Iterable[float]) -> Interval:
 
 def bootstrap_difference(control: Sequence[float], treatment: Sequence[float]) -> Interval:
     """The difference of the means of two independent samples, treatment minus control, with its
-    95 % percentile bootstrap interval. Raises InputError for an empty sample.
+    95 % percentile bootstrap interval; neither sample is empty.
     """
     samples = [np.asarray(values, dtype=float) for values in (control, treatment)]
-    if not all(len(sample) for sample in samples):
-        raise InputError("a difference of means needs questions on both sides")
     generator = np.random.default_rng(_SEED)
     means = [_resampled_means(sample, generator) for sample in samples]
     low, high = np.percentile(means[1] - means[0], [2.5, 97.5])

@@ -199,13 +199,11 @@ class StrategyComparison:
 
 
 def compare_strategies(runs: Mapping[str, EvalRun], store: ResultStore) -> StrategyComparison:
-    """Compare runs with the first of them. Raises InputError `usage` for fewer than two,
-    `other_dataset` if their cases differ.
+    """Compare runs with the first of them. Raises InputError `other_dataset` if their cases
+    differ.
     """
-    if len(runs) < 2:
-        raise InputError("name at least two strategies to compare, as in a,b", code="usage")
-    first, *others = runs
-    found = {name: compare_runs(runs[first], runs[name], store) for name in others}
+    names = list(runs)
+    found = {name: compare_runs(runs[names[0]], runs[name], store) for name in names[1:]}
     return StrategyComparison(runs, found)
 
 

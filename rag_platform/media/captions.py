@@ -4,7 +4,6 @@ lines and colours to choose the prompt, calls the model, and validates its JSON 
 
 from __future__ import annotations
 
-import contextvars
 import io
 import json
 import re
@@ -108,10 +107,7 @@ def captions(
         built = [(name, options, make_provider("llm", name, options)) for name, options in choices]
         work = _Captioning(store, config, built)
         with ThreadPoolExecutor(config.parallel, thread_name_prefix="caption") as threads:
-            futures = [
-                threads.submit(contextvars.copy_context().run, work.caption, item)
-                for item in requests
-            ]
+            futures = [threads.submit(tracing.carry(work.caption), item) for item in requests]
             for number, (item, future) in enumerate(zip(requests, futures, strict=True)):
                 found[item.link.asset_id] = future.result()
                 if on_image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
+from operator import attrgetter
 from pathlib import Path
 
 from rag_platform import access
@@ -44,7 +45,7 @@ from rag_platform.evaluation.metrics import sort_metrics
 from rag_platform.evaluation.reporting.reports import LEADING
 from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.run_requests import find_dataset
-from rag_platform.evaluation.strategies import StrategyComparison, compare_strategies
+from rag_platform.evaluation.strategies import compare_strategies
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import open_ledger
@@ -236,23 +237,13 @@ def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesDat
             for run in store.runs(dataset_id=dataset_id, namespace=namespace, limit=_RECENT)
             if run.status == "done"
         ]
-        same = [
-            run
-            for run in runs
-            if (run.dataset_fingerprint, run.release_id, run.mode)
-            == (runs[0].dataset_fingerprint, runs[0].release_id, runs[0].mode)
-        ]
+        asked = attrgetter("dataset_fingerprint", "release_id", "mode")
         newest: dict[str, EvalRun] = {}
-        for run in same:
-            newest.setdefault(run.strategy, run)
-        ordered = {
-            name: newest[name] for name in sorted(newest, key=lambda n: newest[n].started_at)
-        }
-        compared = (
-            compare_strategies(ordered, store)
-            if len(ordered) > 1
-            else StrategyComparison(ordered, {})
-        )
+        for run in runs:
+            if asked(run) == asked(runs[0]):
+                newest.setdefault(run.strategy, run)
+        ordered = dict(sorted(newest.items(), key=lambda item: item[1].started_at))
+        compared = compare_strategies(ordered, store)
     rows: list[StrategyRow] = []
     for metric in sort_metrics({name for run in ordered.values() for name in run.aggregates}):
         row: StrategyRow = {"metric": metric, "values": {}}
