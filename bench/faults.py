@@ -30,8 +30,8 @@ from faults_rules import Outcome, problem
 from rag_platform.config.ingestion import EmbeddingConfig, LoadingConfig
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.documents.metadata import load_facts
 from rag_platform.documents.provenance import verify_version
-from rag_platform.documents.stored_facts import load_facts
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import Hooks
 from rag_platform.intake.receiving import ReceiveOptions, receive

@@ -119,7 +119,7 @@ def test_server_starts_without_dagster_engines_and_what_writes() -> None:
     code = """
 import sys, rag_platform.server.contents
 print(*sys.modules)
-import rag_platform.documents.stored_facts
+import rag_platform.documents.metadata
 from rag_platform.config.profiles import INGESTION_STAGES, providers_snapshot
 from rag_platform.config.settings import load_settings, load_strategy
 built = dict.fromkeys(INGESTION_STAGES, "0123456789ab")

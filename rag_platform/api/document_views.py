@@ -85,7 +85,7 @@ def read_texts(
     """What was extracted from a version, and its text with the recorded edits applied, or only
     those of `rule`.
     """
-    from rag_platform.documents.stored_facts import load_facts
+    from rag_platform.documents.metadata import load_facts
     from rag_platform.normalisation.edits import apply_edits
 
     fetch_version(store, version, profiles)

@@ -27,9 +27,8 @@ from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.descriptions import Descriptions, describe
 from rag_platform.documents.drift import chunk_quality
 from rag_platform.documents.kept_text import find_removed, measure, verdict, word_counts
-from rag_platform.documents.metadata import document_title
+from rag_platform.documents.metadata import document_title, load_facts
 from rag_platform.documents.stage_previews import preview_stage
-from rag_platform.documents.stored_facts import load_facts
 from rag_platform.documents.views import keyphrase_embedder, low_quality, make_views
 from rag_platform.errors import DocumentError, IntegrityError
 from rag_platform.intake import loading

@@ -13,8 +13,7 @@ from typing import Any
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.lookup import find_version
-from rag_platform.documents.metadata import document_title
-from rag_platform.documents.stored_facts import load_facts
+from rag_platform.documents.metadata import document_title, load_facts
 from rag_platform.errors import InputError
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.lookup import find_version
-from rag_platform.documents.stored_facts import load_facts
+from rag_platform.documents.metadata import load_facts
 from rag_platform.errors import NotFoundError
 from rag_platform.ir import Chunk, Document, Edit, Json, Section, Version
 from rag_platform.ledger.ledger import Ledger

@@ -11,8 +11,8 @@ import pytest
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy, load_strategy
+from rag_platform.documents.metadata import load_facts
 from rag_platform.documents.provenance import verify_version
-from rag_platform.documents.stored_facts import load_facts
 from rag_platform.errors import InputError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
