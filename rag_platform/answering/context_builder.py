@@ -22,8 +22,7 @@ from rag_platform.answering.constants import (
     NEAR_CHUNKS,
 )
 from rag_platform.config.query import ContextConfig
-from rag_platform.contract.markdown_views import format_edited
-from rag_platform.contract.place_names import format_place
+from rag_platform.contract.markdown_views import format_edited, format_place
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Hit, format_section
 from rag_platform.observability import faults

@@ -17,11 +17,11 @@ from rag_platform.contract.markdown_views import (
     asset_uri,
     chunk_uri,
     format_edited,
+    format_place,
     hit_text,
     list_pictures,
     snippet,
 )
-from rag_platform.contract.place_names import format_place
 from rag_platform.contract.schema import (
     AnswerData,
     CitationPart,

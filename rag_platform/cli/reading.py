@@ -222,7 +222,7 @@ def _split(markdown: str) -> tuple[str, str, str]:
 
 
 def _place(citation: Json, language: str) -> str:
-    from rag_platform.contract.place_names import format_place
+    from rag_platform.contract.markdown_views import format_place
 
     return format_place(
         citation.get("page_range"),

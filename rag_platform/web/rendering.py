@@ -17,8 +17,7 @@ from starlette.responses import Response
 from starlette.templating import Jinja2Templates
 
 from rag_platform import access
-from rag_platform.contract.markdown_views import quote_of
-from rag_platform.contract.place_names import format_place
+from rag_platform.contract.markdown_views import format_place, quote_of
 from rag_platform.errors import NEEDS_ANOTHER_FILE
 from rag_platform.ir import format_section
 from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled

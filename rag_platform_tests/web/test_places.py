@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.contract.place_names import format_locator, format_place
+from rag_platform.contract.markdown_views import format_locator, format_place
 from rag_platform.messages import translate
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from openpyxl.comments import Comment
 
 from rag_platform.chunkers.source_locations import merge_locators
-from rag_platform.contract.place_names import format_locator
+from rag_platform.contract.markdown_views import format_locator
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.office.ooxml import A
 from rag_platform.loaders.office.sheet_tables import (

@@ -17,7 +17,7 @@ from pptx.opc.package import Part
 from pptx.opc.packuri import PackURI
 from pptx.util import Inches
 
-from rag_platform.contract.place_names import format_locator
+from rag_platform.contract.markdown_views import format_locator
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.office.slides import SlidesLoader
 from rag_platform_tests.conftest import PICTURE
