@@ -174,7 +174,7 @@ def render_answer(
     from rich.padding import Padding
     from rich.text import Text
 
-    from rag_platform.contract.markdown_views import quote_of
+    from rag_platform.contract.markdown_views import place_of, quote_of
     from rag_platform.text.plain_quotes import resolve_links
 
     console = console or Console()
@@ -187,7 +187,7 @@ def render_answer(
         line.append(str(citation["source_uri"]), style="cyan")
         for part, style in (
             (citation["section_path"], "default"),
-            (_place(citation, language), "green"),
+            (place_of(citation, language), "green"),
         ):
             if part:
                 line.append(f", {part}", style=style)
@@ -219,17 +219,6 @@ def _split(markdown: str) -> tuple[str, str, str]:
         if heading:
             return head, tail, language
     return markdown, "", "en"
-
-
-def _place(citation: Json, language: str) -> str:
-    from rag_platform.contract.markdown_views import format_place
-
-    return format_place(
-        citation.get("page_range"),
-        citation.get("line_range"),
-        citation.get("locator") or "",
-        language,
-    )
 
 
 @click.command()

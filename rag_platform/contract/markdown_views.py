@@ -152,12 +152,9 @@ def _chunks_markdown(part: DocumentPart, language: str) -> str:
     """Chunk by chunk: id, section, place and text."""
     lines = [document_heading(part, language), ""]
     for row in part["chunks"]:
-        place = format_place(
-            row.get("page_range"), row.get("line_range"), row.get("locator", ""), language
-        )
         parts = [
             format_section(row["section_path"]),
-            place,
+            place_of(row, language),
             translate_filled(format_edited(row.get("edited_from", ())), language),
         ]
         where = ", ".join(filter(None, parts))
@@ -191,10 +188,9 @@ def passage_markdown(data: ChunkData) -> str:
             "",
         ]
     for row in data["chunks"]:
-        place = format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))
         mark = "→ " if row["chunk_id"] == data["chunk_id"] else ""
         where = ", ".join(
-            filter(None, [data["source_uri"], format_section(row["section_path"]), place])
+            filter(None, [data["source_uri"], format_section(row["section_path"]), place_of(row)])
         )
         edited = format_edited(row.get("edited_from", ()))
         lines += [f"{mark}[{where}]({chunk_uri(row['chunk_id'])}) {edited}".rstrip(), ""]
@@ -405,6 +401,13 @@ _PART = re.compile(r"part=([^;]*)(?:;|$)")  # of a book, mail or saved page
 _XPATH = re.compile(r"xpath=[^;]*(?:;nodes=[\d-]+)?")
 # steps that say nothing to people: every paragraph has them, or nobody can count them
 _OMITTED = ("body", "shape", "head", "note")
+
+
+def place_of(passage: Mapping[str, Any], language: str = "en") -> str:
+    """The place of a citation or chunk in words: page, lines or rows."""
+    return format_place(
+        passage.get("page_range"), passage.get("line_range"), passage.get("locator") or "", language
+    )
 
 
 def format_place(

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.templating import Jinja2Templates
 
 from rag_platform import access
-from rag_platform.contract.markdown_views import format_place, quote_of
+from rag_platform.contract.markdown_views import place_of, quote_of
 from rag_platform.errors import NEEDS_ANOTHER_FILE
 from rag_platform.ir import format_section
 from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
@@ -153,13 +153,6 @@ def section_of(path: str) -> str:
 def _without_overrides(value: Any) -> Any:
     # `translate` keeps Markup as Markup; nearly all values are ASCII
     return value.translate(_OVERRIDES) if isinstance(value, str) and not value.isascii() else value
-
-
-def place_of(passage: Mapping[str, Any], language: str) -> str:
-    """The place of a citation or chunk in words: page, lines or rows."""
-    return format_place(
-        passage.get("page_range"), passage.get("line_range"), passage.get("locator") or "", language
-    )
 
 
 def link(path: str, **parameters: Any) -> str:
