@@ -287,15 +287,13 @@ def load_isolated(
     Raises DocumentError: as `loaders.pdf.mupdf.describe`, `timeout` after limits.file_seconds for
     each LONG_PDF_PAGES begun, `parser_failed` when the file cannot even be opened.
     """
-    started = time.monotonic()
-    deadline = started + limits.file_seconds
-    reading = _Reading(path, loader.traits.engine, loader.engine.profile, limits, deadline, on_page)
+    reading = _Reading(path, loader.traits.engine, limits, loader.engine.profile, on_page)
     info = reading.describe()
     if info.pages > limits.pdf_window_pages:
         reading.kept = _KeptPages(kept)
         reading.pages = reading.kept.read()
     reading.total, reading.reused = info.pages, len(reading.pages)
-    reading.deadline = started + limits.file_seconds * max(1, -(-info.pages // LONG_PDF_PAGES))
+    reading.deadline += limits.file_seconds * max(0, -(-info.pages // LONG_PDF_PAGES) - 1)
     try:
         if len(windows := _windows(info.pages, limits.pdf_window_pages)) == 1:
             reading.window(*windows[0])
@@ -328,7 +326,7 @@ def extract_images(
 
     `engine` is the one whose loader named the targets, pymupdf or pdfium.
     """
-    reading = _Reading(path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None)
+    reading = _Reading(path, engine, limits)
     found: dict[str, Path | str] = {}
     while remaining := [target for target in targets if target not in found]:
         batch_folder = folder / str(len(found))
@@ -358,9 +356,7 @@ def page_texts_in_child(path: Path, engine: str, pages: int, limits: Limits) -> 
 
     Raises DocumentError as `loaders.pdf.mupdf.describe`, and `timeout` after limits.file_seconds.
     """
-    reading = _Reading(
-        path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None, pages
-    )
+    reading = _Reading(path, engine, limits, total=pages)
     found: dict[int, str] = {}
     first = 0
     while first < pages:
@@ -419,10 +415,9 @@ class _Reading:
 
     path: Path
     engine: str
-    profile: str
     limits: Limits
-    deadline: float
-    on_page: OnPage | None
+    profile: str = "fast"
+    on_page: OnPage | None = None
     total: int = 0
     reused: int = 0  # pages stored by an interrupted reading
     kept: _KeptPages = field(default_factory=lambda: _KeptPages(None))
@@ -431,6 +426,9 @@ class _Reading:
     stopped: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     failures: int = 0
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.limits.file_seconds
 
     def describe(self) -> PdfInfo:
         """Page count and metadata, read by a child because opening a broken file can hang too."""
