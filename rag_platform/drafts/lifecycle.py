@@ -27,7 +27,7 @@ from rag_platform.ledger.schema import Draft, Job, JobItem
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import read_manifest
-from rag_platform.storage.store import Store, read_records
+from rag_platform.storage.store import read_records
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
@@ -65,32 +65,22 @@ class Drafts:
     namespace: str
     workspace: Workspace
 
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger."""
-        return self.workspace.ledger
-
-    @property
-    def store(self) -> Store:
-        """The store."""
-        return self.workspace.store
-
     def open(self, doc_id: str) -> Opened:
         """The draft of a document, or a new one that is not stored; `doc_id` may be abbreviated as
         in `find_document`.
 
         Raises NotFoundError, InputError `ambiguous`, ReleaseError `stale_versions`.
         """
-        document = find_document(self.ledger, self.namespace, doc_id)
+        document = find_document(self.workspace.ledger, self.namespace, doc_id)
         doc_id = document.doc_id
         if document.live_version is None:
             raise NotFoundError(
                 f"document {doc_id} has no live version ({document.status}); ingest it first",
                 code="not_live",
             )
-        version = self.ledger.version(document.live_version)
+        version = self.workspace.ledger.version(document.live_version)
         strategy = self.workspace.strategy
-        work = VersionBuild(version, strategy, self.workspace.settings, self.store)
+        work = VersionBuild(version, strategy, self.workspace.settings, self.workspace.store)
         if (
             version.counts.get("profile") != stage_profiles(strategy)["embeddings"]
             or not work.path("chunks").is_file()
@@ -99,8 +89,8 @@ class Drafts:
                 f"{version.version_id} was built under another config; run `rag rebuild` first",
                 code="stale_versions",
             )
-        published = published_operations(self.ledger, document)
-        stored = draft_of(self.ledger, self.namespace, doc_id)
+        published = published_operations(self.workspace.ledger, document)
+        stored = draft_of(self.workspace.ledger, self.namespace, doc_id)
         draft = stored or Draft(self.namespace, doc_id, version.version_id, published)
         base = base_of(work)
         return Opened(
@@ -118,7 +108,7 @@ class Drafts:
         """Add an operation to the draft. Raises InputError if it cannot be applied, or if the draft
         was made for an older version.
         """
-        with self.store.drafting(self.namespace):
+        with self.workspace.store.drafting(self.namespace):
             opened = self._open_current(doc_id)
             return self._keep(replace(opened, edited=extend(opened.base, opened.edited, operation)))
 
@@ -126,7 +116,7 @@ class Drafts:
         """Remove the last operation: (the draft, that operation). Raises NotFoundError if there is
         none, InputError `outdated_draft`.
         """
-        with self.store.drafting(self.namespace):
+        with self.workspace.store.drafting(self.namespace):
             opened = self._open_current(doc_id)
             operations = all_operations(opened.draft)
             if not operations:
@@ -142,7 +132,7 @@ class Drafts:
         """Reset the draft to the published operations, without conflicts. Raises InputError without
         a draft.
         """
-        with self.store.drafting(self.namespace):
+        with self.workspace.store.drafting(self.namespace):
             opened = self._open_stored(doc_id)
             return self._keep(replace(opened, edited=apply(opened.base, opened.published)))
 
@@ -150,7 +140,7 @@ class Drafts:
         """Base the draft on the live version; operations that do not apply become conflicts or are
         dropped. Raises InputError without a draft.
         """
-        with self.store.drafting(self.namespace):
+        with self.workspace.store.drafting(self.namespace):
             opened = self._open_stored(doc_id)
             edited = replace(opened.edited, problems=()) if drop_conflicts else opened.edited
             return self._keep(replace(opened, edited=edited))
@@ -225,7 +215,7 @@ class Drafts:
         """
         edited = opened.edited
         if not edited.operations and not edited.problems and not opened.published:
-            self.ledger.drop_draft(self.namespace, opened.document.doc_id)
+            self.workspace.ledger.drop_draft(self.namespace, opened.document.doc_id)
             return replace(opened, stored=False)
         state = "open" if edited.problems or opened.changes else "published"
         draft = replace(
@@ -235,14 +225,14 @@ class Drafts:
             conflicts=conflicts_of(edited.problems),
             state=state,
         )
-        self.ledger.put_draft(draft)
+        self.workspace.ledger.put_draft(draft)
         return replace(opened, draft=draft, stored=True)
 
     def _edition_in_release(self, version: Version) -> str | None:
         """The version's edition in the published release, None if the release lacks the version."""
-        if not (published := releases.current(self.store, self.namespace)):
+        if not (published := releases.current(self.workspace.store, self.namespace)):
             return None
-        manifest = read_manifest(self.store.release_dir(self.namespace, published))
+        manifest = read_manifest(self.workspace.store.release_dir(self.namespace, published))
         return manifest.contents.get(version.version_id)
 
     def _launch(
@@ -254,13 +244,13 @@ class Drafts:
             "drafted": {version.version_id: list(operations)},
             "release": True,
         }
-        job = self.ledger.add_job(
+        job = self.workspace.ledger.add_job(
             "draft",
             self.namespace,
             args,
             [JobItem(version.source_uri, version.doc_id, version.version_id, "continue")],
         )
-        return job, jobs.launch(job, self.workspace.settings, self.store)
+        return job, jobs.launch(job, self.workspace.settings, self.workspace.store)
 
 
 def no_longer_live(job: Job, ledger: Ledger) -> str:

@@ -28,9 +28,9 @@ _SNIPPET = 70
 
 def list_data(drafts: Drafts) -> Json:
     """The drafts of a namespace with their state and conflicts."""
-    found = drafts.ledger.drafts(drafts.namespace)
+    found = drafts.workspace.ledger.drafts(drafts.namespace)
     live = {
-        draft.doc_id: drafts.ledger.document(drafts.namespace, draft.doc_id).live_version
+        draft.doc_id: drafts.workspace.ledger.document(drafts.namespace, draft.doc_id).live_version
         for draft in found
     }
     rows: list[Json] = [
