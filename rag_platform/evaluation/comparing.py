@@ -35,6 +35,12 @@ class Comparison:
     better: tuple[FlipPart, ...]
     stale: tuple[str, ...]  # ids of the cases of which a label is stale in one of the runs only
 
+    @property
+    def differing_judges(self) -> tuple[str, ...]:
+        """The profiles of the runs' judges if they differ, else empty."""
+        found = self.before.judge_profile_id, self.after.judge_profile_id
+        return found if all(found) and found[0] != found[1] else ()
+
 
 def compare_runs(before: EvalRun, after: EvalRun, store: ResultStore) -> Comparison:
     """Compare two runs. Raises InputError `other_dataset` for runs of different datasets."""

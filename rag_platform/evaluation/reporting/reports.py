@@ -151,13 +151,10 @@ def compare_markdown(found: Comparison) -> str:
 
 
 def _judge_lines(found: Comparison) -> list[str]:
-    judges = found.before.judge_profile_id, found.after.judge_profile_id
-    if not all(judges) or judges[0] == judges[1]:
+    if not found.differing_judges:
         return []
-    return [
-        "",
-        f"The judges differ ({judges[0]}, {judges[1]}): differences of generation.* may be theirs.",
-    ]
+    one, other = found.differing_judges
+    return ["", f"The judges differ ({one}, {other}): differences of generation.* may be theirs."]
 
 
 def _stale_lines(stale: Sequence[str]) -> list[str]:

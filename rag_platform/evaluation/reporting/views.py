@@ -199,11 +199,10 @@ def compare_eval_runs(home: Path, before: str, after: str) -> EvalComparisonData
     """
     with results_of(home) as store:
         found = compare_runs(find_run(store, before), find_run(store, after), store)
-    judges = found.before.judge_profile_id, found.after.judge_profile_id
     return {
         "before": run_part(found.before),
         "after": run_part(found.after),
-        "judges_differ": all(judges) and judges[0] != judges[1],
+        "judges_differ": bool(found.differing_judges),
         "differences": _differences(found),
         "worse": list(found.worse),
         "better": list(found.better),
