@@ -48,8 +48,10 @@ _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` after a heading
 # the last full stop of `5.2.1. Tools`, which would read as the end of a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
 _HANGUL = re.compile(f"[{HANGUL}]")  # Korean uses Western punctuation
-# a heading of inline code, or of one identifier
-_IDENTIFIER = re.compile(r"`[^`\s]+`|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?")
+# a heading of inline code, of one identifier, or of options of a command
+_IDENTIFIER = re.compile(
+    r"(`+)[^`\s]+\1|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?|`*--?[A-Za-z].*"
+)
 _BETWEEN_ITEMS = re.compile(rf"\s*{MARK}?\s*")
 # Chinese markers nest without indentation: 一、（一）1.（1）①; any other marker ranks as `1.`
 _MARKER = re.compile(f"({HAN_DIGIT})|([(（]{HAN_DIGIT})|([(（])|([①-⑳])")

@@ -89,6 +89,7 @@ _FOLDED = re.compile(
 )
 _NO_TEXT = (_FOLDED, _NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
+_DASHES = ("-", "`-", "``-")  # begin the name of an option
 LABEL_LEVEL = 7  # of a line of bold words, below all headings
 # an option of a command with its description, in columns
 _OPTION = re.compile(r"[ \t]*--?[A-Za-z0-9](?:\S| \S)*(?: {2,}|\t)[ \t]*\S")
@@ -145,8 +146,8 @@ def units(text: str) -> list[Unit]:
         block, count = text[start:end], len(found)
         context = f"{heading} {intro}".strip()
         if named := _read_heading(kind, block):
-            heading, intro = named[1], ""
-            above = _add_heading(above, *named)
+            heading, intro = _join_options(found, above, named[1]), ""
+            above = _add_heading(above, named[0], heading)
         elif kind == "table":
             found += _rows(text, start, end, context)
         elif kind == "code":
@@ -167,6 +168,13 @@ def units(text: str) -> list[Unit]:
         for unit in found[count:]:
             unit.headings = above
     return found
+
+
+def _join_options(found: Sequence[Unit], above: Headings, name: str) -> str:
+    """The name of a heading, after that of an option right above it: `-u, --user`."""
+    before = above[-1][1] if above and not (found and found[-1].headings == above) else ""
+    joins = before.startswith(_DASHES) and name.startswith(_DASHES)
+    return f"{before}, {name}" if joins else name
 
 
 def _add_heading(above: Headings, level: int, name: str) -> Headings:

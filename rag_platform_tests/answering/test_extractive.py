@@ -539,6 +539,8 @@ def test_rows_of_tables_with_the_same_columns_are_named_by_their_documents() -> 
         ("max_requests", "Workers, max_requests:\n\n"),
         ("trustProxy", "Workers, trustProxy:\n\n"),
         ("server.close(done)", "Workers, server.close(done):\n\n"),
+        ("``max_requests``", "Workers, ``max_requests``:\n\n"),
+        ("--max-requests=<n>", "Workers, --max-requests=<n>:\n\n"),
         # words, a version, and what the sentence itself names
         ("Limits", ""),
         ("Node.js and npm", ""),

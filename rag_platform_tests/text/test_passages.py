@@ -330,6 +330,10 @@ def test_a_line_of_bold_words_names_what_follows() -> None:
         "Turn it.",
     ]
     assert [unit.context for unit in read] == ["A pump hums", "A pump hums", "Wide"]
+    options = units(
+        "**-u**\n\n**--user**\n\nNames you.\n\n**--all**\n\nTakes all.\n\n**Notes**\n\nNo."
+    )
+    assert [unit.context for unit in options] == ["-u, --user", "--all", "Notes"]
 
 
 @pytest.mark.parametrize(
