@@ -65,6 +65,7 @@ _PATH_SEPARATOR = re.compile(r"[/\\]|\.\w+$")  # slashes and the extension
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
+_SYNOPSIS = re.compile(r"synopsis|概要|总览", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (with_titles - near)
             score *= constants.OFF_TOPIC_FACTOR ** (2 if n in others else n in off_topic)
+            if part.kind == "code" and _SYNOPSIS.fullmatch(part.context):
+                score *= constants.POINTER_FACTOR
             score *= form.factor(hit.chunk_text[part.start : part.end], part.kind)
             score /= 1 + constants.PLACE_PENALTY * n
             by_header = part.kind == "row" and not inside

@@ -557,6 +557,15 @@ def test_a_sentence_about_a_setting_comes_under_its_name(heading: str, name: str
     assert answer.text == f"{name}{said} [1]"
 
 
+def test_a_synopsis_is_quoted_after_what_explains() -> None:
+    synopsis = "## SYNOPSIS\n\n```\npump stash [--all-parts] [--keep-parts]\n```"
+    said = "## OPTIONS\n\n**--all-parts**\n\nTo stash the parts of all trays, the pump must stand."
+    answer = Extractive().answer(
+        asked("How do I stash all parts?"), [hit(1, f"{synopsis}\n\n{said}")]
+    )
+    assert answer.text.startswith("OPTIONS, --all-parts:")
+
+
 def test_what_begins_below_a_question_answers_it() -> None:
     text = (
         "The pumps of a dry basement hum.\n\n## Should a pump run dry?\n\nNo. It breaks.\n\n"
