@@ -1,4 +1,4 @@
-"""Parses dates as found in files, and finds and writes those of texts, in any form."""
+"""Parses dates as found in files; finds dates and numbered parts (第7条) in texts, in any form."""
 
 from __future__ import annotations
 
@@ -115,20 +115,25 @@ _DATE = re.compile(
     rf"{_YEAR}\s?年\s?(?:\d\d?|[一二三四五六七八九十]{{1,2}})\s?月"
     r"(?:\s?(?:\d\d?|[一二三四五六七八九十]{1,3})\s?[日号號])?"
     r"|(?<![\d./-])(?:19|20)\d\d(?:([-/.])\d\d?\1\d\d?|[-/.]\d\d)(?!\d|[./-]\d)"
-    rf"|(?<![a-z\d])(?:{_MONTH} (?:\d\d?,? )?|\d\d? {_MONTH},? )(?:19|20)\d\d(?!\d)",
+    rf"|(?<![a-z\d])(?:{_MONTH} (?:\d\d?,? )?|\d\d? {_MONTH},? )(?:19|20)\d\d(?!\d)"
+    rf"|第\s?(?:\d{{1,3}}|[{HAN_DIGITS}十百]{{1,5}})\s?[条條款章节節步]",
     re.IGNORECASE,
 )
 _HAN_NUMBER = re.compile(f"[{_YEAR_DIGITS}零○十百]+")
 
 
 def find_dates(text: str) -> Iterator[tuple[str, str]]:
-    """(a date as written, its ISO form) for each whole date of a text, and each month of a year.
+    """(a date as written, its ISO form) for each whole date of a text, and each month of a year;
+    (a numbered part as written, the same in digits).
 
-    >>> list(find_dates("二〇二四年三月十八日至民國113年6月"))
-    [('二〇二四年三月十八日', '2024-03-18'), ('民國113年6月', '2024-06')]
+    >>> list(find_dates("二〇二四年三月十八日至民國113年6月，第十二條"))
+    [('二〇二四年三月十八日', '2024-03-18'), ('民國113年6月', '2024-06'), ('第十二條', '第12条')]
     """
     for match in _DATE.finditer(text):
         written = _HAN_NUMBER.sub(lambda it: _count(it[0]), simplify(match[0]).lower())
+        if written[0] == "第":
+            yield match[0], "".join(written.split())
+            continue
         numbers = re.findall(r"\d+", written)
         if named := re.match(r"(\d+ )?([a-z]{3})", written):
             numbers = [numbers[-1], str(_MONTHS.index(named[2]) + 1), *numbers[:-1]]
@@ -151,11 +156,16 @@ def write_alike(text: str, model: str) -> str:
 
 
 def date_forms(iso: str) -> list[str]:
-    """The usual ways to write a date, or a month of a year.
+    """The usual ways to write a date, a month of a year, or a numbered part.
 
     >>> date_forms("2024-03-18")[1:3], date_forms("2024-03")[1]
     (['二〇二四年三月十八日', '2024 年 3 月 18 日'], '二〇二四年三月')
+    >>> date_forms("第12条")
+    ['第12条', '第十二条', '第 12 条']
     """
+    if iso[0] == "第":
+        number, part = iso[1:-1], iso[-1]
+        return [f"第{it}{part}" for it in (number, count_in_han(int(number)), f" {number} ")]
     year, month, *days = map(int, iso.split("-"))
     han = "".join(_YEAR_DIGITS[int(digit)] for digit in str(year))
     counted, english = count_in_han(month), f"{date(year, month, 1):%B}"
