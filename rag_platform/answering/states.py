@@ -27,6 +27,7 @@ from rag_platform.text.dates import write_alike
 from rag_platform.text.scripts import is_wide
 
 _STEP = 0.001  # probabilities have three decimals
+_CODE_NAME = re.compile(r"(?<![\w/.-])(?:[a-z]+(?:[A-Z][a-z]|_[a-z])\w*|--[a-z][\w-]+)")  # useState
 _ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
 
 
@@ -85,7 +86,7 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
 
 def _share_names_absent(question: str, text: str) -> float | None:
     """The share of the question's names that the text lacks; None without names."""
-    names = find_names(question)
+    names = find_names(question) | set(_CODE_NAME.findall(question))
     return len(missing_names(names, text)) / len(names) if names else None
 
 

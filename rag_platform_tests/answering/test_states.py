@@ -161,6 +161,8 @@ def test_the_numbers_of_a_question_that_no_passage_holds(
         ("Who is the dispatcher of Northwind Logistics?", "Brightwell Logistics: Ann Lee", 0.5),
         ("When was Ann Lee's project launched?", "It was launched in May by Ann Lee.", 0.0),
         ("What does TemplateRespone need?", "`TemplateResponse` needs a request.", 0.0),
+        ("ahooks 的 useChart 怎么用？", "ahooks 有 useState。", 1.0),
+        ("Does it read rate_limit and --fast?", "It reads rate_limit.", 0.5),
         ("What did I do? Should I wait?", "You wait.", None),  # no name
         ("仓库里的 PR 由谁合并？", "维护者合并每个 PR。", 0.0),
         ("How To Install The Orion Gateway", "Install it.", None),  # a title
