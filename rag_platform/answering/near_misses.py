@@ -67,10 +67,11 @@ _NAME_CHARS = (
 )
 # ends of sentences, in Chinese also of clauses
 _STATEMENT_END = re.compile(r"[.!?;](?:\s|\Z)|\n\n|[，。；！？]")
+# a number, code or address may have letters: 编号是多少
 _ASKS_FIGURE = re.compile(
     r"\bhow (?:many|much(?! \w+er\b)|long|old|tall|heavy|far)\b|\bwhat is the (?:price|cost)\b"
     r"|\bwhat (?:does|do|did|will|would) [^.?!]* cost\b"
-    r"|多少|多[久长大高重远]|几[个次天年月周种人名台件元倍岁层米]",
+    r"|(?<![号码级本箱址])(?<![号码级本箱址][是为])多少|多[久长大高重远]|几[个次天年月周种人名台件元倍岁层米]",
     re.IGNORECASE,
 )
 # a number outside of names, or a word for a number or quantity
@@ -83,7 +84,7 @@ _FIGURE = re.compile(
     re.IGNORECASE,
 )
 _ASKS_DATE = re.compile(
-    r"\bwhen (?:was|were|did)\b|\b(?:what|which) (?:year|date|day)\b|哪一?[年天日]|几[号点月]"
+    r"\bwhen (?:was|were|did)\b|\b(?:what|which) (?:year|date|day)\b|哪一?[年天日]|几[号月]"
     r"|(?:何时|什么时候).{0,6}?(?:[成创建]立|建成|发布|上线|开[业始会]|出版|交[货付]|到期|截止|签署|生效)",
     re.IGNORECASE,
 )
@@ -93,6 +94,11 @@ _DATE = re.compile(
     r"|[每当][年月周天日季]|\b(?:(?:jan|febr)uary|march|april|may|june|july|august|october"
     r"|(?:sept|nov|dec)ember|(?:mon|tues|wednes|thurs|fri|satur|sun)day|today|noon|midnight"
     r"|(?:second|minute|hour|day|week|month|year)s?|century|BC|BP|AD)\b",
+    re.IGNORECASE,
+)
+_ASKS_HOUR = re.compile(r"\bwhat time\b|(?<![哪有这那])几点(?![要建注])", re.IGNORECASE)
+_HOUR = re.compile(
+    rf"\d[:：]\d\d|\d ?[ap]\.?m\b|o.clock|noon|midnight|[\d{HAN_DIGITS}十]\s*[点时]|全天|随时",
     re.IGNORECASE,
 )
 # `what is the maximum weight of ...`: the last word before the preposition is the property
@@ -214,8 +220,9 @@ def find_doubts(
         return (f"what was found does not speak of “{other}”",)
     if same_script and _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
-    asks, has = (_ASKS_DATE, _DATE) if _ASKS_DATE.search(question) else (_ASKS_FIGURE, _FIGURE)
-    if asks.search(question) and not has.search(text):
+    forms = ((_ASKS_HOUR, _HOUR), (_ASKS_DATE, _DATE), (_ASKS_FIGURE, _FIGURE))
+    form = next((form for asks, form in forms if asks.search(question)), None)
+    if form and not form.search(text):
         return ("the question asks for a number or a date, and the answer has none",)
     if table := _TABLE.match(answer):
         terms = question_terms(" ".join((question, *query.rewrites)))
