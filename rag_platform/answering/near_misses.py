@@ -146,6 +146,8 @@ _FULL_NAME = re.compile(r"(?<=\S )([A-Z][^\W\d_]+(?: [A-Z][^\W\d_]+)+)(?![\w-])"
 _CODE = re.compile(r"^[ >]*(```+|~~~+).*?^[ >]*\1", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
 _SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # picks one of the rows
+_CODES = "号码"  # end names of codes
+_QUOTED = re.compile(r"(.*?)(?<!\\)\[(\d+)\]", re.DOTALL)  # with its number
 _LINKS_AND_MARKS = re.compile(r"\]\([^()\s]*\)|\[\d+\]|https?://\S+")
 _RUN = re.compile(rf"[A-Za-z][\w'’-]*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
@@ -237,7 +239,7 @@ def find_doubts(
     if missing := (
         _find_missing_column(question, table, passages, embed)
         if table
-        else _find_missing_property(question, text, passages)
+        else _find_missing_property(question, answer, passages)
     ):
         return (f"what was found does not speak of “{missing}”",)
     return ()
@@ -304,22 +306,24 @@ def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) 
         thing = question[end:]
     find = question_terms(thing).find_in
     words = [word for word in question_words(thing) if word.weight >= 1]  # no parts of identifiers
-    texts = (
-        simplify(f"{hit.doc_title}\n{hit.source_uri}\n{hit.section_path}\n{hit.chunk_text}")
-        for hit in passages
-    )
-    about = [text for text in texts if all(word.share_in(find(text)) for word in words)]
-    if not about or question_terms(name).find_in("\n".join(about)):
+    texts = {
+        n: simplify(f"{hit.doc_title}\n{hit.source_uri}\n{hit.section_path}\n{hit.chunk_text}")
+        for n, hit in enumerate(passages, 1)
+    }
+    about = {n: it for n, it in texts.items() if all(word.share_in(find(it)) for word in words)}
+    if not about or question_terms(name).find_in("\n".join(about.values())):
         return ""
+    own = "".join(quote for quote, n in _QUOTED.findall(answer) if int(n) in about)
     if has_han(name):
-        return "" if set(name) & set(answer) else name
-    return name if missing_names([name], answer) else ""
+        return "" if set(name.rstrip(_CODES)) & set(simplify(own)) else name
+    return name if missing_names([name], own) else ""
 
 
 def _last_word(asked: re.Match[str]) -> str:
     """The last word of the group that matched; empty where none did."""
     name = next(filter(None, asked.groups()), "")
-    return list(chinese_dictionary().cut(name))[-1] if has_han(name) else name
+    *before, last = chinese_dictionary().cut(name) if has_han(name) else (name,)
+    return before[-1] + last if before and last in _CODES else last  # 房间号
 
 
 def _find_missing_column(

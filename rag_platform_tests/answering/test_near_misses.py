@@ -256,6 +256,9 @@ def test_without_an_embedder_any_column_may_mean_what_is_asked_for() -> None:
         ("EG-500 的重量是多少？", ""),  # it weighs 3.2 kg
         ("EG-500 的价格是多少？", ""),  # texts state prices without the word
         ("LX-9 的颜色是多少？", ""),  # no passage is about that
+        ("EG-500 的房间号是多少？", "房间号"),  # an order number is another one
+        ("EG-500 的传真号码是多少？", "传真号码"),
+        ("EG-500 的工作温度是多少？", "工作温度"),  # only the quote about another thing has it
     ],
 )
 def test_a_property_that_only_others_have_is_told(question: str, unsaid: str) -> None:
@@ -264,9 +267,8 @@ def test_a_property_that_only_others_have_is_told(question: str, unsaid: str) ->
         hit("额定功率为 500 瓦。", "咖啡机 EG-500"),
         hit("净化器的颜色为白色。", "净化器 PM-330"),
     ]
-    assert find_doubts(prepare(question, Limits()), "咖啡机重 3 千克。 [1]", passages) == tell(
-        unsaid
-    )
+    answer = "咖啡机重 3 千克，订单号为 8。 [1]\n\n净化器的湿度为 9。 [3]"
+    assert find_doubts(prepare(question, Limits()), answer, passages) == tell(unsaid)
 
 
 ARTICLES = "第七条　违反本办法的，给予警告。\n\n第八条　由人力资源部负责解释。"
