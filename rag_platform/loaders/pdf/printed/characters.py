@@ -11,6 +11,7 @@ from typing import Any
 
 from rag_platform.loaders.pdf.opening import load_pymupdf, unrotate
 from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.bitmap_fonts import read_bitmap_fonts
 from rag_platform.loaders.pdf.printed.forms import write_fields, write_marks
 from rag_platform.loaders.pdf.printed.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.printed.lines import (
@@ -86,6 +87,7 @@ def read_page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
     """(visible text lines, hidden text) of a page without rotation, in content order."""
     blocks, flags = _read_blocks(page)
     visible, hidden = split_hidden(page, blocks, flags)
+    read_bitmap_fonts(page, visible)
     runs = _correct(page, make_runs(visible, has_widths=_has_widths(flags)))
     return write_marks(page, runs, blocks), hidden
 
@@ -102,6 +104,7 @@ def read_logical_text(page: Any) -> str:
 def all_runs(page: Any) -> list[Run]:
     """The text lines of a page without rotation, hidden ones included, in content order."""
     blocks, flags = _read_blocks(page)
+    read_bitmap_fonts(page, blocks)
     return _correct(page, make_runs(blocks, has_widths=_has_widths(flags)))
 
 

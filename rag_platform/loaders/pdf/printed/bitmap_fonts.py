@@ -1,0 +1,68 @@
+"""What the glyphs of TeX's bitmap fonts mean: the PDF says neither that nor the fonts' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from rag_platform.loaders.pdf.opening import load_pymupdf
+
+# control codes in TeX's encoding T1, those before and those after the accents
+_T1 = str.maketrans(
+    dict(zip(map(chr, range(0x10, 0x17)), "“”„«»–—", strict=True))
+    | dict(
+        zip(map(chr, range(0x19, 0x20)), ("ı", "ȷ", "ff", "fi", "fl", "ffi", "ffl"), strict=True)
+    )
+)
+_OTHER_ENCODING = re.compile("[\x0b-\x0f]")  # ligatures in the encoding OT1, no letters in T1
+_WORD = re.compile("[a-z]{4}")  # not in the symbols of a formula
+_NARROW, _WIDE = frozenset("fijlrt"), frozenset("mw")
+_SAME_WIDTH = 0.02  # ems by which the letters of a monospaced font may differ
+
+
+def read_bitmap_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
+    """Decodes the ligatures, quotation marks and dashes of the bitmap fonts with words in the
+    blocks of `extractRAWDICT`, and flags the monospaced ones.
+    """
+    names = {font[3] for font in page.get_fonts(full=True) if font[2] == "Type3"}
+    if not names:
+        return
+    fonts: dict[str, list[dict[str, Any]]] = {}
+    for span in chain.from_iterable(
+        line["spans"] for block in blocks for line in block.get("lines", ())
+    ):
+        if span["font"] in names or span["font"].startswith("Type3 ("):
+            fonts.setdefault(span["font"], []).append(span)
+    for spans in fonts.values():
+        text = " ".join("".join(char["c"] for char in span["chars"]) for span in spans)
+        if not _WORD.search(text):
+            continue
+        if _is_monospaced(spans):
+            for span in spans:
+                span["flags"] |= load_pymupdf().TEXT_FONT_MONOSPACED
+        if text.translate(_T1) != text and not _OTHER_ENCODING.search(text):
+            for span in spans:
+                span["chars"] = [part for char in span["chars"] for part in _decode(char)]
+
+
+def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:
+    """True if narrow letters are as wide as wide ones."""
+    widths: dict[str, float] = {}
+    for span in spans:
+        for char in span["chars"]:
+            widths[char["c"]] = (char["bbox"][2] - char["bbox"][0]) / span["size"]
+    narrow = [widths[letter] for letter in _NARROW & widths.keys()]
+    wide = [widths[letter] for letter in _WIDE & widths.keys()]
+    return bool(narrow and wide) and max(wide) - min(narrow) < _SAME_WIDTH
+
+
+def _decode(char: dict[str, Any]) -> list[dict[str, Any]]:
+    """The letters of a character; all but the first have no width, as MuPDF splits ligatures."""
+    letters = str(char["c"]).translate(_T1)
+    x0, y0, x1, y1 = char["bbox"]
+    return [
+        {**char, "c": letter, "bbox": (x1 if at else x0, y0, x1, y1)}
+        for at, letter in enumerate(letters)
+    ]

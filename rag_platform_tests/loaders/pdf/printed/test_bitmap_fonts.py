@@ -1,0 +1,60 @@
+"""Bitmap fonts, as TeX embeds them where it has no outlines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pymupdf
+
+from rag_platform.loaders.pdf.mupdf import PdfLoader
+
+
+def write_bitmap_font(path: Path, lines: list[bytes], narrow: int, wide: int) -> Path:
+    """A page in a Type 3 font without Unicode; i and l are `narrow`, all else is `wide`."""
+    codes = sorted(set(b"".join(lines)))
+    with pymupdf.open() as document:
+        page = document.new_page()
+        procedures, font, content = (document.get_new_xref() for _ in range(3))
+        drawn = []
+        for code in codes:
+            width = narrow if chr(code) in "il" else wide
+            drawn.append(document.get_new_xref())
+            document.update_object(drawn[-1], "<<>>")
+            document.update_stream(drawn[-1], b"%d 0 0 0 40 70 d1 0 0 40 70 re f" % width)
+        named = " ".join(f"/a{code} {xref} 0 R" for code, xref in zip(codes, drawn, strict=True))
+        document.update_object(procedures, f"<<{named}>>")
+        names = " ".join(f"{code}/a{code}" for code in codes)
+        each = " ".join(str(narrow if chr(code) in "il" else wide) for code in range(128))
+        document.update_object(
+            font,
+            f"<</Type/Font/Subtype/Type3/Name/F25/FontBBox[0 0 100 100]/FontMatrix[.01 0 0 .01 0 0]"
+            f"/CharProcs {procedures} 0 R/Encoding<</Type/Encoding/Differences[{names}]>>"
+            f"/FirstChar 0/LastChar 127/Widths[{each}]>>",
+        )
+        shown = " T* ".join(f"<{line.hex()}> Tj" for line in lines)
+        document.update_object(content, "<<>>")
+        document.update_stream(content, f"BT /F25 10 Tf 12 TL 72 700 Td {shown} ET".encode())
+        document.xref_set_key(page.xref, "Contents", f"{content} 0 R")
+        document.xref_set_key(page.xref, "Resources", f"<</Font<</F25 {font} 0 R>>>>")
+        document.save(path)
+    return path
+
+
+def test_ligatures_quotes_and_dashes_of_a_bitmap_font_are_read(tmp_path: Path) -> None:
+    line = b"The \x1crst \x10o\x1ecial\x11 e\x1bect\x15with an o\x1fine in\x1duence."
+    path = write_bitmap_font(tmp_path / "paper.pdf", [line], 30, 60)
+    facts = PdfLoader(profile="fast").load(path, "paper.pdf")
+    assert facts.text == "The first “official” effect–with an offline influence."
+    assert PdfLoader(profile="fast").verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+def test_another_encoding_stays_as_it_is(tmp_path: Path) -> None:
+    path = write_bitmap_font(tmp_path / "old.pdf", [b"Other \x0c words \x10 here"], 30, 60)
+    assert PdfLoader(profile="fast").load(path, "old.pdf").text == "Other words here"
+
+
+def test_a_bitmap_font_whose_letters_are_equally_wide_is_code(tmp_path: Path) -> None:
+    lines = [b"while (low) {", b"    mail = 1"]
+    for widths, kind in (((60, 60), "code"), ((30, 60), "paragraph")):
+        path = write_bitmap_font(tmp_path / "code.pdf", lines, *widths)
+        assert [b.kind for b in PdfLoader(profile="fast").load(path, "c.pdf").blocks] == [kind]
