@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, pairwise
 
+from rag_platform.loaders.numerals import without_page_number
 from rag_platform.loaders.pdf.parallel_fields import find_parallel_fields
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import is_cjk, opens_item
@@ -22,11 +23,15 @@ from rag_platform.loaders.pdf.regions import (
 from rag_platform.text.sentences import field_label
 
 _MAX_HEADING_LINES = 3
+_MID_SENTENCE = (",", "-", "\u2010", "\u00ad")
 _INITIAL = 1.8  # font size of an initial to that of its paragraph, at least
 _CLAUSE = re.compile(r"第\s?[一二三四五六七八九十百零〇\d]+\s?[条條章节節编編]")
 _CLAUSE_ENDS = tuple("。；：！？")
 _FREE_EMS = 3  # right of a line that ends its paragraph
 _DOUBLE_SPACING = 1.5  # ems between double-spaced lines
+_CELL_GAP = 1.5  # ems between the cells of a row, or a running header and its page number
+_HEADER_GAP = 1.0  # ems between a running header and the text, at least
+_HANGING = (0.5, 4.0)  # ems by which all lines of an entry but the first are indented
 
 
 def plain_regions(runs: Sequence[Run]) -> list[Region]:
@@ -54,7 +59,7 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
         weights[round(run.size)] += len(run.chars)
     body = weights.most_common(1)[0][0] if weights else 0
     blocks: dict[int, list[Run]] = {}
-    for run in runs:
+    for run in _detach_page_numbers(_join_touching(runs)):
         blocks.setdefault(run.block, []).append(run)
     pieces = [piece for block in blocks.values() for piece in _split(_group_lines(block), body)]
     return [
@@ -77,6 +82,57 @@ def _order_columns(columns: Sequence[Sequence[Run]], runs: Sequence[Run]) -> lis
         *runs[:at],
         *(run._replace(block=block + k) for k, column in enumerate(columns) for run in column),
         *(run for run, within in zip(runs[at:], inside[at:], strict=True) if not within),
+    ]
+
+
+def _join_touching(runs: Sequence[Run]) -> list[Run]:
+    """The runs, with blocks joined that an underlined or drawn character splits in a line."""
+    joined: dict[int, int] = {}
+    result: list[Run] = []
+    for run in runs:
+        above = result[-1] if result else run
+        same = run.horizontal and round(run.size) == round(above.size)
+        touching = same and abs(run.box[0] - above.box[2]) < 0.5 * run.size
+        if run.block not in joined:
+            level = min(run.box[3], above.box[3]) - max(run.box[1], above.box[1])
+            joined[run.block] = (
+                above.block if touching and level > 0.5 * (run.box[3] - run.box[1]) else run.block
+            )
+        block = joined[run.block]
+        result.append(run if run.block == block else run._replace(block=block))
+    return result
+
+
+def _detach_page_numbers(runs: Sequence[Run]) -> list[Run]:
+    """The runs, with the page number beside the words of a running header or footer in a block of
+    its own: of the first or last line of a page, apart from the text and not bold like a heading.
+    """
+    level = [run for run in runs if run.horizontal]
+    numbers: set[int] = set()
+    for edge in (min, max) if level else ():
+        outer = edge(level, key=lambda run: run.box[1] + run.box[3])
+        row = sorted(_line_of(outer, level)[1:], key=lambda run: run.box[0])
+        _, top, _, bottom = bounding_box([outer, *row])
+        row_ids = set(map(id, row))
+        if len(row) < 2 or any(
+            max(run.box[1] - bottom, top - run.box[3]) < _HEADER_GAP * outer.size
+            for run in level
+            if id(run) not in row_ids
+        ):
+            continue
+        numbers |= {
+            id(run)
+            for run, beside in ((row[0], row[1]), (row[-1], row[-2]))
+            if run.block == beside.block
+            and not run.bold
+            and max(run.box[0] - beside.box[2], beside.box[0] - run.box[2]) > _CELL_GAP * run.size
+            and without_page_number(beside.text)
+            and not without_page_number(run.text)
+            and not run.text.rstrip().endswith((".", ")"))  # a heading or an equation
+        }
+    after = max((run.block for run in runs), default=0) + 1
+    return [
+        run._replace(block=after + at) if id(run) in numbers else run for at, run in enumerate(runs)
     ]
 
 
@@ -105,7 +161,12 @@ def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, lis
     """The pieces, with those of one heading or paragraph set in widely spaced lines joined."""
     result: list[tuple[str, list[Run]]] = []
     for label, group in pieces:
-        if result and label == result[-1][0] == "text" and _continues(result[-1][1], group):
+        if (
+            result
+            and label == "text"
+            and result[-1][0] in ("text", "list-item")
+            and _continues(result[-1][1], group, entry=result[-1][0] == "list-item")
+        ):
             result[-1][1].extend(group)
             continue
         if (
@@ -129,9 +190,9 @@ def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, lis
     return result
 
 
-def _continues(above: Sequence[Run], below: Sequence[Run]) -> bool:
-    """True if a paragraph goes on: its last line is full, and the next one is close, aligned and of
-    the same size.
+def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bool:
+    """True if a paragraph, or a list's `entry`, goes on: its last line is full, and the next one is
+    close, aligned and of the same size.
     """
     last, first = _line_of(above[-1], above[-20:]), _line_of(below[0], below[:20])
     box = bounding_box(last)
@@ -145,8 +206,19 @@ def _continues(above: Sequence[Run], below: Sequence[Run]) -> bool:
     text = below[0].text.strip()
     spacing = _DOUBLE_SPACING if text[:1].islower() else 1  # contracts are often double-spaced
     close = here[1] > box[1] and here[1] - box[3] < spacing * size
-    # only the first line of a paragraph may be indented
-    aligned = left - 2.5 * size < here[0] < left + 0.5 * size
+    # only the first line of a paragraph may be indented, or all but the first of an entry
+    starts = [min(run.box[0] for run in line) for line in _group_lines(above)]
+    indent = (here[0] - starts[0]) / size
+    hangs = len(starts) > 1 and min(starts[1:]) > starts[0] + _HANGING[0] * size
+    aligned = not entry and left - 2.5 * size < here[0] < left + 0.5 * size
+    ends = above[-1].text.rstrip()[-1:]
+    # MuPDF cuts an entry after its first line
+    hanging = (
+        len(starts) == 1
+        and _HANGING[0] < indent < _HANGING[1]
+        and (ends.isalpha() or ends in _MID_SENTENCE)
+    )
+    aligned = hanging or (aligned and not (hangs and indent < _HANGING[0]))
     # a line is full if the next word did not fit
     word = "" if is_cjk(text[0]) else text.split(maxsplit=1)[0]
     width = max(1.5 * size, (len(word) + 0.5) * (here[2] - here[0]) / len(text))
@@ -245,7 +317,9 @@ def _split(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[
 def _has_cells(line: Sequence[Run]) -> bool:
     """True for the header of a table: pieces far apart, the first of which is no number."""
     pieces = sorted(line, key=lambda run: run.box[0])
-    far = any(right.box[0] - left.box[2] > 1.5 * right.size for left, right in pairwise(pieces))
+    far = any(
+        right.box[0] - left.box[2] > _CELL_GAP * right.size for left, right in pairwise(pieces)
+    )
     return far and not re.fullmatch(
         r"[\divxIVX.()]{1,8}|第.{1,4}[章节節编]", pieces[0].text.strip()
     )

@@ -9,6 +9,7 @@ import pymupdf
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed.runs import Char, Run
+from rag_platform.loaders.pdf.regions import assign_runs
 
 SAMPLE = Path(__file__).resolve().parents[3] / "rag_platform" / "samples" / "datasheet.pdf"
 
@@ -152,3 +153,67 @@ def test_an_article_of_a_contract_begins_a_paragraph() -> None:
         )
         == 1
     )
+
+
+def read_regions(*runs: Run) -> list[str]:
+    """The text of each region of a page."""
+    pieces = assign_runs(runs, [region.bbox for region in plain_regions(runs)])[0]
+    return [" ".join(run.text for run in piece) for piece in pieces]
+
+
+def test_the_page_number_far_from_the_words_of_a_header_is_a_region_of_its_own() -> None:
+    assert read_regions(
+        line("Pump manual", 72, 40, 1),
+        line("11 / 40", 400, 40, 1),
+        line("Pressure at hall 3 in bar", 72, 100, 2),
+        line("17", 400, 100, 2),
+        line("Pressure at hall 4 in bar", 72, 116, 3),
+        line("19", 400, 116, 3),
+    ) == [
+        "Pump manual",
+        "11 / 40",
+        "Pressure at hall 3 in bar 17 Pressure at hall 4 in bar 19",
+    ]
+
+
+def test_the_axis_of_a_chart_and_a_numbered_equation_stay_whole() -> None:
+    for first, second in (("1990", "2000"), ("a = b", "(21)")):
+        pieces = (line(first, 72, 40, 1), line(second, 400, 40, 1))
+        assert read_regions(*pieces, line("Text of the page", 72, 100, 2))[0] == f"{first} {second}"
+
+
+def test_an_entry_goes_on_in_indented_lines() -> None:
+    text = [
+        ("Zeileis A. Structural change tests based on an esti-", 72),
+        ("mation of scores of the linear regression models, V", 92),
+        ("Hornik K. A tool set whose entry is as long as these", 72),
+        ("Inference Framework for partitions of all kinds, V.", 92),
+        ("- a configuration wizard that writes what the ma-", 82),
+        ("chine in hall four needs.", 92),
+        ("Contents of the second chapter with a page number 12", 72),
+        ("of another chapter", 92),
+    ]
+    runs = [line(words, x, 84 + 16 * at, at) for at, (words, x) in enumerate(text)]
+    assert read_regions(*runs) == [
+        f"{text[0][0]} {text[1][0]}",
+        f"{text[2][0]} {text[3][0]}",
+        f"{text[4][0]} {text[5][0]}",
+        text[6][0],
+        text[7][0],
+    ]
+
+
+def test_an_underlined_word_does_not_cut_its_line(tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for number in range(3):
+            y = 84 + 14 * number
+            page.insert_text((72, y), "The steps are in", fontsize=11)
+            x = 72 + pymupdf.get_text_length("The steps are in ", fontsize=11)
+            page.insert_text((x, y), "chapter four", fontsize=11)
+            end = x + pymupdf.get_text_length("chapter four", fontsize=11)
+            page.draw_line((x, y + 1.5), (end, y + 1.5), width=0.6)
+            page.insert_text((end, y), " of this manual.", fontsize=11)
+        document.save(tmp_path / "links.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "links.pdf", "links.pdf")
+    assert facts.text == " ".join(["The steps are in chapter four of this manual."] * 3)
