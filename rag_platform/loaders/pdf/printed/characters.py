@@ -49,6 +49,7 @@ _VOWELS = frozenset("AEIOUYÄÖÜÉАЕИОУЫЭЮЯ")
 _MAX_GAP = 2.5  # ems between two letters of such a word
 _OVERPRINT = 0.12  # ems by which a line that is printed twice may be shifted
 _MAX_SHIFT = 8.0  # points; the same for large letters
+_VECTOR = 3  # type of a block that is a line or an area
 UNKNOWN = "\ufffd"  # a glyph without a Unicode meaning in its font
 # the glyphs a0 to a206 of the font ZapfDingbats, whose numbers MuPDF takes for Unicode
 _DINGBATS = (
@@ -203,7 +204,7 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) 
     pymupdf = load_pymupdf()
     found: list[Run] = []
     for number, block in enumerate(raw_blocks):
-        for line in block.get("lines", ()):
+        for at, line in enumerate(block.get("lines", ())):
             chars: list[Char] = []
             inserted: list[bool] = []  # whether MuPDF inserted a character
             size, bold, may_gap = 0.0, True, False
@@ -227,9 +228,27 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) 
                     chars, inserted = bidi.place_marks(chars, inserted)
                 chars, inserted = _drop_flat_spaces(chars, inserted, size)
                 chars = _join_spaced(_join_tracked(chars, inserted, size), size)
+                if at == 0 and found and number and "bbox" in raw_blocks[number - 1]:
+                    drawn = _drawn_underscore(found[-1], raw_blocks[number - 1], chars[0])
+                    chars = [*drawn, *chars]
                 level = abs(line["dir"][0] - 1) < 0.01
                 found.append(Run(tuple(chars), number, size, _is_code(spans), bold, level))
     return bidi.mark_rtl(bidi.join_columns(mark_bullets(_drop_overprints(found))))
+
+
+def _drawn_underscore(before: Run, block: dict[str, Any], after: Char) -> list[Char]:
+    """The underscore that TeX draws as a short line, with which MuPDF ends a block in a word."""
+    x0, y0, x1, y1 = block["bbox"]
+    near, last = 0.15 * before.size, before.chars[-1]
+    is_drawn = (
+        block["type"] == _VECTOR
+        and y1 - y0 < near
+        and 0.2 * before.size < x1 - x0 < 0.7 * before.size
+        and abs(x0 - last.x1) < near > abs(after.x0 - x1)
+        and y0 < min(last.y1, after.y1) < y1 + near  # an underline is lower
+        and all(char.text.isascii() and char.text.isalnum() for char in (last, after))
+    )
+    return [Char("_", last.x1, after.y0, after.x0, after.y1)] if is_drawn else []
 
 
 def is_line_number(text: str, size: float, line: float) -> bool:

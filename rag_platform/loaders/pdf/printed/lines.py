@@ -328,11 +328,27 @@ def code_text(lines: Sequence[Sequence[Run]]) -> str:
         if char.x1 > char.x0
     )
     size = max(run.size for line in lines for run in line)
-    advance = max(0.6 * size, widths[len(widths) // 2]) if widths else size
+    advance = widths[len(widths) // 2] if widths else size
     return "\n".join(
-        " " * min(80, round((box[0] - left) / advance)) + line_text(line)
+        " " * min(80, round((box[0] - left) / advance)) + _spaced_text(line, advance)
         for box, line in zip(boxes, lines, strict=True)
     )
+
+
+def _spaced_text(line: Sequence[Run], advance: float) -> str:
+    """The text of a line of code, with a gap as wide as so many characters."""
+    text, right = "", 0.0
+    for run in line:
+        spaced = text != "" and abs(run.box[0] - right) > 0.1 * run.size
+        for char in run.chars:
+            if char.text.isspace():
+                spaced = text != ""
+                continue
+            if spaced:
+                text += " " * min(80, max(1, round((char.x0 - right) / advance)))
+            text += char.text
+            right, spaced = char.x1, False
+    return text
 
 
 def opens_item(line: str) -> bool:

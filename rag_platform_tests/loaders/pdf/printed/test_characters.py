@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pymupdf
 import pytest
 
 from rag_platform.ir import Block
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.printed.characters import MONOSPACED
 from rag_platform.loaders.pdf.printed.lines import (
+    code_text,
     flow_lines,
     line_text,
     mark_bullets,
@@ -227,3 +229,31 @@ def test_what_the_page_says_beside_glyphs_is_read_where_they_say_too_little(
     assert facts.text == text
     assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert reread(path, "pdf", facts.text, facts.blocks)[0] == {}
+
+
+def test_an_underscore_that_tex_draws_as_a_line_is_read_but_an_underline_is_not(
+    tmp_path: Path,
+) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for y, depth in ((100, -0.5), (140, 1.5)):
+            x = 72.0
+            for word in ("Set", "max", "keys."):
+                page.insert_text((x, y), word, fontsize=11)
+                x += pymupdf.get_text_length(word, fontsize=11)
+                if word != "keys.":
+                    page.draw_line((x, y + depth), (x + 4, y + depth), width=0.6)
+                x += 4
+        document.save(tmp_path / "rules.pdf")
+    for profile in ("fast", "layout"):
+        facts = PdfLoader(profile=profile).load(tmp_path / "rules.pdf", "rules.pdf")
+        assert facts.text.split() == ["Set_max_keys.", "Set", "max", "keys."]
+
+
+def test_code_keeps_its_columns() -> None:
+    def mono(text: str, column: int) -> Run:
+        return run(text, 72 + 5 * column, 0.0)._replace(mono=True)
+
+    assert code_text(
+        [[mono("a", 4), mono("b = 1", 12)], [mono("for x:", 0), mono("# each", 12)]]
+    ) == ("    a       b = 1\nfor x:      # each")
