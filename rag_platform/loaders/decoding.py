@@ -282,25 +282,18 @@ def _is_common_script(char: str) -> bool:
 
 def _decode_legacy(raw: bytes) -> Decoded:
     damaged = raw.decode("utf-8", "replace")
+    lost = damaged.count("\ufffd")
     # A file with only a few bytes that are not UTF-8 is a damaged UTF-8 file.
     whole = sum(len(char.encode()) for char in damaged if char > "\x7f" and char != "\ufffd")
-    encoding = "" if whole >= 4 * damaged.count("\ufffd") else legacy_encoding(raw)
+    encoding = "" if whole >= 4 * lost else _guess_legacy(raw)
     if encoding:
-        return Decoded(
-            raw.decode(encoding),
-            encoding,
-            warnings=(f"not UTF-8; read as {encoding}, which is a guess",),
-        )
-    count = damaged.count("\ufffd")
-    return Decoded(
-        damaged,
-        "utf-8",
-        lossy=True,
-        warnings=(f"not valid UTF-8; {count} unreadable parts became U+FFFD",),
-    )
+        guess = f"not UTF-8; read as {encoding}, which is a guess"
+        return Decoded(raw.decode(encoding), encoding, warnings=(guess,))
+    warning = f"not valid UTF-8; {lost} unreadable parts became U+FFFD"
+    return Decoded(damaged, "utf-8", lossy=True, warnings=(warning,))
 
 
-def legacy_encoding(raw: bytes) -> str:
+def _guess_legacy(raw: bytes) -> str:
     """The legacy encoding whose decoded text looks most like a language; "" if none does."""
     return _find_best(raw, SCORES) or _find_best(raw, RARE_SCORES) or _detect(raw)
 
