@@ -182,11 +182,6 @@ def fence(text: str, language: str = "") -> str:
     return f"{mark}{language}\n{text}\n{mark}"
 
 
-def fenced_content(text: str) -> str:
-    """The content of a fenced code block."""
-    return text.partition("\n")[2].rpartition("\n")[0]
-
-
 def longest_ticks(text: str) -> int:
     """The length of the longest run of backticks."""
     return max(map(len, re.findall("`+", text)), default=0)

@@ -22,12 +22,11 @@ from rag_platform.loaders.parts import (
     Image,
     Part,
     fence,
-    fenced_content,
     join_parts,
     joined_facts,
 )
 from rag_platform.loaders.text import line_starts, suffix_of
-from rag_platform.text.markdown_blocks import open_fence
+from rag_platform.text.markdown_blocks import fence_body, open_fence
 from rag_platform.traits import Traits
 
 MAX_CELLS = 20_000
@@ -253,11 +252,11 @@ def _problem(book: Notebook, text: str, block: Block) -> str:
         same = (
             text == f"![](data:{output[0]})"
             if isinstance(output, tuple)
-            else fenced_content(text) == _clip_output(output)
+            else fence_body(text) == _clip_output(output)
         )
     elif match[2]:
         lines = re.sub(r"\r\n?", "\n", cell.source).split("\n")[int(match[2]) - 1 : int(match[3])]
         same = "\n".join(lines).strip() in (text.strip(), text.rpartition("\n")[0].strip())
     else:
-        same = fenced_content(text) == cell.source.strip("\n")
+        same = fence_body(text) == cell.source.strip("\n")
     return "" if same else f"what stands at {block.locator} reads otherwise"
