@@ -12,7 +12,7 @@ import posixpath
 import re
 import zipfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -50,16 +50,12 @@ def reread(path: Path, loader: str, text: str, blocks: Sequence[Block]) -> tuple
 
     Raises DocumentError, or the reader's own errors for a file that it cannot open.
     """
-    return _reader(loader)(path, text, blocks)
-
-
-def _reader(loader: str) -> Callable[[Path, str, Sequence[Block]], tuple[Reasons, Reasons]]:
     if loader in ("pdf", "pdfium"):
         from rag_platform.loaders.pdf import second_reading
 
-        return lambda path, text, blocks: second_reading.reread(path, loader, text, blocks)
-
-    return {"html": html, "docx": docx, "xlsx": xlsx, "csv": csv}[loader]
+        return second_reading.reread(path, loader, text, blocks)
+    read = {"html": html, "docx": docx, "xlsx": xlsx, "csv": csv}[loader]
+    return read(path, text, blocks)
 
 
 # Markdown that loaders write around the words of a file
