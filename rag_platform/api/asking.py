@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rag_platform.contract.source_shapes import AskedData, ComparedData, RankedRow
+from rag_platform.contract.traces import AskedData, ComparedData, RankedRow
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.ir import Json, QueryRequest
 from rag_platform.query.constants import MAX_SEARCH_CHARS, MAX_SEARCHES

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from rag_platform.api.document_views import chunk_part, read_texts
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.caching import Cache
-from rag_platform.contract.source_shapes import (
+from rag_platform.contract.traces import (
     PlaceData,
     PlaceLine,
     PlacePage,

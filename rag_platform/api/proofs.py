@@ -32,7 +32,7 @@ from rag_platform.api.envelopes import optional_fields, without_paths
 from rag_platform.api.places import lease_chunk
 from rag_platform.api.query_data import source_line
 from rag_platform.contract.schema import ProofData, SentencePart, SourcePart
-from rag_platform.contract.source_shapes import Comparison, ProvedData
+from rag_platform.contract.traces import Comparison, ProvedData
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Candidate, Chunk, Hit, QueryRequest, Version
 from rag_platform.retrieval.hydration import hit_of

@@ -12,10 +12,12 @@ from typing import Any
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.traces import find_trace, read_visible
 from rag_platform.contract.markdown_views import snippet
-from rag_platform.contract.source_shapes import LegPlace, OrderData, OrderRow
 from rag_platform.contract.traces import (
     CandidatePart,
     EventPart,
+    LegPlace,
+    OrderData,
+    OrderRow,
     RankingPart,
     SpanPart,
     StagePart,

@@ -9,8 +9,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from rag_platform.contract.schema import ChunkPart, JobProgress, JobStatus, SectionPart
-from rag_platform.contract.source_shapes import SourceImage
-from rag_platform.contract.traces import CacheFigures, KindFigures, ModelFigures
+from rag_platform.contract.traces import CacheFigures, KindFigures, ModelFigures, SourceImage
 
 
 class VersionRow(TypedDict):

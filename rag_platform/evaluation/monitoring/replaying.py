@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rag_platform.answering.engine import answer
 from rag_platform.api.asking import rank_both
 from rag_platform.api.trace_details import read_question_trace, read_rows
-from rag_platform.contract.source_shapes import ReplayData
+from rag_platform.contract.traces import ReplayData
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import TOP, judge

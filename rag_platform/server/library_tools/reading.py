@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from rag_platform.api import documents, passages, summaries
 from rag_platform.api.status import list_collections as collect_collections
 from rag_platform.api.status import status as collect_status
-from rag_platform.contract.source_shapes import PlacePage
+from rag_platform.contract.traces import PlacePage
 from rag_platform.errors import InputError
 from rag_platform.server.library_tools.definition import (
     Absent,

@@ -19,7 +19,7 @@ from rag_platform.api.places import lease_chunk
 from rag_platform.api.trace_details import explain_order
 from rag_platform.config.settings import strategy_names
 from rag_platform.contract.schema import CitationPart
-from rag_platform.contract.source_shapes import (
+from rag_platform.contract.traces import (
     AskedData,
     ComparedData,
     OrderData,

@@ -25,7 +25,7 @@ from rag_platform.contract.schema import (
     DocumentsData,
     DroppedData,
 )
-from rag_platform.contract.source_shapes import SourceImage
+from rag_platform.contract.traces import SourceImage
 from rag_platform.contract.upkeep_shapes import (
     ChunkDetail,
     ChunksData,

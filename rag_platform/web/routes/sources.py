@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from rag_platform.api import passages
 from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
-from rag_platform.contract.source_shapes import PlaceData, PlacePage, ProvedData, SourceData
+from rag_platform.contract.traces import PlaceData, PlacePage, ProvedData, SourceData
 from rag_platform.errors import InputError
 from rag_platform.web.dependencies import LibraryOf, PathView
 from rag_platform.web.rendering import link
