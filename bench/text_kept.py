@@ -79,8 +79,7 @@ def measured(
     with open(path, "rb") as opened, tempfile.TemporaryDirectory(prefix="rag-kept-") as folder:
         store = Store(Path(folder))
         try:
-            loader = loading.choose(path.name, opened.read(4096), strategy, path)
-            opened.seek(0)
+            loader, _ = loading.choose(path, path.name, strategy)
             sha256, size = store.spool(
                 opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes
             )

@@ -57,9 +57,7 @@ def preview(
         raise InputError(f"{path} is no file; name one file to preview", code="no_such_path")
     strategy = strategy.model_copy(update={"media_texts": MediaTextConfig()})
     with open(path, "rb") as opened, tempfile.TemporaryDirectory(prefix="rag-preview-") as folder:
-        head = opened.read(4096)
-        opened.seek(0)
-        loader = loading.choose(path.name, head, strategy, path)
+        loader, mime = loading.choose(path, path.name, strategy)
         store = Store(Path(folder))
         sha256, size = store.spool(
             opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes
@@ -73,7 +71,7 @@ def preview(
             path.name,
             sha256,
             size,
-            loading.sniff(path.name, head, path),
+            mime,
             loader,
             strategy.name,
         )

@@ -44,6 +44,7 @@ _ZIP_TYPES = {
     ".epub": "application/epub+zip",
     ".zip": "application/zip",
 }
+_HEAD_BYTES = 4096
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 _TEXT_TYPES = {
     ".md": "text/markdown",
@@ -113,21 +114,26 @@ _REMEDIES = {
 _FROM_LIMITS = ("max_cells", "max_archive_ratio", "max_unpacked_bytes")
 
 
-def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
-    """The content type. Magic bytes decide for binary content, the suffix for text. `head` are the
-    first 4096 bytes.
-
-    With a path, the kind of a ZIP follows from all its member names, otherwise from those in
-    `head`.
+def sniff(path: Path, filename: str) -> str:
+    """The content type of a file. Magic bytes decide for binary content, the suffix of `filename`
+    for text.
     """
-    suffix = PurePath(filename).suffix.lower()
+    return _sniff(filename, *_read_head(path))
+
+
+def _read_head(path: Path) -> tuple[bytes, str]:
+    """(the first bytes of a file, for a ZIP the suffix of its content else "")."""
+    with open(path, "rb") as opened:
+        head = opened.read(_HEAD_BYTES)
+    return head, zip_kind(path) if head.startswith(_ZIP_MAGIC) else ""
+
+
+def _sniff(filename: str, head: bytes, content: str) -> str:
     if not head:
         return "inode/x-empty"
     if head.startswith(_ZIP_MAGIC) and not _is_pdf(head):
-        if path is None:
-            return _sniff_zip(suffix, head)
-        return _ZIP_TYPES.get(zip_kind(path), "application/zip")
-    return _sniff_binary(head) or _sniff_text(suffix, head)
+        return _ZIP_TYPES.get(content, "application/zip")
+    return _sniff_binary(head) or _sniff_text(PurePath(filename).suffix.lower(), head)
 
 
 def _is_pdf(head: bytes) -> bool:
@@ -159,35 +165,27 @@ def _sniff_text(suffix: str, head: bytes) -> str:
     return "text/html" if start.startswith((b"<!doctype html", b"<html")) else "text/plain"
 
 
-def _sniff_zip(suffix: str, head: bytes) -> str:
-    for part, kind in ((b"word/", ".docx"), (b"xl/", ".xlsx"), (b"ppt/", ".pptx")):
-        if part in head:
-            return _ZIP_TYPES[kind]
-    is_document = b"[Content_Types]" in head or b"mimetype" in head
-    return _ZIP_TYPES.get(suffix, "application/zip") if is_document else "application/zip"
+def choose(path: Path, filename: str, strategy: Strategy) -> tuple[str, str]:
+    """(registry name of the strategy's first loader that claims the file, content type). If none
+    does, the loader for its suffix, which then reports why the content cannot be read: a damaged
+    PDF must show as failed, not as a file of an unsupported type.
 
-
-def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = None) -> str:
-    """The registry name of the strategy's first loader that claims the file, else of the one for
-    its suffix, which then reports why the content cannot be read: a damaged PDF must show as
-    failed, not as a file of an unsupported type.
-
-    With a path, an office document is recognised by its content whatever its name is. Raises
-    DocumentError `unsupported_type` with the content's type and a remedy.
+    An office document is recognised by its content whatever its name is. Raises DocumentError
+    `unsupported_type` with the content's type and a remedy.
     """
     suffix = PurePath(filename).suffix.lower()
-    content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
+    head, content = _read_head(path)
     misnamed = content and _FORMAT_NAMES.get(suffix) != _FORMAT_NAMES.get(content)
     name = f"{filename}{content}" if misnamed else filename
-    kind = sniff(filename, head, path)
+    kind = _sniff(filename, head, content)
     for item in strategy.loading.loaders:
         loader: Loader = registry.make_provider("loader", item.provider, item.options)
         # text under the suffix of a binary format is an error page or a failed export
         if not (suffix in _FORMAT_NAMES and kind.startswith("text/")) and loader.claims(name, head):
-            return item.provider
+            return item.provider, kind
     configured = {item.provider for item in strategy.loading.loaders}
     if by_suffix := next((it for it in _LOADERS_BY_SUFFIX.get(suffix, ()) if it in configured), ""):
-        return by_suffix
+        return by_suffix, kind
     readable = "; ".join(
         f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}"
         for item in strategy.loading.loaders
@@ -277,8 +275,7 @@ def charset_option(loader_name: str, charset: str) -> dict[str, str]:
 
 def _require_no_other_type(path: Path, filename: str) -> None:
     """Raise DocumentError `unsupported_type` for bytes that are clearly not a PDF."""
-    with open(path, "rb") as opened:
-        kind = sniff(filename, opened.read(4096), path)
+    kind = sniff(path, filename)
     if kind not in ("application/pdf", "application/octet-stream", "text/plain", "inode/x-empty"):
         raise DocumentError(
             f"{filename} is {kind}, not a PDF as its name says; give it its true suffix",

@@ -27,7 +27,7 @@ from rag_platform.errors import (
 )
 from rag_platform.intake.discovery import Finds, Found, Input, SourceOptions, find
 from rag_platform.intake.fetching import download_url, is_url
-from rag_platform.intake.loading import choose, require_allowed_size, sniff
+from rag_platform.intake.loading import choose, require_allowed_size
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source, now
@@ -38,7 +38,6 @@ from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import Workspace
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_HEAD_BYTES = 4096
 _GONE = (404, 410)  # HTTP statuses of a page that no longer exists
 _UNREAD = ("ignored", "unsupported_type")  # codes of files that are not read
 # a sync may always retire so many documents of a source, or a small one could hardly change
@@ -492,12 +491,9 @@ def _store(file: Found, known: Document | None, workspace: Workspace) -> tuple[V
         path = store.raw_path(file_sha256)
     else:
         filename, path, origin, file_sha256, size = file.path.name, file.path, str(file.path), "", 0
-    with open(path, "rb") as opened:
-        head = opened.read(_HEAD_BYTES)
-    loader = choose(filename, head, workspace.strategy, path)
+    loader, mime = choose(path, filename, workspace.strategy)
     if not file_sha256:  # a file that no loader reads is not copied
         file_sha256, size = _store_file(path, known is not None, workspace)
-    mime = sniff(filename, head, path)
     if codec_of(charset) not in ("", "utf-8") and mime.startswith("text/"):
         mime = f"{mime}; charset={charset}"
     namespace = file.source.namespace

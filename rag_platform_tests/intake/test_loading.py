@@ -66,11 +66,6 @@ def write_pages(path: Path, count: int) -> Path:
         ("a.pdf", b"\x89PNG\r\n\x1a\n...", "image/png"),
         ("a.txt", b"MZ is a prefix of text too", "text/plain"),
         ("a", b"  <!DOCTYPE html><p>", "text/html"),
-        (
-            "a.docx",
-            b"PK\x03\x04....word/document.xml",
-            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-        ),
         ("a.pdf", b"PK\x03\x04....other", "application/zip"),
         ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/x-ole-storage"),
         ("a.txt", b"\xff\xfeh\x00i\x00", "text/plain"),
@@ -78,14 +73,22 @@ def write_pages(path: Path, count: int) -> Path:
         ("a.md", b"", "inode/x-empty"),
     ],
 )
-def test_content_decides_binary_types_and_suffix_decides_texts(filename, head, mime):
-    assert sniff(filename, head) == mime
+def test_content_decides_binary_types_and_suffix_decides_texts(tmp_path, filename, head, mime):
+    assert sniff(written(tmp_path, head), filename) == mime
 
 
-def test_the_first_loader_that_claims_a_file_reads_it(strategy):
-    assert choose("x.md", b"# Title\n", strategy) == "markdown"
-    assert choose("x.md", b"%PDF-1.4\n", strategy) == "pdf"
-    assert choose("x.txt", b"words", strategy) == "text"
+def written(folder: Path, data: bytes) -> Path:
+    (folder / "stored").write_bytes(data)
+    return folder / "stored"
+
+
+def test_the_first_loader_that_claims_a_file_reads_it(strategy, tmp_path):
+    for name, head, found in (
+        ("x.md", b"# Title\n", ("markdown", "text/markdown")),
+        ("x.md", b"%PDF-1.4\n", ("pdf", "application/pdf")),
+        ("x.txt", b"words", ("text", "text/plain")),
+    ):
+        assert choose(written(tmp_path, head), name, strategy) == found
 
 
 @pytest.mark.parametrize(
@@ -98,9 +101,9 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy):
         ("photo.png", b"\x89PNG\r\n\x1a\n", "image/png"),
     ],
 )
-def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, filename, head, said):
+def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, tmp_path, filename, head, said):
     with pytest.raises(DocumentError, match=said) as caught:
-        choose(filename, head, strategy)
+        choose(written(tmp_path, head), filename, strategy)
     assert caught.value.code == "unsupported_type"
     assert "markdown: .md" in caught.value.message
 
@@ -120,8 +123,9 @@ def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, filename, hea
     ],
 )
 def test_an_office_document_is_known_by_its_content(strategy, tmp_path, filename, parts, chosen):
-    path = archive(tmp_path / "a", parts)
-    assert choose(filename, path.read_bytes()[:4096], strategy, path) == chosen
+    loader, mime = choose(archive(tmp_path / "a", parts), filename, strategy)
+    kind = {"docx": "wordprocessingml.document", "xlsx": "spreadsheetml.sheet"}[chosen]
+    assert (loader, mime) == (chosen, f"application/vnd.openxmlformats-officedocument.{kind}")
 
 
 @pytest.mark.parametrize(
@@ -134,29 +138,33 @@ def test_an_office_document_is_known_by_its_content(strategy, tmp_path, filename
 def test_other_archives_are_refused_with_the_remedy(strategy, tmp_path, filename, parts, said):
     path = archive(tmp_path / "a", parts)
     with pytest.raises(DocumentError, match=said):
-        choose(filename, path.read_bytes()[:4096], strategy, path)
+        choose(path, filename, strategy)
 
 
-def test_a_format_that_only_other_strategies_read_names_its_loader(strategy):
+def test_a_format_that_only_other_strategies_read_names_its_loader(strategy, tmp_path):
     loaders = strategy.loading.model_validate(
         {"loaders": [{"provider": "markdown"}, {"provider": "text"}]}
     )
     few = strategy.model_copy(update={"loading": loaders})
-    for name, head, loader in (("a.pptx", b"PK\x03\x04ppt/", "pptx"), ("a.ipynb", b"{}", "ipynb")):
+    slides = archive(tmp_path / "slides", {"[Content_Types].xml": "", "ppt/presentation.xml": ""})
+    for name, path, loader in (
+        ("a.pptx", slides, "pptx"),
+        ("a.ipynb", written(tmp_path, b"{}"), "ipynb"),
+    ):
         with pytest.raises(DocumentError, match=f"add the loader `{loader}` to the strategy"):
-            choose(name, head, few)
-        assert choose(name, head, strategy) == loader
+            choose(path, name, few)
+        assert choose(path, name, strategy)[0] == loader
 
 
-def test_a_name_asks_for_a_loader_that_the_strategy_has(strategy):
-    page = b"<html><body>404</body></html>"
+def test_a_name_asks_for_a_loader_that_the_strategy_has(strategy, tmp_path):
+    page = written(tmp_path, b"<html><body>404</body></html>")
     names = ("a.PDF", "a.docm", "a.xlsx")
-    assert [choose(name, page, strategy) for name in names] == ["pdf", "docx", "xlsx"]
+    assert [choose(page, name, strategy)[0] for name in names] == ["pdf", "docx", "xlsx"]
     only = strategy.model_copy(
         update={"loading": LoadingConfig(loaders=(ProviderConfig(provider="text"),))}
     )
     with pytest.raises(DocumentError, match="its name says PDF; give it its true suffix"):
-        choose("a.pdf", page, only)
+        choose(page, "a.pdf", only)
 
 
 def test_limits_are_options_of_the_loaders_that_know_them():
@@ -178,7 +186,8 @@ def test_limits_are_options_of_the_loaders_that_know_them():
 def test_an_empty_pdf_is_called_empty(strategy, tmp_path):
     (tmp_path / "x.pdf").touch()
     with pytest.raises(DocumentError) as caught:
-        load(tmp_path / "x.pdf", "x.pdf", choose("x.pdf", b"", strategy), strategy, Limits())
+        loader, _ = choose(tmp_path / "x.pdf", "x.pdf", strategy)
+        load(tmp_path / "x.pdf", "x.pdf", loader, strategy, Limits())
     assert caught.value.code == "empty_file"
 
 
