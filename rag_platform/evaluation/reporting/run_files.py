@@ -32,9 +32,9 @@ def write_run_files(
     """Write the files of a run and return their folder; `difference` is that to its baseline."""
     folder = run_folder(home, run.run_id)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_parquet(folder / "run.parquet", [_run_row(run)], _run_schema())
+    _write_parquet(folder / "run.parquet", [_run_row(run)], _schema(*_RUN_COLUMNS))
     rows = (_case_row(run.run_id, result) for result in store.cases(run.run_id))
-    _write_parquet(folder / "cases.parquet", rows, _case_schema())
+    _write_parquet(folder / "cases.parquet", rows, _schema(*_CASE_COLUMNS))
     missed, _ = store.find_cases(run.run_id, CaseFilter(missed=True), limit=MOST_CASES)
     text = run_markdown(run, missed)
     report: Json = {"run": to_json(run), "missed": to_json(missed)}
@@ -76,23 +76,6 @@ def _run_row(run: EvalRun) -> Json:
     return {**to_json(run), "metrics": list(metrics.items()), "figures": _text(run.figures)}
 
 
-def _run_schema() -> Any:
-    import pyarrow as pa
-
-    texts = (
-        "run_id started_at ended_at status dataset_id dataset_version dataset_fingerprint namespace"
-        " release_id strategy strategy_config_id eval_profile_id judge_profile_id mode figures"
-    )
-    return pa.schema(
-        [
-            *((name, pa.string()) for name in texts.split()),
-            *((name, pa.int64()) for name in ("cases", "reused", "failed")),
-            ("metric_set_ids", pa.list_(pa.string())),
-            ("metrics", pa.map_(pa.string(), pa.float64())),
-        ]
-    )
-
-
 def _case_row(run_id: str, result: CaseResult) -> Json:
     return {
         **to_json(result),
@@ -103,15 +86,24 @@ def _case_row(run_id: str, result: CaseResult) -> Json:
     }
 
 
-def _case_schema() -> Any:
+# the columns of texts, of integers and of lists of texts
+_RUN_COLUMNS = (
+    "run_id started_at ended_at status dataset_id dataset_version dataset_fingerprint namespace"
+    " release_id strategy strategy_config_id eval_profile_id judge_profile_id mode figures",
+    "cases reused failed",
+    "metric_set_ids",
+)
+_CASE_COLUMNS = ("run_id case_id key query stale error trace_id artifacts", "position", "tags")
+
+
+def _schema(texts: str, integers: str, lists: str) -> Any:
     import pyarrow as pa
 
-    texts = "run_id case_id key query stale error trace_id artifacts"
     return pa.schema(
         [
             *((name, pa.string()) for name in texts.split()),
-            ("position", pa.int64()),
-            ("tags", pa.list_(pa.string())),
+            *((name, pa.int64()) for name in integers.split()),
+            *((name, pa.list_(pa.string())) for name in lists.split()),
             ("metrics", pa.map_(pa.string(), pa.float64())),
         ]
     )
