@@ -117,7 +117,7 @@ VISIBLE_REASONS = ("navigation", "control", "drawing", "beside_main", "alternati
 @dataclass(frozen=True, slots=True)
 class HiddenText:
     """Text of a page that is not part of the facts and never searched: invisible text, or visible
-    text with one of the reasons VISIBLE_REASONS.
+    text with one of VISIBLE_REASONS.
     """
 
     page: int  # 0 in a format without pages

@@ -5,7 +5,6 @@ Jina, LM Studio, Qwen.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,6 +19,7 @@ from rag_platform.providers import model_calls as calls
 from rag_platform.providers.model_clients import OpenAIModel
 from rag_platform.providers.model_texts import clean_texts
 from rag_platform.registry import require_at_least
+from rag_platform.text.tokens import estimate_tokens
 from rag_platform.traits import Traits
 
 # codes of failures that are the same for every text
@@ -97,7 +97,6 @@ class OpenAIEmbeddings(OpenAIModel):
 
     def _vectors(self, batch: list[str], start: int, query: bool) -> Vectors:
         """Unit rows of one call; `start` is the index of its first text among all texts."""
-        started = time.perf_counter()
         body: Json = {"model": self.name, "input": batch, "encoding_format": "float"}
         if self.send_dim:
             body["dimensions"] = self.dim
@@ -126,17 +125,11 @@ class OpenAIEmbeddings(OpenAIModel):
             counted = getattr(reply, "usage", None)
             usage: Json = {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0)}
             if counted is None:
-                usage = {
-                    "input_tokens": sum(
-                        calls.estimate_usage(text, "")["input_tokens"] for text in batch
-                    ),
-                    "estimated": True,
-                }
+                usage = {"input_tokens": sum(map(estimate_tokens, batch)), "estimated": True}
             record |= {
                 "model_version": str(getattr(reply, "model", "") or ""),
                 "usage": usage,
                 "cost": calls.cost_of({**usage, "output_tokens": 0}, *endpoint.prices),
-                "ms": round(1000 * (time.perf_counter() - started), 1),
             }
             return self._read_vectors(reply, len(batch), start)
 

