@@ -45,7 +45,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
     "chunker": {
         "recursive": "rag_platform.chunkers.recursive:Recursive",
         "whole_section": "rag_platform.chunkers.recursive:WholeSection",
-        "token": "rag_platform.chunkers.token:Token",
+        "token": "rag_platform.chunkers.recursive:Token",
         "sentence_window": "rag_platform.chunkers.sentence:SentenceWindow",
         "semantic": "rag_platform.chunkers.sentence:Semantic",
         "parent_child": "rag_platform.chunkers.recursive:ParentChild",

@@ -11,9 +11,8 @@ import pytest
 
 from rag_platform.chunkers.chunks import beyond_window, chunker_of
 from rag_platform.chunkers.qa import QuestionAnswer
-from rag_platform.chunkers.recursive import ParentChild, Recursive
+from rag_platform.chunkers.recursive import ParentChild, Recursive, Token
 from rag_platform.chunkers.sentence import Semantic, SentenceWindow
-from rag_platform.chunkers.token import Token
 from rag_platform.config.chunk_token_limits import chunk_tokens
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.query import ProviderConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.text.symbols import find_symbols, symbol_terms
+from rag_platform.providers.term_analysis import find_symbols, symbol_terms
 
 TEXT = """\
 The operator `^=` takes (a) caret, `1..=5` a range; call `collect::<Vec<i32>>()`.
