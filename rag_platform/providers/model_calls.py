@@ -281,8 +281,13 @@ def complete(
                     f"the model {model!r} refused: {reply.refusal[:200]}", code="content_filtered"
                 )
             if not text.strip():
+                thoughts = (
+                    " but thoughts; give it more `max_tokens`, or turn its thinking off"
+                    if reply.text.strip()
+                    else ""
+                )
                 raise ProviderError(
-                    f"the model {model!r} answered nothing{_hint_at_thoughts(reply)}"
+                    f"the model {model!r} answered nothing{thoughts}"
                     f" ({reply.finish or 'no reason given'})",
                     code="empty_reply",
                 )
@@ -304,15 +309,6 @@ def complete(
             time.perf_counter() - started,
             reply.finish,
         )
-
-
-def _hint_at_thoughts(reply: Reply) -> str:
-    """The hint for a reply that consists of thoughts only."""
-    return (
-        " but thoughts; give it more `max_tokens`, or turn its thinking off"
-        if reply.text.strip()
-        else ""
-    )
 
 
 @contextmanager
