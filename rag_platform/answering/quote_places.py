@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from rag_platform.answering.quotable import read_layout
-from rag_platform.ir import Citation
+from rag_platform.ir import Citation, format_section
 from rag_platform.text.passages import LABEL_LEVEL
 
 JOINT = " / "  # separates the headings of a section path
@@ -55,8 +55,8 @@ def _find_section(citation: Citation) -> str:
     >>> _find_section(shown)
     'Guide / Ports'
     """
-    whole = citation.section_path.startswith("__")  # of no heading
-    own = [] if whole else citation.section_path.split(JOINT)
+    path = format_section(citation.section_path)
+    own = path.split(JOINT) if path else []
     quoted = [
         unit
         for unit in read_layout(citation.text).units

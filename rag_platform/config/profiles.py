@@ -26,7 +26,7 @@ STAGE_CODE_VERSIONS = {
     "media": "3",
     "sections": "5",
     "chunks": "5",
-    "views": "4",
+    "views": "5",
     "embeddings": "1",
 }
 Provider = dict[str, str]

@@ -15,7 +15,7 @@ from rag_platform.config import prompts
 from rag_platform.config.ingestion import DESCRIBE_FIELDS, DescribeConfig
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import RagError
-from rag_platform.ir import Chunk, Json
+from rag_platform.ir import Chunk, Json, format_section
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_calls import TRANSPORT
@@ -161,7 +161,7 @@ def parse_answer(text: str) -> Description:
 
 
 def _headings(chunk: Chunk) -> str:
-    return "(none)" if chunk.section_path.startswith("__") else chunk.section_path
+    return format_section(chunk.section_path) or "(none)"
 
 
 class _Run:

@@ -17,7 +17,7 @@ from rag_platform.config.ingestion import CleaningConfig, QualityConfig, ViewCon
 from rag_platform.config.settings import Strategy, canonical_json
 from rag_platform.documents.descriptions import Description
 from rag_platform.errors import ConfigError
-from rag_platform.ir import Chunk, MediaText, View
+from rag_platform.ir import Chunk, MediaText, View, format_section
 from rag_platform.normalisation.edits import fingerprint_text
 from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder
@@ -66,7 +66,7 @@ def make_views(
         terms = " ".join(filter(None, cells(heads.get(chunk.chunk_id, ""))))
         values = {
             "text": text,
-            "headings": "" if chunk.section_path.startswith("__") else chunk.section_path,
+            "headings": format_section(chunk.section_path),
             "terms": "\n".join(filter(None, (terms, image_text if chunk.chunk_text else ""))),
             "keyphrases": " ".join(keys),
             "title": description.title,

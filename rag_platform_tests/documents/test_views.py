@@ -37,9 +37,11 @@ def test_templates_place_headings_and_terms() -> None:
     config = ViewConfig(
         dense_template="{headings}\n{text}", sparse_template="{text}\n{terms}\n{headings}"
     )
-    first, second = make_views([chunk("x"), chunk("y", "__preamble__")], config, CLEANING)
+    chunks = [chunk("x"), chunk("y", "__preamble__"), chunk("z", "__init__ / Use")]
+    first, second, third = make_views(chunks, config, CLEANING)
     assert (first.dense_text, first.sparse_text) == ("A / B\nx", "x\n\nA / B")
     assert (second.dense_text, second.sparse_text) == ("y", "y")
+    assert third.dense_text == "__init__ / Use\nz"
 
 
 def test_a_chunk_without_text_has_an_empty_view() -> None:
