@@ -25,7 +25,6 @@ from rag_platform.errors import REBUILD, ProviderError
 from rag_platform.ir import Candidate, LexicalRow
 from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.term_analysis import (
-    Analysis,
     WordIndexOptions,
     phrase_bonus,
 )
@@ -54,7 +53,7 @@ class Fts5(WordIndexOptions):
     ) -> None:
         """See protocols.LexicalIndex; in one commit."""
         directory.mkdir(parents=True, exist_ok=True)
-        analysis = Analysis(self.chinese, segmentation.load_dictionary(self.dictionary))
+        analysis = self.analysis(segmentation.load_dictionary(self.dictionary))
         new = list(analysis.rows(rows))
         path = directory / _FILE
         first = not path.is_file()
@@ -103,7 +102,7 @@ class Fts5Reader:
             words = _settings(self._file)["dictionary"]
             _require(self._file, options.chinese, tuple(words))
             self._count = int(self._file.execute("SELECT count(*) FROM chunks").fetchone()[0])
-        self._analysis = Analysis(options.chinese, segmentation.Dictionary(tuple(words)))
+        self._analysis = options.analysis(segmentation.Dictionary(tuple(words)))
 
     def count(self) -> int:
         return self._count
@@ -126,9 +125,7 @@ class Fts5Reader:
         phrases: Sequence[str] = (),
         chunk_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        weights = self._analysis.weights(
-            query, expansions, identifier_boost=self._options.identifier_boost
-        )
+        weights = self._analysis.weights(query, expansions)
         with _engine_errors(self._path):
             parts = [*self._select_words(weights), *self._select_sequences(query, phrases, weights)]
             if not parts or k <= 0:
@@ -169,7 +166,7 @@ class Fts5Reader:
             yield sql, [bonus, _quote(sequence)]
 
     def full_match_score(self, query: str) -> float:
-        weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
+        weights = self._analysis.weights(query)
         with _engine_errors(self._path):
             return sum(weight * self._rarity(term) for term, weight in weights.items())
 

@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,7 +42,6 @@ from rag_platform.errors import REBUILD, ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
 from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.term_analysis import (
-    Analysis,
     IndexedRow,
     WordIndexOptions,
     idf,
@@ -116,7 +115,7 @@ class Tantivy(WordIndexOptions):
         words = segmentation.load_dictionary(self.dictionary)
         old = _read_buckets(directory, self.chinese, words)
         shutil.rmtree(directory / _SCRATCH, ignore_errors=True)
-        indexed = Analysis(self.chinese, words).rows(rows)
+        indexed = self.analysis(words).rows(rows)
         changed: Mapping[int, list[IndexedRow]]
         if old:
             changed, count = _rearrange(directory, old, removed, list(indexed), self._count_buckets)
@@ -156,11 +155,9 @@ class TantivyReader:
         self._index.config_reader(reload_policy="manual")
         self._index.reload()
         self._searcher = self._index.searcher()
-        self._analysis = Analysis(options.chinese, segmentation.Dictionary(_words_of(directory)))
+        self._analysis = options.analysis(segmentation.Dictionary(_words_of(directory)))
         # needed twice for a question: to search, and for `full_match_score`
-        self._weights = lru_cache(_CACHED_WEIGHTS)(
-            partial(self._analysis.weights, identifier_boost=options.identifier_boost)
-        )
+        self._weights = lru_cache(_CACHED_WEIGHTS)(self._analysis.weights)
         self._has_positions = _has_positions(directory)
         self._idf = lru_cache(_CACHED_IDFS)(self._compute_idf)
         self._doc_freq = lru_cache(_CACHED_COUNTS)(self._count_chunks)

@@ -60,6 +60,10 @@ class WordIndexOptions:
                 f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}"
             )
 
+    def analysis(self, dictionary: Dictionary) -> Analysis:
+        """The analysis of texts and questions, with the words of a dictionary."""
+        return Analysis(self.chinese, dictionary, self.identifier_boost)
+
     @staticmethod
     def outside(options: Mapping[str, Any]) -> str:
         """The fingerprint of what the options do not contain: the dictionary file; empty without
@@ -74,6 +78,7 @@ class Analysis:
 
     chinese: segmentation.Chinese = "pairs"
     dictionary: Dictionary = field(default_factory=Dictionary)
+    identifier_boost: float = 1.0
 
     def row(self, row: LexicalRow) -> IndexedRow:
         """The indexed form of a row."""
@@ -124,11 +129,7 @@ class Analysis:
         ]
 
     def weights(
-        self,
-        question: str,
-        expansions: Sequence[tuple[str, float]] = (),
-        *,
-        identifier_boost: float = 1.0,
+        self, question: str, expansions: Sequence[tuple[str, float]] = ()
     ) -> dict[str, float]:
         """The weight of each term of a question and its expansions; a term of several expansions
         has the weight of the heaviest.
@@ -139,9 +140,7 @@ class Analysis:
         latin_weight = _LATIN_NAME_WEIGHT if has_han(question) else 1.0
         found = {
             term: (
-                count
-                * _importance(term, identifier_boost)
-                * (latin_weight if _LATIN.fullmatch(term) else 1.0)
+                count * self._importance(term) * (latin_weight if _LATIN.fullmatch(term) else 1.0)
             )
             for term, count in Counter(self.terms(question) + find_symbols(question)).items()
         }
@@ -149,10 +148,11 @@ class Analysis:
         for text, weight in expansions:
             for term in self.terms(text) if weight > 0 else ():
                 if term not in own:
-                    found[term] = max(
-                        found.get(term, 0.0), weight * _importance(term, identifier_boost)
-                    )
+                    found[term] = max(found.get(term, 0.0), weight * self._importance(term))
         return found
+
+    def _importance(self, term: str) -> float:
+        return self.identifier_boost if segmentation.is_identifier(term) else 1.0
 
 
 def _analyse_rows(task: tuple[Analysis, Sequence[LexicalRow]]) -> list[IndexedRow]:
@@ -170,10 +170,6 @@ def phrase_bonus(
     with only its terms.
     """
     return (_K1 + 1) * sum(weights[term] * rarity(term) for term in dict.fromkeys(terms)) + 1.0
-
-
-def _importance(term: str, identifier_boost: float) -> float:
-    return identifier_boost if segmentation.is_identifier(term) else 1.0
 
 
 # --- symbols ------------------------------------------------------------------------------------

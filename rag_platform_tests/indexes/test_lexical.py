@@ -343,7 +343,7 @@ def test_a_latin_word_within_a_chinese_question_counts_as_a_name() -> None:
     assert analysis.weights("ge 表示") == {"ge": 2.0, "表": 1.0, "示": 1.0, "表示": 1.0}
     assert analysis.weights("ge means") == {"ge": 1.0, "mean": 1.0}
     # what identifiers weigh is said by the index
-    assert analysis.weights("重试 foo_bar 3", identifier_boost=2.0)["foo_bar"] == 2.0
+    assert Analysis(identifier_boost=2.0).weights("重试 foo_bar 3")["foo_bar"] == 2.0
 
 
 @given(st.text() | st.text(alphabet="a，：；！？（）ﬁ\u0301\u0338e　…％中"))
