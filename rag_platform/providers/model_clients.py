@@ -47,7 +47,9 @@ class ModelClient(ABC):
         return self.base_url or self.URL
 
     def client(self) -> Any:
-        """The SDK's client, which closes itself. Raises ProviderError `missing_key`."""
+        """The SDK's client, which the SDK closes when it is garbage-collected. Raises ProviderError
+        `missing_key`.
+        """
         if "client" not in self._state:
             key = calls.key_of(self.NAME, self.api_key_env, kind=self.KIND)
             self._state["client"] = self._connect(key)
@@ -103,8 +105,8 @@ class OpenAIModel(ModelClient):
 
 @dataclass(frozen=True)
 class ChatModel(ModelClient):
-    """A protocols.LLM behind an endpoint. Its subclasses know the protocol: what is sent, and how
-    the reply is read.
+    """A protocols.LLM behind an endpoint. A subclass implements the protocol of the endpoint: the
+    request body, the call and the reading of the reply.
 
     Rate limits, server errors, lost connections and timeouts are retried up to `retries` times with
     growing waits, at most once in the mode online; nothing else is. `price_input` and
