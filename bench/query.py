@@ -639,7 +639,7 @@ def run(root: Path, chunks: int, options: argparse.Namespace) -> None:
             ):
                 shelf.publish()
         with timed("roll back"):
-            roll_back(NAMESPACE, None, shelf.root)
+            roll_back(NAMESPACE, None, shelf.workspace)
     shelf.ledger.close()
 
 

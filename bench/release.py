@@ -178,7 +178,7 @@ def run(root: Path, chunks: int, edits: int, full: bool) -> None:
                 f"      {steps}"
             )
     with Meter() as meter:
-        roll_back(libraries.NAMESPACE, None, shelf.root)
+        roll_back(libraries.NAMESPACE, None, shelf.workspace)
     print(f"  roll back: {meter.cost.wall:.3f} s (goal 1)")
     if full:
         wrong = difference(shelf, release_id)

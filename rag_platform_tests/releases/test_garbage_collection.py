@@ -334,7 +334,7 @@ def test_a_hard_deletion_leaves_the_bytes_of_a_retired_document(bench: Bench) ->
 def test_a_pinned_release_holds_on_until_forced(bench: Bench) -> None:
     bench.write(gate=GATE, dock=DOCK)
     first = bench.ingest()
-    pin_release("default", first, True, bench.root)
+    pin_release("default", first, True, bench.shelf.root)
     record = bench.delete("gate.md")
     left = bench.collect(record).left
     assert left == [

@@ -239,7 +239,7 @@ class LibraryTool:
             with suppress(Exception):  # the error must be reported in any case
                 if hint := self.service.describe_ingest_job(error["details"]["namespace"]):
                     return f"; {hint}"
-        if error["code"] == "busy" and error["details"].get("job_id"):
+        if error["code"] == "busy" and " job_" in error["message"]:
             return f": wait for it with {tool_name(server, 'get_job')}, or give `wait`"
         if error["code"] in _LISTED_BY:
             return f"; see {tool_name(server, _LISTED_BY[error['code']])}"
