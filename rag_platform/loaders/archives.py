@@ -1,5 +1,5 @@
-"""ZIP containers: their type, and rejection of decompression bombs before unpacking. Also the error
-messages for damaged files.
+"""ZIP containers: their type, and the rejection of decompression bombs before unpacking. Also the
+error messages for damaged files of any format.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_UNPACKED_BYTES = 1024 * 1024 * 1024
 RATIO_FROM_BYTES = 16 * 1024 * 1024  # smaller files may compress well without being bombs
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _END = struct.Struct("<4s4H2LH")  # end of central directory record, without its comment
-_NUMBER = re.compile(r"^code=\d+: ")
+_MUPDF_CODE = re.compile(r"^code=\d+: ")
 _MAIN_PARTS = (("word/", ".docx"), ("xl/", ".xlsx"), ("ppt/", ".pptx"))
 _MIMETYPES = {
     b"application/vnd.oasis.opendocument.text": ".odt",
@@ -102,7 +102,7 @@ def _require_office(path: Path, suffix: str) -> None:
             )
     if not head.startswith(b"PK"):
         raise DocumentError(
-            f"the content is not that of a {suffix} file; give it its true suffix",
+            f"the content is not that of a {suffix} file; give it its right suffix",
             code="unsupported_type",
         )
 
@@ -169,11 +169,11 @@ def _bomb(reason: str) -> DocumentError:
 log = logging.getLogger(__name__)
 
 # (class of the exception or of a base class, description); the first match counts
-_WORDS = (
+_DAMAGES = (
     ("MemoryError", "it needs more memory than there is"),
     ("RecursionError", "its parts are nested too deeply"),
     ("DecompressionBombError", "it has too many pixels"),
-    ("UnidentifiedImageError", "its content is no image of a known type"),
+    ("UnidentifiedImageError", "its content is not an image of a known type"),
     ("BadZipFile", "its archive is damaged"),
     ("LargeZipFile", "its archive is too large"),
     ("XMLSyntaxError", "its XML is damaged"),
@@ -183,8 +183,8 @@ _WORDS = (
     ("EOFError", "it ends too early"),
     ("KeyError", "a part of it is missing"),
     ("NotImplementedError", "it uses a feature that is not read"),
-    ("PermissionError", "it may not be read"),
-    ("FileNotFoundError", "it is gone"),
+    ("PermissionError", "permission to read it is missing"),
+    ("FileNotFoundError", "it no longer exists"),
     ("SyntaxError", "its header is damaged"),
 )
 
@@ -195,13 +195,13 @@ def describe_damage(error: BaseException) -> str:
     if "truncated" in str(error).lower() or "eof" in str(error).lower().split():
         return "it ends too early"
     names = [cls.__name__ for cls in type(error).__mro__]
-    return next((words for name, words in _WORDS if name in names), "its content is damaged")
+    return next((words for name, words in _DAMAGES if name in names), "its content is damaged")
 
 
 @contextmanager
 def reject_damaged(problem: str, remedy: str) -> Iterator[None]:
-    """Turn what the block raises into the DocumentError `broken_file`: parsers raise anything on
-    damaged files.
+    """Turn any exception of the block into the DocumentError `broken_file`, because parsers raise
+    exceptions of all types on damaged files.
     """
     try:
         yield
@@ -215,7 +215,9 @@ def reject_damaged(problem: str, remedy: str) -> Iterator[None]:
 
 
 class Reading(faults.Attempt):
-    """An attempt to read a part of a file that may be damaged; reports only our own errors."""
+    """An attempt to read a part of a file that may be damaged. Only errors that this package raises
+    are reported as faults.
+    """
 
     def give_up(self, error: Exception) -> None:
         """Report an error raised by this package."""
@@ -230,4 +232,4 @@ class Reading(faults.Attempt):
 def describe_fault(error: BaseException) -> str:
     """An engine's message in one line, without the error code that MuPDF puts before it."""
     line = (str(error).splitlines() or [""])[0]
-    return _NUMBER.sub("", line)[:200] or type(error).__name__
+    return _MUPDF_CODE.sub("", line)[:200] or type(error).__name__

@@ -1,5 +1,5 @@
-"""Bytes to text, with detection of the encoding; and character offsets to byte offsets, exact also
-for damaged and multi-byte files.
+"""Bytes to text, with detection of the encoding; and character offsets to byte offsets, which are
+exact even for damaged and multi-byte files.
 
 Encodings are tried in this order: byte order mark; UTF-16/32 without a mark; ISO-2022-JP and HZ,
 which consist of ASCII bytes; strict UTF-8; a legacy encoding whose decoded text looks like a
@@ -51,7 +51,7 @@ MAGIC = {
     b"II*\x00": "TIFF",
     b"MM\x00*": "TIFF",
 }
-# labels that mean a superset of the named encoding (WHATWG Encoding, labels)
+# labels that are decoded as a superset of the encoding they name (WHATWG Encoding, labels)
 CODECS = {
     label: codec
     for codec, labels in (
@@ -80,7 +80,7 @@ SAMPLE = 1 << 18  # bytes of a legacy file that are scored
 MIN_HZ = 8  # Chinese characters of a text recognised as HZ
 MIN_HZ_SIGNS = 0.1  # share of their bytes that must not be letters or digits; a quarter is usual
 MIN_LETTERS = 6  # non-ASCII characters of a text recognised as a rare encoding
-EVERYDAY = 0.75  # score, the share of everyday characters of the language, to accept an encoding
+EVERYDAY = 0.75  # score to accept an encoding: the share of the language's everyday characters
 Score = Callable[[str, Sequence[str]], float]  # of a text and its non-ASCII characters
 
 
@@ -157,7 +157,7 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
     except UnicodeDecodeError:
         if nul:
             raise DocumentError(
-                f"{nul} NUL bytes in what is not UTF-8: the content is binary",
+                f"{nul} NUL bytes, and not UTF-8: the content is binary",
                 code="binary_content",
             ) from None
         return _decode_declared(raw, declared)
@@ -187,8 +187,8 @@ def _decode_stateful(raw: bytes, declared: Sequence[str]) -> Decoded | None:
 
 
 def _is_hz(raw: bytes) -> bool:
-    """True if tildes occur only around byte pairs of everyday Chinese. Names in ASCII such as NAME
-    are such pairs too, so some bytes must not be letters or digits.
+    """True if tildes occur only around byte pairs of everyday Chinese. ASCII words such as NAME are
+    valid pairs too, so some bytes must be neither letters nor digits.
     """
     if b"~" in _HZ_RUN.sub(b"", raw) or not _decodes(raw, "hz"):
         return False
@@ -229,12 +229,14 @@ def _decode_as(raw: bytes, encoding: str, bom_len: int) -> Decoded:
 
 
 def _wide_encoding(raw: bytes) -> str:
-    """The encoding of UTF-16 or UTF-32 without a mark, which decodes to everyday characters; ""."""
+    """The form of UTF-16 or UTF-32 in which the bytes, which have no byte order mark, decode to
+    everyday characters; "" if there is none.
+    """
     head = raw[:4096]
     nul = head.count(0)
     encodings = ["utf-32-le", "utf-32-be"] if nul >= len(head) / 4 else []
-    # Pairs of ASCII letters decode to Han characters: valid UTF-8 counts as UTF-16 only if full of
-    # NULs, and the NULs of ASCII characters are all at even or all at odd offsets.
+    # Pairs of ASCII letters decode to Han characters as UTF-16, so valid UTF-8 counts as UTF-16
+    # only if it is full of NULs. Those of ASCII characters are all at even or all at odd offsets.
     aligned = max(head[::2].count(0), head[1::2].count(0)) >= 0.9 * nul
     if nul and aligned and not (nul < 0.4 * len(head) and _is_utf8(head)):
         encodings += ["utf-16-le", "utf-16-be"]
@@ -348,7 +350,7 @@ def _is_kana(char: str) -> bool:
 
 def _measure_gb(text: str, high: Sequence[str]) -> float:
     if sum(map(_is_kana, high)) > 0.15 * len(high):
-        return 0.0  # EUC-JP: the kana of both standards have the same codes, the kanji do not
+        return 0.0  # EUC-JP, which has the same codes for kana as GB 2312, but not for kanji
     return sum(map(_gb_everyday, high)) / len(high)
 
 
@@ -391,11 +393,14 @@ def _measure_western(text: str, high: Sequence[str]) -> float:
 
 
 def _measure_central(text: str, high: Sequence[str]) -> float:
-    strange = sum(char.lower() in CENTRAL for char in high)
+    """The score of Western text, if the text has Central European letters that would be unlikely
+    characters in cp1252: signs within words, or letters of several Western languages.
+    """
+    has_central = any(char.lower() in CENTRAL for char in high)
     western = text.encode("cp1250").decode("cp1252", "replace")
-    inside = len(re.findall(r"(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western))
-    odd = {char for char in western if char in "øìùèòï"}
-    return _measure_western(text, high) + 0.1 if strange and (inside or len(odd) >= 3) else 0.0
+    signs = re.search(r"(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western)
+    mixed = {char for char in western if char in "øìùèòï"}
+    return _measure_western(text, high) + 0.1 if has_central and (signs or len(mixed) >= 3) else 0.0
 
 
 def _score_cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
@@ -432,7 +437,7 @@ def _score_script(letters: str, wrong: str) -> Score:
 
 # `wrong`: a final form within a word, which Cyrillic text read as Hebrew has
 _HEBREW = _score_script("א-ת", "[ךםןףץ](?=[א-ת])")
-_MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"  # on Thai letters
+_MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"  # vowels and tones, written on Thai consonants
 _THAI = _score_script("\u0e01-\u0e5b", f"(?<![ก-ฮ{_MARKS}])[{_MARKS}]")
 _ARABIC = _score_script("\u0621-\u0652،؛؟", "[à-ÿ]")
 _RUSSIAN = "абвгдежзийклмнопрстуфхцчшщъыьэюяё"
@@ -461,7 +466,7 @@ RARE_SCORES: tuple[tuple[str, Score], ...] = (
 )
 
 
-STEP = 4096  # characters between two checkpoints
+STEP = 4096  # characters between two anchors of a ByteMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,8 +477,8 @@ class ByteMap:
     encoding: str
     chars: tuple[int, ...]  # anchors, ascending
     bytes: tuple[int, ...]  # raw offset of each anchor
-    odd_chars: tuple[int, ...] = ()  # characters whose raw length is not their encoded length
-    odd_sums: tuple[int, ...] = ()  # running sum of (raw - encoded length), one more than odd_chars
+    irregular_chars: tuple[int, ...] = ()  # characters whose raw length is not their encoded length
+    irregular_sums: tuple[int, ...] = ()  # running sums of (raw - encoded length), from 0
 
     def at(self, offset: int) -> int:
         """The raw offset of the character at `offset`."""
@@ -488,20 +493,23 @@ class ByteMap:
         index = max(0, bisect_right(self.chars, inside) - 1)
         anchor = self.chars[index]
         length = encoded_length(self.text, anchor, offset, self.encoding)
-        return self.bytes[index] + length + self.count_odd(anchor, offset)
+        return self.bytes[index] + length + self.sum_differences(anchor, offset)
 
-    def count_odd(self, start: int, end: int) -> int:
+    def sum_differences(self, start: int, end: int) -> int:
         """The raw length of text[start:end] minus its encoded length."""
-        if not self.odd_chars:
+        if not self.irregular_chars:
             return 0
-        from_ = bisect_right(self.odd_chars, start - 1)
-        return self.odd_sums[bisect_right(self.odd_chars, end - 1)] - self.odd_sums[from_]
+        from_ = bisect_right(self.irregular_chars, start - 1)
+        return (
+            self.irregular_sums[bisect_right(self.irregular_chars, end - 1)]
+            - self.irregular_sums[from_]
+        )
 
 
 def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
     """The number of bytes of text[start:end] in the encoding."""
     part = text[start:end]
-    if encoding in STATEFUL:  # escapes count as odd lengths of the characters after them
+    if encoding in STATEFUL:  # escapes count as irregular lengths of the next character
         return len(part) + sum(char > "\x7f" for char in part)
     if part.isascii() and not encoding.startswith(("utf-16", "utf-32")):
         return len(part)
@@ -510,11 +518,11 @@ def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
 
 def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
     """The byte map of a decoded file. Raises DocumentError if a character's bytes are unclear."""
-    odd = _odd_lengths(raw, decoded)
+    irregular = _find_irregular_lengths(raw, decoded)
     whole = (0, len(decoded.text) + 1, decoded.bom_len)
-    result = _map_spans(decoded.text, decoded.encoding, [whole], odd)
+    result = _map_spans(decoded.text, decoded.encoding, [whole], irregular)
     if result.at(len(decoded.text)) != len(raw):
-        raise _unclear(decoded.encoding)
+        raise _unmappable(decoded.encoding)
     return result
 
 
@@ -522,13 +530,13 @@ def _map_spans(
     text: str,
     encoding: str,
     spans: Iterable[tuple[int, int, int]],
-    odd: Sequence[tuple[int, int]],
+    irregular: Sequence[tuple[int, int]],
 ) -> ByteMap:
     """The byte map with an anchor at the start of each span (start, end, raw offset) of the text,
-    and at every STEP characters in it; `odd` are (character, raw - encoded length).
+    and at every STEP characters in it; `irregular` are (character, raw - encoded length).
     """
-    sums = tuple(itertools.accumulate((delta for _, delta in odd), initial=0))
-    result = ByteMap(text, encoding, (), (), tuple(char for char, _ in odd), sums)
+    sums = tuple(itertools.accumulate((delta for _, delta in irregular), initial=0))
+    result = ByteMap(text, encoding, (), (), tuple(char for char, _ in irregular), sums)
     chars: list[int] = []
     starts: list[int] = []
     for start, end, position in spans:
@@ -536,23 +544,25 @@ def _map_spans(
             if char > start:
                 position += encoded_length(text, char - STEP, char, encoding)
             chars.append(char)
-            starts.append(position + result.count_odd(start, char))
+            starts.append(position + result.sum_differences(start, char))
     return replace(result, chars=tuple(chars), bytes=tuple(starts))
 
 
-def _unclear(encoding: str) -> DocumentError:
+def _unmappable(encoding: str) -> DocumentError:
     return DocumentError(
-        f"the bytes of its characters cannot be told apart in {encoding}; convert the file to UTF-8"
+        f"its characters cannot be mapped to bytes in {encoding}; convert the file to UTF-8"
     )
 
 
-def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
-    """The odd lengths in a block as `bytes=12:-2,40:1` (offset: raw - encoded length), or ""."""
-    first = bisect_right(text_map.odd_chars, start - 1)
-    last = bisect_right(text_map.odd_chars, end - 1)
+def format_irregular_lengths(text_map: ByteMap, start: int, end: int) -> str:
+    """The characters of a block with irregular lengths as `bytes=12:-2,40:1` (offset in the block:
+    raw - encoded length), or "".
+    """
+    first = bisect_right(text_map.irregular_chars, start - 1)
+    last = bisect_right(text_map.irregular_chars, end - 1)
+    sums = text_map.irregular_sums
     pairs = [
-        f"{text_map.odd_chars[i] - start}:{text_map.odd_sums[i + 1] - text_map.odd_sums[i]}"
-        for i in range(first, last)
+        f"{text_map.irregular_chars[i] - start}:{sums[i + 1] - sums[i]}" for i in range(first, last)
     ]
     return "bytes=" + ",".join(pairs) if pairs else ""
 
@@ -560,18 +570,18 @@ def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
 def byte_map_of_blocks(text: str, encoding: str, blocks: Sequence[Block]) -> ByteMap | None:
     """The byte map recorded in the blocks of a text format; None for other formats."""
     spans: list[tuple[int, int, int]] = []
-    odd: list[tuple[int, int]] = []
+    irregular: list[tuple[int, int]] = []
     for block in blocks:
         if block.byte_start is None:
             continue
         spans.append((block.start, block.end, block.byte_start))
         if block.locator.startswith("bytes="):
             pairs = (pair.split(":") for pair in block.locator[6:].split(","))
-            odd.extend((block.start + int(char), int(delta)) for char, delta in pairs)
-    return _map_spans(text, encoding, spans, odd) if spans else None
+            irregular.extend((block.start + int(char), int(delta)) for char, delta in pairs)
+    return _map_spans(text, encoding, spans, irregular) if spans else None
 
 
-def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
+def _find_irregular_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
     """(character, raw - encoded length) of each character for which the lengths differ."""
     text, encoding = decoded.text, decoded.encoding
     if (
@@ -581,7 +591,7 @@ def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
     ):
         return []
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    odd: list[tuple[int, int]] = []
+    irregular: list[tuple[int, int]] = []
     char, pending = 0, 0
     for index in range(decoded.bom_len, len(raw)):
         pending += 1
@@ -593,18 +603,20 @@ def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
             # one byte can complete several characters: a broken sequence and the byte that ends it
             taken = pending - kept - (len(got) - 1) if position == 0 else 1
             if delta := taken - encoded_length(one, 0, 1, encoding):
-                odd.append((char + position, delta))
+                irregular.append((char + position, delta))
         char, pending = char + len(got), kept
     if char != len(text):
-        raise _unclear(encoding)
+        raise _unmappable(encoding)
     if pending:  # escapes after the last character
-        last, delta = odd.pop() if odd and odd[-1][0] == char - 1 else (char - 1, 0)
-        odd.append((last, delta + pending))
-    return odd
+        last, delta = (
+            irregular.pop() if irregular and irregular[-1][0] == char - 1 else (char - 1, 0)
+        )
+        irregular.append((last, delta + pending))
+    return irregular
 
 
 def decode_span(raw: bytes, start: int, end: int, encoding: str, errors: str = "strict") -> str:
-    """The text of raw[start:end], which are character boundaries."""
+    """The text of raw[start:end]; both offsets must be character boundaries."""
     if encoding not in STATEFUL:
         return raw[start:end].decode(encoding, errors)
     return raw[:end].decode(encoding, errors)[len(raw[:start].decode(encoding, errors)) :]

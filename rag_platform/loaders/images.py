@@ -1,6 +1,6 @@
-"""Image files as documents; and the type and size of an image, checked before its pixels are
-decoded, with smaller or safer variants for display. Of SVG only known drawing elements are kept:
-nothing that is executed or fetched.
+"""Image files as documents; and decoding of images, whose type and size are checked before their
+pixels are read, with smaller or safer variants for display. Of an SVG only known drawing elements
+are kept: nothing that is executed or fetched.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ TYPES = {  # Pillow's name: (extension, media type)
     "AVIF": ("avif", "image/avif"),
     "PPM": ("ppm", "image/x-portable-pixmap"),
 }
-_OTHERS = (
+# first bytes and names of types that are not read
+_UNREAD_TYPES = (
     (b"DDS ", "dds"),
     (b"BLP1", "blp"),
     (b"BLP2", "blp"),
@@ -48,7 +49,8 @@ _OTHERS = (
     (b"gimp xcf", "xcf"),
     (b"\x1f\x8b", "gzip"),
 )
-# mean difference (of 255) in a square of 8 pixels that another version of a graphics library causes
+# mean difference (of 255) within 8 x 8 pixels up to which images are alike, as drawn by different
+# versions of a graphics library
 _NOISE, _SQUARE = 16, 8
 _PNG_MODES = ("1", "L", "P", "LA", "PA")  # drawings and scans, which stay sharp as PNG
 
@@ -90,7 +92,7 @@ class ImageLoader:
 
         with (
             reject_damaged(f"{filename} cannot be read as an image", "save it again"),
-            # about odd metadata; the size is checked when the image is decoded
+            # warnings about metadata; the size is checked when the image is decoded
             warnings.catch_warnings(action="ignore"),
         ):
             try:
@@ -98,7 +100,7 @@ class ImageLoader:
                     frames = int(getattr(opened, "n_frames", 1)) if opened.format == "TIFF" else 1
             except Image.DecompressionBombError as error:
                 raise DocumentError(
-                    f"{filename} has more pixels than any image is decoded with; make it smaller",
+                    f"{filename} has more pixels than can be decoded; make it smaller",
                     code="too_large",
                 ) from error
         notes = [
@@ -123,21 +125,21 @@ class Missing(Exception):
 
 _REASONS = {
     "outside_root": "it lies outside the folder that was ingested",
-    "not_found": "it is not there",
-    "no_base_folder": "the folder that it is named from is not known",
+    "not_found": "it was not found",
+    "no_base_folder": "the folder that its path is relative to is not known",
     "remote_not_fetched": "it is on the web, and media.fetch_remote is off",
     "scheme_not_allowed": "addresses of this kind are not read",
     "fetch_failed": "it could not be downloaded",
     "too_large": "it is above media.max_bytes",
     "too_many_pixels": "it has more pixels than media.max_pixels",
     "type_not_read": "images of this type are not read",
-    "not_an_image": "it is no image",
+    "not_an_image": "it is not an image",
     "empty_file": "it is empty",
 }
 
 
 def explain(reason: str) -> str:
-    """The reason of a Missing in words; an unknown reason as it is."""
+    """The reason of a Missing in words; an unknown reason is returned unchanged."""
     return _REASONS.get(reason.partition(": ")[0], reason)
 
 
@@ -157,7 +159,7 @@ class DecodedImage:
 
 
 def is_simple(data: bytes) -> bool:
-    """True for types with small, proven decoders; others are decoded in a child process."""
+    """True for types with small, proven decoders; the others are decoded in a child process."""
     return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (
         data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     )
@@ -184,8 +186,8 @@ def looks_alike(one: bytes, other: bytes) -> bool:
 
 
 def decode_image(data: bytes, max_pixels: int, *, redraw: bool = False) -> DecodedImage:
-    """Decode an image: type by content, size by header, first frame as thumbnail. With `redraw`,
-    there is also a `display.*` if every client can show the original.
+    """Decode an image: its type by content, its size by header, its first frame as thumbnail. A
+    `display.*` is made if some clients cannot show the original, and always with `redraw`.
 
     Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image:
     REASON`, `broken_svg`.
@@ -206,7 +208,7 @@ def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
 
     try:
         with (
-            # warnings are about large images, which are limited below, and odd metadata
+            # warnings are about large images, which are limited below, and about metadata
             warnings.catch_warnings(action="ignore"),
             Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image,
         ):
@@ -231,16 +233,16 @@ def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
     except Image.DecompressionBombError:
         raise Missing("too_many_pixels") from None
     except UnidentifiedImageError:
-        name = next((name for magic, name in _OTHERS if data.startswith(magic)), "")
+        name = next((name for magic, name in _UNREAD_TYPES if data.startswith(magic)), "")
         raise Missing(f"type_not_read: {name}" if name else "not_an_image") from None
-    # Pillow's decoders raise many types on broken files; the document goes on without the image
+    # Pillow's decoders raise many types on broken files; the document is read without the image
     except Exception as error:
         faults.report_own(error, "stage.asset_normalize")
         raise Missing(f"broken_image: {describe_damage(error)}") from error
 
 
 def _eight_bit(frame: Any) -> Any:
-    """The frame with 8 bits per channel; of 16 bits the upper 8 are kept."""
+    """The frame with 8 bits per channel: the upper 8 of 16."""
     if frame.mode.startswith("I"):
         return frame.convert("I").point(lambda value: value / 256).convert("L")
     if frame.mode == "F":
@@ -295,9 +297,8 @@ def _draw_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
             drawn = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False).tobytes("png")
         with Image.open(io.BytesIO(drawn)) as image:
             return {"display.png": drawn, "thumb.webp": thumbnail(image)}
-    # then the sanitised original has no preview
     except (RuntimeError, ValueError, TypeError, OSError):
-        return {}
+        return {}  # the sanitised original has no preview
 
 
 SVG = "http://www.w3.org/2000/svg"
@@ -337,7 +338,7 @@ def looks_like_svg(data: bytes) -> bool:
 
 
 def sanitise(data: bytes) -> tuple[bytes, int, int]:
-    """(safe SVG, width, height in pixels). Raises ValueError with the reason for failure."""
+    """(safe SVG, width, height in pixels). Raises ValueError with the reason."""
     from lxml import etree
 
     parser = etree.XMLParser(
@@ -357,15 +358,15 @@ def sanitise(data: bytes) -> tuple[bytes, int, int]:
     clean = etree.Element(
         f"{{{SVG}}}svg", nsmap={None: SVG, "xlink": "http://www.w3.org/1999/xlink"}
     )
-    _copy(root, clean, etree)
-    width, height = _size(clean)
+    _copy_safe(root, clean, etree)
+    width, height = _read_size(clean)
     return etree.tostring(clean, encoding="utf-8", xml_declaration=True), width, height
 
 
-def _copy(source: Any, target: Any, etree: Any) -> None:
+def _copy_safe(source: Any, target: Any, etree: Any) -> None:
     """Copy the elements and attributes known to be safe; libxml2 limits the depth to 256."""
     for name, value in source.attrib.items():
-        if (kept := _attribute(source, str(name), value)) is not None:
+        if (kept := _safe_value(source, str(name), value)) is not None:
             target.set(name, kept)
     target.text = source.text
     last: Any = None
@@ -376,7 +377,7 @@ def _copy(source: Any, target: Any, etree: Any) -> None:
             local == "style" and _UNSAFE_STYLE.search("".join(child.itertext()))
         ):
             last = etree.SubElement(target, f"{{{SVG}}}{local}")
-            _copy(child, last, etree)
+            _copy_safe(child, last, etree)
             last.tail = tail
         elif last is not None:
             last.tail = (last.tail or "") + tail
@@ -384,8 +385,8 @@ def _copy(source: Any, target: Any, etree: Any) -> None:
             target.text = (target.text or "") + tail
 
 
-def _attribute(element: Any, name: str, value: str) -> str | None:
-    """The value of a safe attribute; None for one to be removed."""
+def _safe_value(element: Any, name: str, value: str) -> str | None:
+    """The value of a safe attribute; None for an attribute to be removed."""
     if name in ("href", _XLINK_HREF):
         embedded = str(element.tag).endswith("image") and _DATA_IMAGE.match(value.strip())
         return value if value.strip().startswith("#") or embedded else None
@@ -396,7 +397,7 @@ def _attribute(element: Any, name: str, value: str) -> str | None:
     return value
 
 
-def _size(root: Any) -> tuple[int, int]:
+def _read_size(root: Any) -> tuple[int, int]:
     """Width and height from its attributes, else from its viewBox, else the 300 x 150 of CSS."""
     numbers = re.findall(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", root.get("viewBox", ""))
     box = list(map(float, numbers[:4]))

@@ -43,7 +43,7 @@ MARKDOWN_LINE = re.compile(
     r" \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
 )
 _MAY_HIDE = re.compile(r"<(?:!--|script\b|style\b)|\shidden\b|\bstyle\s*=", re.IGNORECASE)
-# limits of what markdown-it parses in more than linear time; real documents stay far below
+# limits of constructs that markdown-it does not parse in linear time; real documents stay far below
 MAX_QUOTES = 100
 MAX_LINE_INLINE = 20_000
 KINDS = {"fence": "code", "code_block": "code", "html_block": "html", "table_open": "table"}
@@ -116,8 +116,8 @@ class MarkdownLoader:
 
 
 def _find_title(blocks: Sequence[Block], text: str, visible: str) -> str:
-    """The first heading, or without headings the first visible line. If the first heading names a
-    section, an `<h1>` above it, or "".
+    """The first heading, or the first visible line if there is none. If that heading titles only a
+    section, the `<h1>` above it, or "".
     """
     headings = [block for block in blocks if block.title]
     if not headings:
@@ -268,8 +268,9 @@ def heading_title(content: str) -> str:
 
 def plain_line(words: str) -> str:
     """The words on one line, without control and invisible characters, as for a title."""
-    unseen = {char for char in words if unicodedata.category(char) in ("Cc", "Cf", "Co")}
-    return " ".join("".join(it for it in words if it.isspace() or it not in unseen).split())
+    invisible = {char for char in words if unicodedata.category(char) in ("Cc", "Cf", "Co")}
+    kept = (char for char in words if char.isspace() or char not in invisible)
+    return " ".join("".join(kept).split())
 
 
 def _token_text(token: Token) -> str:
@@ -295,7 +296,7 @@ class FrontMatter:
 
 
 def front_matter(text: str) -> FrontMatter:
-    """The YAML (`---`) or TOML (`+++`) mapping at the top; a warning if it is broken.
+    """The YAML (`---`) or TOML (`+++`) mapping at the top, or a warning if it is broken.
 
     Values are strings, integers, booleans, lists and mappings: dates and versions stay strings.
     """
@@ -323,7 +324,7 @@ def front_matter(text: str) -> FrontMatter:
     try:
         metadata, notes = _parse_toml(source) if mark == "+++" else _parse_yaml(source)
     except _BrokenError as error:
-        # only what begins as a mapping is broken front matter, else text between thematic breaks
+        # text that does not begin as a mapping is no front matter: it is between thematic breaks
         if mark == "---" and not re.match(r"\s*(?:#[^\r\n]*\s+)*[\w.\"'-]+[ \t]*:(?:\s|$)", source):
             return FrontMatter(
                 warnings=(f"the block between --- is not a mapping ({error}); read as text",)
@@ -354,8 +355,8 @@ def _to_plain(value: Any) -> Any:
 
 
 def _parse_yaml(source: str) -> tuple[dict[str, Any], list[str]]:
-    """(the mapping, warnings) from the parser's events: without aliases and tags, and with plain
-    types only. Tabs are read as spaces, as PyYAML rejects them beside values and comments.
+    """(the mapping, warnings) from the parser's events, which show aliases and tags, to be
+    refused. Tabs are read as spaces, as PyYAML rejects them next to values and comments.
     """
     import yaml
 
@@ -373,8 +374,8 @@ def _parse_yaml(source: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _read_node(event: Any, events: Iterator[Any], notes: list[str], depth: int) -> Any:
-    """The value that begins with an event; a mapping is without its duplicate keys, whose value is
-    ambiguous.
+    """The value that begins with an event. Duplicate keys of a mapping are dropped, because their
+    value is ambiguous.
     """
     import yaml
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-# characters of one paragraph whose images are parsed; real paragraphs are shorter
+# limits of a paragraph whose images are parsed; real paragraphs are shorter
 MAX_INLINE = 50_000
 MAX_BRACKETS = 2_000
 IMG_TAG = re.compile(
@@ -42,7 +42,7 @@ _HTML = (
     r"(?P<attributes>(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000})>"
 )
 _IN_BLOCK = re.compile(_HTML, re.DOTALL | re.IGNORECASE)
-# in inline text, where a backslash and a code span come first
+# in inline text, where backslash escapes and code spans take precedence
 _IN_TEXT = re.compile(
     rf"\\.|(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|{_HTML}", re.DOTALL | re.IGNORECASE
 )
@@ -104,7 +104,7 @@ def find_images(
 
 def hidden_spans(text: str, tokens: Sequence[Token], lines: Lines) -> Iterator[tuple[int, int]]:
     """The spans of comments, scripts, style sheets and hidden elements, each including the space
-    before it if it stands between two spaces.
+    before it if white space or nothing follows.
     """
     stop = depth = hidden_start = 0
     name = ""  # of the hidden element that is open
@@ -160,7 +160,7 @@ def _inline_images(
         construct = token.content[image.start : image.end]
         at = offsets(image.start)
         if at is None or not text.startswith(construct.split("\n", 1)[0], at):
-            # a table cell, or a line whose tabs the parser expanded: search for the markup itself
+            # in a table cell, or after tabs that the parser expanded: search for the markup itself
             at = text.find(construct, max(cursor, lines.start(first)), lines.start(last))
         if at is None or at < 0:
             continue
@@ -172,7 +172,7 @@ def _inline_images(
 
 
 def _map_offsets(text: str, content: str, lines: Lines, first: int, last: int) -> Any:
-    """A function from offsets of inline content to offsets of the text; None where unknown."""
+    """A function that maps offsets in the inline content to offsets in the text, or to None."""
     bases: list[tuple[int, int | None]] = []
     position = 0
     for index, part in enumerate(content.split("\n")):
@@ -196,20 +196,20 @@ def inline_parser() -> MarkdownIt:
     from markdown_it.rules_inline import html_inline, image
 
     parser = MarkdownIt("commonmark")
-    # The target is kept as written, and every scheme is recorded: what may be read is decided where
-    # bytes are fetched.
+    # Targets are kept as written, whatever their scheme: which of them may be read is decided when
+    # the bytes are fetched.
     parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
     parser.validateLink = lambda url: True  # type: ignore[method-assign]
-    outer = [0]
+    nesting = [0]  # of images in the alternative text of others
 
     def note_image(state: StateInline, silent: bool) -> bool:
         start = state.pos
-        outer[0] += 1
+        nesting[0] += 1
         try:
             matched = image(state, silent)
         finally:
-            outer[0] -= 1
-        if matched and not silent and outer[0] == 0 and "images" in state.env:
+            nesting[0] -= 1
+        if matched and not silent and nesting[0] == 0 and "images" in state.env:
             token = state.tokens[-1]
             target = str(token.attrGet("src") or "")
             state.env["images"].append(Image(start, state.pos, target, token.content))
@@ -218,7 +218,7 @@ def inline_parser() -> MarkdownIt:
     def note_html(state: StateInline, silent: bool) -> bool:
         start = state.pos
         matched = html_inline(state, silent)
-        if matched and not silent and outer[0] == 0 and "images" in state.env:
+        if matched and not silent and nesting[0] == 0 and "images" in state.env:
             found = html_images(state.src[start : state.pos])
             state.env["images"] += [image.move(start) for image in found]
         return matched

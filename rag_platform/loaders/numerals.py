@@ -53,6 +53,7 @@ def _roman(value: int) -> str:
 
 
 NUMBER = re.compile(r"(?<![\w.,])(?:[1-9]\d{0,3}|0|[ivxlc]{1,7}|[IVXLC]{1,7})(?![\w]|[.,]\d)")
+# a page number (NUL) with the words around it, as in `Page 3 of 10`
 PAGE_WORDS = re.compile(
     r"[\W_]*(?:(?:page|pages|pg|p|slide|sheet|seite|s|folie|blatt|página|pagina|pág|pag|strona|str"
     r"|sida|side|стр|страница|صفحة|第|共)[\W_]*)?(?:[A-Z]-)?\0[\W_]*"
@@ -63,8 +64,8 @@ PAGE_WORDS = re.compile(
 
 
 def without_page_number(words: str) -> str:
-    """The letters of a running header or footer in lower case without its page number, which a NUL
-    may stand for; "" if there are no others.
+    """The lower-cased letters of a running header or footer without its page number: the first
+    number, or a NUL that the caller put in its place. "" if nothing else is left.
     """
     numbered = words if "\0" in words else NUMBER.sub("\0", words, count=1)
     if PAGE_WORDS.fullmatch(numbered):

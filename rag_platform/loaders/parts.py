@@ -39,7 +39,7 @@ class Part:
     title: str = ""
     images: Sequence[Image] = ()
     tight: bool = False  # separated from the previous part by one line end, not by a blank line
-    lines: tuple[int, int] | None = None  # of a text file
+    lines: tuple[int, int] | None = None  # first and last, in a text file
 
 
 class Loader(Protocol):
@@ -104,7 +104,9 @@ def join_parts(parts: Iterable[Part], empty: str) -> Joined:
 def image_refs(
     images: Sequence[Image], blocks: Sequence[Block], source_type: str = "markdown"
 ) -> Iterator[MediaRef]:
-    """The images, given in order, with the headings above them."""
+    """A media reference for each image, with the path of headings above it; both sequences are in
+    document order.
+    """
     headings = [block for block in blocks if block.kind == "heading"]
     path: list[tuple[int, str]] = []
     next_heading = 0
@@ -136,7 +138,7 @@ def joined_facts(
     *,
     hidden: Sequence[HiddenText] = (),
 ) -> Facts:
-    """The facts of joined parts; `decoded` is for text files, `hidden` is the invisible text."""
+    """The facts of joined parts; `decoded` is for text files only, `hidden` is invisible text."""
     decoded = replace(decoded, text=joined.text) if decoded else Decoded(joined.text, "")
     media = image_refs(joined.images, joined.blocks, loader.NAME)
     facts = make_facts(loader, engine, decoded, joined.blocks, media, title, metadata, warnings)

@@ -1,7 +1,8 @@
 """reStructuredText: the blocks of a text, and the edits that turn it into Markdown.
 
 The facts keep the file unchanged, so that a citation leads to its bytes; sections, chunks and
-quotes use the Markdown. docutils gives positions of blocks only by line, and has five megabytes.
+quotes use the Markdown. docutils is not used: it locates blocks only by line, and takes five
+megabytes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from rag_platform.text.pipe_tables import format_row, format_rule
 PROFILE = "restructuredtext"  # parse profile of the facts
 REWRITTEN = "markup"  # rule of the edits that keep the words
 _HIDDEN = "hidden_text: not_displayed"
-# markup of no other format: a directive, target, substitution, code after two colons, or a link
-_TYPICAL = re.compile(
+# markup that no other format has: a directive, target, substitution, code after two colons, a link
+_DISTINCTIVE = re.compile(
     r"^\.\. (?:[\w:-]+::(?:\s|$)|_[^:\n]+:(?:\s|$)|\|[^|\n]+\| [\w-]+::)"
     r"|^[^\n]*::[ \t]*\r?\n[ \t]*\r?\n[ \t]+\S|`[^`\n<]+ <[a-z]+:[^`<>\s]+>`__?(?!\w)",
     re.MULTILINE,
@@ -35,9 +36,9 @@ _FIELD = re.compile(r":(?!\s)(?P<name>(?:\\.|[^:\\`])+)(?<!\s):(?:\s+|$)")
 _ITEM = re.compile(r"(?P<mark>[-*+•]|\(?(?:\d{1,9}|#|[A-Za-z])[.)])(?:\s+|$)")
 _CELL = re.compile(r"([*+-]\s+)?[*+-](?:\s+|$)")  # of a list-table
 _FOOTNOTE = re.compile(r"\.\.\s+(?=\[[^\]\s]+\](?:\s|$))")
-_GRID = re.compile(r"\+(?:[-=]+\+)+$")
+_GRID_BORDER = re.compile(r"\+(?:[-=]+\+)+$")
 _CORNER = re.compile(r"\+(?=[-=])|(?<=[-=])\+")
-_SIMPLE = re.compile(r"=+(?:\s+=+)+$")
+_SIMPLE_BORDER = re.compile(r"=+(?:\s+=+)+$")
 _CODE = frozenset(
     "code code-block sourcecode parsed-literal doctest testcode testoutput prompt ipython math"
     " console productionlist".split()
@@ -45,8 +46,8 @@ _CODE = frozenset(
 _HIDDEN_DIRECTIVES = frozenset(
     "toctree index autosummary raw meta graphviz mermaid uml testsetup testcleanup".split()
 )
-# admonitions, whose text may follow on the line of the name, with the replacement of the name
-_BOXES = dict.fromkeys(
+# admonition to the text that replaces its name; its content may begin on the same line
+_ADMONITIONS = dict.fromkeys(
     "note warning tip important caution danger attention hint error seealso todo".split(), ""
 ) | {
     "versionadded": "Added in version ",
@@ -54,7 +55,7 @@ _BOXES = dict.fromkeys(
     "deprecated": "Deprecated since version ",
     "versionremoved": "Removed in version ",
 }
-# containers whose arguments are not shown
+# directives whose arguments are not shown, and those whose argument is a title
 _CONTAINERS = frozenset(
     "figure epigraph pull-quote highlights compound container only ifconfig hlist glossary"
     " rst-class".split()
@@ -83,7 +84,7 @@ _MAX_DEPTH = 24  # of nested bodies; deeper ones stay unchanged
 def is_restructured(text: str, suffix: str) -> bool:
     """True for reStructuredText by suffix, or by typical markup in a file with a generic suffix."""
     return suffix in (".rst", ".rest") or (
-        suffix in (".txt", ".text", "") and _TYPICAL.search(text) is not None
+        suffix in (".txt", ".text", "") and _DISTINCTIVE.search(text) is not None
     )
 
 
@@ -91,14 +92,14 @@ def restructured_blocks(text: str) -> list[Block]:
     """The headings, code, tables and paragraphs of a text, without byte offsets."""
     blocks: list[Block] = []
     at = 0
-    for mark in [*_Reader(text).marks, Block(0, "", len(text), len(text))]:
-        between = text[at : mark.start]
+    for found in [*_Reader(text).blocks, Block(0, "", len(text), len(text))]:
+        between = text[at : found.start]
         if between.strip():
-            start = mark.start - len(between.lstrip())
+            start = found.start - len(between.lstrip())
             blocks.append(Block(len(blocks), "paragraph", start, at + len(between.rstrip())))
-        if mark.kind:
-            blocks.append(replace(mark, ordinal=len(blocks)))
-        at = mark.end
+        if found.kind:
+            blocks.append(replace(found, ordinal=len(blocks)))
+        at = found.end
     return blocks
 
 
@@ -126,12 +127,17 @@ _Row = tuple[int, int, list[str]]  # first line, last line, cells
 
 
 class _Reader:
-    """Reads a text line by line, each body by its indentation, and collects edits and marks."""
+    """Reads a text line by line, finding nested bodies by their indentation, and collects the edits
+    and the blocks that are not paragraphs.
+
+    In its methods `at`, `end` and `last` are line numbers (the end is exclusive), and `out` is the
+    column at which the text is to be written.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.edits: list[Edit] = []
-        self.marks: list[Block] = []
+        self.blocks: list[Block] = []
         self._styles: list[str] = []  # adornments of titles, the outermost first
         self._level = self._depth = 0
         self._substitutions = dict(_SUBSTITUTES.findall(text))
@@ -143,17 +149,17 @@ class _Reader:
             column = len(line[:blanks].expandtabs(8))
             begin = match.start() + blanks
             self._lines.append(_Line(match.start(), begin, match.end(1), column, line[blanks:]))
-        self._ends: list[int] = []  # of each line, the end of its paragraph
+        self._ends: list[int] = []  # for each line, the line after its paragraph
         for number in reversed(range(len(self._lines))):
             within = self._lines[number].text and self._ends
             self._ends.append(self._ends[-1] if within else number + bool(self._lines[number].text))
         self._ends.reverse()
-        self._read_body(0, len(self._lines), 0)
+        self._read_lines(0, len(self._lines), 0)
 
     # --- blocks
 
-    def _read_body(self, at: int, last: int, out: int) -> None:
-        """Read lines [at, last), whose text is to be written at column `out`."""
+    def _read_lines(self, at: int, last: int, out: int) -> None:
+        """Read the blocks in lines [at, last)."""
         column = min((line.column for line in self._lines[at:last] if line.text), default=0)
         self._depth += 1
         while at < last and self._depth < _MAX_DEPTH:
@@ -161,7 +167,7 @@ class _Reader:
             if not self._lines[at].text:
                 at += 1
             elif quoted > at:
-                self._read_body(at, quoted, out)
+                self._read_lines(at, quoted, out)
                 at = quoted
             else:
                 at = self._read_block(at, last, out)
@@ -175,15 +181,15 @@ class _Reader:
             return titled
         if line.text.split()[0] in ("..", "__"):
             return self._read_explicit(at, end, last, out)
-        if _SIMPLE.match(line.text):
+        if _SIMPLE_BORDER.match(line.text):
             return self._read_simple(at, last, out)
-        if _GRID.match(line.text):
+        if _GRID_BORDER.match(line.text):
             self._read_grid(at, end, out)
         elif line.text.startswith(">>>"):
             self._fence(line.start, at, end, "pycon", out)
         elif line.text.startswith("| "):  # a line block
-            for it in self._lines[at:end]:
-                self._edit(it.start, it.end - len(it.text.lstrip("| ")), " " * out)
+            for line in self._lines[at:end]:
+                self._edit(line.start, line.end - len(line.text.lstrip("| ")), " " * out)
             self._read_inline(at, end, out)
         elif end == at + 1 and len(line.text) >= 4 and _ADORNMENT.match(line.text):
             self._edit(line.start, line.end, "")
@@ -213,7 +219,7 @@ class _Reader:
             colon = ":" if line.text[-1].isalnum() or line.text[-1] in "`*)" else ""
             self._edit(line.begin + len(line.text), below.begin, f"{colon}\n{' ' * (out + 2)}")
             self._lines[at + 1] = replace(below, start=below.begin)
-            self._read_body(at + 1, body, out + 2)
+            self._read_lines(at + 1, body, out + 2)
         else:
             return self._read_paragraph(at, end if continues else min(end, at + 1), last, out)
         return body
@@ -221,16 +227,22 @@ class _Reader:
     def _open_body(
         self, at: int, end: int, begin: int, mark: str, out: int, hang: int = 0, own: int = 99
     ) -> None:
-        """Replace a line up to offset `begin` with a mark, and read the body that begins there."""
+        """Replace line `at` up to offset `begin` with a mark, and read the body that begins there.
+
+        Its further lines are written `hang` columns further right; `own` is the column of the text
+        at `begin`.
+        """
         line = self._lines[at]
         text = self.text[begin : line.end].rstrip()
         self._edit(line.start, begin, " " * out + (mark if text else mark.rstrip()))
-        column = min([own, *(it.column for it in self._lines[at + 1 : end] if it.text)])
+        column = min([own, *(line.column for line in self._lines[at + 1 : end] if line.text)])
         self._lines[at] = _Line(begin, begin, line.end, column, text)
-        self._read_body(at, end, out + hang)
+        self._read_lines(at, end, out + hang)
 
     def _read_paragraph(self, at: int, end: int, last: int, out: int) -> int:
-        """Read a paragraph and the code announced by its two colons; returns the next line."""
+        """Read a paragraph, and the code after it if it ends with two colons; returns the next
+        line.
+        """
         ending = self._lines[end - 1]
         code = next((n for n in range(end, last) if self._lines[n].text), last)
         stop = self._end_of_body(code, last, self._lines[at].column + 1)
@@ -269,7 +281,7 @@ class _Reader:
         self._edit(rule.start, rule.end, "")
         name = re.sub(r"[`*]", "", words)
         start = self._lines[at].start
-        self.marks.append(Block(0, "heading", start, rule.end, level=self._level, title=name))
+        self.blocks.append(Block(0, "heading", start, rule.end, level=self._level, title=name))
         return under + 1
 
     def _read_explicit(self, at: int, end: int, last: int, out: int) -> int:
@@ -284,11 +296,11 @@ class _Reader:
         elif (found := _DIRECTIVE.match(line.text)) is None:
             defines = line.text.startswith((".. _", ".. |", "__ "))
             self._remove(at, body, _HIDDEN if defines else "hidden_text: comment")
-        elif (name := found["name"].lower()) in _BOXES:
+        elif (name := found["name"].lower()) in _ADMONITIONS:
             text = found["text"] or ""
-            version = text.split()[0] if _BOXES[name] and text else ""
+            version = text.split()[0] if _ADMONITIONS[name] and text else ""
             rest = text[len(version) :].lstrip()
-            mark = f"{_BOXES[name]}{version}" + (": " if rest or body > at + 1 else ".")
+            mark = f"{_ADMONITIONS[name]}{version}" + (": " if rest or body > at + 1 else ".")
             begin = line.begin + len(line.text) - len(rest)
             self._open_body(at, body, begin, mark if version else "", out)
         else:
@@ -315,7 +327,7 @@ class _Reader:
             elif text and name not in _CONTAINERS:
                 label = f"{'#' * min(self._level + 1, _MAX_LEVEL)} `{text}`"
             self._edit(line.start, self._lines[after - 1].end, " " * out + label)
-            self._read_body(body, end, out)
+            self._read_lines(body, end, out)
 
     # --- tables
 
@@ -341,27 +353,29 @@ class _Reader:
             if rows and (cell or rows[-1][2]):
                 more = [""] * (len(rows[-1][2]) - (cell is None))
                 _extend_row(rows, number, [*more, line.text[cell.end() if cell else 0 :]])
-        head = any(it.text.startswith(":header-rows:") for it in self._lines[at:first])
+        head = any(line.text.startswith(":header-rows:") for line in self._lines[at:first])
         self._write_table(at, end, rows, out, head=head)
 
     def _read_csv(self, at: int, first: int, end: int, out: int) -> None:
-        """Read the rows of a csv-table, that of `:header:` first."""
+        """Read the rows of a csv-table, the `:header:` first."""
         options = {
             named["name"]: (number, text[named.end() :])
-            for number, text in enumerate((it.text for it in self._lines[at:first]), at)
+            for number, text in enumerate((line.text for line in self._lines[at:first]), at)
             if (named := _FIELD.match(text))
         }
         option = options.get("delim", (at, ","))[1].strip('"')
         delimiter = {"tab": "\t", "space": " ", "": ","}.get(option, option[:1])
         number, header = options.get("header", (first, ""))
-        lines = [f"{it.text}\n" for it in self._lines[first:end]]
+        lines = [f"{line.text}\n" for line in self._lines[first:end]]
         rows: list[_Row] = []
         try:
             for begin, source in ((number, [header]), (first, lines)):
                 reader = csv.reader(source, delimiter=delimiter, skipinitialspace=True)
                 for cells in reader:
                     last = begin + reader.line_num - 1
-                    rows += [(last, last, [" ".join(it.split()) for it in cells])] if cells else []
+                    rows += (
+                        [(last, last, [" ".join(cell.split()) for cell in cells])] if cells else []
+                    )
         except csv.Error:  # an unclosed quote
             self._fence(self._lines[at].start, first, end, "", out)
             return
@@ -370,7 +384,7 @@ class _Reader:
 
     def _read_grid(self, at: int, end: int, out: int) -> None:
         """Read a grid table; a cell over several columns or rows is repeated in each."""
-        lines = [_pad_wide(it.text) for it in self._lines[at:end]]
+        lines = [_pad_wide(line.text) for line in self._lines[at:end]]
         edges = sorted({match.start() for text in lines for match in _CORNER.finditer(text)})
         drawn: list[tuple[int, int, list[list[str]]]] = []
         head = False
@@ -384,7 +398,7 @@ class _Reader:
                 drawn.append((number, number, [[] for _ in ruled]))
                 continue
             first, cells = drawn[-1][0], drawn[-1][2]
-            if any(ruled):  # the other cells continue below
+            if any(ruled):  # a border below some cells; the others continue
                 first = number
                 cells = [[] if rule else cell for rule, cell in zip(ruled, cells, strict=True)]
                 drawn.append((number, number, cells))
@@ -405,9 +419,10 @@ class _Reader:
         self._write_table(at, end, rows, out, head=head)
 
     def _read_simple(self, at: int, last: int, out: int) -> int:
+        """Read a simple table, whose borders are `===`; returns the next line."""
         borders = [at]
         for number in range(at + 1, last):
-            if _SIMPLE.match(self._lines[number].text):
+            if _SIMPLE_BORDER.match(self._lines[number].text):
                 borders.append(number)
                 if number + 1 == last or not self._lines[number + 1].text:
                     break
@@ -416,7 +431,7 @@ class _Reader:
         rows: list[_Row] = []
         for number in range(at + 1, end - 1):
             line = self._lines[number]
-            if not line.text.strip("=- "):  # a line between rows
+            if not line.text.strip("=- "):  # a rule between rows
                 head = head or (line.text[:1] == "-" and len(rows) == 1)
                 continue
             text = _pad_wide(" " * (line.column - self._lines[at].column) + line.text)
@@ -436,7 +451,7 @@ class _Reader:
         rows = rows if head else [(at, at, []), *rows]
         edges = [*(self._lines[last].end for _, last, _ in rows[:-1]), self._lines[end - 1].end]
         begin, rule = self._lines[at].start, f"\n{' ' * out}{format_rule(width)}"
-        self.marks.append(Block(0, "table", begin, edges[-1]))
+        self.blocks.append(Block(0, "table", begin, edges[-1]))
         for (_, _, cells), edge in zip(rows, edges, strict=True):
             shown = [_INLINE.sub(self._to_markdown, cell).replace("\0", "") for cell in cells]
             row = " " * out + format_row(shown + [""] * (width - len(cells)))
@@ -446,7 +461,7 @@ class _Reader:
     # --- lines and edits
 
     def _end_of_body(self, at: int, last: int, column: int) -> int:
-        """The line after the last of those indented to a column, with blank lines between them."""
+        """The line after the body that begins at line `at` and is indented to at least `column`."""
         end = at
         while at < last and (not self._lines[at].text or self._lines[at].column >= column):
             at += 1
@@ -462,8 +477,8 @@ class _Reader:
 
     def _fence(self, start: int, code: int, end: int, language: str, out: int) -> None:
         """Put lines [code, end) into a fenced code block that begins at offset `start`."""
-        lines = [it for it in self._lines[code:end] if it.text]
-        width = min(it.begin - it.start for it in lines)
+        lines = [line for line in self._lines[code:end] if line.text]
+        width = min(line.begin - line.start for line in lines)
         inside = self.text[lines[0].start : lines[-1].end]
         mark = "`" * max(3, 1 + longest_ticks(inside))
         for line in lines[1:]:
@@ -472,12 +487,12 @@ class _Reader:
         pad = " " * out
         self._edit(start, first, f"{pad}{mark}{language}\n{pad}")
         self._edit(last - 1, last, f"{self.text[last - 1]}\n{pad}{mark}")
-        self.marks.append(Block(0, "code", lines[0].start, last))
+        self.blocks.append(Block(0, "code", lines[0].start, last))
 
     def _read_inline(self, at: int, end: int, out: int) -> None:
         """Collect the edits within the lines of a paragraph."""
         for line in self._lines[at:end]:
-            if line.begin > line.start:  # not after a mark
+            if line.begin > line.start:  # not right after a list mark
                 self._edit(line.start, line.begin, " " * out)
         for match in _INLINE.finditer(self.text, self._lines[at].begin, self._lines[end - 1].end):
             words = re.sub(r"\s*\n\s*", "\n" + " " * out, self._to_markdown(match))

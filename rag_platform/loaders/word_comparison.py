@@ -1,5 +1,5 @@
-"""Comparison of the words of a block with those that another engine reads in its place. It detects
-torn, reversed, swapped and foreign words, but not misspellings.
+"""Comparison of the words of a block with those that another engine reads in the same place. It
+detects torn, reversed, swapped and foreign words, but not misspellings.
 
 Engines may differ in spaces, hyphens, ligatures and invisible characters, so letters and digits are
 compared first, then where words begin.
@@ -22,10 +22,10 @@ _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
 )
 _MAX_FRAGMENT = 3.2  # mean number of letters of the fragments of torn words
-# letters with the same glyph, which fonts confuse, and the mark that stretches Arabic words, which
-# is dropped; another letter, even with a hamza, would change the word
+# letters with the same glyph, which fonts confuse; the tatweel, which stretches Arabic words, is
+# dropped. Letters that differ even by a hamza are kept apart, because the word would be another.
 _SAME_GLYPHS = str.maketrans("ىیک٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹", "ييك01234567890123456789", "\u0640")
-_MAX_INSERTED = 2  # adjacent letters that an engine adds for a symbol font: hindexihlabeli
+_MAX_INSERTED = 2  # adjacent letters that an engine may read from a symbol font: hindexihlabeli
 _PIPE = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
 
@@ -73,9 +73,9 @@ class Likeness:
     """How far two readings agree: the number of words, and how many of them differ."""
 
     words: int = 0
-    torn: int = 0
-    missing: int = 0
-    misplaced: int = 0
+    torn: int = 0  # cut where the other reading has no space
+    missing: int = 0  # not in the other reading
+    misplaced: int = 0  # in another order
     examples: tuple[str, ...] = ()
 
     def __add__(self, other: Likeness) -> Likeness:
@@ -94,7 +94,9 @@ def cells(text: str) -> list[str]:
 
 
 def pieces(kind: str, text: str) -> list[Line]:
-    """The parts of a block whose words must be adjacent in every reading: table cells, or all."""
+    """The parts of a block whose words must be adjacent in every reading: each cell of a table, or
+    the whole of another block.
+    """
     found = (Line.of(part.split()) for part in (cells(text) if kind == "table" else [text]))
     return [line for line in found if line.letters]
 
@@ -121,8 +123,8 @@ def compare_words(block: Line, readings: Sequence[Line], elsewhere: Line | None 
 
 
 def _find_torn(block: Line, reading: Line, at: int) -> Likeness:
-    """The cuts that only the block has, if they leave short fragments; long ones may be due to an
-    engine that reads no spaces.
+    """The cuts within words that only the block has. They count only if their fragments are short:
+    after long ones, the other engine may just have read no spaces.
     """
     own = block.inner_starts(0, len(block.letters))
     other = reading.inner_starts(at, at + len(block.letters))
@@ -163,8 +165,8 @@ def _align(block: Line, reading: Line) -> Likeness:
 
 
 def has_all_letters(block: Line, reading: Line) -> bool:
-    """True if the reading has the same letters in order, with at most two others between them:
-    engines read the symbols of a symbol font as letters, ⟨index⟩ as `hindexi`.
+    """True if the reading has the same letters in order, with at most two others between any two of
+    them: some engines read the characters of a symbol font as letters, ⟨index⟩ as `hindexi`.
     """
     reached = {at for at, letter in enumerate(reading.letters) if block.letters[:1] == letter}
     for letter in block.letters[1:]:
@@ -180,7 +182,8 @@ def is_unmapped(text: str) -> bool:
 
 # --- judgement ----------------------------------------------------------------------------------
 
-# chosen on 250 real PDFs; text over images has no definite order, and engines differ on formulas
+# Limits chosen on 250 real PDFs. Text over images has no definite order, and engines read formulas
+# differently.
 _UNORDERED, _UNCHECKED = ("picture",), ("formula",)
 _MIN_ORDERED = 6  # words of a text with a definite order; fewer may be the labels of a chart
 _MAX_TORN, _MAX_MISSING = 0.1, 0.35
@@ -200,7 +203,7 @@ def problem(kind: str, found: Likeness) -> str:
     many = found.words >= _MIN_ORDERED and kind not in _UNORDERED
     if found.misplaced > few and (many or kind in ("table", "heading")):
         return (
-            f"{found.misplaced} of {found.words} words stand in another order than another reader"
-            " reads"
+            f"{found.misplaced} of {found.words} words are in a different order than another reader"
+            " reads them"
         )
     return ""

@@ -73,7 +73,7 @@ class EpubLoader(ZipLoader):
                 if place not in known:
                     bad.update({block.ordinal: f"no part at {block.locator}" for block in group})
                 else:
-                    page = _page(archive, known[place])
+                    page = _read_page(archive, known[place])
                     bad.update(find_mismatched(page, text, group, f"{place};"))
         return bad
 
@@ -121,7 +121,7 @@ def _read_book(archive: zipfile.ZipFile) -> _Book:
 
 
 def _find_encrypted(archive: zipfile.ZipFile) -> set[str]:
-    """The encrypted parts, without fonts."""
+    """The encrypted parts other than fonts."""
     if "META-INF/encryption.xml" not in archive.namelist():
         return set()
     found = set()
@@ -132,12 +132,12 @@ def _find_encrypted(archive: zipfile.ZipFile) -> set[str]:
     return found
 
 
-def _page(archive: zipfile.ZipFile, part: str) -> Page:
+def _read_page(archive: zipfile.ZipFile, part: str) -> Page:
     raw = archive.read(part)
     declared = _DECLARED.match(raw)
     text = decode_page(raw, declared[1].decode("ascii") if declared else "").text
     root = parse_page(re.sub(r"^\s*<\?xml[^>]*\?>", "", text))
-    # nothing surrounds a chapter: its headers are titles, its asides notes
+    # a chapter has no page around it: its headers are titles, its asides are notes
     for body in root.iter("body"):
         body.set("role", "main")
     return Page(root)
@@ -152,18 +152,18 @@ def _parts(
             warnings.append(f"the chapter {chapter} is missing in the file")
             continue
         try:
-            page = _page(archive, chapter)
+            page = _read_page(archive, chapter)
         except DocumentError as error:
             if error.code != "empty_file":
                 warnings.append(f"the chapter {chapter} was not read: {error.message}")
             continue
         warnings += [f"{chapter}: {note}" for note in page.notes]
         hidden += page.hidden
-        find = partial(_member, names, chapter)
+        find = partial(_find_image, names, chapter)
         yield from page.parts(page.pieces, f"part={escape_locator(chapter)}", find)
 
 
-def _member(names: set[str], chapter: str, target: str) -> str:
+def _find_image(names: set[str], chapter: str, target: str) -> str:
     """`part:NAME` for an image in the book, else the address as written."""
     name = posixpath.normpath(
         posixpath.join(posixpath.dirname(chapter), unquote(target.split("#")[0]))

@@ -1,8 +1,8 @@
 """HTML: the main content of a page as Markdown, each block with the XPath of its element.
 
-The blocks are made from the page's own tree, so that tables, code and nested lists stay whole and
-every block can be proved. Facts depend only on the bytes: links and images keep their addresses as
-written.
+The blocks are made from the tree of the page, so that tables, code and nested lists stay whole and
+every block can be verified. Facts depend only on the bytes: links and images keep their addresses
+as written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rag_platform.ir import VISIBLE_REASONS, Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page, letters
 from rag_platform.loaders.markup.html_inline import show_closed_panels
-from rag_platform.loaders.markup.html_main import begins_title, left_out, main_pieces
+from rag_platform.loaders.markup.html_main import begins_title, find_left_out, main_pieces
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import LANGUAGES, PROSE, first_line, suffix_of
@@ -100,20 +100,27 @@ class HtmlLoader:
         warnings = [*page.notes, *([f"hidden text left out: {hidden} letters"] if hidden else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
-        beside = note_left_out(page, kept, metadata)
+        dropped = note_left_out(page, kept, metadata)
         joined = join_parts(page.parts(pieces), "the page holds no text; nothing to index")
         version = ".".join(map(str, lxml.etree.LXML_VERSION[:3]))
         engine = Engine("lxml", version, f"main_content={self.main_content}")
         title = title or first_line(joined.text)
         return joined_facts(
-            self, engine, joined, title, metadata, warnings, decoded, hidden=[*page.hidden, *beside]
+            self,
+            engine,
+            joined,
+            title,
+            metadata,
+            warnings,
+            decoded,
+            hidden=[*page.hidden, *dropped],
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that differs from the file, parsed again.
 
-        The element at a block's locator must yield the same Markdown, and its letters, read without
-        making Markdown, must occur in the block in order.
+        The element at a block's locator must yield the same Markdown, and its letters, read from
+        the tree without making Markdown, must occur in the block in the same order.
         """
         return find_mismatched(
             Page(parse_page(decode_page(path.read_bytes(), self.charset).text)), text, blocks
@@ -136,8 +143,8 @@ def find_mismatched(
         if piece is None:
             bad[block.ordinal] = f"the page has no block at {block.locator}"
         elif piece.text != text[block.start : block.end]:
-            bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
-        elif not _in_order(source, letters(piece.text)):
+            bad[block.ordinal] = f"the file has different text at {block.locator}"
+        elif not _occur_in_order(source, letters(piece.text)):
             bad[block.ordinal] = f"letters at {block.locator} are missing in the block"
     return bad
 
@@ -148,15 +155,15 @@ def find_mismatched(
 def decode_page(raw: bytes, charset: str = "") -> Decoded:
     """The text of a page, its encoding determined in the order of the HTML standard (13.2.3.2).
 
-    Only UTF-8 precedes the declared ones, because hardly any text in another encoding is valid
-    UTF-8, except those that consist of ASCII bytes.
+    UTF-8 is however tried before the declared encodings: text in another encoding is hardly ever
+    valid UTF-8, unless the encoding consists of ASCII bytes.
     """
     found = CHARSET.search(raw[:4096])
     return decode(raw, charset, found.group(1).decode("ascii", "replace").lower() if found else "")
 
 
 def parse_page(text: str) -> _Element:
-    """The tree of a page, with the hiding rules of its style sheets in the elements' own styles.
+    """The tree of a page, with the hiding rules of its style sheets copied into inline styles.
     Raises DocumentError `too_deep`, `empty_file`.
     """
     from lxml import etree, html
@@ -187,11 +194,11 @@ def parse_page(text: str) -> _Element:
 
 
 def note_left_out(page: Page, kept: Sequence[int], metadata: Json) -> list[HiddenText]:
-    """The visible text that is not in the `kept` pieces; its length is added to the metadata."""
-    beside = left_out(page, kept)
-    if count := sum(len(letters(item.text)) for item in beside):
+    """The visible text that is not in the `kept` pieces; adds its length to the metadata."""
+    texts = find_left_out(page, kept)
+    if count := sum(len(letters(item.text)) for item in texts):
         metadata["left_out"] = f"{count} letters beside the main content"
-    return beside
+    return texts
 
 
 def _metadata(root: _Element) -> Json:
@@ -229,7 +236,7 @@ def page_title(root: _Element) -> str:
     return " ".join((root.findtext(".//head/title") or "").split())[:300]
 
 
-def _in_order(wanted: str, text: str) -> bool:
+def _occur_in_order(wanted: str, text: str) -> bool:
     """True if the letters occur in the text in order."""
     rest = iter(text)
     return all(letter in rest for letter in wanted)

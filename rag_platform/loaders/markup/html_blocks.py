@@ -50,9 +50,9 @@ _PARTS = {
     "table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"},
     "tr": {"td", "th"},
 }
-MAX_DEPTH = 120  # elements at this depth are read as running text with all that they contain
-MAX_INNER_LETTERS = 2_000  # of a cell with a table; with more the outer table lays out a page
-MAX_REPEATS = 20_000  # of merged cells in one table
+MAX_DEPTH = 120  # of nested elements; deeper ones are read as running text
+MAX_INNER_LETTERS = 2_000  # of a cell with a table; with more, the outer table is only page layout
+MAX_REPEATS = 20_000  # places in one table in which merged cells are repeated
 _NUMBER_FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _LANGUAGE = re.compile(
     r"(?:^|\s)(?:language|lang|highlight|highlight-source|brush:)[- ]([A-Za-z0-9+#]{1,20})(?=\s|$)"
@@ -88,7 +88,7 @@ class Page:
 
     @cached_property
     def hidden(self) -> tuple[HiddenText, ...]:
-        """Invisible text, and visible text that is no content, in document order."""
+        """Invisible text, and visible text that is not content, in document order."""
         found: list[HiddenText] = []
         remaining = [self.root]
         while remaining:
@@ -105,7 +105,7 @@ class Page:
 
     @cached_property
     def source_texts(self) -> list[str]:
-        """The visible text of each piece, read from the tree without making Markdown."""
+        """For each piece its visible text, read from the tree without making Markdown."""
         siblings: dict[_Element, list[_Element | str]] = {}
         texts: list[str] = []
         for piece in self.pieces:
@@ -121,18 +121,18 @@ class Page:
 
     @cached_property
     def letters(self) -> list[str]:
-        """The letters and digits of each piece, read from the tree."""
+        """For each piece its letters and digits, read from the tree."""
         return list(map(letters, self.source_texts))
 
     @cached_property
     def linked(self) -> dict[_Element, int]:
-        """The elements of the pieces, and how many of their letters stand in links."""
+        """Element of a piece to the number of its letters in links."""
         elements = {piece.element for piece in self.pieces}
         return {item: sum(map(len, map(letters, links(item)))) for item in elements}
 
     @cached_property
     def _kinds_below(self) -> dict[_Element, set[str]]:
-        """Element to the kinds of blocks below it: block, heading, pre, table."""
+        """Element to the kinds of blocks below it: `block` for any, `heading`, `pre`, `table`."""
         below: dict[_Element, set[str]] = {}
         for element in reversed(list(self.root.iter())):
             tag, parent = element.tag, element.getparent()
@@ -153,7 +153,7 @@ class Page:
 
     @cached_property
     def _numbers(self) -> dict[_Element, str]:
-        """Element to its step in an XPath; a lone child of its name has no number."""
+        """Element to its step in an XPath, with a number if its parent has several of its name."""
         steps: dict[_Element, str] = {}
         for parent in self.root.iter():
             groups: dict[Any, list[_Element]] = {}
@@ -182,7 +182,9 @@ class Page:
     def parts(
         self, pieces: Iterable[Piece], place: str = "", find: Callable[[str], str] = str
     ) -> Iterator[Part]:
-        """The pieces as parts of the facts; `place` precedes the XPath, `find` maps images."""
+        """The pieces as parts of the facts; `place` precedes the XPath in locators, `find` maps the
+        addresses of images.
+        """
         for piece in pieces:
             images = [replace(image, target=find(image.target)) for image in piece.images]
             locator = f"{place};{self.locator(piece)}" if place else self.locator(piece)
@@ -232,14 +234,14 @@ class Page:
             level = 0 if is_box_label(visible(element)) else int(tag[1])
             yield from self._inline("heading" if level else "paragraph", element, level)
         elif tag in PREFORMATTED:
-            yield from _code(element)
+            yield from _read_code(element)
         elif tag in LISTS and "heading" not in below:
             yield from self._list(element, depth)
         elif tag == "blockquote":
             yield from self._compose(
                 "paragraph", element, list(self._flow(element, depth)), "> ", "> "
             )
-        elif tag == "table" and _is_data(element, below):
+        elif tag == "table" and _is_data_table(element, below):
             yield from self._table(element, depth)
         elif tag in PARAGRAPHS and "block" not in below:
             yield from self._inline(
@@ -258,7 +260,7 @@ class Page:
             run.add(node)
         if strong:
             run.close("**", "**")
-        if run.ink:
+        if run.written:
             yield Piece(
                 kind,
                 run.text(),
@@ -269,7 +271,7 @@ class Page:
             )
 
     def _list(self, element: _Element, depth: int) -> Iterator[Piece]:
-        """One piece for a list with all that is nested in it."""
+        """One piece for a list with everything nested in it."""
         text, images = "", []
         for node, marker in _mark_items(element):
             if isinstance(node, str):
@@ -289,7 +291,7 @@ class Page:
     def _compose(
         self, kind: str, element: _Element, parts: Sequence[Piece], first: str, rest: str
     ) -> Iterator[Piece]:
-        """Several pieces joined to one, with a prefix for the first line and one for the rest."""
+        """The pieces joined to one; its first line gets the prefix `first`, the others `rest`."""
         text, images = "", []
         for part in parts:
             text += "" if not text else "\n" if part.kind == "list" else "\n\n"
@@ -328,10 +330,10 @@ class Page:
             for place in row:
                 text += "| "
                 if place is not None:
-                    cell, again = place
-                    run = written.get(cell) or _cell(cell)
+                    cell, is_repeat = place
+                    run = written.get(cell) or _write_cell(cell)
                     written[cell] = run
-                    if not (again and run.images):  # the image is shown once
+                    if not (is_repeat and run.images):  # an image is shown once
                         images += [image.move(len(text)) for image in run.images]
                         text += run.text()
                 text += " "
@@ -342,7 +344,7 @@ class Page:
             yield Piece("table", text, element, images=tuple(images))
 
     def note(self, note: str) -> None:
-        """Keep a warning, once."""
+        """Add a warning, unless it was added before."""
         if note not in self.notes:
             self.notes.append(note)
 
@@ -384,7 +386,7 @@ def _read_node(node: _Element | str) -> str:
 
 
 def letters(text: str) -> str:
-    """Letters and digits only."""
+    """The letters and digits of a text."""
     return re.sub(r"[\W_]+", "", text)
 
 
@@ -398,7 +400,7 @@ def nodes_of(element: _Element) -> Iterator[_Element | str]:
             yield child.tail
 
 
-def _code(element: _Element) -> Iterator[Piece]:
+def _read_code(element: _Element) -> Iterator[Piece]:
     content = visible(element, preformatted=True).rstrip()
     content = content.removeprefix("\n") if content.startswith("\n") else content
     if not content.strip():
@@ -412,8 +414,8 @@ def _code(element: _Element) -> Iterator[Piece]:
     yield Piece("code", fence(content, language), element)
 
 
-def _is_data(table: _Element, below: set[str]) -> bool:
-    """False for a table that only lays out a page: it contains headings, code or unrelated tables,
+def _is_data_table(table: _Element, below: set[str]) -> bool:
+    """False for a table that is only page layout: it contains headings, code or unrelated tables,
     has one column, or has text outside its cells.
     """
     if (
@@ -429,7 +431,9 @@ def _is_data(table: _Element, below: set[str]) -> bool:
 
 
 def _keeps_tables(table: _Element) -> bool:
-    """True for a data table with small tables in its cells: its columns or rows have names."""
+    """True if a table with tables in its cells is data: these are small, and its columns or rows
+    have names.
+    """
     rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _rows(table)]
     cells = [cell for row in rows for cell in row]
     nesting = {cell for cell in cells if cell.find(".//table") is not None}
@@ -442,7 +446,7 @@ def _keeps_tables(table: _Element) -> bool:
 
 
 def _has_strays(part: _Element) -> bool:
-    """True if a part of a table has text of its own, or a child that is no part of a table."""
+    """True if a part of a table has text outside its cells, or a child that no table has."""
     texts = [part.text, *(child.tail for child in part)]
     known = _PARTS.get(str(part.tag), {"tr"})
     return any(text and text.strip() for text in texts) or any(
@@ -461,7 +465,7 @@ def _rows(table: _Element) -> Iterator[_Element]:
 Place = tuple[Any, bool] | None  # (cell, True if it begins in another row or column)
 
 
-def _cell(cell: _Element) -> Inline:
+def _write_cell(cell: _Element) -> Inline:
     run = Inline(one_line=True, cell=True)
     for node in nodes_of(cell):
         run.add(node)
@@ -469,10 +473,10 @@ def _cell(cell: _Element) -> Inline:
 
 
 def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
-    """(the cell at each row and column, whether merged cells are repeated); columns in which no
-    cell starts are left out.
+    """(the cell at each row and column, False if merged cells are too many to be repeated).
 
-    The first row is as wide as the table, the others end with their last cell.
+    Columns in which no cell starts are left out. The first row is as wide as the table, the others
+    end with their last cell.
     """
     filled: list[dict[int, tuple[Any, bool]]] = [{} for _ in rows]
     width, repeats, repeated = 0, 0, True

@@ -1,5 +1,5 @@
-"""Running text of HTML as Markdown: collapsed white space, links, emphasis, code and images; and
-which elements a reader does not see.
+"""Inline HTML as Markdown: collapsed white space, links, emphasis, code and images; and which
+elements a reader does not see.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _TEXTLESS = _TICKED | set("hidden password submit button reset image file range 
 _UNREAD = {"button": "control", "svg": "drawing"}  # elements of SKIPPED that a reader sees
 SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
 LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
-_PANELS = {"dd", "div", "p", "section"}  # after the title of an accordion; a list is a menu
+_PANELS = {"dd", "div", "p", "section"}  # below the title of an accordion; a list would be a menu
 _ACCORDIONS = {"accordion", "collapsible"}  # classes of such titles in tutorials
 MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
 CODE = {"code", "kbd", "samp", "tt"}
-APART = set("p div li tr td th ul ol dd dt blockquote pre table".split())
+LINE_BREAKING = set("p div li tr td th ul ol dd dt blockquote pre table".split())
 MAX_INLINE_DEPTH = 120
 MAX_TARGET = 2000  # characters of a link that is kept
 _WHOLE = {"html", "body", "main", "article"}  # if these are hidden, a script shows them
-# classes of drawn formulas, whose source is beside them, and of icons
+# classes of rendered formulas, next to which the page has their source, and of icons
 _FORMULA_CLASS = re.compile(r"katex|mathjax|\bmjx", re.IGNORECASE)
 _ICON_CLASS = re.compile(r"icon|glyph|symbol|\bfa\b", re.IGNORECASE)
 _HAN_BREAK = re.compile(
@@ -48,8 +48,8 @@ _REFUSED_SCHEMES = ("javascript:", "vbscript:", "data:")
 
 
 def hidden_reason(element: _Element) -> str:
-    """Why a reader does not see the element, or "". Tab panels count as visible, as each can be
-    selected.
+    """Why a reader does not see the element, or "". Tab panels count as visible, because a reader
+    can select each.
     """
     if element.get("role") == "tabpanel" or element.tag in _WHOLE:
         return ""
@@ -62,8 +62,9 @@ def hidden_reason(element: _Element) -> str:
 
 
 def _is_ornament(element: _Element) -> bool:
-    """True for an element with aria-hidden that has no words or repeats some: an icon, a sign, a
-    line number, a formula drawn beside its source. Other text with aria-hidden is content.
+    """True for an element with aria-hidden that has no words, or only repeated ones: an icon, a
+    sign, a line number, a formula rendered next to its source. Other text with aria-hidden is
+    content.
     """
     if element.get("aria-hidden") != "true":
         return False
@@ -77,7 +78,7 @@ def _is_ornament(element: _Element) -> bool:
 
 
 def is_skipped(element: _Element) -> bool:
-    """True for a comment, and for an element whose text is no text of the document."""
+    """True for a comment, and for an element whose text does not belong to the document."""
     tag = element.tag
     if not isinstance(tag, str):
         return True
@@ -111,18 +112,18 @@ def _is_ticked(element: _Element) -> bool:
 
 
 def unread_reason(element: _Element) -> str:
-    """Why a visible element is no content, or ""."""
+    """Why a visible element is not content, or ""."""
     tag = str(element.tag)
     if tag == "nav" or element.get("role") in SKIPPED_ROLES:
         return "navigation"
-    if tag in ("header", "footer", "aside") and _is_frame(element):
+    if tag in ("header", "footer", "aside") and _is_page_frame(element):
         return "navigation"
     return "" if _is_title(element) else _UNREAD.get(tag, "")
 
 
 def _is_title(element: _Element) -> bool:
-    """True for a button with the title of a panel that a click opens: the whole of a heading or
-    term, or marked as opening text and no menu.
+    """True for a button that is the title of a panel, which a click opens: it is the whole of a
+    heading or term, or its attributes say that it opens text and not a menu.
     """
     if element.tag != "button":
         return False
@@ -133,12 +134,14 @@ def _is_title(element: _Element) -> bool:
 def _heading_of(button: _Element) -> _Element:
     """The heading or term that consists of the button only, else the button itself."""
     heading = next(button.iterancestors(*HEADINGS, "dt"), None)
-    return button if heading is None or _own_words(heading) != _own_words(button) else heading
+    return (
+        button if heading is None or _stripped_text(heading) != _stripped_text(button) else heading
+    )
 
 
 def panels_of(button: _Element) -> list[_Element]:
-    """The elements that a button opens and closes: those that it names, else the one after its
-    title; [] for a menu.
+    """The elements that a button opens and closes: those of its `aria-controls`, else the one below
+    its title; [] for a menu.
     """
     title = _heading_of(button)
     expands = button.get("aria-expanded") is not None
@@ -152,8 +155,8 @@ def panels_of(button: _Element) -> list[_Element]:
 
 
 def show_closed_panels(root: _Element) -> None:
-    """Unhide the panels that open on the press of a button, like `details`, and text that is
-    invisible until a script has run: an element with most of the page, as in articles of WeChat.
+    """Unhide the panels that a button opens, like `details`, and an element with most of the page's
+    text that is invisible until a script has run, as in articles of WeChat.
     """
     for element in [item for button in root.iter("button") for item in panels_of(button)]:
         element.attrib.pop("hidden", None)
@@ -176,20 +179,20 @@ def _count_letters(element: _Element) -> int:
     return sum(len(word) for text in texts for word in text.split())
 
 
-def _own_words(element: _Element) -> str:
+def _stripped_text(element: _Element) -> str:
     return "".join(element.itertext()).strip()
 
 
 def _is_self_link(element: _Element) -> bool:
-    """True for the sign beside a heading with a link to the heading."""
+    """True for the sign next to a heading that links to the heading itself."""
     return (
         str(element.get("href", "")).startswith("#")
         and not element.findall(".//img")
-        and _own_words(element) in _ANCHOR_SIGNS
+        and _stripped_text(element) in _ANCHOR_SIGNS
     )
 
 
-def _is_frame(element: _Element) -> bool:
+def _is_page_frame(element: _Element) -> bool:
     """True for a header, footer or aside of the page, not of an article in it."""
     if any(
         above.tag in ("main", "article", "blockquote") or above.get("role") == "main"
@@ -200,7 +203,7 @@ def _is_frame(element: _Element) -> bool:
 
 
 def spans(cell: _Element) -> tuple[int, int]:
-    """(columns, rows) that a cell spans, limited as in HTML; 0 rows means all the rest."""
+    """(columns, rows) that a cell spans, limited as in HTML; 0 rows means all remaining ones."""
     found = []
     for name, most in (("colspan", 1000), ("rowspan", 65534)):
         value = str(cell.get(name, "1")).strip()
@@ -257,31 +260,33 @@ def _tex(formula: _Element) -> str:
 
 
 class Inline:
-    """Writes nodes as Markdown; `one_line` turns line breaks into spaces, `cell` escapes pipes."""
+    """Writes nodes as Markdown. With `one_line` line breaks become spaces; `cell` escapes pipes and
+    puts inner tables on one line.
+    """
 
     def __init__(self, *, one_line: bool = False, cell: bool = False) -> None:
         self.one_line, self.cell = one_line, cell
         self.size = 0
         self.images: list[Image] = []  # with their offsets in the text
-        self.ink = 0  # the number of texts and images
+        self.written = 0  # number of texts and images, without marks
         self._parts: list[str] = []
-        self._space = False
+        self._space = False  # a space comes before the next text
         self._pending: list[str] = []  # opening marks to be written before the next text
         self._open: list[str] = []
-        self._last = ""
+        self._last = ""  # last character
 
     def text(self) -> str:
         """The Markdown so far."""
         return "".join(self._parts).rstrip("\n")
 
     def open(self, mark: str) -> None:
-        """Write a mark before the next text; a mark inside an equal one is left out."""
+        """Write a mark before the next text, unless the same mark is already open."""
         self._open.append(mark)
         if self._open.count(mark) == 1:
             self._pending.append(mark)
 
     def close(self, mark: str, closing: str) -> None:
-        """Write the end of the last mark, or nothing if it had no text."""
+        """Write the end of the last mark, or drop the mark if no text followed it."""
         self._open.pop()
         if mark in self._open:
             return
@@ -305,7 +310,7 @@ class Inline:
             self._enclose(element, MARKS[tag], MARKS[tag], depth)
         elif tag == "a":
             self._link(element, depth)
-        elif tag == "rt" and not _has_marks(element):
+        elif tag == "rt" and not _has_parentheses(element):
             self._enclose(element, "(", ")", depth)
         elif tag == "table" and self.cell:
             self._inner_table(element, depth)
@@ -313,7 +318,7 @@ class Inline:
             self._container(element, tag, depth)
 
     def _leaf(self, element: _Element, tag: str) -> bool:
-        """Write an element without children of its own; False for any other element."""
+        """Write an element that is handled without its children; False for any other element."""
         if tag == "br":
             self._break()
         elif tag == "img":
@@ -343,10 +348,10 @@ class Inline:
         joined = tag == "sup" and not self._space and self._last.isalnum()
         if joined and visible(element).strip()[:1].isalnum():
             self.write("^")
-        if tag in APART:
+        if tag in LINE_BREAKING:
             self._break(1)
         self._children(element, depth)
-        if tag in APART:
+        if tag in LINE_BREAKING:
             self._break(1)
 
     def _children(self, element: _Element, depth: int) -> None:
@@ -394,7 +399,7 @@ class Inline:
             self._enclose(element, "[", f"]({_escape_target(target)})", depth)
 
     def _image(self, element: _Element) -> None:
-        target = _source(element)
+        target = _image_address(element)
         if not target or {element.get("width"), element.get("height")} & {"1", "0"}:
             return
         alt = " ".join(element.get("alt", "").split())
@@ -407,7 +412,7 @@ class Inline:
         if self.cell:
             label = label.replace("|", "\\|")
         self.write(f"![{label}]({_escape_target(shown)})")
-        self.ink += 1
+        self.written += 1
         self.images.append(Image(start, self.size, target, alt))
 
     def _code(self, words: str) -> None:
@@ -448,10 +453,10 @@ class Inline:
         self._pending.clear()
         if text:
             self.write(text)
-            self.ink += 1
+            self.written += 1
 
     def write(self, text: str) -> None:
-        """Write markup at once."""
+        """Write text as it is."""
         self._parts.append(text)
         self.size += len(text)
         self._last = text[-1]
@@ -464,14 +469,14 @@ class Inline:
             self._space = False
 
 
-def _has_marks(reading: _Element) -> bool:
-    """True for the reading of a character if the page has parentheses around it."""
+def _has_parentheses(reading: _Element) -> bool:
+    """True if the page itself has parentheses (`rp`) around the reading of a character."""
     above = reading.getparent()
     return above is not None and above.find("rp") is not None
 
 
-def _source(element: _Element) -> str:
-    """The image's address: not `src` if that is the placeholder of a lazily loaded image."""
+def _image_address(element: _Element) -> str:
+    """The image's address, for a lazily loaded image not the placeholder in `src`."""
     source = (element.get("src") or "").strip()
     if not source or (source.startswith("data:") and len(source) < 1000):
         for name in ("data-src", "data-original", "data-lazy-src"):

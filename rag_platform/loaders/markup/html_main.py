@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from lxml.etree import _Element
 
 MIN_MAIN = 100  # letters that the main content must have
-MIN_MAIN_SHARE = 0.1  # of the page's letters; with less the whole page is taken
+MIN_MAIN_SHARE = 0.1  # of the page's letters that it must have; with less the whole page is taken
 MIN_PROSE = 20  # letters of prose from which a block counts as running text
-MIN_CORE_SHARE = 0.5  # of the page's prose that the main element holds
-# of a block's letters that stand in links, from which it is navigation at the content's edges
-LINK_SHARE = 0.7
-# of a page's letters that stand in navigation and other surroundings, from which it has some; with
-# less any prose beside the main element is content, with more from MIN_PROSE letters on
-MIN_APART_SHARE = 0.05
+MIN_CORE_SHARE = 0.5  # of the page's prose that the main element must have
+LINK_SHARE = 0.7  # of a block's letters; with more in links it is navigation
+# of the page's letters that are boilerplate outside the main element: with less, any prose outside
+# of it is content too; with more, an element needs MIN_PROSE letters of prose
+MIN_BOILERPLATE_SHARE = 0.05
 PROSE_SHARE = 0.5  # of an element's letters that are prose; with less its children are checked
-# words in ids, classes and roles by which pages name what surrounds their content; gathered by hand
-_SURROUNDINGS = set(
+# words in the ids, classes and roles of boilerplate, which surrounds the content; gathered by hand
+_BOILERPLATE_WORDS = set(
     "ad ads advert advertisement advertising complementary consent contentinfo cookie cookies"
     " docnav feedback footer gdpr login modal nav navbar navfooter navheader newsletter overlay"
     " popular popup promo recommended related share sharing sidebar signup social sponsor sponsored"
@@ -34,24 +33,25 @@ _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
 def main_pieces(page: Page, title: str) -> Sequence[int]:
-    """Numbers of the pieces of the main content; all of them where it is unclear.
+    """Indexes of the pieces of the main content; of all pieces where it is unclear.
 
-    They are the pieces of the element with most of the prose, and other content beside that
+    They are the pieces of the element with most of the prose, and other content outside that
     element, which may be only one of several articles or answers.
     """
     pieces, sizes = page.pieces, list(map(len, page.letters))
-    apart = _find_apart(page, _find_core(page, frozenset())[0])
-    main = _choose_main(page, apart)
+    boilerplate = _find_boilerplate(page, _find_core(page, frozenset())[0])
+    main = _choose_main(page, boilerplate)
     if main is None:
         return range(len(pieces))
-    inside = [number for number, piece in enumerate(pieces) if _holds(main, piece)]
-    if sum(sizes[number] for number in inside) < _least(page):
+    inside = [number for number, piece in enumerate(pieces) if _contains(main, piece)]
+    if sum(sizes[number] for number in inside) < _min_main_letters(page):
         return range(len(pieces))
-    sure = [number for number in inside if number not in apart]
-    first, last = (sure[0], sure[-1]) if sure and not _is_main(main) else (0, len(pieces))
+    # boilerplate is dropped at the edges of the main element only
+    content = [number for number in inside if number not in boilerplate]
+    first, last = (content[0], content[-1]) if content and not _is_main(main) else (0, len(pieces))
     kept = [number for number in inside if first <= number <= last]
-    # the headline, and an introduction below it, are often above the element with the text; the
-    # only heading of the first level is a headline too, whatever the page's title is
+    # the headline and an introduction below it are often above the element with the text; a single
+    # heading of level 1 is a headline too, whatever the page's title is
     above = [number for number in range(kept[0]) if _is_headline(pieces[number], title)]
     introduction = [
         number
@@ -62,27 +62,28 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
         number
         for number, piece in enumerate(pieces)
         if piece.level == 1
-        and number not in apart
+        and number not in boilerplate
         and page.linked[piece.element] <= LINK_SHARE * sizes[number]
     ]
     headline = first_level if len(first_level) == 1 else []
-    return sorted({*introduction, *headline, *kept, *_find_beside(page, main, apart)})
+    return sorted({*introduction, *headline, *kept, *_find_other_content(page, main, boilerplate)})
 
 
-def _choose_main(page: Page, apart: set[int]) -> _Element | None:
-    """The core of the page, widened to the `main` around it; where it has little prose, the only
-    `main` or `article`.
+def _choose_main(page: Page, boilerplate: set[int]) -> _Element | None:
+    """The core of the page, or the `main` element around it. If the core has little prose, the only
+    `main` or `article`; None if there are several or none.
     """
-    core, prose = _find_core(page, apart)
-    if prose < _least(page):
+    core, prose = _find_core(page, boilerplate)
+    if prose < _min_main_letters(page):
         named = [item for item in page.root.iter("*") if _is_main(item)]
         named = named or page.root.findall(".//article")
         return named[0] if len(named) == 1 else None
     return next((above for above in core.iterancestors() if _is_main(above)), core)
 
 
-def _find_core(page: Page, apart: Set[int]) -> tuple[_Element, int]:
-    """(the innermost element with more than half of the page's prose, the letters of its prose).
+def _find_core(page: Page, boilerplate: Set[int]) -> tuple[_Element, int]:
+    """(the innermost element with more than half of the page's prose, the letters of its prose);
+    the `boilerplate` is left out.
 
     An element with a single block of prose is never the core, because the text around that block
     would be lost.
@@ -90,7 +91,7 @@ def _find_core(page: Page, apart: Set[int]) -> tuple[_Element, int]:
     prose: dict[Any, int] = defaultdict(int)
     blocks: dict[Any, int] = defaultdict(int)
     for number, piece in enumerate(page.pieces):
-        size = 0 if number in apart else _count_prose(page, number)
+        size = 0 if number in boilerplate else _count_prose(page, number)
         if size >= MIN_PROSE:
             for element in (piece.element, *piece.element.iterancestors()):
                 prose[element] += size
@@ -103,15 +104,15 @@ def _find_core(page: Page, apart: Set[int]) -> tuple[_Element, int]:
     return core, prose[core]
 
 
-def _least(page: Page) -> float:
-    """Letters that the main content of a page must have."""
+def _min_main_letters(page: Page) -> float:
+    """The number of letters that the main content of a page must have."""
     return max(MIN_MAIN, MIN_MAIN_SHARE * sum(map(len, page.letters)))
 
 
-def _find_apart(page: Page, main: _Element) -> set[int]:
-    """Numbers of the pieces that are navigation, or in surroundings by their class or id."""
+def _find_boilerplate(page: Page, main: _Element) -> set[int]:
+    """Indexes of the pieces that are navigation, or in an element named as boilerplate."""
     around = {main, *main.iterancestors()}
-    flows = {
+    text_parents = {
         piece.element.getparent()
         for number, piece in enumerate(page.pieces)
         if piece.kind == "paragraph" and _count_prose(page, number) >= MIN_PROSE
@@ -119,7 +120,7 @@ def _find_apart(page: Page, main: _Element) -> set[int]:
     named = {
         item
         for item in page.root.iter("*")
-        if item not in around and _is_surrounding(item, item.getparent() in flows)
+        if item not in around and _is_boilerplate(item, item.getparent() in text_parents)
     }
     return {
         number
@@ -129,40 +130,40 @@ def _find_apart(page: Page, main: _Element) -> set[int]:
     }
 
 
-def _find_beside(page: Page, main: _Element, apart: set[int]) -> set[int]:
-    """Numbers of the pieces beside the main element that are content too: other articles and
+def _find_other_content(page: Page, main: _Element, boilerplate: set[int]) -> set[int]:
+    """Indexes of the pieces outside the main element that are content too: other articles and
     answers, and other prose.
     """
     around = [] if _is_main(main) else list(main.iterancestors())
     total = sum(map(len, page.letters))
-    frame = sum(len(page.letters[n]) for n in apart if not _holds(main, page.pieces[n]))
-    enough = MIN_PROSE if frame >= MIN_APART_SHARE * total else 1
+    outside = sum(len(page.letters[n]) for n in boilerplate if not _contains(main, page.pieces[n]))
+    enough = MIN_PROSE if outside >= MIN_BOILERPLATE_SHARE * total else 1
     below: dict[Any, list[int]] = defaultdict(list)
-    ink: dict[Any, int] = defaultdict(int)  # letters of prose
+    prose: dict[Any, int] = defaultdict(int)
     for number, piece in enumerate(page.pieces):
         elements = [piece.element, *piece.element.iterancestors()]
         if main in elements:
             continue
-        prose = 0 if number in apart else _count_prose(page, number)
-        # of an element around the main one only the text that is its own
+        size = 0 if number in boilerplate else _count_prose(page, number)
+        # an element around the main one counts only with its own text
         for element in [item for item in elements if item not in around] or elements[:1]:
             below[element].append(number)
-            ink[element] += prose
-    left = [(element, enough) for element in around]
+            prose[element] += size
+    remaining = [(element, enough) for element in around]
     for inner, above in zip([main, *around], around, strict=False):
         others = [item for item in above if item is not inner]
-        left += [(item, 1 if _is_peer(item, inner) else enough) for item in others]
+        remaining += [(item, 1 if _is_peer(item, inner) else enough) for item in others]
     found: set[int] = set()
-    while left:
-        element, least = left.pop()
-        if ink.get(element, 0) < least:
+    while remaining:
+        element, least = remaining.pop()
+        if prose.get(element, 0) < least:
             continue
         size = sum(len(page.letters[number]) for number in below[element])
-        if ink[element] >= PROSE_SHARE * size:
+        if prose[element] >= PROSE_SHARE * size:
             found.update(below[element])
         elif element not in around:
-            left += [(child, least) for child in element]
-    return found - apart
+            remaining += [(child, least) for child in element]
+    return found - boilerplate
 
 
 def _count_prose(page: Page, number: int) -> int:
@@ -182,26 +183,26 @@ def _is_peer(element: _Element, other: _Element) -> bool:
     )
 
 
-def _is_surrounding(element: _Element, among_text: bool) -> bool:
-    """True if the id, class or role of an element names surroundings of the content; a sidebar
-    among paragraphs is part of a text.
+def _is_boilerplate(element: _Element, among_text: bool) -> bool:
+    """True if the id, class or role of an element names boilerplate; a sidebar among paragraphs is
+    part of the text.
     """
     if element.tag == "article":
         return False
     words = _NAME_WORD.findall(" ".join(element.get(name, "") for name in ("id", "class", "role")))
     return any(
-        word in _SURROUNDINGS and not (among_text and word == "sidebar")
+        word in _BOILERPLATE_WORDS and not (among_text and word == "sidebar")
         for word in map(str.lower, words)
     )
 
 
 def begins_title(piece: Piece, title: str) -> bool:
-    """True for a heading with the start of the page's title; without a title for any heading."""
+    """True if the page's title starts with the heading; without a title, for any heading."""
     start = letters(piece.title) if title else ""
     return bool(piece.title) and letters(title).casefold().startswith(start.casefold())
 
 
-def left_out(page: Page, kept: Iterable[int]) -> list[HiddenText]:
+def find_left_out(page: Page, kept: Iterable[int]) -> list[HiddenText]:
     """The text of the pieces that were not kept."""
     known = frozenset(kept)
     return [
@@ -212,8 +213,8 @@ def left_out(page: Page, kept: Iterable[int]) -> list[HiddenText]:
 
 
 def _is_headline(piece: Piece, title: str) -> bool:
-    """True for a heading with the page's title, perhaps after a number, or with the beginning of
-    the title; on a page without a title for a heading of the first level.
+    """True for a heading that is the page's title, perhaps after a number, or its beginning; on a
+    page without a title, for a heading of level 1.
     """
     if not letters(title):
         return piece.level == 1 and bool(piece.title)
@@ -232,5 +233,5 @@ def _is_navigation(page: Page, number: int) -> bool:
     return piece.kind != "heading" and page.linked[piece.element] > LINK_SHARE * size
 
 
-def _holds(element: _Element, piece: Piece) -> bool:
+def _contains(element: _Element, piece: Piece) -> bool:
     return element is piece.element or element in piece.element.iterancestors()

@@ -1,8 +1,8 @@
 """Which elements of an HTML page are hidden by inline styles or by style sheets in the page.
 
-Only rules for a tag, classes or an id count. A rule that depends on anything else (a width, a
-state, a surrounding element) hides nothing; if it may show an element, the element counts as shown,
-because a script or a click can make the rule apply.
+Only rules that select by tag, classes and id are applied. A rule that depends on anything else (a
+width, a state, a parent element) hides nothing; if it may show an element, the element counts as
+shown, because a script or a click can make the rule apply.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def hidden_by(style: str) -> str:
 
 
 def without_property(style: str, name: str) -> str:
-    """The inline style without one of the properties that can hide an element."""
+    """The inline style without the named property, one that can hide an element."""
     return _DECLARATION.sub(lambda found: "" if found[1].lower() == name else found[0], style)
 
 
 def reason_of(name: str) -> str:
-    """Why text hidden by this property is not seen: `not_displayed` or `tiny`."""
+    """The reason recorded for text that this property hides: `not_displayed` or `tiny`."""
     return _REASONS[name]
 
 
@@ -63,7 +63,7 @@ def _hides(name: str, value: str) -> bool:
 
 def write_sheets_inline(root: _Element) -> None:
     """Copy the hiding rules of a page's style sheets into the styles of its elements."""
-    rules, shown = _read_sheets(root)
+    rules, may_show = _read_sheets(root)
     hiding = {rule.css_property for group in rules.values() for rule in group if rule.hides}
     if not hiding:
         return
@@ -83,8 +83,9 @@ def write_sheets_inline(root: _Element) -> None:
                 ):
                     best[rule.css_property] = rule
         for rule in best.values():
-            if rule.hides and rule.css_property not in own and not names & shown[rule.css_property]:
-                style = f"{rule.css_property}:{rule.value};{style}"
+            name = rule.css_property
+            if rule.hides and name not in own and not names & may_show[name]:
+                style = f"{name}:{rule.value};{style}"
                 element.set("style", style)
 
 
@@ -111,11 +112,11 @@ class _Rule:
 
 
 def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[str]]]:
-    """({a name to the unconditional rules with it}, {property to the names that other rules may
-    show}).
+    """({name to the unconditional rules for it}, {property to the names of elements that a
+    conditional rule may show}).
     """
     rules: dict[str, list[_Rule]] = {}
-    shown: dict[str, set[str]] = {name: set() for name in _REASONS}
+    may_show: dict[str, set[str]] = {name: set() for name in _REASONS}
     place = count()
     for sheet in root.iter("style"):
         if (sheet.get("media") or "").strip().lower() not in _SCREEN:
@@ -133,24 +134,24 @@ def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[
                         names = frozenset((*rest, *([tag] if tag else [])))
                         rule = _Rule(names, name, value, rank)
                         rules.setdefault(rest[0] if rest else tag, []).append(rule)
-                    # a click may add one of two classes
+                    # a rule for two classes is conditional: a click may add one of them
                     if (simple is None or len(rest) > 1) and not _hides(name, value):
-                        shown[name] |= _last_names(selector)
-    return rules, shown
+                        may_show[name] |= _last_names(selector)
+    return rules, may_show
 
 
 def _blocks(sheet: str) -> Iterator[tuple[str, str, bool]]:
-    """(selectors, declarations, whether it is outside of other blocks) of each rule."""
-    around: list[str] = []
+    """(selectors, declarations, whether it is in no other block, such as `@media`) of each rule."""
+    open_blocks: list[str] = []
     end = 0
     for match in _BRACE.finditer(sheet):
         before, end = sheet[end : match.start()], match.end()
         if match[0] == "{":
-            around.append(before.rpartition(";")[2].strip())
-        elif around:
-            selectors = around.pop()
+            open_blocks.append(before.rpartition(";")[2].strip())
+        elif open_blocks:
+            selectors = open_blocks.pop()
             if not selectors.startswith("@"):
-                yield selectors, before, not around
+                yield selectors, before, not open_blocks
 
 
 def _last_names(selector: str) -> set[str]:

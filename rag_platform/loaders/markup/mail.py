@@ -1,8 +1,8 @@
-"""Mails (.eml) and saved pages (.mhtml): MIME messages, read with the standard library; their HTML
-is read like pages.
+"""Mails (.eml) and saved pages (.mhtml): MIME messages, read with the standard library; HTML in
+them is read like a page.
 
 Locators are `header=from`, `part=1.2;lines=3-9` and `part=1.2;xpath=/html/body/p[3]`, with parts
-numbered as in IMAP; headers of a forwarded mail have the number of its part: `part=2;header=from`.
+numbered as in IMAP; for a header of a forwarded mail `part=2;header=from`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rag_platform.traits import Traits
 
 HEADERS = ("from", "to", "cc", "date")
 MAX_PARTS = 2_000
-MAX_DEPTH = 8  # of mails forwarded in mails
+MAX_DEPTH = 8  # of nested forwarded mails
 TEXT = "text/plain"
 REPORT = "message/delivery-status"
 CALENDAR = "text/calendar"
@@ -69,7 +69,7 @@ class MailLoader:
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `encrypted`, `too_large`, `empty_file`."""
-        message = _message(path)
+        message = _read_message(path)
         reading = _Reading()
         empty = "the mail holds no text; save its attachments as files and ingest those"
         joined = join_parts(reading.mail(message, "", 0), empty)
@@ -88,7 +88,7 @@ class MailLoader:
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that differs from its header, lines or element."""
-        return _find_unproved(_message(path), text, blocks)
+        return _find_problems(_read_message(path), text, blocks)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class MhtmlLoader:
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `too_large`, `empty_file`."""
-        message = _message(path)
+        message = _read_message(path)
         parts = number_parts(message)
         pages = ((n, leaf) for n, leaf in parts if leaf.get_content_type() == "text/html")
         number, part = next(pages, ("", None))
@@ -113,31 +113,31 @@ class MhtmlLoader:
             raise DocumentError(
                 "the file holds no page; save it again from the browser", code="broken_file"
             )
-        page = _page(part)
+        page = _read_page(part)
         title = page_title(page.root) or header_text(message, "subject")
         images, base = _Images(message), str(part.get("Content-Location", ""))
         kept = main_pieces(page, title)
         pieces = [page.pieces[index] for index in kept]
         joined = join_parts(
             page.parts(pieces, f"part={number}", lambda target: images.find(target, base)),
-            "the page holds no text; save it again once it is loaded",
+            "the page holds no text; save it again after it has loaded",
         )
         address = str(
             message.get("Snapshot-Content-Location") or part.get("Content-Location") or ""
         ).strip()
         metadata: Json = {"url": address[:2000]} if address.startswith("http") else {}
-        beside = note_left_out(page, kept, metadata)
+        dropped = note_left_out(page, kept, metadata)
         title = joined.choose_title(title, filename)
         engine = Engine("email", "1", "page")
-        hidden = [*page.hidden, *beside]
+        hidden = [*page.hidden, *dropped]
         return joined_facts(self, engine, joined, title, metadata, page.notes, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that differs from the element at its locator."""
-        return _find_unproved(_message(path), text, blocks)
+        return _find_problems(_read_message(path), text, blocks)
 
 
-def _message(path: Path) -> Message:
+def _read_message(path: Path) -> Message:
     """The parsed file. Raises `broken_file` without headers, `too_large` for too many parts."""
     raw = path.read_bytes()
     message: Message = email.message_from_bytes(raw, policy=email.policy.compat32)
@@ -160,8 +160,8 @@ def _message(path: Path) -> Message:
 
 
 def _decode_inner(part: Message) -> None:
-    """Decode and parse a forwarded mail in base64, which RFC 2046 (5.2.1) forbids; Python's parser
-    leaves it encoded.
+    """Decode and parse a forwarded mail in base64, which Python's parser leaves encoded because
+    RFC 2046 (5.2.1) forbids it.
     """
     if str(part.get("Content-Transfer-Encoding", "")).strip().lower() == "base64":
         coded = "".join(str(inner.get_payload()) for inner in _children(part))
@@ -171,7 +171,7 @@ def _decode_inner(part: Message) -> None:
 
 
 def _children(part: Message) -> list[Message]:
-    """The parts of a multipart message; of message/rfc822 the mail in it."""
+    """The parts of a multipart message; of a message/rfc822 only the mail in it."""
     return cast(list[Message], part.get_payload())
 
 
@@ -188,12 +188,12 @@ def number_parts(message: Message, number: str = "") -> Iterator[tuple[str, Mess
 
 
 def _number_below(number: str, index: int) -> str:
-    """The number of a part within another; a mail within a mail is part 0."""
+    """The number of a part within another; the mail in a message/rfc822 has the index 0."""
     return f"{number}.{index}" if number else str(index)
 
 
 def header_text(message: Message, name: str) -> str:
-    """A header on one line, decoded; empty where it is missing."""
+    """A header, decoded, on one line; "" if it is missing."""
     raw = str(next((value for key, value in message.raw_items() if key.lower() == name), ""))
     # some headers contain raw bytes
     sent = raw.encode("utf-8", "surrogateescape")
@@ -252,9 +252,9 @@ def unflow(part: Message, text: str) -> str:
         words = line.lstrip(">")
         depth = len(line) - len(words)
         words = words.removeprefix(" ")
-        signs = words == _SIGNATURE
-        before = lines.pop()[1] if flows and not signs and lines[-1][0] == depth else ""
-        flows = words.endswith(" ") and not signs
+        is_signature = words == _SIGNATURE
+        before = lines.pop()[1] if flows and not is_signature and lines[-1][0] == depth else ""
+        flows = words.endswith(" ") and not is_signature
         lines.append((depth, before + (words[:-1] if flows and deletes_spaces else words)))
     return "\n".join(
         f"{'>' * depth} {words}".strip(" ") if words != _SIGNATURE else f"{'>' * depth}{words}"
@@ -264,15 +264,15 @@ def unflow(part: Message, text: str) -> str:
 
 def _read_events(calendar: str) -> str:
     """The times and places of a calendar's events, then their descriptions (RFC 5545)."""
-    places, described = [], []
+    places, descriptions = [], []
     for event in re.sub(r"\n[ \t]", "", calendar).split("BEGIN:VEVENT\n")[1:]:
         own = re.split(r"^(?:BEGIN|END):", event, maxsplit=1, flags=re.MULTILINE)[0]
         found = {name: (options, value) for name, options, value in _PROPERTY.findall(own)}
         for name, label in _EVENT_FIELDS.items():
             if value := _read_value(*found.get(name, ("", ""))):
                 places.append(f"{label}: {' '.join(value.split())}")
-        described.append(_read_value(*found.get("DESCRIPTION", ("", ""))))
-    return "\n\n".join(filter(None, ["\n".join(places), *described]))
+        descriptions.append(_read_value(*found.get("DESCRIPTION", ("", ""))))
+    return "\n\n".join(filter(None, ["\n".join(places), *descriptions]))
 
 
 def _read_value(options: str, value: str) -> str:
@@ -285,14 +285,14 @@ def _read_value(options: str, value: str) -> str:
     return re.sub(r"\\(.)", lambda found: found[1].replace("n", "\n").replace("N", "\n"), value)
 
 
-def _page(part: Message) -> Page:
+def _read_page(part: Message) -> Page:
     raw = part.get_payload(decode=True)
     text = decode_page(raw if isinstance(raw, bytes) else b"", _declared_charset(part)).text
     return Page(parse_page(text))
 
 
 class _Images:
-    """The images of a message by content id and by address, as data URIs."""
+    """Finds the images of a message by their content id or address."""
 
     def __init__(self, message: Message) -> None:
         self._found: dict[str, Message] = {}
@@ -305,7 +305,7 @@ class _Images:
                     self._found.setdefault(key, part)
 
     def find(self, written: str, base: str) -> str:
-        """The image as data URI if the message contains it, else the address as written."""
+        """The image as a data URI if the message contains it, else the address as written."""
         part = self._found.get(written) or self._found.get(urljoin(base, written) if base else "")
         raw = part.get_payload(decode=True) if part is not None else None
         if part is None or not isinstance(raw, bytes):
@@ -334,9 +334,11 @@ class _Reading:
                 line = f"{name.capitalize()}: {words}"
                 yield Part("paragraph", line, f"{prefix}header={name}", tight=tight)
                 tight = True
-        yield from self._content(message, number, depth, _Images(message))
+        yield from self._read_content(message, number, depth, _Images(message))
 
-    def _content(self, part: Message, number: str, depth: int, images: _Images) -> Iterator[Part]:
+    def _read_content(
+        self, part: Message, number: str, depth: int, images: _Images
+    ) -> Iterator[Part]:
         kind = part.get_content_type()
         if kind == "multipart/encrypted" or (kind == "application/pkcs7-mime" and not self.bodies):
             raise DocumentError("the mail is encrypted; save it decrypted", code="encrypted")
@@ -350,7 +352,7 @@ class _Reading:
             if kind == "multipart/alternative":
                 children = self._choose(children)
             for index, child in children:
-                yield from self._content(child, _number_below(number, index), depth, images)
+                yield from self._read_content(child, _number_below(number, index), depth, images)
         elif part.get_content_disposition() == "attachment" or kind not in READ:
             attached = part.get_content_disposition() == "attachment"
             if attached or part.get_content_maintype() != "image":
@@ -359,11 +361,11 @@ class _Reading:
                     f"the attachment {name[:120]} was not read; save it as a file and ingest that"
                 )
         else:
-            yield from self._text(part, number or "1", images)
+            yield from self._read_text(part, number or "1", images)
 
     def _choose(self, children: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
-        """The alternatives without the plain text or the page: the one with fewer words that the
-        other lacks is dropped, and these words are recorded as hidden.
+        """The alternatives without either the plain text or the HTML: the one with fewer words that
+        the other lacks is dropped, and its texts with such words are recorded as hidden.
         """
         plain = next((item for item in children if item[1].get_content_type() == TEXT), None)
         rich = next((item for item in children[::-1] if _read_pages(item[1])), None)
@@ -383,14 +385,15 @@ class _Reading:
                 self.hidden.append(HiddenText(0, "alternative", " ".join(text.split())))
         return [item for item in children if item is not unread]
 
-    def _text(self, part: Message, number: str, images: _Images) -> Iterator[Part]:
+    def _read_text(self, part: Message, number: str, images: _Images) -> Iterator[Part]:
         place = f"part={number}"
         if part.get_content_type() != "text/html":
             text = body_text(part)
             if part.get_content_type() == CALENDAR and self.bodies:
-                text, _, described = text.partition("\n\n")  # the mail's text describes the event
-                if described:
-                    self.hidden.append(HiddenText(0, "alternative", " ".join(described.split())))
+                # the mail's text has the event's description too
+                text, _, description = text.partition("\n\n")
+                if description:
+                    self.hidden.append(HiddenText(0, "alternative", " ".join(description.split())))
             at = 0
             gaps = [match.span() for match in BLANK_LINES.finditer(text)]
             for end, after in [*gaps, (len(text), len(text))]:
@@ -403,7 +406,7 @@ class _Reading:
                 at = after
             return
         try:
-            page = _page(part)
+            page = _read_page(part)
         except DocumentError as error:
             if error.code != "empty_file":
                 self.warnings.append(f"part {number} was not read: {error.message}")
@@ -420,18 +423,18 @@ def _read_pages(part: Message) -> list[Page]:
     for leaf in part.walk():
         if leaf.get_content_type() == "text/html":
             with suppress(DocumentError):
-                found.append(_page(leaf))
+                found.append(_read_page(leaf))
     return found
 
 
 def _count_words(texts: Iterable[str]) -> Counter[str]:
-    """The number of times each word occurs; addresses do not count, as only plain text spells them
-    out.
+    """The number of occurrences of each word, without addresses, because only plain text spells
+    them out.
     """
     return Counter(Line.of(ADDRESS.sub(" ", "\n".join(texts)).split()).words())
 
 
-def _find_unproved(message: Message, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+def _find_problems(message: Message, text: str, blocks: Sequence[Block]) -> dict[int, str]:
     parts = dict(number_parts(message))
     bad: dict[int, str] = {}
     pages: dict[str, list[Block]] = {}
@@ -449,11 +452,11 @@ def _find_unproved(message: Message, text: str, blocks: Sequence[Block]) -> dict
         elif match[2]:
             value = re.sub(r"^(?:#+ |\w+: )", "", text[block.start : block.end])
             if letters(value) != letters(header_text(owner, match[2])):
-                bad[block.ordinal] = f"the header {match[2]} reads otherwise"
+                bad[block.ordinal] = f"the header {match[2]} has different text in the file"
         else:
             lines = body_text(owner).split("\n")[int(match[3]) - 1 : int(match[4])]
             if unflow(owner, "\n".join(lines).rstrip()) != text[block.start : block.end]:
-                bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
+                bad[block.ordinal] = f"the file has different text at {block.locator}"
     for number, group in pages.items():
-        bad.update(find_mismatched(_page(parts[number]), text, group, f"part={number};"))
+        bad.update(find_mismatched(_read_page(parts[number]), text, group, f"part={number};"))
     return bad

@@ -1,7 +1,7 @@
 """Jupyter notebooks: Markdown cells unchanged, code cells and their text outputs as code, images.
 
-Locators are `cell=3` (cells count from 1, code), `cell=3;lines=5-9` (lines of a Markdown cell) and
-`cell=3;output=1`.
+Locators are `cell=3` (a code cell; cells count from 1), `cell=3;lines=5-9` (lines of a Markdown
+cell) and `cell=3;output=1`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NotebookLoader:
         book = read_notebook(path)
         warnings: list[str] = []
         joined = join_parts(
-            _parts(book, warnings), "no cell of the notebook holds anything; nothing to index"
+            _parts(book, warnings), "all cells of the notebook are empty; nothing to index"
         )
         metadata: Json = {"language": book.language} if book.language else {}
         metadata["cells"] = len(book.cells)
@@ -65,7 +65,7 @@ class NotebookLoader:
         return {
             block.ordinal: reason
             for block in blocks
-            if (reason := _problem(book, text[block.start : block.end], block))
+            if (reason := _find_problem(book, text[block.start : block.end], block))
         }
 
 
@@ -97,9 +97,9 @@ def read_notebook(path: Path) -> Notebook:
         if isinstance(error, json.JSONDecodeError):
             why = f"line {error.lineno}: {error.msg}"
         raise DocumentError(
-            f"the notebook is no JSON ({why}); open and save it in Jupyter", code="broken_file"
+            f"the notebook is not JSON ({why}); open and save it in Jupyter", code="broken_file"
         ) from error
-    with reject_damaged("the file is JSON and no notebook", "export it from Jupyter again"):
+    with reject_damaged("the file is JSON but not a notebook", "export it from Jupyter again"):
         sheets = data.get("worksheets", [data])
         cells = [cell for sheet in sheets for cell in sheet["cells"]]
         if len(cells) > MAX_CELLS:
@@ -114,20 +114,20 @@ def read_notebook(path: Path) -> Notebook:
         )
         title = about.get("title") or ""
         return Notebook(
-            tuple(map(_cell, cells)),
+            tuple(map(_read_cell, cells)),
             re.sub(r"[^\w+#-]", "", str(language))[:30],
             " ".join(str(title).split())[:300],
         )
 
 
-def _cell(cell: Any) -> Cell:
+def _read_cell(cell: Any) -> Cell:
     kind, source = str(cell["cell_type"]), join_lines(cell.get("source", cell.get("input", "")))
     if kind == "heading":  # of version 3
         kind, source = "markdown", f"{'#' * int(cell.get('level', 1))} {source}"
     return Cell(
         kind,
         source,
-        tuple(found for output in cell.get("outputs", ()) for found in _output(output)),
+        tuple(found for output in cell.get("outputs", ()) for found in _read_output(output)),
     )
 
 
@@ -136,8 +136,8 @@ def join_lines(text: Any) -> str:
     return "".join(map(str, text)) if isinstance(text, list) else str(text)
 
 
-def _output(output: Any) -> Iterator[str | tuple[str, str]]:
-    """The best text of an output, and its images."""
+def _read_output(output: Any) -> Iterator[str | tuple[str, str]]:
+    """The text of an output in its best format, and its images."""
     if output.get("output_type") in ("error", "pyerr"):
         trace = (
             "\n".join(map(str, output.get("traceback", ())))
@@ -155,10 +155,10 @@ def _output(output: Any) -> Iterator[str | tuple[str, str]]:
     }
     images = [(kind, "".join(join_lines(data[kind]).split())) for kind in _IMAGES if data.get(kind)]
     for kind in ("text/markdown", "text/latex", "text/plain", "text/html"):
-        # the text of an image is only the name of an object
+        # the plain text of an image is only the name of the Python object
         if data.get(kind) and not (kind == "text/plain" and images):
             yield (
-                _words(join_lines(data[kind]))
+                _visible_words(join_lines(data[kind]))
                 if kind == "text/html"
                 else _COLOURS.sub("", join_lines(data[kind]))
             )
@@ -166,7 +166,7 @@ def _output(output: Any) -> Iterator[str | tuple[str, str]]:
     yield from images
 
 
-def _words(page: str) -> str:
+def _visible_words(page: str) -> str:
     from rag_platform.loaders.markup.html import parse_page
     from rag_platform.loaders.markup.html_inline import visible
 
@@ -179,7 +179,7 @@ def _words(page: str) -> str:
 def _parts(book: Notebook, warnings: list[str]) -> Iterator[Part]:
     for number, cell in enumerate(book.cells, 1):
         if cell.kind == "markdown":
-            yield from _markdown(cell.source, f"cell={number}")
+            yield from _read_markdown(cell.source, f"cell={number}")
         elif cell.source.strip():
             yield Part(
                 "code",
@@ -209,8 +209,8 @@ def _clip_output(output: str) -> str:
     return output[:MAX_OUTPUT_CHARS].strip("\r\n")
 
 
-def _markdown(source: str, place: str) -> Iterator[Part]:
-    """The blocks of a Markdown cell; an open fence is closed before the next cell."""
+def _read_markdown(source: str, place: str) -> Iterator[Part]:
+    """The blocks of a Markdown cell; a fence that it leaves open is closed."""
     from rag_platform.loaders.markdown import parse
 
     source = re.sub(r"\r\n?", "\n", source)
@@ -239,7 +239,7 @@ def _markdown(source: str, place: str) -> Iterator[Part]:
         yield part
 
 
-def _problem(book: Notebook, text: str, block: Block) -> str:
+def _find_problem(book: Notebook, text: str, block: Block) -> str:
     """How the text of a block differs from its cell or output, or ""."""
     match = re.fullmatch(r"cell=(\d+)(?:;lines=(\d+)-(\d+)|;output=(\d+))?", block.locator)
     if match is None or not 1 <= int(match[1]) <= len(book.cells):
@@ -259,4 +259,4 @@ def _problem(book: Notebook, text: str, block: Block) -> str:
         same = "\n".join(lines).strip() in (text.strip(), text.rpartition("\n")[0].strip())
     else:
         same = fence_body(text) == cell.source.strip("\n")
-    return "" if same else f"what stands at {block.locator} reads otherwise"
+    return "" if same else f"the file has different text at {block.locator}"

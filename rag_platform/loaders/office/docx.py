@@ -1,5 +1,5 @@
 """DOCX to facts: headings, paragraphs, lists with their numbers, tables, images, notes and text
-boxes, in document order; and the proof of these facts, which reads the file in another way.
+boxes, in document order; and the proof of these facts, which reads the file again by other code.
 
 A block is one paragraph, one table row, or one run of code. Its locator is its place in the file:
 `body/p[12]`, `body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `body/p[5]/drawing[1]` (a chart or
@@ -54,9 +54,9 @@ from rag_platform.traits import Traits
 
 _RUNNING = ("header", "footer")
 _PROPERTIES = "title author subject keywords description created modified category language".split()
-MAX_DEPTH = 8  # text boxes and tables in one another
-# a short line that is no sentence, no form field (`Name: Ann`, `甲方：…`) or row of them, and not
-# entirely in parentheses
+MAX_DEPTH = 8  # of nested text boxes and tables
+# a short line that is neither a sentence, nor a form field (`Name: Ann`, `甲方：…`) or row of form
+# fields, nor entirely in parentheses
 _HEADING_LINE = re.compile(
     r"(?![^\W\d_]{1,8}[:：]\s*\S.*(?<![?？])$)(?![(（][^()（）]*[)）]$)(?!.*\s{2})(?=.*[^\W\d_])"
     r"[^\n\t]{1,80}(?<![.。!！;；,，、])"
@@ -141,7 +141,7 @@ def _warnings(package: Package, reader: Reader) -> list[str]:
 
 
 def related_parts(package: Package, main: str, body: Element, kind: str) -> list[str]:
-    """The header or footer parts that some page shows, in order, each once."""
+    """The parts with the headers or footers (`kind`) that any page shows, in order, each once."""
     relations = package.relations(main)
     settings = package.root(package.related_part(main, "settings"))
     has_even = settings is not None and is_on(settings, "evenAndOddHeaders")
@@ -167,7 +167,8 @@ def _mark_repeated(text: str, blocks: Sequence[Block]) -> list[Block]:
     for words, block in zip(texts, blocks, strict=True):
         repeated = False
         if block.kind in _RUNNING:
-            # Word computes the page number, whose place is after the first word: `Page of`
+            # Word computes page numbers, so `Page 2 of 9` is `Page of` here: a number is assumed
+            # after the first word
             numbered = re.sub(r"\A(\W*\w+)(?![\s\S]*\d)", "\\1 \0", words)
             line = without_page_number(numbered) and without_page_number(words)
             repeated = line in known
@@ -181,8 +182,8 @@ def _mark_repeated(text: str, blocks: Sequence[Block]) -> list[Block]:
 
 @dataclass
 class _Flow:
-    """One flow of blocks (body, header, text box), which collects the parts of the document; notes
-    follow the section that cites them.
+    """Writes one flow of blocks (body, header, text box) to the parts of the document; notes follow
+    the section that cites them.
     """
 
     package: Package
@@ -190,7 +191,7 @@ class _Flow:
     reader: Reader
     labels: dict[Element, Label]
     parts: list[Part] = field(default_factory=list)
-    kind: str = ""  # header | footer: what every block of this flow is
+    kind: str = ""  # header | footer, the kind of all blocks of such a flow
     styled_level: int = 1  # of the last heading that has a heading style
     notes_written: int = 0  # notes written so far
 
@@ -211,21 +212,21 @@ class _Flow:
             if name == "p":
                 paragraphs += 1
                 if self.reader.styles.is_code(child) and not self.kind:
-                    code.append((paragraphs, self._code(child)))
+                    code.append((paragraphs, self._read_code(child)))
                     continue
             code = self._flush(code, path)
             if name == "p":
-                self._paragraph(child, f"{path}/p[{paragraphs}]", depth)
+                self._write_paragraph(child, f"{path}/p[{paragraphs}]", depth)
             elif name == "tbl":
                 tables += 1
-                self._table(child, f"{path}/tbl[{tables}]", depth)
+                self._write_table(child, f"{path}/tbl[{tables}]", depth)
             elif name == "altChunk":
                 self.reader.counts["embedded documents"] += 1
         self._flush(code, path)
         if depth == 0:
-            self._notes()
+            self._write_notes()
 
-    def _paragraph(self, element: Element, locator: str, depth: int) -> None:
+    def _write_paragraph(self, element: Element, locator: str, depth: int) -> None:
         styles = self.reader.styles
         level = 0 if self.kind or depth else styles.heading_level(element)
         self.styled_level = level or self.styled_level
@@ -241,7 +242,7 @@ class _Flow:
         if text:
             kind, title, tight = self.kind or "paragraph", "", False
             if level:
-                self._notes()
+                self._write_notes()
                 kind = "heading"
                 prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
                 title = " ".join(f"{label.text if label else ''} {without_marks(text)}".split())
@@ -255,12 +256,12 @@ class _Flow:
             images = [image.move(len(prefix)) for image in images]
             self.parts.append(Part(kind, prefix + text, locator, level, title, images, tight))
         for number, drawing in enumerate(find_drawings(element), 1):
-            self._drawing(drawing, f"{locator}/drawing[{number}]")
+            self._write_drawing(drawing, f"{locator}/drawing[{number}]")
         for number, box in enumerate(text_boxes(element), 1):
-            self._nest(box, f"{locator}/txbx[{number}]", depth)
+            self._write_nested(box, f"{locator}/txbx[{number}]", depth)
 
     def _is_bold_heading(self, element: Element, pieces: Sequence[Piece]) -> bool:
-        """True for a bold line that readers take for a heading, whatever its style."""
+        """True for a bold line that reads as a heading, whatever its style."""
         below, label = element.getnext(), self.labels.get(element)
         item = self.labels.get(below)
         text = "".join(piece if isinstance(piece, str) else "\n" for piece in pieces).strip()
@@ -272,20 +273,20 @@ class _Flow:
             and self.reader.styles.is_bold(element)
         )
 
-    def _drawing(self, drawing: Element, locator: str) -> None:
+    def _write_drawing(self, drawing: Element, locator: str) -> None:
         """Write a chart as a table and a diagram as a list, if the file contains their words."""
         kind, text = drawings.read_drawing(self.package, self.part, drawing)
         if text:
             self.reader.counts["charts and diagrams"] -= 1
             self.parts.append(Part(self.kind or kind, text, locator))
 
-    def _nest(self, container: Element, path: str, depth: int) -> None:
+    def _write_nested(self, container: Element, path: str, depth: int) -> None:
         if depth >= MAX_DEPTH:
             self.reader.counts["too deep"] += 1
             return
         self.write_blocks(container, path, depth + 1)
 
-    def _code(self, element: Element) -> str:
+    def _read_code(self, element: Element) -> str:
         text = "".join(
             piece if isinstance(piece, str) else piece.text
             for piece in self.reader.paragraph(element)
@@ -293,22 +294,24 @@ class _Flow:
         return text.rstrip().replace("```", "``\u200b`")
 
     def _flush(self, code: list[tuple[int, str]], path: str) -> list[tuple[int, str]]:
-        """Write the collected lines of code as one fence. Returns the next, empty collection."""
+        """Write the collected lines of code as one block. Returns a new, empty collection."""
         if any(text.strip() for _, text in code):
             place = f"{path}/p[{format_range(code[0][0], code[-1][0])}]"
             fenced = "```\n" + "\n".join(text for _, text in code) + "\n```"
             self.parts.append(Part("code", fenced, place))
         return []
 
-    def _table(self, table: Element, locator: str, depth: int) -> None:
+    def _write_table(self, table: Element, locator: str, depth: int) -> None:
         rows = table_rows(table)
         grid = [row_cells(row) for row in rows]
         if len(grid) == 1 and len(grid[0]) == 1:  # a frame around text
-            self._nest(grid[0][0][3], f"{locator}/tr[1]/tc[1]", depth)
+            self._write_nested(grid[0][0][3], f"{locator}/tr[1]/tc[1]", depth)
             return
         if self.kind:
             for number, cells in enumerate(grid, 1):
-                texts = [self._cell(cell, depth) for _, _, goes_on, cell in cells if not goes_on]
+                texts = [
+                    self._read_cell(cell, depth) for _, _, continues, cell in cells if not continues
+                ]
                 text, images = join_pieces([piece for it in texts for piece in (*it, " ")])
                 if text:
                     place = f"{locator}/tr[{number}]"
@@ -318,8 +321,8 @@ class _Flow:
         above: list[list[Piece]] = [[] for _ in range(width)]
         for number, cells in enumerate(grid, 1):
             line: list[list[Piece]] = [[] for _ in range(width)]
-            for first, span, goes_on, cell in cells:
-                pieces = above[first] if goes_on else self._cell(cell, depth)
+            for first, span, continues, cell in cells:
+                pieces = above[first] if continues else self._read_cell(cell, depth)
                 line[first : first + span] = [pieces] * span
             above = line
             text, images = _pipe_row(line)
@@ -329,7 +332,7 @@ class _Flow:
             row = Part("table", text, place, images=images, tight=number > 1)
             self.parts.append(row)
 
-    def _cell(self, cell: Element, depth: int) -> list[Piece]:
+    def _read_cell(self, cell: Element, depth: int) -> list[Piece]:
         """The text of a cell on one line; tables in it become `a, b; c, d`."""
         found: list[Piece] = []
         if depth >= MAX_DEPTH:
@@ -344,7 +347,7 @@ class _Flow:
                     *self.reader.paragraph(child),
                 ]
                 for box in text_boxes(child):
-                    found += [" ", *self._cell(box, depth + 1)]
+                    found += [" ", *self._read_cell(box, depth + 1)]
             elif name_of(child) == "tbl":
                 found += self._flat_table(child, depth + 1)
         return found
@@ -353,7 +356,9 @@ class _Flow:
         found: list[Piece] = []
         for row in table_rows(table):
             cells = [
-                self._cell(inner, depth) for _, _, goes_on, inner in row_cells(row) if not goes_on
+                self._read_cell(inner, depth)
+                for _, _, continues, inner in row_cells(row)
+                if not continues
             ]
             filled = [cell for cell in cells if join_pieces(cell)[0]]
             for number, cell in enumerate(filled):
@@ -361,7 +366,7 @@ class _Flow:
             found += [";"] if filled else []
         return found[:-1] if found else found
 
-    def _notes(self) -> None:
+    def _write_notes(self) -> None:
         """Write the notes referenced since the last call."""
         waiting = list(self.reader.notes.items())[self.notes_written :] if not self.kind else []
         for (name, note_id), number in waiting:
@@ -403,7 +408,7 @@ def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[Image]]:
 
 
 _LAST_STEP = re.compile(r"(.+)/(p|tbl|tr|tc|txbx|drawing)\[(\d+)(?:-(\d+))?\]")
-# elements without text of their place: properties, field instructions, deletions, text boxes
+# elements whose text is not read in their place: properties, field instructions, deletions, boxes
 SILENT = ("txbxContent", "instrText", "delText", "pPr", "rPr", "sectPr", "tcPr", "tblPr")
 
 
@@ -415,14 +420,14 @@ def find_mismatched(package: Package, text: str, blocks: Sequence[Block]) -> dic
         try:
             reason = source.problem(text[block.start : block.end], block)
         except (LookupError, ValueError) as error:
-            reason = f"nothing stands at {block.locator!r} ({error})"
+            reason = f"the file has nothing at {block.locator!r} ({error})"
         if reason:
             bad[block.ordinal] = reason
     return bad
 
 
 class _Source:
-    """The file as the proof reads it, element by element."""
+    """Reads the file for the proof, element by element."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
@@ -461,8 +466,8 @@ class _Source:
         return _compare(facts, "".join(texts))
 
     def find(self, locator: str) -> tuple[str, str, int, list[Element]]:
-        """(locator of the parent, kind, number, elements) of a place; several elements for
-        `p[3-5]`, of which 3 is the number. Raises LookupError, ValueError.
+        """(locator of the parent, kind, number, elements) of a locator; `p[3-5]` gives the number 3
+        and three elements. Raises LookupError, ValueError.
         """
         step = _LAST_STEP.fullmatch(locator)
         if step is None:
@@ -474,7 +479,7 @@ class _Source:
         return step[1], step[2], first, found
 
     def find_children(self, path: str, kind: str) -> list[Element]:
-        """The elements of one kind in the element at a locator, as locators count them."""
+        """The elements of one kind, in the order of their numbers, in the element at `path`."""
         if (path, kind) not in self.children:
             parent = self.roots[path] if path in self.roots else self.find(path)[3][0]
             match kind:
@@ -497,10 +502,10 @@ class _Source:
         if rest and (number > 1 or len(rest) > 1 or set(rest[0]) - set("|- ")):
             return "the row has more than one line"
         cells = parse_row(line)
-        for first, span, goes_on, cell in row_cells(rows[number - 1]):
+        for first, span, continues, cell in row_cells(rows[number - 1]):
             source = (
                 self.text_above(rows, number, first)
-                if goes_on
+                if continues
                 else self.text_of(cell, labelled=True)
             )
             for column in range(first, first + span):
@@ -512,8 +517,8 @@ class _Source:
         """The text of the first of the vertically merged cells in a column."""
         for row in reversed(rows[: number - 1]):
             covering = [
-                (goes_on, cell)
-                for first, span, goes_on, cell in row_cells(row)
+                (continues, cell)
+                for first, span, continues, cell in row_cells(row)
                 if first <= column < first + span
             ]
             if not covering:

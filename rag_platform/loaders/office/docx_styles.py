@@ -30,7 +30,7 @@ NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The attributes of a style on which the structure depends."""
+    """The attributes of a style that say what its paragraphs are."""
 
     style_id: str
     name: str
@@ -38,7 +38,7 @@ class Style:
     outline: int | None = None  # 0 to 8 are heading levels, 9 is body text
     number: str | None = None  # numId
     level: str | None = None  # of that list
-    toggles: Mapping[str, bool] = field(default_factory=dict)  # `vanish` and `b`, where it has them
+    toggles: Mapping[str, bool] = field(default_factory=dict)  # `vanish` and `b`, if set
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ class Styles:
 
     def hides(self, run: Element) -> bool:
         """True for hidden text."""
-        return self._has(run, "vanish")
+        return self._is_toggled(run, "vanish")
 
     def is_bold(self, paragraph: Element) -> bool:
         """True if all visible text of a paragraph is bold."""
         read = [
-            self._has(run, "b")
+            self._is_toggled(run, "b")
             for run in paragraph.iter(f"{W}r")
             if any((item.text or "").strip() for item in run.iterfind(f"{W}t"))
         ]
         return bool(read) and all(read)
 
-    def _has(self, run: Element, name: str) -> bool:
-        """True if a run has a property: its own value, else its style's, else that of its
-        paragraph's style.
+    def _is_toggled(self, run: Element, name: str) -> bool:
+        """True if a property is on for a run: by its own value, else by its style, else by the
+        style of its paragraph.
         """
         if run.find(f"{W}rPr/{W}{name}") is not None:
             return is_on(run, f"rPr/{name}")
@@ -95,14 +95,14 @@ class Styles:
         """1 to 6 for a heading or the title, 0 for other text."""
         own = attribute(paragraph, "pPr/outlineLvl")
         if own is not None and own.isdecimal():
-            return _level(int(own))
+            return _to_heading_level(int(own))
         for style in self.chain(paragraph):
             if style.outline is not None:
-                return _level(style.outline)
+                return _to_heading_level(style.outline)
             if match := HEADING.fullmatch(style.name):
-                return _level(int(match[1]) - 1)
+                return _to_heading_level(int(match[1]) - 1)
             if match := CHINESE_HEADING.fullmatch(style.name):
-                return _level(HAN_DIGITS.index(match[1]) - 1)
+                return _to_heading_level(HAN_DIGITS.index(match[1]) - 1)
             if style.name.lower() in TITLE:
                 return 1
         return 0
@@ -121,7 +121,7 @@ class Styles:
         return any(CODE.fullmatch(style.name) for style in self.chain(paragraph))
 
 
-def _level(outline: int) -> int:
+def _to_heading_level(outline: int) -> int:
     return min(outline + 1, 6) if 0 <= outline < 9 else 0
 
 
@@ -169,14 +169,14 @@ class _Level:
     form: str = "decimal"
     text: str = ""
     start: int = 1
-    legal: bool = False  # numbers of all levels in digits, as in 1.1 below "Article I"
-    style_id: str = ""  # of paragraphs that have this level by default
+    legal: bool = False  # numbers of all levels are in digits, as in 1.1 below "Article I"
+    style_id: str = ""  # the style whose paragraphs have this level by default
     restart: int | None = None  # the deepest level, from 1, after which it restarts; 0: never
 
 
 @dataclass(slots=True)
 class _List:
-    """One list definition; several numberings may share its counts."""
+    """A list definition with its counters, which several numberings may share."""
 
     levels: dict[int, _Level] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class _List:
 @dataclass(slots=True)
 class _Numbering:
     list_id: str
-    # level to number, for levels that this numbering restarts
+    # level to first number, for the levels that this numbering restarts
     starts: dict[int, int] = field(default_factory=dict)
     levels: dict[int, _Level] = field(default_factory=dict)
     used: bool = False
@@ -196,7 +196,7 @@ def labels(
     paragraphs: Iterable[Element], numbering: Element, styles: Styles
 ) -> dict[Element, Label]:
     """The label of each numbered paragraph; the paragraphs must be in document order."""
-    lists, numberings = _definitions(numbering)
+    lists, numberings = _read_definitions(numbering)
     found: dict[Element, Label] = {}
     for paragraph in paragraphs:
         if any(paragraph.find(f"{W}pPr/{W}rPr/{W}{name}") is not None for name in DELETED):
@@ -210,7 +210,7 @@ def labels(
             number.used = True
             for reset in number.starts:
                 counted.counts.pop(reset, None)
-        label = _label(number, counted, level)
+        label = _next_label(number, counted, level)
         found[paragraph] = replace(label, level=max(label.level, styles.list_level(paragraph)))
     return found
 
@@ -232,13 +232,13 @@ def _find_level(paragraph: Element, styles: Styles, levels: Mapping[int, _Level]
     return next((by_style[style.style_id] for style in chain if style.style_id in by_style), 0)
 
 
-def _definitions(root: Element) -> tuple[dict[str, _List], dict[str, _Numbering]]:
+def _read_definitions(root: Element) -> tuple[dict[str, _List], dict[str, _Numbering]]:
     lists: dict[str, _List] = {}
     numberings: dict[str, _Numbering] = {}
     styled: dict[str | None, _List] = {}
     for item in root.iter(W + "abstractNum") if root is not None else ():
         link, name = attribute(item, "numStyleLink"), str(item.get(W + "abstractNumId"))
-        lists[name] = _List(dict(_levels(item)), link=link)
+        lists[name] = _List(dict(_read_levels(item)), link=link)
         styled[attribute(item, "styleLink")] = lists[name]
     lists = {
         name: styled.get(item.link, item) if item.link else item for name, item in lists.items()
@@ -248,14 +248,14 @@ def _definitions(root: Element) -> tuple[dict[str, _List], dict[str, _Numbering]
         for override in item.iter(W + "lvlOverride"):
             level = int(override.get(W + "ilvl", "0"))
             start = attribute(override, "startOverride")
-            number.levels.update(_levels(override))
+            number.levels.update(_read_levels(override))
             if start and start.isdecimal():
                 number.starts[level] = int(start)
         numberings[str(item.get(W + "numId"))] = number
     return lists, numberings
 
 
-def _levels(item: Element) -> Iterator[tuple[int, _Level]]:
+def _read_levels(item: Element) -> Iterator[tuple[int, _Level]]:
     for level in item.iter(W + "lvl"):
         start = attribute(level, "start") or "1"
         number = str(level.get(W + "ilvl", "0"))
@@ -273,7 +273,7 @@ def _levels(item: Element) -> Iterator[tuple[int, _Level]]:
         )
 
 
-def _label(number: _Numbering, counted: _List, level: int) -> Label:
+def _next_label(number: _Numbering, counted: _List, level: int) -> Label:
     def form(at: int) -> _Level:
         return number.levels.get(at) or counted.levels.get(at) or _Level(text=f"%{at + 1}.")
 

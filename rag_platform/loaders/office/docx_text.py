@@ -25,7 +25,7 @@ from rag_platform.loaders.office.ooxml import (
 from rag_platform.loaders.parts import Image
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-NOTES = {  # reference to the part that holds the notes, and the mark before their numbers
+NOTES = {  # kind of reference to (part with the notes, mark before their numbers)
     "footnoteReference": ("footnotes", ""),
     "endnoteReference": ("endnotes", "e"),
     "commentReference": ("comments", "c"),
@@ -39,9 +39,9 @@ _BREAKS = {
     "softHyphen": "\u00ad",
 }
 _WINGDINGS = dict(zip(b"\x6f\x71\xa8\xfb\xfc\xfd\xfe\xa7\x6c\xd8\xe0", "□❑☐✗✓☒☑▪●➢→", strict=True))
-_RAISED = str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")
-_LOWERED = str.maketrans("0123456789+-=()", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎")
-_INSTRUCTION = re.compile(r'\s*HYPERLINK\s+"([^"]+)"', re.IGNORECASE)
+_SUPERSCRIPTS = str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")
+_SUBSCRIPTS = str.maketrans("0123456789+-=()", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎")
+_HYPERLINK = re.compile(r'\s*HYPERLINK\s+"([^"]+)"', re.IGNORECASE)
 LINK_SCHEMES = ("http://", "https://", "mailto:", "ftp://")
 
 
@@ -55,7 +55,7 @@ class InlineImage:
     @property
     def text(self) -> str:
         """The placeholder in the facts."""
-        return f"![{self.alt}]({_target(self.target)})"
+        return f"![{self.alt}]({_escape_target(self.target)})"
 
 
 Piece = str | InlineImage
@@ -96,7 +96,7 @@ class Reader:
                     self._children(child, out)
                     relation = self.relations.get(str(child.get(R + "id", "")))
                     if relation is not None and relation.external:
-                        _link(out, start, relation.target)
+                        _make_link(out, start, relation.target)
                 case "oMath" | "oMathPara":
                     out.append(math_text(child))
                 case "pPr" | "rPr" | "txbxContent":
@@ -149,8 +149,8 @@ class Reader:
             self.fields[-1][1] = len(out)
         elif kind == "end" and self.fields:
             instruction, start = self.fields.pop()
-            if match := _INSTRUCTION.match(str(instruction)):
-                _link(out, int(start), match[1])
+            if match := _HYPERLINK.match(str(instruction)):
+                _make_link(out, int(start), match[1])
 
     def _ruby(self, ruby: Element, out: list[Piece]) -> None:
         """The base text, then its reading in parentheses."""
@@ -188,15 +188,15 @@ def find_drawings(paragraph: Element) -> Iterator[Element]:
     return (item for item in walk_shown(paragraph) if name_of(item) in ("chart", "relIds"))
 
 
-def _target(target: str) -> str:
+def _escape_target(target: str) -> str:
     return quote(
         target, safe="/:@!$&'*+,;=-._~%?#" + "".join(char for char in target if ord(char) > 0x9F)
     )
 
 
-def _link(out: list[Piece], start: int, target: str) -> None:
-    """Make a Markdown link of the pieces from `start` on, if its target is of a known scheme and
-    not the words themselves.
+def _make_link(out: list[Piece], start: int, target: str) -> None:
+    """Make a Markdown link of the pieces from `start` on, unless its target has another scheme than
+    those of LINK_SCHEMES or equals its text.
     """
     words = "".join(piece if isinstance(piece, str) else piece.text for piece in out[start:])
     if (
@@ -209,18 +209,18 @@ def _link(out: list[Piece], start: int, target: str) -> None:
     if before.endswith("!"):
         out[start - 1] = before[:-1] + "\\!"  # otherwise the link would become an image
     out.insert(start, "[")
-    out.append(f"]({_target(target)})")
+    out.append(f"]({_escape_target(target)})")
 
 
 def _shift_digits(text: str, place: str) -> str:
-    """Superscript and subscript digits as their Unicode characters, which NFKC turns back."""
-    table = {"superscript": _RAISED, "subscript": _LOWERED}.get(place)
+    """Superscript and subscript digits as Unicode characters, which NFKC turns back to digits."""
+    table = {"superscript": _SUPERSCRIPTS, "subscript": _SUBSCRIPTS}.get(place)
     is_number = all(char in "0123456789+-=() " for char in text)
     return text.translate(table) if table and is_number else text
 
 
 def symbol(element: Element) -> str:
-    """A character given by font and code; `•` for an unknown one of a symbol font."""
+    """The character of a `sym` element, given by font and code; `•` if it is not known."""
     try:
         code = int(str(element.get(W + "char", "")), 16)
     except ValueError:
@@ -235,7 +235,7 @@ def symbol(element: Element) -> str:
 
 
 def math_text(element: Element) -> str:
-    """A formula on one line: `(a+b)/c`, `x^2`, `√(y)`; letters stay in the order of the file."""
+    """A formula on one line: `(a+b)/c`, `x^2`, `√(y)`; letters keep their order in the file."""
     return "".join(map(_math_item, element))
 
 

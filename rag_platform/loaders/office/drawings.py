@@ -1,5 +1,5 @@
-"""Charts and SmartArt diagrams of Word and PowerPoint files: as rows and lines, and, for the proof,
-their words read from the XML in another way.
+"""Charts and SmartArt diagrams of Word and PowerPoint files, read as rows and lines; for the proof
+their words are read again from the XML by other code.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from rag_platform.loaders.office.ooxml import A, C, D, Element, Package, R
 from rag_platform.text import pipe_tables
 
 _QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')  # literal text in a number format
-# kinds of charts that python-pptx does not read, to a kind with the same XML
-_FLAT = {
+# kinds of charts that python-pptx does not read, to kinds with the same XML
+_SIMILAR_KINDS = {
     **{f"{kind}3D".encode(): kind.encode() for kind in ("area", "bar", "line", "pie")},
     b"ofPie": b"pie",
     b"stock": b"line",
     b"surface": b"area",
     b"surface3D": b"area",
 }
-_SOLID = re.compile(rb"(</?(?:[\w.-]+:)?)(" + b"|".join(_FLAT) + rb")(?=Chart[\s/>])")
-MAX_LEVEL = 16  # of a diagram's points in one another
+_CHART_TAG = re.compile(rb"(</?(?:[\w.-]+:)?)(" + b"|".join(_SIMILAR_KINDS) + rb")(?=Chart[\s/>])")
+MAX_LEVEL = 16  # of nested points in a diagram
 
 
 def read_chart(root: Element) -> list[list[str]]:
-    """A header row with the titles of chart and axes and the names of the series, then a row for
-    each category; [] for other kinds of charts, and for missing or damaged figures.
+    """A header row with the titles of the chart and its axes and the names of the series, then a
+    row for each category; [] for a kind of chart that is not read, and for damaged values.
     """
     from lxml import etree
     from pptx.chart.chart import Chart
     from pptx.oxml import parse_xml
 
-    flat = _SOLID.sub(lambda found: found[1] + _FLAT[found[2]], etree.tostring(root))
+    flat = _CHART_TAG.sub(lambda found: found[1] + _SIMILAR_KINDS[found[2]], etree.tostring(root))
     try:
         return _read_rows(Chart(parse_xml(flat), None))
-    # python-pptx raises these for values that are no numbers, missing elements and other charts
+    # python-pptx raises these for values that are not numbers, missing elements and other charts
     except (ValueError, LookupError, AttributeError, NotImplementedError):
         return []
 
@@ -77,9 +77,9 @@ def _find_axis_titles(root: Element) -> Iterator[Element]:
 
 
 def _number_formatter(series: Element) -> Callable[[float], str]:
-    """A function that formats the values of a series, with all their digits: as percentages if
-    their number format, or that of their labels or axis, is one. Labels and axes that show shares
-    of the whole do not count.
+    """A function that formats the values of a series with all their digits: as percentages if the
+    format of the values, their labels or their axis is one. Labels and axes that show shares of the
+    whole do not count.
     """
     plot = series.getparent()
     axes = {item.get("val") for item in plot.iterfind(f"{C}axId")}
@@ -146,8 +146,8 @@ def find_root(package: Package, part: str, drawing: Element) -> Element | None:
 
 
 def read_drawing(package: Package, part: str, drawing: Element) -> tuple[str, str]:
-    """(kind of block, Markdown) of a chart or diagram; the Markdown is "" for one of another kind
-    and for a damaged one.
+    """(kind of block, Markdown) of a chart or diagram; the Markdown is "" if it is damaged or of a
+    kind that is not read.
     """
     try:
         root = find_root(package, part, drawing)

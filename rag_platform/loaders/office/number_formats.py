@@ -31,7 +31,8 @@ _TESTS = {
 _DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
 # enough digits for a number below 1e21 with the decimals and percent signs of a format
 _EXACT = Context(prec=21 + 3 * MAX_FORMAT, rounding=ROUND_HALF_UP)
-# an integer part, a numerator, and a denominator of so many digits or a fixed one: `# ??/??`, `#/8`
+# an integer part, a numerator, and a denominator, which is fixed or has a number of digits:
+# `# ??/??`, `#/8`
 _FRACTION = re.compile(r"(?:([#0?]+) +)?[#0?]+ */ *(?:([#0?]+)|([1-9]\d*))")
 
 Token = tuple[str, str]  # kind (text, bracket, exponent, digit, sign, other), characters
@@ -58,7 +59,7 @@ class Section:
     condition: tuple[str, float] | None = None
     digits: Digits | None = None
 
-    def holds(self, value: float) -> bool:
+    def applies_to(self, value: float) -> bool:
         """True if the section has a condition and the value meets it."""
         return self.condition is not None and bool(
             _TESTS[self.condition[0]](value, self.condition[1])
@@ -66,8 +67,8 @@ class Section:
 
 
 def format_number(value: float, number_format: str) -> str | None:
-    """The number in the format; None if the format is not for numbers, shows no digit of it, or is
-    not understood.
+    """The number in the format; None if the format is not one for numbers, shows no digit of it, or
+    is not understood.
 
     >>> format_number(1234567.891, '#,##0.00 "EUR"')
     '1,234,567.89 EUR'
@@ -130,7 +131,7 @@ def _choose_section(sections: tuple[Section, ...], value: float) -> tuple[Sectio
     if not numeric:
         return None
     if any(part.condition for part in numeric):
-        index = next((i for i, part in enumerate(numeric) if part.holds(value)), None)
+        index = next((i for i, part in enumerate(numeric) if part.applies_to(value)), None)
         if index is None:
             index = next((i for i, part in enumerate(numeric) if part.condition is None), None)
         if index is None:
@@ -167,7 +168,7 @@ def _find_digits(tokens: tuple[Token, ...]) -> Digits | None:
 
 
 def _format_section(section: Section, value: float) -> str | None:
-    """The section's text for a value that is not negative; None for an unknown part."""
+    """The text of a value that is not negative; None if a part of the section is not understood."""
     tokens, digits = section.tokens, section.digits
     if digits is None:
         literal = "".join(_literal(*token, value) for token in tokens)
@@ -228,7 +229,9 @@ def _format_fraction(tokens: tuple[Token, ...], value: float) -> str | None:
 
 
 def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
-    """True for a comma after the last digit, of the whole part or of all: it divides by 1000."""
+    """True for a comma, which then divides by 1000, directly after the last digit of the whole part
+    or of the number.
+    """
     ends = [end for end in (whole_end, last) if 0 <= end < index]
     return any(all(token == ("sign", ",") for token in tokens[end + 1 : index]) for end in ends)
 
@@ -300,8 +303,8 @@ _OTHER_CALENDAR = re.compile(r"\[\$-(?!0*[48C1]?09\])|[egb]", re.IGNORECASE)
 
 
 def format_partial_date(value: datetime.date, number_format: str) -> str | None:
-    """A date in a format without year, month or day (`mmm-yy`); None for other formats: full dates
-    are written in ISO form, which is unambiguous.
+    """A date in a format that lacks the year, month or day (`mmm-yy`); None for other formats: the
+    caller writes full dates in ISO form, which is unambiguous.
     """
     form = number_format.split(";")[0]
     found = list(_DATE_TOKEN.finditer(form))

@@ -1,9 +1,9 @@
-"""Rows of cells to Markdown: blank rows separate regions, and each region is cut into groups of
-rows, each with the region's header.
+"""Rows of cells to Markdown: blank rows separate regions, and each region is split into groups of
+rows under the region's header.
 
-A group fits one chunk, and repeats the header so that a quote names its columns. Locators give the
-data rows and the header rows, `sheet=Q1;rows=3-9;head=1`; without `head` the columns are named by
-their letters. For tables side by side they also give the columns:
+A group fits one chunk, and repeats the header so that a quote shows the names of its columns.
+Locators give the data rows and the header rows, `sheet=Q1;rows=3-9;head=1`; without `head` the
+columns are named by their letters. For tables side by side they also give the columns:
 `sheet=Q1;columns=D-E;rows=3-9;head=1`.
 """
 
@@ -71,8 +71,9 @@ class Group:
     rows: tuple[int, int]
     head: tuple[int, ...] = ()
     lines: tuple[int, int] | None = None
-    column: int = 0  # of a note's cell, from 1
-    span: tuple[int, int] | None = None  # columns, from 0, of a table beside another one
+    column: int = 0  # of the cell of a note, from 1
+    # first and last column, from 0, of one of several tables side by side
+    span: tuple[int, int] | None = None
 
     def locator(self, sheet: str) -> str:
         """`sheet=Q1;rows=3-9;head=1`, for a CSV file without the sheet; for a note
@@ -100,7 +101,7 @@ def column_letters(index: int) -> str:
 
 
 def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Iterator[Group]:
-    """The rows as tables and lines; every filled cell is in one data line or in a header.
+    """The rows as tables and lines; each filled cell is in exactly one data line or in a header.
 
     Columns without a header are named by their letters if `lettered`, else not at all.
     """
@@ -111,9 +112,9 @@ def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Ite
         region = list(part)
         columns = _used_columns(region)
         titles = _count_titles(region, columns)
-        yield from _lines(region[:titles], size)
+        yield from _group_lines(region[:titles], size)
         region = region[titles:]
-        if len(spans := _side_tables(region)) > 1:
+        if len(spans := _find_side_tables(region)) > 1:
             for span in spans:
                 own = [_keep_columns(row, span) for row in region]
                 for group in group_rows(own, size, lettered=lettered):
@@ -123,11 +124,11 @@ def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Ite
         if not region:
             continue
         if len(columns) == 1:
-            yield from _lines(region, size)
+            yield from _group_lines(region, size)
             continue
         head = _find_head(region, columns, previous, lettered)
         body = [row for row in region if row.number not in head.rows]
-        yield from _table(body, head, size)
+        yield from _group_table(body, head, size)
         previous = head
 
 
@@ -137,12 +138,12 @@ def _used_columns(rows: Sequence[Row]) -> tuple[int, ...]:
     )
 
 
-def _side_tables(region: Sequence[Row]) -> list[tuple[int, int]]:
-    """The first and last columns of tables that empty columns separate; [] if the parts may be one
-    table.
+def _find_side_tables(region: Sequence[Row]) -> list[tuple[int, int]]:
+    """The (first, last) columns of tables side by side with empty columns between them; [] if they
+    may be one table.
 
-    Each table must have a row of names. Its first column must have the same name as the first
-    table's, or a different text in each row; otherwise the parts may be columns of the same rows.
+    Each table must have a row of names. Its first column must have the same name as that of the
+    first table, or a different text in each row; otherwise they may be columns of the same rows.
     """
     spans: list[tuple[int, int]] = []
     first_names = set[str]()
@@ -159,7 +160,7 @@ def _side_tables(region: Sequence[Row]) -> list[tuple[int, int]]:
         if not (is_named and body):
             return []
         first_names.add(heads[0])
-        is_keyed = len(set(keys)) == len(keys) and all(keys) and not _numeric(keys)
+        is_keyed = len(set(keys)) == len(keys) and all(keys) and not _are_numeric(keys)
         if spans and len(first_names) > 1 and not is_keyed:
             return []
         spans.append((span[0], span[-1]))
@@ -183,33 +184,32 @@ def _count_titles(region: Sequence[Row], columns: Sequence[int]) -> int:
     return len(region)
 
 
-def _lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
+def _group_lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
     """Rows as plain lines, each distinct text of a row once."""
     found: list[tuple[Row, str]] = []
     for row in rows:
         texts = dict.fromkeys(cell.strip() for cell in row.cells if cell.strip())
         found.append((row, " ".join(one_line(text) for text in texts)))
-    for part in _cut(found, 0, 0.0, size):
-        yield _group("paragraph", [text for _, text in part], [row for row, _ in part], ())
+    for part in _split_to_size(found, 0, 0.0, size):
+        yield _make_group("paragraph", [text for _, text in part], [row for row, _ in part], ())
 
 
 def _find_head(
     region: Sequence[Row], columns: tuple[int, ...], previous: Head | None, lettered: bool
 ) -> Head:
-    """The header of a region, or that of the previous region if this one continues it."""
+    """The header of a region, or that of the previous region if this one continues its table."""
     first = [_cell(region[0], index) for index in columns]
-    numeric = tuple(_numeric([_cell(row, index) for row in region[1:50]]) for index in columns)
-    again = previous is not None and set(columns) <= set(previous.columns)
+    numeric = tuple(_are_numeric([_cell(row, index) for row in region[1:50]]) for index in columns)
     if not _are_names(first):
-        named = Head(
-            (), columns, tuple(column_letters(i) if lettered else "" for i in columns), numeric
-        )
-        return previous if previous is not None and again else named
-    if previous is not None and again and previous.columns == columns and not any(previous.numeric):
-        return previous  # a second header cannot be told from a row of words after a blank row
+        if previous is not None and set(columns) <= set(previous.columns):
+            return previous
+        names = tuple(column_letters(i) if lettered else "" for i in columns)
+        return Head((), columns, names, numeric)
+    if previous is not None and previous.columns == columns and not any(previous.numeric):
+        return previous  # in a table of words a row after a blank one looks like a second header
     if (
         len(region) > 2
-        and _covers_columns(first)
+        and _has_merged_name(first)
         and _are_names(second := [_cell(region[1], index) for index in columns], distinct=False)
     ):
         names = tuple(
@@ -221,8 +221,8 @@ def _find_head(
 
 
 def _are_names(cells: Sequence[str], distinct: bool = True) -> bool:
-    """True for column names: short words or years in most columns; if `distinct`, equal names only
-    in adjacent columns.
+    """True for column names: short words or years in most columns. With `distinct` only adjacent
+    columns may have the same name.
     """
     filled = [cell for cell in cells if cell]
     if len(filled) < max(2, (len(cells) + 1) // 2) or any(
@@ -237,51 +237,56 @@ def _are_names(cells: Sequence[str], distinct: bool = True) -> bool:
     return not distinct or len(set(runs)) == len(runs)
 
 
-def _covers_columns(cells: Sequence[str]) -> bool:
-    """True if a name covers two columns."""
+def _has_merged_name(cells: Sequence[str]) -> bool:
+    """True if two adjacent columns have the same name, as below a merged cell."""
     return any(left == right != "" for left, right in pairwise(cells))
 
 
-def _numeric(cells: Sequence[str]) -> bool:
+def _are_numeric(cells: Sequence[str]) -> bool:
     filled = [cell for cell in cells if cell]
     return bool(filled) and sum(NUMBER.fullmatch(cell) is not None for cell in filled) * 2 > len(
         filled
     )
 
 
-def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
-    names, rule = _line(head.names), pipe_tables.format_rule(len(head.names))
-    lines = [(row, _line([_cell(row, index) for index in head.columns])) for row in body]
+def _group_table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
+    names, rule = _format_line(head.names), pipe_tables.format_rule(len(head.names))
+    lines = [(row, _format_line([_cell(row, index) for index in head.columns])) for row in body]
     if not lines:
         yield Group("table", f"{names}\n{rule}", (head.rows[0], head.rows[-1]), head.rows)
-    for part in _cut(
+    for part in _split_to_size(
         lines, len(names) + len(rule) + 2, estimate_tokens(names) + estimate_tokens(rule), size
     ):
-        yield _group(
+        yield _make_group(
             "table", [names, rule, *(line for _, line in part)], [row for row, _ in part], head.rows
         )
 
 
-def _cut(
+def _split_to_size(
     lines: Sequence[tuple[Row, str]], chars: int, tokens: float, size: Size
 ) -> Iterator[list[tuple[Row, str]]]:
-    """The lines in groups up to the size; a group is never shorter than its header."""
+    """The lines in groups up to the size; a group is never shorter than its header.
+
+    `chars` and `tokens` are those of the header.
+    """
     part: list[tuple[Row, str]] = []
     used_chars, used_tokens = chars, tokens
     for row, line in lines:
-        price = estimate_tokens(line)
-        full = used_chars + len(line) + 1 > size.chars or used_tokens + price > size.tokens
+        cost = estimate_tokens(line)
+        full = used_chars + len(line) + 1 > size.chars or used_tokens + cost > size.tokens
         if part and full and used_chars >= 2 * chars:
             yield part
             part, used_chars, used_tokens = [], chars, tokens
         part.append((row, line))
         used_chars += len(line) + 1
-        used_tokens += price
+        used_tokens += cost
     if part:
         yield part
 
 
-def _group(kind: str, lines: Sequence[str], rows: Sequence[Row], head: tuple[int, ...]) -> Group:
+def _make_group(
+    kind: str, lines: Sequence[str], rows: Sequence[Row], head: tuple[int, ...]
+) -> Group:
     first, last = rows[0], rows[-1]
     group = Group(kind, "\n".join(lines), (first.number, last.number), head)
     if first.first_line is None or last.last_line is None:
@@ -298,7 +303,7 @@ def one_line(text: str) -> str:
     return re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+\s*", " ", text.strip())
 
 
-def _line(cells: Sequence[str]) -> str:
+def _format_line(cells: Sequence[str]) -> str:
     return pipe_tables.format_row([one_line(cell) for cell in cells])
 
 
@@ -334,7 +339,7 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     """How a block differs from the rows of the file, or ""."""
     place = parse_locator(block.locator)
     if "rows" not in place:
-        return f"the locator {block.locator!r} names no rows"
+        return f"the locator {block.locator!r} has no rows"
     first, last = place["rows"]
     top, bottom = place.get("head", (1, 0))
     if span := re.search(r";columns=([A-Z]+)-([A-Z]+);", f";{block.locator};"):
@@ -344,7 +349,7 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
         columns = first_column - 1, last_column - 1
         needed = chain(range(top, bottom + 1), range(first, last + 1))
         rows = {number: _keep_columns(rows[number], columns) for number in needed if number in rows}
-    named = [
+    located = [
         rows[number]
         for number in range(first, last + 1)
         if number in rows and not rows[number].blank
@@ -359,19 +364,19 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
             not re.fullmatch("[A-Z]{1,3}" if block.locator.startswith("sheet=") else "", name)
             for name in names
         ):
-            return "the header stands in no row"
+            return "the header is not in the file"
         numbers = {row.number for row in head}
-        lines, named = lines[2:], [row for row in named if row.number not in numbers]
-    if len(lines) != len(named):
-        return f"{len(lines)} lines for the {len(named)} rows {first}-{last}"
-    for line, row in zip(lines, named, strict=True):
+        lines, located = lines[2:], [row for row in located if row.number not in numbers]
+    if len(lines) != len(located):
+        return f"{len(lines)} lines for the {len(located)} rows {first}-{last}"
+    for line, row in zip(lines, located, strict=True):
         cells = (
             row.cells
             if block.kind == "table"
             else tuple(dict.fromkeys(cell.strip() for cell in row.cells))
         )
         if letters(line) != letters("".join(cells)):
-            return f"row {row.number} does not read as the line {line[:60]!r}"
+            return f"row {row.number} has different text than the line {line[:60]!r}"
     return ""
 
 
@@ -388,7 +393,7 @@ def _names_match(names: Sequence[str], head: Sequence[Row]) -> bool:
 
 
 def parse_locator(locator: str) -> dict[str, tuple[int, int]]:
-    """The ranges of a locator of rows: `rows=3-9;head=1` gives {"rows": (3, 9), "head": (1, 1)}."""
+    """The ranges in a locator: {"rows": (3, 9), "head": (1, 1)} for `rows=3-9;head=1`."""
     found: dict[str, tuple[int, int]] = {}
     for part in locator.split(";"):
         key, _, value = part.partition("=")

@@ -80,7 +80,7 @@ class CsvLoader:
         size = Size(self.group_chars, self.group_tokens)
         joined = join_parts(
             sheet_parts([("", group_rows(rows, size, lettered=False))]),
-            "no record of the file holds anything; nothing to index",
+            "all records of the file are empty; nothing to index",
         )
         metadata: dict[str, object] = {
             "delimiter": delimiter,
@@ -105,7 +105,7 @@ def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
     named = re.match(r"sep=(.)(?:\r\n?|\n|\Z)", text)
     delimiter = named[1] if named else sniff_delimiter(text)
     broken: list[int] = []
-    rows = list(_records(text, delimiter, max_cells, broken))
+    rows = list(_read_records(text, delimiter, max_cells, broken))
     warnings = []
     if broken:
         more = f", and {len(broken) - 1} more such lines" if len(broken) > 1 else ""
@@ -115,8 +115,10 @@ def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
     return delimiter, rows[1:] if named else rows, warnings
 
 
-def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> Iterator[Row]:
-    """The records; a line whose quote is never closed is a record and added to `broken`."""
+def _read_records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> Iterator[Row]:
+    """The records. A line with a quote that is never closed is a record of its own, and its number
+    is added to `broken`.
+    """
     former = csv.field_size_limit(MAX_FIELD_CHARS)
     lines = list(io.StringIO(text, newline=""))
     start = count = 0
@@ -154,13 +156,13 @@ def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> It
 
 
 def _read_unquoted(line: str, delimiter: str, number: int) -> list[str]:
-    """The cells of a line, quotes read as text. Raises `too_large` for a cell too long."""
+    """The cells of a line, with quotes read as text. Raises `too_large` for a cell too long."""
     try:
         return next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE))
     except csv.Error as error:
         message = (
-            f"a cell in line {number} has more than {MAX_FIELD_CHARS} characters; is the file what"
-            " its name says?"
+            f"a cell in line {number} has more than {MAX_FIELD_CHARS} characters; check that the"
+            " file is a table"
         )
         raise DocumentError(message, code="too_large") from error
 
@@ -238,7 +240,7 @@ class XlsxLoader(ZipLoader):
             for sheet in shown
             if (found := [*group_rows(sheet.rows, size), *sheet.notes])
         ]
-        joined = join_parts(sheet_parts(pieces), "no visible sheet holds a cell; nothing to index")
+        joined = join_parts(sheet_parts(pieces), "no visible sheet has a cell; nothing to index")
         hidden = [sheet.name for sheet in book.sheets if sheet.hidden]
         warnings = [
             f"sheet {sheet.name!r}: {warning}" for sheet in shown for warning in sheet.warnings
@@ -273,7 +275,7 @@ class XlsxLoader(ZipLoader):
                     bad[block.ordinal] = f"the heading is not the name of sheet {name!r}"
             elif ";note=" in block.locator:
                 if (block.locator, text[block.start : block.end]) not in notes:
-                    bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
+                    bad[block.ordinal] = f"the file has different text at {block.locator}"
             elif reason := find_problem(text, block, sheets[name]):
                 bad[block.ordinal] = reason
         return bad
@@ -286,7 +288,7 @@ Place = tuple[int, int]  # row and column, from 1
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One sheet: its rows in order, with the text of a merged cell in all the cells it covers;
+    """One sheet: its rows in order, with the text of a merged area in each of its cells; and its
     comments and text boxes as notes.
     """
 
@@ -309,13 +311,13 @@ class Workbook:
 
 @dataclass(slots=True)
 class _Extras:
-    """What a sheet holds besides values."""
+    """What a sheet has besides values; rows and columns count from 1."""
 
-    # first row, first column, last row, last column
+    # merged areas: first row, first column, last row, last column
     merges: list[tuple[int, int, int, int]] = field(default_factory=list)
     links: dict[Place, str] = field(default_factory=dict)
     formulas: dict[Place, str] = field(default_factory=dict)  # those without a stored value
-    hidden: set[str] = field(default_factory=set)  # rows, columns
+    hidden: set[str] = field(default_factory=set)  # "rows", "columns"
 
 
 def read_workbook(path: Path, max_cells: int) -> Workbook:
@@ -332,7 +334,7 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
     ):
         for sheet in book.worksheets:
             extras = _read_extras(sheet, package)
-            rows = _rows(sheet, extras, cells, max_cells)
+            rows = _read_rows(sheet, extras, cells, max_cells)
             cells += sum(len(row.cells) for row in rows)
             problems = []
             if extras.formulas:
@@ -351,8 +353,8 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
 
 
 def _open_book(opened: BinaryIO, package: Package) -> Any:
-    """The workbook. Fonts, colours and named styles are dropped if openpyxl rejects one of them, or
-    if Hancom wrapped some in alternatives, which openpyxl would miscount.
+    """The workbook. Its styles are reduced to number formats if openpyxl rejects one of them, or if
+    Hancom wrapped some in alternatives, which openpyxl would miscount.
     """
     import openpyxl
 
@@ -438,7 +440,9 @@ def _read_text_boxes(drawings: Sequence[Any]) -> Iterator[tuple[Place, str]]:
 
 
 def _read_extras(sheet: Any, package: Package) -> _Extras:
-    """Merged ranges, links and formulas without a value, which openpyxl's reader of rows omits."""
+    """Merged areas, links, hidden rows and columns, and formulas without a value, which openpyxl
+    omits when it reads rows.
+    """
     from lxml import etree
 
     found = _Extras()
@@ -495,7 +499,7 @@ def _parse_area(ref: str) -> tuple[int, int, int, int] | None:
 # --- values -------------------------------------------------------------------------------------
 
 
-def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row, ...]:
+def _read_rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row, ...]:
     """The rows with text, and one blank row for each gap between them; `count` is the number of
     cells already read from other sheets.
     """
@@ -510,7 +514,7 @@ def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row,
                 code="broken_file",
             )
         row = [
-            _text(cell, extras, number, column)
+            _read_cell(cell, extras, number, column)
             for column, cell in enumerate(cells[:MAX_COLUMNS], 1)
         ]
         while row and not row[-1]:
@@ -527,7 +531,7 @@ def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row,
 
 
 def _with_gaps(numbers: Iterable[int]) -> Iterator[int]:
-    """The numbers, with one more in each gap, as one blank row is enough to end a region."""
+    """The numbers, with one more in each gap: a single blank row is enough to end a region."""
     last: int | None = None
     for number in numbers:
         if last is not None and number > last + 1:
@@ -543,7 +547,7 @@ def _fill_merged(
     count: int,
     max_cells: int,
 ) -> None:
-    """Repeat the text of each merged area in its cells, within the used part of the sheet."""
+    """Repeat the text of each merged area in all its cells within the used part of the sheet."""
     last_row = max(texts, default=0)
     for first, left, last, right in merges:
         source = texts.get(first, [])
@@ -562,7 +566,7 @@ def _fill_merged(
                 row[column - 1] = row[column - 1] or text
 
 
-def _text(cell: Any, extras: _Extras, number: int, column: int) -> str:
+def _read_cell(cell: Any, extras: _Extras, number: int, column: int) -> str:
     value = cell.value
     if value is None:
         return extras.formulas.get((number, column), "")

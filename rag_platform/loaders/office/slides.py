@@ -1,8 +1,8 @@
 """PowerPoint presentations: the titles, texts, tables, images and notes of each slide, in reading
 order.
 
-Locators are `slide=3;shape=5` (slides count from 1, shapes have the id given in the file, `5.2`
-being the second one with the id 5), `slide=3` for the heading of a slide without a title, and
+Locators are `slide=3;shape=5` (slides count from 1, shapes have their ids in the file, `5.2` is the
+second shape with the id 5), `slide=3` for the heading of a slide without a title, and
 `slide=3;notes` or `slide=3;comments`. The proof reads the slide's XML without python-pptx.
 """
 
@@ -29,13 +29,13 @@ from rag_platform.traits import Traits
 
 _PROPERTIES = "title author subject keywords created modified".split()
 MAX_SLIDES = 5_000
-MAX_DEPTH = 16  # groups in one another
+MAX_DEPTH = 16  # of nested groups
 _RUNNING = {"SLIDE_NUMBER", "DATE", "FOOTER", "HEADER"}
 _LISTS = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
-_HOLDERS = {f"{P}spTree", f"{P}grpSp", f"{A}p"}  # of shapes and of text
+_CONTAINERS = {f"{P}spTree", f"{P}grpSp", f"{A}p"}  # of shapes and of text
 _FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"
 _CHART_OF_2016 = "http://schemas.microsoft.com/office/drawing/2014/chartex"
 # the format of an automatic number by the start of its type, the punctuation by the end
@@ -57,7 +57,7 @@ _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
 
 @dataclass(frozen=True)
 class SlidesLoader(ZipLoader):
-    """Reads presentations, also hidden slides, which a warning names; macros are never run."""
+    """Reads presentations, also their hidden slides, with a warning; macros are never run."""
 
     SUFFIXES: ClassVar[tuple[str, ...]] = (".pptx", ".pptm", ".potx", ".ppsx")
     NAME: ClassVar[str] = "pptx"
@@ -72,14 +72,14 @@ class SlidesLoader(ZipLoader):
         reading = _Reading()
         with reject_damaged("the presentation cannot be read", "open and save it again"):
             with Package(path) as package, open_plain(path) as opened:
-                show = pptx.Presentation(opened)
+                presentation = pptx.Presentation(opened)
                 metadata = package.properties(_PROPERTIES)
             joined = join_parts(
-                reading.parts(show), "no slide holds text or a picture; nothing to index"
+                reading.parts(presentation), "no slide holds text or a picture; nothing to index"
             )
         own = str(metadata.pop("title", ""))
         title = joined.choose_title(own if own != "PowerPoint Presentation" else "", filename)
-        metadata["slides"] = len(show.slides)
+        metadata["slides"] = len(presentation.slides)
         engine = Engine("python-pptx", pptx.__version__, "slides")
         return joined_facts(self, engine, joined, title, metadata, reading.warnings())
 
@@ -93,9 +93,9 @@ class SlidesLoader(ZipLoader):
                 printed = source.text_at(block.locator, numbered=block.kind != "heading")
                 facts = _plain(_IMAGE.sub(r"\1", text[block.start : block.end]))
                 if printed is None:
-                    bad[block.ordinal] = f"nothing stands at {block.locator}"
+                    bad[block.ordinal] = f"the file has nothing at {block.locator}"
                 elif letters(facts) != letters(printed):
-                    bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
+                    bad[block.ordinal] = f"the file has different text at {block.locator}"
         return bad
 
 
@@ -114,9 +114,9 @@ class _Reading:
     hidden: list[int] = field(default_factory=list)  # numbers of hidden slides
     hidden_shapes: int = 0
     charts: int = 0
-    added: int = 0  # letters of the slide's parts that are not in its texts, or are repeated
+    added: int = 0  # letters in the parts of a slide that its XML does not have, or has only once
     left_out: dict[int, int] = field(default_factory=dict)  # slide number to unread letters
-    names: dict[Any, str] = field(default_factory=dict)  # shape of the slide to its id
+    names: dict[Any, str] = field(default_factory=dict)  # shape to its id, for one slide
 
     def warnings(self) -> list[str]:
         """What was left out, and which hidden slides were read."""
@@ -131,19 +131,19 @@ class _Reading:
             found.append(f"hidden slides were read too: {', '.join(map(str, self.hidden))}")
         return found
 
-    def parts(self, show: Any) -> Iterator[Part]:
+    def parts(self, presentation: Any) -> Iterator[Part]:
         """The parts of all slides in order."""
-        if len(show.slides) > MAX_SLIDES:
+        if len(presentation.slides) > MAX_SLIDES:
             raise DocumentError(
-                f"{len(show.slides)} slides, above {MAX_SLIDES}; split the presentation",
+                f"{len(presentation.slides)} slides, above {MAX_SLIDES}; split the presentation",
                 code="too_large",
             )
-        for number, slide in enumerate(show.slides, 1):
+        for number, slide in enumerate(presentation.slides, 1):
             if slide._element.get("show") in ("0", "false"):
                 self.hidden.append(number)
-            yield from self._slide(slide, number)
+            yield from self._read_slide(slide, number)
 
-    def _slide(self, slide: Any, number: int) -> Iterator[Part]:
+    def _read_slide(self, slide: Any, number: int) -> Iterator[Part]:
         _open_alternatives(slide._element)
         title = slide.shapes.title
         if title is not None and not title.has_text_frame:  # it is a picture
@@ -154,7 +154,7 @@ class _Reading:
         self.names = dict(_name_shapes(slide._element))
         lines = title.text_frame.paragraphs if title is not None else ()
         heading = " ".join(filter(None, (_words(line, linked=False) for line in lines)))
-        parts = self._shapes(slide.shapes, number, title, 0)
+        parts = self._read_shapes(slide.shapes, number, title, 0)
         if heading and title is not None:
             place = f"slide={number};shape={self.names[title._element]}"
             yield Part("heading", f"# {heading}", place, 1, heading)
@@ -182,9 +182,9 @@ class _Reading:
                 text = "\n".join(f"> {line}" for line in comments)
                 yield from [Part("paragraph", text, f"slide={number};comments")] if text else []
 
-    def _shapes(self, shapes: Any, number: int, title: Any, depth: int) -> list[Part]:
+    def _read_shapes(self, shapes: Any, number: int, title: Any, depth: int) -> list[Part]:
         """The parts of a slide's or group's shapes in reading order, headers and footers last."""
-        found = [(shape, list(self._shape(shape, number, title, depth))) for shape in shapes]
+        found = [(shape, list(self._read_shape(shape, number, title, depth))) for shape in shapes]
         found = [(shape, parts) for shape, parts in found if parts]
         boxes = [_Box.of(shape, parts) for shape, parts in found if not _is_running(shape)]
         if _reads_leftwards(shapes):
@@ -192,13 +192,13 @@ class _Reading:
         last = [part for shape, parts in found if _is_running(shape) for part in parts]
         return [part for box in _sort_by_reading(boxes) for part in box.parts] + last
 
-    def _shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
+    def _read_shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
         if (title is not None and shape._element is title._element) or _is_hidden(shape._element):
             return
         place = f"slide={number};shape={self.names.get(shape._element, '')}"
         if hasattr(shape, "shapes"):
             if depth < MAX_DEPTH:
-                yield from self._shapes(shape.shapes, number, title, depth + 1)
+                yield from self._read_shapes(shape.shapes, number, title, depth + 1)
         elif getattr(shape, "has_table", False):
             rows, repeated = _read_table(shape.table)
             self.added += repeated
@@ -215,15 +215,15 @@ class _Reading:
             self.added += sum(len(letters(words)) for _, words in lines)
             yield from [Part("list", drawings.format_lines(lines), place)] if lines else []
         elif shape._element.tag == f"{P}pic":
-            yield from _image(shape, place)
+            yield from _read_image(shape, place)
         elif shape.has_text_frame:
-            yield from self._paragraphs(shape, place)
+            yield from self._read_paragraphs(shape, place)
         elif next(shape._element.iter(f"{A}graphicData"), shape._element).get("uri", "") == (
             _CHART_OF_2016
         ):
             self.charts += 1
 
-    def _paragraphs(self, shape: Any, place: str) -> Iterator[Part]:
+    def _read_paragraphs(self, shape: Any, place: str) -> Iterator[Part]:
         """The paragraphs of a shape as one part: a list if its placeholder is one, or if paragraphs
         are indented or numbered.
         """
@@ -254,8 +254,8 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """The area of a shape's text in EMU: the shape without its insets, so that shapes overlapping
-    only by these count as separate. A shape without a position covers the whole slide.
+    """The area of a shape's text in EMU: the shape without its insets, so that shapes of which only
+    the insets overlap are separate. A shape without a position covers the whole slide.
     """
 
     left: float
@@ -287,8 +287,8 @@ class _Box:
 
 
 def _sort_by_reading(boxes: list[_Box]) -> list[_Box]:
-    """The boxes in reading order: that in which they are drawn, but each after the boxes that
-    precede it by their position.
+    """The boxes in the order in which they are drawn, but each of them after the boxes that precede
+    it by their position.
     """
     before = {
         at: {other for other, found in enumerate(boxes) if found.precedes(box)}
@@ -315,8 +315,8 @@ def _reads_leftwards(shapes: Any) -> bool:
 
 
 def read_comments(root: Any) -> list[str]:
-    """The text of each comment on a slide and of the answers to it, one line each; PowerPoint 365
-    stores them in a format of its own.
+    """The text of each comment on a slide and of each reply to it, on one line; the format may be
+    that of PowerPoint 365 or the older one.
     """
     paths = ("{*}text", "{*}txBody", "{*}replyLst/{*}reply/{*}txBody")
     bodies = [body for item in root.iter("{*}cm") for path in paths for body in item.iterfind(path)]
@@ -325,13 +325,13 @@ def read_comments(root: Any) -> list[str]:
 
 
 def _open_alternatives(slide: Any) -> None:
-    """Replace alternative contents by the one that PowerPoint shows, such as a shape with a formula
-    in place of its picture for older programs. Those inside a picture are only ways to draw it.
+    """Replace alternatives by the one that PowerPoint shows, such as a shape with a formula and not
+    its picture for older programs. Alternatives inside a picture are only ways to draw it.
     """
     for item in list(slide.iter(f"{_MC}AlternateContent")):
         branch = item.find(f"{_MC}Choice")
         branch = item.find(f"{_MC}Fallback") if branch is None else branch
-        if branch is not None and item.getparent().tag in _HOLDERS:
+        if branch is not None and item.getparent().tag in _CONTAINERS:
             for child in list(branch):
                 item.addprevious(child)
             item.getparent().remove(item)
@@ -420,9 +420,9 @@ def _table(rows: Sequence[Sequence[str]], place: str) -> Iterator[Part]:
         yield Part("table", text, place)
 
 
-def _image(shape: Any, place: str) -> Iterator[Part]:
-    """An image in the file with its alternative text, for which the shape's name does not count. Of
-    a PDF and a picture of it, which PowerPoint on a Mac stores, the picture.
+def _read_image(shape: Any, place: str) -> Iterator[Part]:
+    """An image in the file with its alternative text, which is never the name of the shape. If
+    PowerPoint for Mac stored a PDF and a picture of it, the picture.
     """
     blips = shape._element.findall(f".//{P}blipFill/{A}blip")
     relation = shape.part.rels.get(blips[-1].get(f"{R}embed")) if blips else None
@@ -439,7 +439,7 @@ def _image(shape: Any, place: str) -> Iterator[Part]:
 
 
 class _Source:
-    """The slides of a presentation, read without python-pptx."""
+    """Reads the slides of a presentation for the proof, without python-pptx."""
 
     def __init__(self, package: Package) -> None:
         self._package = package

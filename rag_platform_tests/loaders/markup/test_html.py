@@ -762,7 +762,7 @@ def test_the_proof_names_blocks_that_the_file_does_not_hold(tmp_path: Path) -> N
     moved = [replace(facts.blocks[1], locator="xpath=/html/body/p[7]"), facts.blocks[2]]
     assert WHOLE.verify_blocks(path, forged, moved) == {
         1: "the page has no block at xpath=/html/body/p[7]",
-        2: "what stands at xpath=/html/body/p[2] reads otherwise",
+        2: "the file has different text at xpath=/html/body/p[2]",
     }
     path.write_text("<h1>Title</h1><p>one</p><p>three</p>", encoding="utf-8")
     assert set(WHOLE.verify_blocks(path, facts.text, facts.blocks)) == {2}
