@@ -147,7 +147,7 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
     for bom, encoding in BOMS:
         if raw.startswith(bom):
             return _decode_as(raw, encoding, len(bom))
-    if wide := _wide_encoding(raw):
+    if wide := _find_wide_encoding(raw):
         return Decoded(raw.decode(wide), wide, warnings=(f"no byte order mark; read as {wide}",))
     if decoded := _decode_stateful(raw, declared):
         return decoded
@@ -228,7 +228,7 @@ def _decode_as(raw: bytes, encoding: str, bom_len: int) -> Decoded:
         return Decoded(text, encoding, bom_len, lossy=True, warnings=(warning,))
 
 
-def _wide_encoding(raw: bytes) -> str:
+def _find_wide_encoding(raw: bytes) -> str:
     """The form of UTF-16 or UTF-32 in which the bytes, which have no byte order mark, decode to
     everyday characters; "" if there is none.
     """
@@ -328,7 +328,7 @@ def _detect(raw: bytes) -> str:
     return "" if unassigned else str(best.encoding)
 
 
-def _bytes_in(encoding: str, *ranges: tuple[int, int]) -> Callable[[str], bool]:
+def _make_range_test(encoding: str, *ranges: tuple[int, int]) -> Callable[[str], bool]:
     """A predicate: is the first byte of a character's two-byte code in one of the ranges?"""
 
     def test(char: str) -> bool:
@@ -338,10 +338,10 @@ def _bytes_in(encoding: str, *ranges: tuple[int, int]) -> Callable[[str], bool]:
     return test
 
 
-_gb_everyday = _bytes_in("gb2312", (0xA1, 0xA3), (0xB0, 0xD7))
-_big5_everyday = _bytes_in("big5", (0xA1, 0xA2), (0xA4, 0xC6))
-_jis_everyday = _bytes_in("cp932", (0x81, 0x83), (0x88, 0x97))
-_korean_everyday = _bytes_in("euc_kr", (0xA1, 0xA3), (0xB0, 0xC8))
+_gb_everyday = _make_range_test("gb2312", (0xA1, 0xA3), (0xB0, 0xD7))
+_big5_everyday = _make_range_test("big5", (0xA1, 0xA2), (0xA4, 0xC6))
+_jis_everyday = _make_range_test("cp932", (0x81, 0x83), (0x88, 0x97))
+_korean_everyday = _make_range_test("euc_kr", (0xA1, 0xA3), (0xB0, 0xC8))
 
 
 def _is_kana(char: str) -> bool:

@@ -224,8 +224,8 @@ def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
             frame: Any = ImageOps.exif_transpose(image) or image
             if (image.width > image.height) != (frame.width > frame.height):
                 width, height = height, width
-            variants = {} if shown_everywhere else _display(_eight_bit(frame))
-            variants["thumb.webp"] = thumbnail(_eight_bit(frame))
+            variants = {} if shown_everywhere else _encode_display(_to_eight_bit(frame))
+            variants["thumb.webp"] = thumbnail(_to_eight_bit(frame))
             extension, mime = TYPES[kind]
             return DecodedImage(extension, mime, width, height, variants)
     except Missing:
@@ -241,7 +241,7 @@ def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
         raise Missing(f"broken_image: {describe_damage(error)}") from error
 
 
-def _eight_bit(frame: Any) -> Any:
+def _to_eight_bit(frame: Any) -> Any:
     """The frame with 8 bits per channel: the upper 8 of 16."""
     if frame.mode.startswith("I"):
         return frame.convert("I").point(lambda value: value / 256).convert("L")
@@ -258,7 +258,7 @@ def thumbnail(frame: Any) -> bytes:
     return _encode(small, "WEBP", quality=80)
 
 
-def _display(frame: Any) -> dict[str, bytes]:
+def _encode_display(frame: Any) -> dict[str, bytes]:
     """The frame as PNG if it has few colours, else as WebP; at most DISPLAY_PIXELS in each
     dimension.
     """

@@ -24,7 +24,7 @@ def number_text(value: int, form: str) -> str:
             text = chr(97 + (value - 1) % 26) * ((value - 1) // 26 + 1)
             return text if form == "lowerLetter" else text.upper()
         case "lowerRoman" | "upperRoman" if 0 < value < 4000:
-            return _roman(value) if form == "lowerRoman" else _roman(value).upper()
+            return _to_roman(value) if form == "lowerRoman" else _to_roman(value).upper()
         case (
             "chineseCounting"
             | "chineseCountingThousand"
@@ -44,7 +44,7 @@ def number_text(value: int, form: str) -> str:
     return str(value)
 
 
-def _roman(value: int) -> str:
+def _to_roman(value: int) -> str:
     text = ""
     for amount, sign in _ROMAN.items():
         text += sign * (value // amount)

@@ -54,7 +54,7 @@ class EpubLoader(ZipLoader):
             zipfile.ZipFile(path) as archive,
         ):
             book = _read_book(archive)
-            joined = join_parts(_parts(archive, book, warnings, hidden), _EMPTY)
+            joined = join_parts(_read_parts(archive, book, warnings, hidden), _EMPTY)
         title = joined.choose_title(str(book.metadata.pop("title", "")), filename)
         metadata = {**book.metadata, "chapters": len(book.chapters)}
         engine = Engine("lxml", etree.__version__, "spine")
@@ -143,7 +143,7 @@ def _read_page(archive: zipfile.ZipFile, part: str) -> Page:
     return Page(root)
 
 
-def _parts(
+def _read_parts(
     archive: zipfile.ZipFile, book: _Book, warnings: list[str], hidden: list[HiddenText]
 ) -> Iterator[Part]:
     names = set(archive.namelist())

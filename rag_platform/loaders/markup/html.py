@@ -86,7 +86,7 @@ class HtmlLoader:
                 " complete page, or as PDF",
                 code="empty_file",
             )
-        metadata = _metadata(page.root)
+        metadata = _read_metadata(page.root)
         titled = page_title(page.root)
         kept = main_pieces(page, titled) if self.main_content == "auto" else range(len(page.pieces))
         pieces = [page.pieces[number] for number in kept]
@@ -201,7 +201,7 @@ def note_left_out(page: Page, kept: Sequence[int], metadata: Json) -> list[Hidde
     return texts
 
 
-def _metadata(root: _Element) -> Json:
+def _read_metadata(root: _Element) -> Json:
     """Author, dates, description, language, keywords and address from the page's head."""
     given: dict[str, str] = {}
     for meta in root.iter("meta"):

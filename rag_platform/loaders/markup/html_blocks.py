@@ -84,7 +84,7 @@ class Page:
     def pieces(self) -> list[Piece]:
         """Every block of the body in document order; each visible character is in exactly one."""
         body = self.root if self.root.tag == "body" else self.root.find("body")
-        return [] if body is None else list(self._flow(body, 0))
+        return [] if body is None else list(self._read_flow(body, 0))
 
     @cached_property
     def hidden(self) -> tuple[HiddenText, ...]:
@@ -192,7 +192,7 @@ class Page:
 
     # --- walking ---------------------------------------------------------------------------------
 
-    def _flow(self, element: _Element, depth: int) -> Iterator[Piece]:
+    def _read_flow(self, element: _Element, depth: int) -> Iterator[Piece]:
         """The pieces of a container: its blocks, and the runs of text between them."""
         run, first, last = Inline(), 0, 0
         number = 0
@@ -217,7 +217,7 @@ class Page:
             ):
                 yield from end_run()
                 run, first = Inline(), 0
-                yield from self._block(node, depth + 1)
+                yield from self._read_block(node, depth + 1)
                 continue
             before = run.size
             run.add(node)
@@ -225,32 +225,32 @@ class Page:
                 first, last = first or number, number
         yield from end_run()
 
-    def _block(self, element: _Element, depth: int) -> Iterator[Piece]:
+    def _read_block(self, element: _Element, depth: int) -> Iterator[Piece]:
         tag, below = str(element.tag), self._kinds_below.get(element, set())
         if depth > MAX_DEPTH:
             self.note("elements nested deeper than 120 are read as running text")
-            yield from self._inline("paragraph", element)
+            yield from self._read_inline("paragraph", element)
         elif tag in HEADINGS:
             level = 0 if is_box_label(visible(element)) else int(tag[1])
-            yield from self._inline("heading" if level else "paragraph", element, level)
+            yield from self._read_inline("heading" if level else "paragraph", element, level)
         elif tag in PREFORMATTED:
             yield from _read_code(element)
         elif tag in LISTS and "heading" not in below:
-            yield from self._list(element, depth)
+            yield from self._read_list(element, depth)
         elif tag == "blockquote":
             yield from self._compose(
-                "paragraph", element, list(self._flow(element, depth)), "> ", "> "
+                "paragraph", element, list(self._read_flow(element, depth)), "> ", "> "
             )
         elif tag == "table" and _is_data_table(element, below):
-            yield from self._table(element, depth)
+            yield from self._read_table(element, depth)
         elif tag in PARAGRAPHS and "block" not in below:
-            yield from self._inline(
+            yield from self._read_inline(
                 "caption" if tag in ("figcaption", "caption") else "paragraph", element
             )
         elif tag != "hr":
-            yield from self._flow(element, depth)
+            yield from self._read_flow(element, depth)
 
-    def _inline(self, kind: str, element: _Element, level: int = 0) -> Iterator[Piece]:
+    def _read_inline(self, kind: str, element: _Element, level: int = 0) -> Iterator[Piece]:
         run = Inline(one_line=kind == "heading")
         if level:
             run.write("#" * level + " ")
@@ -270,7 +270,7 @@ class Page:
                 images=tuple(run.images),
             )
 
-    def _list(self, element: _Element, depth: int) -> Iterator[Piece]:
+    def _read_list(self, element: _Element, depth: int) -> Iterator[Piece]:
         """One piece for a list with everything nested in it."""
         text, images = "", []
         for node, marker in _mark_items(element):
@@ -278,9 +278,9 @@ class Page:
                 words = " ".join(node.split())
                 content = [Piece("paragraph", words, element)] if words else []
             elif node.tag in LISTS:
-                content = list(self._block(node, depth + 1))
+                content = list(self._read_block(node, depth + 1))
             else:
-                content = list(self._flow(node, depth + 1))
+                content = list(self._read_flow(node, depth + 1))
             for item in self._compose("list", element, content, marker, " " * len(marker)):
                 text += "\n" if text else ""
                 images += [image.move(len(text)) for image in item.images]
@@ -309,15 +309,15 @@ class Page:
             moved = [image.move(added[text.count("\n", 0, image.start) + 1]) for image in images]
             yield Piece(kind, "\n".join(prefixed), element, images=tuple(moved))
 
-    def _table(self, element: _Element, depth: int) -> Iterator[Piece]:
+    def _read_table(self, element: _Element, depth: int) -> Iterator[Piece]:
         """The caption, then the rows as a pipe table; merged cells are repeated in their spans."""
         for caption in element.findall("caption"):
-            yield from self._block(caption, depth + 1)
+            yield from self._read_block(caption, depth + 1)
         rows = [
             [cell for cell in row if cell.tag in ("td", "th") and not is_skipped(cell)]
-            for row in _rows(element)
+            for row in _find_rows(element)
         ]
-        grid, repeated = _grid(rows)
+        grid, repeated = _build_grid(rows)
         if not repeated:
             self.note(
                 f"a table's merged cells would stand in more than {MAX_REPEATS} further places;"
@@ -426,7 +426,7 @@ def _is_data_table(table: _Element, below: set[str]) -> bool:
         return False
     if any(_has_strays(part) for part in table.iter("table", "thead", "tbody", "tfoot", "tr")):
         return False
-    widths = [sum(cell.tag in ("td", "th") for cell in row) for row in _rows(table)]
+    widths = [sum(cell.tag in ("td", "th") for cell in row) for row in _find_rows(table)]
     return max(widths, default=0) > 1
 
 
@@ -434,7 +434,7 @@ def _keeps_tables(table: _Element) -> bool:
     """True if a table with tables in its cells is data: these are small, and its columns or rows
     have names.
     """
-    rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _rows(table)]
+    rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _find_rows(table)]
     cells = [cell for row in rows for cell in row]
     nesting = {cell for cell in cells if cell.find(".//table") is not None}
     if any(len(letters(visible(cell))) > MAX_INNER_LETTERS for cell in nesting):
@@ -454,7 +454,7 @@ def _has_strays(part: _Element) -> bool:
     )
 
 
-def _rows(table: _Element) -> Iterator[_Element]:
+def _find_rows(table: _Element) -> Iterator[_Element]:
     for child in table:
         if child.tag == "tr":
             yield child
@@ -472,7 +472,7 @@ def _write_cell(cell: _Element) -> Inline:
     return run
 
 
-def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
+def _build_grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
     """(the cell at each row and column, False if merged cells are too many to be repeated).
 
     Columns in which no cell starts are left out. The first row is as wide as the table, the others

@@ -298,71 +298,71 @@ class Inline:
     def add(self, node: _Element | str, depth: int = 0) -> None:
         """Write a text, or an element with its content."""
         if isinstance(node, str):
-            self._text(node)
+            self._write_text(node)
         elif not is_skipped(node):
-            self._element(node, depth)
+            self._write_element(node, depth)
 
-    def _element(self, element: _Element, depth: int) -> None:
+    def _write_element(self, element: _Element, depth: int) -> None:
         tag = str(element.tag)
         if depth > MAX_INLINE_DEPTH:
-            self._text(visible(element))
+            self._write_text(visible(element))
         elif tag in MARKS:
             self._enclose(element, MARKS[tag], MARKS[tag], depth)
         elif tag == "a":
-            self._link(element, depth)
+            self._write_link(element, depth)
         elif tag == "rt" and not _has_parentheses(element):
             self._enclose(element, "(", ")", depth)
         elif tag == "table" and self.cell:
-            self._inner_table(element, depth)
-        elif not self._leaf(element, tag):
-            self._container(element, tag, depth)
+            self._write_inner_table(element, depth)
+        elif not self._write_leaf(element, tag):
+            self._write_container(element, tag, depth)
 
-    def _leaf(self, element: _Element, tag: str) -> bool:
+    def _write_leaf(self, element: _Element, tag: str) -> bool:
         """Write an element that is handled without its children; False for any other element."""
         if tag == "br":
             self._break()
         elif tag == "img":
-            self._image(element)
+            self._write_image(element)
         elif tag in _FIELDS:
-            self._field(element)
+            self._write_field(element)
         elif tag == "math":
             tex = _tex(element)
-            self._put(f"${tex}$") if tex else self._text(visible(element))
+            self._put(f"${tex}$") if tex else self._write_text(visible(element))
         elif tag in CODE:
-            self._code(" ".join(visible(element).split()))
+            self._write_code(" ".join(visible(element).split()))
         else:
             return False
         return True
 
-    def _field(self, element: _Element) -> None:
+    def _write_field(self, element: _Element) -> None:
         self._space = True
         if _is_ticked(element):
             self._put("[x]" if element.get("checked") is not None else "[ ]")
         for number, line in enumerate(field_text(element).splitlines()):
             if number:
                 self._break(1)
-            self._text(line)
+            self._write_text(line)
         self._space = True
 
-    def _container(self, element: _Element, tag: str, depth: int) -> None:
+    def _write_container(self, element: _Element, tag: str, depth: int) -> None:
         joined = tag == "sup" and not self._space and self._last.isalnum()
         if joined and visible(element).strip()[:1].isalnum():
             self.write("^")
         if tag in LINE_BREAKING:
             self._break(1)
-        self._children(element, depth)
+        self._write_children(element, depth)
         if tag in LINE_BREAKING:
             self._break(1)
 
-    def _children(self, element: _Element, depth: int) -> None:
+    def _write_children(self, element: _Element, depth: int) -> None:
         if element.text:
-            self._text(element.text)
+            self._write_text(element.text)
         for child in element:
             self.add(child, depth + 1)
             if child.tail:
-                self._text(child.tail)
+                self._write_text(child.tail)
 
-    def _inner_table(self, table: _Element, depth: int) -> None:
+    def _write_inner_table(self, table: _Element, depth: int) -> None:
         """A table in a cell: `a, b; c, d`."""
         gap = ""
         for row in table.iter("tr", "caption"):
@@ -374,17 +374,17 @@ class Inline:
                 if gap:
                     self.write(gap)
                 self._space = not gap
-                self._children(cell, depth + 1)
+                self._write_children(cell, depth + 1)
                 gap, self._space = ", ", False
             gap = "; " if gap else ""
         self._space = True
 
     def _enclose(self, element: _Element, mark: str, closing: str, depth: int) -> None:
         self.open(mark)
-        self._children(element, depth)
+        self._write_children(element, depth)
         self.close(mark, closing)
 
-    def _link(self, element: _Element, depth: int) -> None:
+    def _write_link(self, element: _Element, depth: int) -> None:
         target = (element.get("href") or "").strip()
         scheme = re.sub(r"[\x00-\x20]", "", target).lower()
         if (
@@ -394,11 +394,11 @@ class Inline:
             or len(target) > MAX_TARGET
             or "[" in self._open
         ):
-            self._children(element, depth)
+            self._write_children(element, depth)
         else:
             self._enclose(element, "[", f"]({_escape_target(target)})", depth)
 
-    def _image(self, element: _Element) -> None:
+    def _write_image(self, element: _Element) -> None:
         target = _image_address(element)
         if not target or {element.get("width"), element.get("height")} & {"1", "0"}:
             return
@@ -415,7 +415,7 @@ class Inline:
         self.written += 1
         self.images.append(Image(start, self.size, target, alt))
 
-    def _code(self, words: str) -> None:
+    def _write_code(self, words: str) -> None:
         if not words:
             self._space = True
             return
@@ -425,7 +425,7 @@ class Inline:
             words = words.replace("|", "\\|")
         self._put(f"{ticks}{padding}{words}{padding}{ticks}")
 
-    def _text(self, raw: str) -> None:
+    def _write_text(self, raw: str) -> None:
         joined = _HAN_BREAK.sub("", raw)
         words = joined.split()
         if not words:

@@ -121,7 +121,7 @@ def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[
     for sheet in root.iter("style"):
         if (sheet.get("media") or "").strip().lower() not in _SCREEN:
             continue
-        for selectors, body, always in _blocks(_COMMENT.sub(" ", sheet.text or "")):
+        for selectors, body, always in _split_rules(_COMMENT.sub(" ", sheet.text or "")):
             for name, value, important in _DECLARATION.findall(body):
                 name, value = name.lower(), value.strip().lower()
                 for selector in map(str.strip, selectors.split(",")):
@@ -136,11 +136,11 @@ def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[
                         rules.setdefault(rest[0] if rest else tag, []).append(rule)
                     # a rule for two classes is conditional: a click may add one of them
                     if (simple is None or len(rest) > 1) and not _hides(name, value):
-                        may_show[name] |= _last_names(selector)
+                        may_show[name] |= _selected_names(selector)
     return rules, may_show
 
 
-def _blocks(sheet: str) -> Iterator[tuple[str, str, bool]]:
+def _split_rules(sheet: str) -> Iterator[tuple[str, str, bool]]:
     """(selectors, declarations, whether it is in no other block, such as `@media`) of each rule."""
     open_blocks: list[str] = []
     end = 0
@@ -154,7 +154,7 @@ def _blocks(sheet: str) -> Iterator[tuple[str, str, bool]]:
                 yield selectors, before, not open_blocks
 
 
-def _last_names(selector: str) -> set[str]:
+def _selected_names(selector: str) -> set[str]:
     """The classes and id of the element that a selector selects, else its tag."""
     parts = re.split(r"[\s>+~]+", _STATE.sub("", selector).strip())
     last = parts[-1]

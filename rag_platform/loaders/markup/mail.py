@@ -72,7 +72,7 @@ class MailLoader:
         message = _read_message(path)
         reading = _Reading()
         empty = "the mail holds no text; save its attachments as files and ingest those"
-        joined = join_parts(reading.mail(message, "", 0), empty)
+        joined = join_parts(reading.read_mail(message, "", 0), empty)
         if not reading.bodies:
             raise DocumentError(empty, code="empty_file")
         metadata: Json = {
@@ -164,13 +164,13 @@ def _decode_inner(part: Message) -> None:
     RFC 2046 (5.2.1) forbids it.
     """
     if str(part.get("Content-Transfer-Encoding", "")).strip().lower() == "base64":
-        coded = "".join(str(inner.get_payload()) for inner in _children(part))
+        coded = "".join(str(inner.get_payload()) for inner in _subparts(part))
         with suppress(ValueError):
             inner = email.message_from_bytes(base64.b64decode(coded), policy=email.policy.compat32)
             part.set_payload([inner])
 
 
-def _children(part: Message) -> list[Message]:
+def _subparts(part: Message) -> list[Message]:
     """The parts of a multipart message; of a message/rfc822 only the mail in it."""
     return cast(list[Message], part.get_payload())
 
@@ -182,7 +182,7 @@ def number_parts(message: Message, number: str = "") -> Iterator[tuple[str, Mess
         return
     if number:
         yield number, message
-    for index, part in enumerate(_children(message), 1):
+    for index, part in enumerate(_subparts(message), 1):
         forwarded = message.get_content_type() == "message/rfc822"
         yield from number_parts(part, _number_below(number, 0 if forwarded else index))
 
@@ -226,7 +226,7 @@ def _declared_charset(part: Message) -> str:
 def body_text(part: Message) -> str:
     """The text of a part, lines ending with LF; "" without one."""
     if part.get_content_type() == REPORT and part.is_multipart():
-        groups = _children(part)
+        groups = _subparts(part)
         fields = ("\n".join(f"{name}: {value}" for name, value in it.items()) for it in groups)
         return "\n\n".join(fields)
     raw = part.get_payload(decode=True)
@@ -321,7 +321,7 @@ class _Reading:
     hidden: list[HiddenText] = field(default_factory=list)
     bodies: int = 0
 
-    def mail(self, message: Message, number: str, depth: int) -> Iterator[Part]:
+    def read_mail(self, message: Message, number: str, depth: int) -> Iterator[Part]:
         """The parts of a mail: subject, addresses and text."""
         prefix = f"part={number};" if number else ""
         if subject := header_text(message, "subject"):
@@ -344,13 +344,13 @@ class _Reading:
             raise DocumentError("the mail is encrypted; save it decrypted", code="encrypted")
         if kind == "message/rfc822" and part.is_multipart():
             if depth < MAX_DEPTH:
-                yield from self.mail(_children(part)[0], _number_below(number, 0), depth + 1)
+                yield from self.read_mail(_subparts(part)[0], _number_below(number, 0), depth + 1)
             else:
                 self.warnings.append("mails forwarded too deeply were not read")
         elif part.is_multipart() and kind != REPORT:
-            children = list(enumerate(_children(part), 1))
+            children = list(enumerate(_subparts(part), 1))
             if kind == "multipart/alternative":
-                children = self._choose(children)
+                children = self._choose_alternatives(children)
             for index, child in children:
                 yield from self._read_content(child, _number_below(number, index), depth, images)
         elif part.get_content_disposition() == "attachment" or kind not in READ:
@@ -363,7 +363,9 @@ class _Reading:
         else:
             yield from self._read_text(part, number or "1", images)
 
-    def _choose(self, children: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
+    def _choose_alternatives(
+        self, children: list[tuple[int, Message]]
+    ) -> list[tuple[int, Message]]:
         """The alternatives without either the plain text or the HTML: the one with fewer words that
         the other lacks is dropped, and its texts with such words are recorded as hidden.
         """

@@ -52,7 +52,7 @@ class NotebookLoader:
         book = read_notebook(path)
         warnings: list[str] = []
         joined = join_parts(
-            _parts(book, warnings), "all cells of the notebook are empty; nothing to index"
+            _read_parts(book, warnings), "all cells of the notebook are empty; nothing to index"
         )
         metadata: Json = {"language": book.language} if book.language else {}
         metadata["cells"] = len(book.cells)
@@ -176,7 +176,7 @@ def _visible_words(page: str) -> str:
         return ""
 
 
-def _parts(book: Notebook, warnings: list[str]) -> Iterator[Part]:
+def _read_parts(book: Notebook, warnings: list[str]) -> Iterator[Part]:
     for number, cell in enumerate(book.cells, 1):
         if cell.kind == "markdown":
             yield from _read_markdown(cell.source, f"cell={number}")

@@ -20,7 +20,7 @@ from rag_platform.ir import Block, Facts, HiddenText
 from rag_platform.loaders.archives import ZipLoader
 from rag_platform.loaders.numerals import without_page_number
 from rag_platform.loaders.office import drawings
-from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
+from rag_platform.loaders.office.docx_styles import Label, Styles, find_labels, read_styles
 from rag_platform.loaders.office.docx_text import (
     NOTES,
     Piece,
@@ -76,12 +76,12 @@ class DocxLoader(ZipLoader):
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `empty_file`."""
         self.require(path, ".docx")
         with Package(path) as package:
-            return self._facts(package)
+            return self._make_facts(package)
 
-    def _facts(self, package: Package) -> Facts:
+    def _make_facts(self, package: Package) -> Facts:
         from lxml import etree
 
-        main, body, styles, numbered = structure(package)
+        main, body, styles, numbered = read_structure(package)
         reader = Reader(package.relations(main), styles)
         flow = _Flow(package, main, reader, numbered)
         flow.write_running(body, "header")
@@ -98,7 +98,7 @@ class DocxLoader(ZipLoader):
         title = title or first_line(without_marks(joined.text[own[0].start : own[0].end]))
         engine = Engine("lxml", etree.__version__, "structure")
         hidden = [HiddenText(0, "vanish", words) for words in reader.hidden]
-        warnings = _warnings(package, reader)
+        warnings = _list_warnings(package, reader)
         return joined_facts(self, engine, joined, title, metadata, warnings, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
@@ -108,7 +108,7 @@ class DocxLoader(ZipLoader):
             return find_mismatched(package, text, blocks)
 
 
-def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Label]]:
+def read_structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Label]]:
     """(name of the document part, its body, the styles, labels of numbered paragraphs)."""
     main = package.main_part()
     root = package.root(main)
@@ -120,10 +120,10 @@ def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Lab
         )
     styles = read_styles(package.root(package.related_part(main, "styles")))
     numbering = package.root(package.related_part(main, "numbering"))
-    return main, body, styles, labels(paragraphs_below(body), numbering, styles)
+    return main, body, styles, find_labels(paragraphs_below(body), numbering, styles)
 
 
-def _warnings(package: Package, reader: Reader) -> list[str]:
+def _list_warnings(package: Package, reader: Reader) -> list[str]:
     counts = reader.counts
     left_out = [
         (counts["deleted"], "tracked deletions left out, insertions kept"),
@@ -214,7 +214,7 @@ class _Flow:
                 if self.reader.styles.is_code(child) and not self.kind:
                     code.append((paragraphs, self._read_code(child)))
                     continue
-            code = self._flush(code, path)
+            code = self._write_code_block(code, path)
             if name == "p":
                 self._write_paragraph(child, f"{path}/p[{paragraphs}]", depth)
             elif name == "tbl":
@@ -222,7 +222,7 @@ class _Flow:
                 self._write_table(child, f"{path}/tbl[{tables}]", depth)
             elif name == "altChunk":
                 self.reader.counts["embedded documents"] += 1
-        self._flush(code, path)
+        self._write_code_block(code, path)
         if depth == 0:
             self._write_notes()
 
@@ -231,7 +231,7 @@ class _Flow:
         level = 0 if self.kind or depth else styles.heading_level(element)
         self.styled_level = level or self.styled_level
         label = self.labels.get(element) if not self.kind else None
-        pieces = self.reader.paragraph(element)
+        pieces = self.reader.read_paragraph(element)
         if not (level or self.kind or depth) and self._is_bold_heading(element, pieces):
             deeper = self.styled_level + 1 + (label.level if label else 0)
             level = min(deeper, 6) if self.parts else 1
@@ -289,11 +289,11 @@ class _Flow:
     def _read_code(self, element: Element) -> str:
         text = "".join(
             piece if isinstance(piece, str) else piece.text
-            for piece in self.reader.paragraph(element)
+            for piece in self.reader.read_paragraph(element)
         )
         return text.rstrip().replace("```", "``\u200b`")
 
-    def _flush(self, code: list[tuple[int, str]], path: str) -> list[tuple[int, str]]:
+    def _write_code_block(self, code: list[tuple[int, str]], path: str) -> list[tuple[int, str]]:
         """Write the collected lines of code as one block. Returns a new, empty collection."""
         if any(text.strip() for _, text in code):
             place = f"{path}/p[{format_range(code[0][0], code[-1][0])}]"
@@ -325,7 +325,7 @@ class _Flow:
                 pieces = above[first] if continues else self._read_cell(cell, depth)
                 line[first : first + span] = [pieces] * span
             above = line
-            text, images = _pipe_row(line)
+            text, images = _format_row(line)
             if number == 1:
                 text += "\n" + pipe_tables.format_rule(width)
             place = f"{locator}/tr[{number}]"
@@ -344,15 +344,15 @@ class _Flow:
                 found += [
                     " ",
                     f"{label.text} " if label and label.text else "",
-                    *self.reader.paragraph(child),
+                    *self.reader.read_paragraph(child),
                 ]
                 for box in text_boxes(child):
                     found += [" ", *self._read_cell(box, depth + 1)]
             elif name_of(child) == "tbl":
-                found += self._flat_table(child, depth + 1)
+                found += self._read_inner_table(child, depth + 1)
         return found
 
-    def _flat_table(self, table: Element, depth: int) -> list[Piece]:
+    def _read_inner_table(self, table: Element, depth: int) -> list[Piece]:
         found: list[Piece] = []
         for row in table_rows(table):
             cells = [
@@ -381,7 +381,7 @@ class _Flow:
             author = note.get(W + "author")
             pieces += [f"{author}: "] if author else []
             for paragraph in paragraphs_below(note):
-                pieces += [*reader.paragraph(paragraph), "\n"]
+                pieces += [*reader.read_paragraph(paragraph), "\n"]
             text, images = join_pieces(pieces, flat=True)
             self.parts.append(Part("paragraph", text, f"{kind}/{note_id}", images=images))
 
@@ -393,7 +393,7 @@ def find_note(package: Package, part: str, note_id: str) -> Element | None:
     return next((note for note in notes if note.get(W + "id") == note_id), None)
 
 
-def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[Image]]:
+def _format_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[Image]]:
     """(row of a pipe table, the images in it)."""
     text = "|"
     images: list[Image] = []
@@ -418,7 +418,7 @@ def find_mismatched(package: Package, text: str, blocks: Sequence[Block]) -> dic
     bad: dict[int, str] = {}
     for block in blocks:
         try:
-            reason = source.problem(text[block.start : block.end], block)
+            reason = source.find_problem(text[block.start : block.end], block)
         except (LookupError, ValueError) as error:
             reason = f"the file has nothing at {block.locator!r} ({error})"
         if reason:
@@ -431,7 +431,7 @@ class _Source:
 
     def __init__(self, package: Package) -> None:
         self.package = package
-        self.main, body, self.styles, self.labels = structure(package)
+        self.main, body, self.styles, self.labels = read_structure(package)
         self.instructions: set[Element] = set()  # texts in field instructions
         self.parts = {"body": self.main}  # first step of a locator to the part
         self.roots = {"body": body}
@@ -442,7 +442,7 @@ class _Source:
         # (locator of the parent, kind) to the elements of that kind in it
         self.children: dict[tuple[str, str], list[Element]] = {}
 
-    def problem(self, facts: str, block: Block) -> str:
+    def find_problem(self, facts: str, block: Block) -> str:
         """How the facts of a block differ from the text at its locator, or ""."""
         root, _, rest = block.locator.partition("/")
         if root in ("footnotes", "endnotes", "comments"):
@@ -455,7 +455,7 @@ class _Source:
             drawn = drawings.find_root(self.package, self.parts[root], here[0])
             return _compare(facts, "" if drawn is None else drawings.words_of(drawn))
         if kind == "tr" and block.kind == "table":
-            return self.row_problem(facts, self.find_children(above, "tr"), first)
+            return self.find_row_problem(facts, self.find_children(above, "tr"), first)
         if block.kind == "code":
             facts = facts.removeprefix("```\n").removesuffix("\n```")
         labelled = block.kind in ("list", "heading")
@@ -496,7 +496,7 @@ class _Source:
             self.children[path, kind] = found
         return self.children[path, kind]
 
-    def row_problem(self, facts: str, rows: Sequence[Element], number: int) -> str:
+    def find_row_problem(self, facts: str, rows: Sequence[Element], number: int) -> str:
         """How a table line differs from its row, with merged cells repeated, or ""."""
         line, *rest = facts.split("\n")
         if rest and (number > 1 or len(rest) > 1 or set(rest[0]) - set("|- ")):

@@ -192,7 +192,7 @@ class _Numbering:
     used: bool = False
 
 
-def labels(
+def find_labels(
     paragraphs: Iterable[Element], numbering: Element, styles: Styles
 ) -> dict[Element, Label]:
     """The label of each numbered paragraph; the paragraphs must be in document order."""

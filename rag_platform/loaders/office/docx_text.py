@@ -75,25 +75,25 @@ class Reader:
     fields: list[list[str | int]] = field(default_factory=list)
     instructions: set[Element] = field(default_factory=set)  # texts in field instructions
 
-    def paragraph(self, element: Element) -> list[Piece]:
+    def read_paragraph(self, element: Element) -> list[Piece]:
         """The pieces of a paragraph in order, without text boxes."""
         self.fields = []
         self.instructions = field_instructions(element)
         out: list[Piece] = []
-        self._children(element, out)
+        self._read_children(element, out)
         self.counts["deleted"] += sum(
             1 for item in element.iter(W + "del", W + "moveFrom") if len(item)
         )
         return out
 
-    def _children(self, element: Element, out: list[Piece]) -> None:
+    def _read_children(self, element: Element, out: list[Piece]) -> None:
         for child in shown_children(element):
             match name_of(child):
                 case "r":
-                    self._run(child, out)
+                    self._read_run(child, out)
                 case "hyperlink":
                     start = len(out)
-                    self._children(child, out)
+                    self._read_children(child, out)
                     relation = self.relations.get(str(child.get(R + "id", "")))
                     if relation is not None and relation.external:
                         _make_link(out, start, relation.target)
@@ -102,9 +102,9 @@ class Reader:
                 case "pPr" | "rPr" | "txbxContent":
                     pass
                 case name if name not in DELETED:
-                    self._children(child, out)
+                    self._read_children(child, out)
 
-    def _run(self, run: Element, out: list[Piece]) -> None:
+    def _read_run(self, run: Element, out: list[Piece]) -> None:
         raised = next((item.get(W + "val") for item in run.iterfind(f"{W}rPr/{W}vertAlign")), "")
         hidden = self.styles.hides(run)
         for child in shown_children(run):
@@ -121,28 +121,28 @@ class Reader:
             elif name == "sym":
                 out.append(symbol(child))
             elif name in NOTES:
-                out.append(self._note(name, str(child.get(W + "id", ""))))
+                out.append(self._number_note(name, str(child.get(W + "id", ""))))
             elif name in ("drawing", "pict", "object"):
-                out.extend(self._images(child))
+                out.extend(self._read_images(child))
             else:
-                self._field_or_ruby(child, name, out)
+                self._read_field_or_ruby(child, name, out)
 
-    def _field_or_ruby(self, child: Element, name: str, out: list[Piece]) -> None:
+    def _read_field_or_ruby(self, child: Element, name: str, out: list[Piece]) -> None:
         if name == "fldChar":
             out += [entry] if (entry := chosen_entry(child)) else []
-            self._field(str(child.get(W + "fldCharType", "")), out)
+            self._track_field(str(child.get(W + "fldCharType", "")), out)
         elif name == "instrText" and self.fields:
             self.fields[-1][0] = str(self.fields[-1][0]) + (child.text or "")
         elif name == "ruby":
-            self._ruby(child, out)
+            self._read_ruby(child, out)
 
-    def _note(self, name: str, note_id: str) -> str:
+    def _number_note(self, name: str, note_id: str) -> str:
         number = self.notes.setdefault(
             (name, note_id), 1 + sum(kind == name for kind, _ in self.notes)
         )
         return f"[^{NOTES[name][1]}{number}]"
 
-    def _field(self, kind: str, out: list[Piece]) -> None:
+    def _track_field(self, kind: str, out: list[Piece]) -> None:
         if kind == "begin":
             self.fields.append(["", len(out)])
         elif kind == "separate" and self.fields:
@@ -152,16 +152,16 @@ class Reader:
             if match := _HYPERLINK.match(str(instruction)):
                 _make_link(out, int(start), match[1])
 
-    def _ruby(self, ruby: Element, out: list[Piece]) -> None:
+    def _read_ruby(self, ruby: Element, out: list[Piece]) -> None:
         """The base text, then its reading in parentheses."""
         for name, before, after in (("rubyBase", "", ""), ("rt", "(", ")")):
             part = ruby.find(W + name)
             if part is not None:
                 out.append(before)
-                self._children(part, out)
+                self._read_children(part, out)
                 out.append(after)
 
-    def _images(self, drawing: Element) -> Iterator[Piece]:
+    def _read_images(self, drawing: Element) -> Iterator[Piece]:
         """The images and WordArt of a drawing or embedded object; charts are counted."""
         alt = ""
         for item in walk_shown(drawing):

@@ -77,7 +77,7 @@ def format_number(value: float, number_format: str) -> str | None:
     """
     if abs(value) >= 1e21:
         return None
-    sections = _sections(number_format)
+    sections = _parse_sections(number_format)
     chosen = _choose_section(sections, value) if sections else None
     if chosen is None:
         return None
@@ -94,7 +94,7 @@ def format_number(value: float, number_format: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=512)
-def _sections(number_format: str) -> tuple[Section, ...]:
+def _parse_sections(number_format: str) -> tuple[Section, ...]:
     """The sections of a format; () for one that is too long, and for dates."""
     if len(number_format) > MAX_FORMAT:
         return ()
@@ -107,10 +107,10 @@ def _sections(number_format: str) -> tuple[Section, ...]:
             parts.append([])
         elif kind != "width":
             parts[-1].append((kind, text))
-    return tuple(_section(part) for part in parts)
+    return tuple(_parse_section(part) for part in parts)
 
 
-def _section(tokens: list[Token]) -> Section:
+def _parse_section(tokens: list[Token]) -> Section:
     found = [
         match
         for kind, text in tokens
@@ -120,7 +120,7 @@ def _section(tokens: list[Token]) -> Section:
     return Section(tuple(tokens), condition, _find_digits(tuple(tokens)))
 
 
-def _decimal(value: float) -> Decimal:
+def _to_decimal(value: float) -> Decimal:
     """The value with the 15 digits that Excel keeps."""
     return Decimal(value) if isinstance(value, int) else Decimal(f"{value:.15g}")
 
@@ -163,7 +163,7 @@ def _find_digits(tokens: tuple[Token, ...]) -> Digits | None:
     commas = [index for index, token in enumerate(tokens) if token == ("sign", ",")]
     grouped = any(whole and whole[0] < index < whole[-1] for index in commas)
     scale = 2 * tokens.count(("sign", "%"))
-    scale -= 3 * sum(_scales(tokens, at, whole[-1] if whole else -1, last) for at in commas)
+    scale -= 3 * sum(_divides(tokens, at, whole[-1] if whole else -1, last) for at in commas)
     return Digits(places, whole, after, point, power, grouped, scale)
 
 
@@ -171,12 +171,12 @@ def _format_section(section: Section, value: float) -> str | None:
     """The text of a value that is not negative; None if a part of the section is not understood."""
     tokens, digits = section.tokens, section.digits
     if digits is None:
-        literal = "".join(_literal(*token, value) for token in tokens)
+        literal = "".join(_format_literal(*token, value) for token in tokens)
         return literal or None
     if ("sign", "/") in tokens:
         return _format_fraction(tokens, value)
     whole, after, point, power = digits.whole, digits.after, digits.point, digits.power
-    number = _decimal(value).scaleb(digits.scale)
+    number = _to_decimal(value).scaleb(digits.scale)
     exponent = 0
     if power is not None:
         step = max(1, len(whole))
@@ -187,12 +187,12 @@ def _format_section(section: Section, value: float) -> str | None:
     text = f"{_round(number, len(after)):f}"
     before, _, behind = text.partition(".")
     filled = {
-        **_whole_digits(tokens, whole, before.lstrip("0"), digits.grouped),
-        **_decimal_digits(tokens, after, behind),
+        **_fill_whole_digits(tokens, whole, before.lstrip("0"), digits.grouped),
+        **_fill_decimals(tokens, after, behind),
     }
     if power is not None:
         sign = "-" if exponent < 0 else "+" if tokens[power][1].endswith("+") else ""
-        filled |= _whole_digits(
+        filled |= _fill_whole_digits(
             tokens, [index for index in digits.places if index > power], str(abs(exponent)), False
         )
         filled[power] = f"E{sign}"
@@ -201,7 +201,7 @@ def _format_section(section: Section, value: float) -> str | None:
         if not whole and before.strip("0"):
             filled[point] = before + filled[point]
     return "".join(
-        filled[index] if index in filled else _literal(*token, value)
+        filled[index] if index in filled else _format_literal(*token, value)
         for index, token in enumerate(tokens)
     )
 
@@ -217,18 +217,18 @@ def _format_fraction(tokens: tuple[Token, ...], value: float) -> str | None:
     if found is None or re.search("[#0?/.,%@]", shape[: found.start()] + shape[found.end() :]):
         return None
     whole, digits, fixed = found.groups()
-    exact = Fraction(_decimal(value))
+    exact = Fraction(_to_decimal(value))
     denominator = int(fixed or 0) or exact.limit_denominator(10 ** len(digits) - 1).denominator
-    numerator = int(_round(_decimal(value) * denominator, 0))
+    numerator = int(_round(_to_decimal(value) * denominator, 0))
     integer, rest = divmod(numerator, denominator) if whole else (0, numerator)
     part = f"{rest}/{denominator}" if rest or not whole else ""
     shown = str(integer) if integer or (whole and (not part or "0" in whole)) else ""
-    before = "".join(_literal(*token, value) for token in tokens[: found.start()])
-    behind = "".join(_literal(*token, value) for token in tokens[found.end() :])
+    before = "".join(_format_literal(*token, value) for token in tokens[: found.start()])
+    behind = "".join(_format_literal(*token, value) for token in tokens[found.end() :])
     return f"{before}{' '.join(filter(None, (shown, part)))}{behind}"
 
 
-def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
+def _divides(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
     """True for a comma, which then divides by 1000, directly after the last digit of the whole part
     or of the number.
     """
@@ -240,7 +240,7 @@ def _round(number: Decimal, decimals: int) -> Decimal:
     return number.quantize(Decimal(1).scaleb(-decimals), context=_EXACT)
 
 
-def _whole_digits(
+def _fill_whole_digits(
     tokens: tuple[Token, ...], places: list[int], digits: str, grouped: bool
 ) -> dict[int, str]:
     """Token index to digits, filled from the right; the first place takes all remaining digits."""
@@ -258,7 +258,7 @@ def _whole_digits(
     return filled
 
 
-def _decimal_digits(tokens: tuple[Token, ...], places: list[int], digits: str) -> dict[int, str]:
+def _fill_decimals(tokens: tuple[Token, ...], places: list[int], digits: str) -> dict[int, str]:
     """Token index to digit; trailing zeros are kept only where the format has a 0."""
     kept = digits
     for index in reversed(places):
@@ -268,7 +268,7 @@ def _decimal_digits(tokens: tuple[Token, ...], places: list[int], digits: str) -
     return {index: kept[at : at + 1] for at, index in enumerate(places)}
 
 
-def _literal(kind: str, text: str, value: float) -> str:
+def _format_literal(kind: str, text: str, value: float) -> str:
     """The text of a token that is not a digit."""
     match kind:
         case "text" if text.lower() == "general":
@@ -318,13 +318,15 @@ def format_partial_date(value: datetime.date, number_format: str) -> str | None:
     ):
         return None
     parts = [
-        _date_part(match[3].lower(), value) if match[3] else match[1] or match[2] or match[4] or ""
+        _format_date_part(match[3].lower(), value)
+        if match[3]
+        else match[1] or match[2] or match[4] or ""
         for match in found
     ]
     return " ".join("".join(parts).split()) or None
 
 
-def _date_part(letters: str, value: datetime.date) -> str:
+def _format_date_part(letters: str, value: datetime.date) -> str:
     match letters[0], len(letters):
         case "y", length:
             return f"{value.year:04}" if length > 2 else f"{value.year % 100:02}"

@@ -359,7 +359,7 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     if block.kind == "table":
         names = pipe_tables.parse_row(lines[0])
         if head and not _names_match(names, head):
-            return f"the header is not that of rows {place['head']}"
+            return f"the header is not that of rows {format_range(top, bottom)}"
         if not head and any(
             not re.fullmatch("[A-Z]{1,3}" if block.locator.startswith("sheet=") else "", name)
             for name in names

@@ -367,13 +367,13 @@ def _open_book(opened: BinaryIO, package: Package) -> Any:
         if styles is None:
             raise
         log.info("read without styles", exc_info=error)
-    plain = _plain_styles(styles)
+    plain = _reduce_styles(styles)
     with zipfile.ZipFile(opened) as archive:
         copy = copy_parts(archive, lambda part, data: plain if part == name else data)
     return openpyxl.load_workbook(copy, read_only=True, data_only=True)
 
 
-def _plain_styles(root: Any) -> bytes:
+def _reduce_styles(root: Any) -> bytes:
     """The cell styles, reduced to their number formats."""
     from lxml import etree
 
@@ -459,7 +459,7 @@ def _read_extras(sheet: Any, package: Package) -> _Extras:
             if name in ("col", "row") and element.get("hidden") in ("1", "true"):
                 found.hidden.add("columns" if name == "col" else "rows")
             if name == "row":
-                found.formulas.update(_formulas_without_value(element))
+                found.formulas.update(_find_unevaluated(element))
                 element.clear()
                 while element.getprevious() is not None:
                     del element.getparent()[0]
@@ -476,7 +476,7 @@ def _read_extras(sheet: Any, package: Package) -> _Extras:
     return found
 
 
-def _formulas_without_value(row: Any) -> Iterator[tuple[Place, str]]:
+def _find_unevaluated(row: Any) -> Iterator[tuple[Place, str]]:
     """(place, formula) of each formula of a row that has no stored value."""
     for formula in row.iter("{*}f"):
         cell = formula.getparent()
@@ -527,10 +527,10 @@ def _read_rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple
         if count > max_cells:
             raise too_many_cells(count, max_cells)
     _fill_merged(texts, extras.merges, width, count, max_cells)
-    return tuple(Row(number, tuple(texts.get(number, ()))) for number in _with_gaps(sorted(texts)))
+    return tuple(Row(number, tuple(texts.get(number, ()))) for number in _add_gaps(sorted(texts)))
 
 
-def _with_gaps(numbers: Iterable[int]) -> Iterator[int]:
+def _add_gaps(numbers: Iterable[int]) -> Iterator[int]:
     """The numbers, with one more in each gap: a single blank row is enough to end a region."""
     last: int | None = None
     for number in numbers:

@@ -91,7 +91,7 @@ class SlidesLoader(ZipLoader):
             source = _Source(package)
             for block in blocks:
                 printed = source.text_at(block.locator, numbered=block.kind != "heading")
-                facts = _plain(_IMAGE.sub(r"\1", text[block.start : block.end]))
+                facts = _without_targets(_IMAGE.sub(r"\1", text[block.start : block.end]))
                 if printed is None:
                     bad[block.ordinal] = f"the file has nothing at {block.locator}"
                 elif letters(facts) != letters(printed):
@@ -99,7 +99,7 @@ class SlidesLoader(ZipLoader):
         return bad
 
 
-def _plain(text: str) -> str:
+def _without_targets(text: str) -> str:
     """The text without link targets and images."""
     return _LINK.sub("]", _IMAGE.sub("", text))
 
@@ -153,7 +153,7 @@ class _Reading:
         self.added = 0
         self.names = dict(_name_shapes(slide._element))
         lines = title.text_frame.paragraphs if title is not None else ()
-        heading = " ".join(filter(None, (_words(line, linked=False) for line in lines)))
+        heading = " ".join(filter(None, (_read_line(line, linked=False) for line in lines)))
         parts = self._read_shapes(slide.shapes, number, title, 0)
         if heading and title is not None:
             place = f"slide={number};shape={self.names[title._element]}"
@@ -161,17 +161,19 @@ class _Reading:
         elif parts:
             yield Part("heading", f"# Slide {number}", f"slide={number}", 1, f"Slide {number}")
         yield from parts
-        read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
+        read = sum(len(letters(_without_targets(part.text))) for part in parts) + len(
+            letters(heading)
+        )
         whole = self.added
-        whole += len(letters(_text(slide._element)))
-        whole -= sum(len(letters(_text(shape))) for shape in hidden)
+        whole += len(letters(_raw_text(slide._element)))
+        whole -= sum(len(letters(_raw_text(shape))) for shape in hidden)
         if whole > read:
             self.left_out[number] = whole - read
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
         if lines := [
             line
             for paragraph in (notes.paragraphs if notes is not None else ())
-            for line in "".join(_pieces(paragraph, linked=False)).splitlines()
+            for line in "".join(_read_pieces(paragraph, linked=False)).splitlines()
             if line.strip()
         ]:
             quoted = "\n".join(f"> {line.strip()}" for line in lines)
@@ -202,12 +204,12 @@ class _Reading:
         elif getattr(shape, "has_table", False):
             rows, repeated = _read_table(shape.table)
             self.added += repeated
-            yield from _table(rows, place)
+            yield from _make_table(rows, place)
         elif getattr(shape, "has_chart", False):
             rows = drawings.read_chart(shape.chart._chartSpace)
             self.charts += not rows
             self.added += sum(len(letters(words)) for row in rows for words in row)
-            yield from _table(rows, place)
+            yield from _make_table(rows, place)
         elif (diagram := next(shape._element.iter(f"{D}relIds"), None)) is not None:
             relation = shape.part.rels.get(diagram.get(f"{R}dm"))
             model = parse_part(relation.target_part.blob) if relation else None
@@ -233,7 +235,7 @@ class _Reading:
         lines = [
             (paragraph.level, numbers.get(paragraph._p, ""), words)
             for paragraph in paragraphs
-            if (words := _words(paragraph))
+            if (words := _read_line(paragraph))
         ]
         self.added += sum(len(letters(number)) for _, number, _ in lines)
         listed = any(level or number for level, number, _ in lines)
@@ -310,7 +312,7 @@ def _is_running(shape: Any) -> bool:
 
 def _reads_leftwards(shapes: Any) -> bool:
     """True if most paragraphs with text are set from right to left."""
-    lines = [line for line in shapes._element.iter(f"{A}p") if _text(line).strip()]
+    lines = [line for line in shapes._element.iter(f"{A}p") if _raw_text(line).strip()]
     return sum(line.find(f"{A}pPr[@rtl='1']") is not None for line in lines) * 2 > len(lines)
 
 
@@ -345,7 +347,7 @@ def _number_paragraphs(shape: Any) -> dict[Any, str]:
     found: dict[Any, str] = {}
     counts: dict[int, tuple[str, int]] = {}  # level to the kind and the last number
     for paragraph in shape.iter(f"{A}p"):
-        if not _text(paragraph).strip():
+        if not _raw_text(paragraph).strip():
             continue
         properties = paragraph.find(f"{A}pPr")
         numbering = None if properties is None else properties.find(f"{A}buAutoNum")
@@ -376,12 +378,12 @@ def _placeholder(shape: Any) -> str:
     return str(shape.placeholder_format.type).split(" ")[0].rpartition(".")[2]
 
 
-def _words(paragraph: Any, *, linked: bool = True) -> str:
+def _read_line(paragraph: Any, *, linked: bool = True) -> str:
     """The text of a paragraph on one line, with its links unless not `linked`."""
-    return " ".join("".join(_pieces(paragraph, linked=linked)).split())
+    return " ".join("".join(_read_pieces(paragraph, linked=linked)).split())
 
 
-def _pieces(paragraph: Any, *, linked: bool) -> Iterator[str]:
+def _read_pieces(paragraph: Any, *, linked: bool) -> Iterator[str]:
     """The runs, breaks and formulas of a paragraph."""
     for item in paragraph._p:
         if item.tag == f"{A}br":
@@ -409,13 +411,13 @@ def _read_table(table: Any) -> tuple[list[list[str]], int]:
             elif cell._tc.vMerge:
                 words = rows[-2][len(rows[-1])] if len(rows) > 1 else ""
             else:
-                words = " ".join(filter(None, map(_words, cell.text_frame.paragraphs)))
+                words = " ".join(filter(None, map(_read_line, cell.text_frame.paragraphs)))
             repeated += len(letters(words)) if cell.is_spanned else 0
             rows[-1].append(words)
     return rows, repeated
 
 
-def _table(rows: Sequence[Sequence[str]], place: str) -> Iterator[Part]:
+def _make_table(rows: Sequence[Sequence[str]], place: str) -> Iterator[Part]:
     if text := drawings.format_table(rows):
         yield Part("table", text, place)
 
@@ -463,7 +465,7 @@ class _Source:
             notes = self._package.root(self._package.related_part(slide, "notesSlide"))
             for item in notes.iter(f"{P}sp") if notes is not None else ():
                 if (ph := item.find(f".//{P}ph")) is not None and ph.get("type") == "body":
-                    return _text_of(item)
+                    return _shape_text(item)
             return None
         if not match[2]:
             return f"Slide {match[1]}"
@@ -473,7 +475,7 @@ class _Source:
             if name == match[2]:
                 drawing = next(item.iter(f"{C}chart", f"{D}relIds"), None)
                 if drawing is None:
-                    return _text_of(item, numbered=numbered)
+                    return _shape_text(item, numbered=numbered)
                 drawn = drawings.find_root(self._package, slide, drawing)
                 return "" if drawn is None else drawings.words_of(drawn)
         return None
@@ -489,7 +491,7 @@ def _name_shapes(slide: Any) -> Iterator[tuple[Any, str]]:
             yield item, f"{name}.{seen[name]}" if seen[name] > 1 else name
 
 
-def _text_of(item: Any, *, numbered: bool = False) -> str:
+def _shape_text(item: Any, *, numbered: bool = False) -> str:
     """The text of a shape, with a merged cell's text in each cell it covers, or an image's
     description.
     """
@@ -497,7 +499,7 @@ def _text_of(item: Any, *, numbered: bool = False) -> str:
         return next(item.iter(f"{P}cNvPr")).get("descr") or ""
     if (table := next(item.iter(f"{A}tbl"), None)) is None:
         numbers = _number_paragraphs(item) if numbered else {}
-        return " ".join(f"{numbers.get(line, '')} {_text(line)}" for line in item.iter(f"{A}p"))
+        return " ".join(f"{numbers.get(line, '')} {_raw_text(line)}" for line in item.iter(f"{A}p"))
     above: list[str] = []
     cells: list[str] = []
     for row in table.iter(f"{A}tr"):
@@ -508,11 +510,11 @@ def _text_of(item: Any, *, numbered: bool = False) -> str:
             elif cell.get("vMerge") in _TRUE:
                 texts.append(above[at] if at < len(above) else "")
             else:
-                texts.append(_text(cell))
+                texts.append(_raw_text(cell))
         cells += texts
         above = texts
     return " ".join(cells)
 
 
-def _text(item: Any) -> str:
+def _raw_text(item: Any) -> str:
     return " ".join(text.text or "" for text in item.iter(f"{A}t", f"{M}t"))
