@@ -215,9 +215,7 @@ def reject_damaged(problem: str, remedy: str) -> Iterator[None]:
 
 
 class Reading(faults.Attempt):
-    """An attempt to read a part of a file that may be damaged. Only errors that this package raises
-    are reported as faults.
-    """
+    """An attempt to read part of a file that may be damaged; reports only this package's errors."""
 
     def give_up(self, error: Exception) -> None:
         """Report an error raised by this package."""

@@ -229,9 +229,7 @@ def _decode_as(raw: bytes, encoding: str, bom_len: int) -> Decoded:
 
 
 def _find_wide_encoding(raw: bytes) -> str:
-    """The form of UTF-16 or UTF-32 in which the bytes, which have no byte order mark, decode to
-    everyday characters; "" if there is none.
-    """
+    """UTF-16 or UTF-32 without a mark, if the bytes decode to everyday characters; else ""."""
     head = raw[:4096]
     nul = head.count(0)
     encodings = ["utf-32-le", "utf-32-be"] if nul >= len(head) / 4 else []
@@ -393,9 +391,7 @@ def _measure_western(text: str, high: Sequence[str]) -> float:
 
 
 def _measure_central(text: str, high: Sequence[str]) -> float:
-    """The score of Western text, if the text has Central European letters that would be unlikely
-    characters in cp1252: signs within words, or letters of several Western languages.
-    """
+    # Central European letters are unlikely characters in cp1252: signs in words, rare mixtures.
     has_central = any(char.lower() in CENTRAL for char in high)
     western = text.encode("cp1250").decode("cp1252", "replace")
     signs = re.search(r"(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western)
@@ -499,11 +495,8 @@ class ByteMap:
         """The raw length of text[start:end] minus its encoded length."""
         if not self.irregular_chars:
             return 0
-        from_ = bisect_right(self.irregular_chars, start - 1)
-        return (
-            self.irregular_sums[bisect_right(self.irregular_chars, end - 1)]
-            - self.irregular_sums[from_]
-        )
+        first, last = (bisect_right(self.irregular_chars, at - 1) for at in (start, end))
+        return self.irregular_sums[last] - self.irregular_sums[first]
 
 
 def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
@@ -554,10 +547,8 @@ def _unmappable(encoding: str) -> DocumentError:
     )
 
 
-def format_irregular_lengths(text_map: ByteMap, start: int, end: int) -> str:
-    """The characters of a block with irregular lengths as `bytes=12:-2,40:1` (offset in the block:
-    raw - encoded length), or "".
-    """
+def format_lengths(text_map: ByteMap, start: int, end: int) -> str:
+    """Irregular lengths in a block as `bytes=12:-2,40:1` (offset: raw - encoded length), or ""."""
     first = bisect_right(text_map.irregular_chars, start - 1)
     last = bisect_right(text_map.irregular_chars, end - 1)
     sums = text_map.irregular_sums
@@ -608,10 +599,8 @@ def _find_irregular_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int
     if char != len(text):
         raise _unmappable(encoding)
     if pending:  # escapes after the last character
-        last, delta = (
-            irregular.pop() if irregular and irregular[-1][0] == char - 1 else (char - 1, 0)
-        )
-        irregular.append((last, delta + pending))
+        known = irregular.pop()[1] if irregular and irregular[-1][0] == char - 1 else 0
+        irregular.append((char - 1, known + pending))
     return irregular
 
 

@@ -49,8 +49,7 @@ _UNREAD_TYPES = (
     (b"gimp xcf", "xcf"),
     (b"\x1f\x8b", "gzip"),
 )
-# mean difference (of 255) within 8 x 8 pixels up to which images are alike, as drawn by different
-# versions of a graphics library
+# mean difference (of 255) in 8 x 8 pixels that another version of a graphics library may cause
 _NOISE, _SQUARE = 16, 8
 _PNG_MODES = ("1", "L", "P", "LA", "PA")  # drawings and scans, which stay sharp as PNG
 

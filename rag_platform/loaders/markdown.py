@@ -256,7 +256,7 @@ def _find_leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, 
 
 
 def heading_title(content: str) -> str:
-    """The text of a heading without markup and a trailing `{ #anchor }`."""
+    """The text of a heading without markup and without a trailing `{ #anchor }`."""
     bare = ATTRIBUTES.sub("", content)
     content = content if bare == content else _CLOSING.sub("", bare)
     if re.search(r"[\\`*_\[\]<>&!]", content) and len(content) < MAX_LINE_INLINE:
@@ -355,8 +355,8 @@ def _to_plain(value: Any) -> Any:
 
 
 def _parse_yaml(source: str) -> tuple[dict[str, Any], list[str]]:
-    """(the mapping, warnings) from the parser's events, which show aliases and tags, to be
-    refused. Tabs are read as spaces, as PyYAML rejects them next to values and comments.
+    """(the mapping, warnings) from the parser's events, so that aliases and tags can be refused.
+    Tabs are read as spaces, as PyYAML rejects them next to values and comments.
     """
     import yaml
 

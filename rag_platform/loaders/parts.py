@@ -104,9 +104,7 @@ def join_parts(parts: Iterable[Part], empty: str) -> Joined:
 def image_refs(
     images: Sequence[Image], blocks: Sequence[Block], source_type: str = "markdown"
 ) -> Iterator[MediaRef]:
-    """A media reference for each image, with the path of headings above it; both sequences are in
-    document order.
-    """
+    """A reference to each image, with the headings above it; both sequences are in text order."""
     headings = [block for block in blocks if block.kind == "heading"]
     path: list[tuple[int, str]] = []
     next_heading = 0

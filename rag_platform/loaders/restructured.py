@@ -1,8 +1,7 @@
 """reStructuredText: the blocks of a text, and the edits that turn it into Markdown.
 
 The facts keep the file unchanged, so that a citation leads to its bytes; sections, chunks and
-quotes use the Markdown. docutils is not used: it locates blocks only by line, and takes five
-megabytes.
+quotes use the Markdown. docutils locates blocks only by line, and takes five megabytes.
 """
 
 from __future__ import annotations
@@ -227,10 +226,8 @@ class _Reader:
     def _open_body(
         self, at: int, end: int, begin: int, mark: str, out: int, hang: int = 0, own: int = 99
     ) -> None:
-        """Replace line `at` up to offset `begin` with a mark, and read the body that begins there.
-
-        Its further lines are written `hang` columns further right; `own` is the column of the text
-        at `begin`.
+        """Replace line `at` up to offset `begin` (column `own`) with a mark, and read the body that
+        begins there; its further lines are written `hang` columns further right.
         """
         line = self._lines[at]
         text = self.text[begin : line.end].rstrip()
@@ -240,9 +237,7 @@ class _Reader:
         self._read_lines(at, end, out + hang)
 
     def _read_paragraph(self, at: int, end: int, last: int, out: int) -> int:
-        """Read a paragraph, and the code after it if it ends with two colons; returns the next
-        line.
-        """
+        """Read a paragraph, and the code below a final `::`; returns the next line."""
         ending = self._lines[end - 1]
         code = next((n for n in range(end, last) if self._lines[n].text), last)
         stop = self._end_of_body(code, last, self._lines[at].column + 1)
@@ -373,9 +368,8 @@ class _Reader:
                 reader = csv.reader(source, delimiter=delimiter, skipinitialspace=True)
                 for cells in reader:
                     last = begin + reader.line_num - 1
-                    rows += (
-                        [(last, last, [" ".join(cell.split()) for cell in cells])] if cells else []
-                    )
+                    words = [" ".join(cell.split()) for cell in cells]
+                    rows += [(last, last, words)] if cells else []
         except csv.Error:  # an unclosed quote
             self._fence(self._lines[at].start, first, end, "", out)
             return

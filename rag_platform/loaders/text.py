@@ -10,13 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from rag_platform.ir import Block, Facts
-from rag_platform.loaders.decoding import (
-    ByteMap,
-    byte_map,
-    decode,
-    format_irregular_lengths,
-    looks_like_text,
-)
+from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE, is_restructured, restructured_blocks
 from rag_platform.traits import Traits
@@ -148,8 +142,8 @@ def is_box_label(text: str) -> bool:
 
 
 def names_section(headings: Sequence[Block]) -> bool:
-    """True if the first heading titles a section and not the document: its level is below 1 and
-    other headings share it.
+    """True if the first heading titles a section and not the document: it is not of level 1, and
+    there are others of its level.
     """
     level = headings[0].level if headings else 0
     return level > 1 and any(block.level == level for block in headings[1:])
@@ -187,7 +181,7 @@ def locate(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
         byte_end=last,
         line_start=bisect_right(starts, block.start),
         line_end=bisect_right(starts, block.end - 1),
-        locator=format_irregular_lengths(bytes_of, block.start, block.end),
+        locator=format_lengths(bytes_of, block.start, block.end),
     )
 
 

@@ -94,15 +94,13 @@ def cells(text: str) -> list[str]:
 
 
 def pieces(kind: str, text: str) -> list[Line]:
-    """The parts of a block whose words must be adjacent in every reading: each cell of a table, or
-    the whole of another block.
-    """
+    """The parts of a block whose words must be adjacent in every reading: table cells, or all."""
     found = (Line.of(part.split()) for part in (cells(text) if kind == "table" else [text]))
     return [line for line in found if line.letters]
 
 
 def compare_words(block: Line, readings: Sequence[Line], elsewhere: Line | None = None) -> Likeness:
-    """How far a block agrees with the closest reading, or with `elsewhere` if all lack words."""
+    """How far a block agrees with the closest reading, or with `elsewhere` if all lack many."""
     for reading in [*readings, *([elsewhere] if elsewhere else ())]:
         at = -1
         best: Likeness | None = None
@@ -182,8 +180,7 @@ def is_unmapped(text: str) -> bool:
 
 # --- judgement ----------------------------------------------------------------------------------
 
-# Limits chosen on 250 real PDFs. Text over images has no definite order, and engines read formulas
-# differently.
+# chosen on 250 real PDFs; text over images has no definite order, and engines differ on formulas
 _UNORDERED, _UNCHECKED = ("picture",), ("formula",)
 _MIN_ORDERED = 6  # words of a text with a definite order; fewer may be the labels of a chart
 _MAX_TORN, _MAX_MISSING = 0.1, 0.35

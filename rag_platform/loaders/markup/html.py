@@ -94,27 +94,18 @@ class HtmlLoader:
             (piece.title for piece in pieces if piece.level == 1 and begins_title(piece, titled)),
             titled,
         )
-        hidden = sum(
+        count = sum(
             len(letters(item.text)) for item in page.hidden if item.reason not in VISIBLE_REASONS
         )
-        warnings = [*page.notes, *([f"hidden text left out: {hidden} letters"] if hidden else [])]
+        warnings = [*page.notes, *([f"hidden text left out: {count} letters"] if count else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
-        dropped = note_left_out(page, kept, metadata)
+        hidden = [*page.hidden, *note_left_out(page, kept, metadata)]
         joined = join_parts(page.parts(pieces), "the page holds no text; nothing to index")
         version = ".".join(map(str, lxml.etree.LXML_VERSION[:3]))
         engine = Engine("lxml", version, f"main_content={self.main_content}")
         title = title or first_line(joined.text)
-        return joined_facts(
-            self,
-            engine,
-            joined,
-            title,
-            metadata,
-            warnings,
-            decoded,
-            hidden=[*page.hidden, *dropped],
-        )
+        return joined_facts(self, engine, joined, title, metadata, warnings, decoded, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that differs from the file, parsed again.

@@ -182,9 +182,7 @@ class Page:
     def parts(
         self, pieces: Iterable[Piece], place: str = "", find: Callable[[str], str] = str
     ) -> Iterator[Part]:
-        """The pieces as parts of the facts; `place` precedes the XPath in locators, `find` maps the
-        addresses of images.
-        """
+        """The pieces as parts of facts; `place` precedes the XPath, `find` maps image addresses."""
         for piece in pieces:
             images = [replace(image, target=find(image.target)) for image in piece.images]
             locator = f"{place};{self.locator(piece)}" if place else self.locator(piece)
@@ -431,9 +429,7 @@ def _is_data_table(table: _Element, below: set[str]) -> bool:
 
 
 def _keeps_tables(table: _Element) -> bool:
-    """True if a table with tables in its cells is data: these are small, and its columns or rows
-    have names.
-    """
+    """True for a data table with small tables in its cells: its columns or rows have names."""
     rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _find_rows(table)]
     cells = [cell for row in rows for cell in row]
     nesting = {cell for cell in cells if cell.find(".//table") is not None}

@@ -21,9 +21,9 @@ SKIPPED = set(
     " noframes noembed".split()
 )
 _FIELDS = {"input", "select", "textarea"}
-_TICKED = {"checkbox", "radio"}
+_CHECKABLE = {"checkbox", "radio"}
 # types of `input` that show no typed text, and buttons (HTML standard, 4.10.5)
-_TEXTLESS = _TICKED | set("hidden password submit button reset image file range color".split())
+_TEXTLESS = _CHECKABLE | set("hidden password submit button reset image file range color".split())
 _UNREAD = {"button": "control", "svg": "drawing"}  # elements of SKIPPED that a reader sees
 SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
 LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
@@ -62,9 +62,8 @@ def hidden_reason(element: _Element) -> str:
 
 
 def _is_ornament(element: _Element) -> bool:
-    """True for an element with aria-hidden that has no words, or only repeated ones: an icon, a
-    sign, a line number, a formula rendered next to its source. Other text with aria-hidden is
-    content.
+    """True for an element with aria-hidden that adds no words: an icon, a sign, a line number, a
+    formula rendered next to its source. Other text with aria-hidden is content.
     """
     if element.get("aria-hidden") != "true":
         return False
@@ -85,8 +84,8 @@ def is_skipped(element: _Element) -> bool:
     if tag == "a":
         return _is_self_link(element)
     if tag in _FIELDS:
-        return not (_is_ticked(element) or field_text(element)) or bool(hidden_reason(element))
-    if (tag in SKIPPED and not _is_title(element)) or unread_reason(element):
+        return not (_is_checkable(element) or field_text(element)) or bool(hidden_reason(element))
+    if (tag in SKIPPED and not _is_panel_title(element)) or unread_reason(element):
         return True
     if hidden_reason(element) or _is_ornament(element):
         return True
@@ -106,9 +105,9 @@ def field_text(element: _Element) -> str:
     return "" if element.get("type", "").lower() in _TEXTLESS else str(element.get("value", ""))
 
 
-def _is_ticked(element: _Element) -> bool:
+def _is_checkable(element: _Element) -> bool:
     """True for a check box or radio button."""
-    return element.tag == "input" and element.get("type", "").lower() in _TICKED
+    return element.tag == "input" and element.get("type", "").lower() in _CHECKABLE
 
 
 def unread_reason(element: _Element) -> str:
@@ -118,10 +117,10 @@ def unread_reason(element: _Element) -> str:
         return "navigation"
     if tag in ("header", "footer", "aside") and _is_page_frame(element):
         return "navigation"
-    return "" if _is_title(element) else _UNREAD.get(tag, "")
+    return "" if _is_panel_title(element) else _UNREAD.get(tag, "")
 
 
-def _is_title(element: _Element) -> bool:
+def _is_panel_title(element: _Element) -> bool:
     """True for a button that is the title of a panel, which a click opens: it is the whole of a
     heading or term, or its attributes say that it opens text and not a menu.
     """
@@ -134,9 +133,7 @@ def _is_title(element: _Element) -> bool:
 def _heading_of(button: _Element) -> _Element:
     """The heading or term that consists of the button only, else the button itself."""
     heading = next(button.iterancestors(*HEADINGS, "dt"), None)
-    return (
-        button if heading is None or _stripped_text(heading) != _stripped_text(button) else heading
-    )
+    return button if heading is None or _full_text(heading) != _full_text(button) else heading
 
 
 def panels_of(button: _Element) -> list[_Element]:
@@ -179,7 +176,7 @@ def _count_letters(element: _Element) -> int:
     return sum(len(word) for text in texts for word in text.split())
 
 
-def _stripped_text(element: _Element) -> str:
+def _full_text(element: _Element) -> str:
     return "".join(element.itertext()).strip()
 
 
@@ -188,7 +185,7 @@ def _is_self_link(element: _Element) -> bool:
     return (
         str(element.get("href", "")).startswith("#")
         and not element.findall(".//img")
-        and _stripped_text(element) in _ANCHOR_SIGNS
+        and _full_text(element) in _ANCHOR_SIGNS
     )
 
 
@@ -260,9 +257,7 @@ def _tex(formula: _Element) -> str:
 
 
 class Inline:
-    """Writes nodes as Markdown. With `one_line` line breaks become spaces; `cell` escapes pipes and
-    puts inner tables on one line.
-    """
+    """Writes nodes as Markdown; `one_line` turns line breaks into spaces, `cell` escapes pipes."""
 
     def __init__(self, *, one_line: bool = False, cell: bool = False) -> None:
         self.one_line, self.cell = one_line, cell
@@ -336,7 +331,7 @@ class Inline:
 
     def _write_field(self, element: _Element) -> None:
         self._space = True
-        if _is_ticked(element):
+        if _is_checkable(element):
             self._put("[x]" if element.get("checked") is not None else "[ ]")
         for number, line in enumerate(field_text(element).splitlines()):
             if number:

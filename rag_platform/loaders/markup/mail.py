@@ -57,7 +57,7 @@ _TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 
 @dataclass(frozen=True)
 class MailLoader:
-    """Reads one mail: subject, addresses, date and text; attachments are named, not read."""
+    """Reads one mail: subject, addresses, date and text; attachments only give warnings."""
 
     NAME: ClassVar[str] = "eml"
     VERSION: ClassVar[str] = "10"
@@ -126,10 +126,9 @@ class MhtmlLoader:
             message.get("Snapshot-Content-Location") or part.get("Content-Location") or ""
         ).strip()
         metadata: Json = {"url": address[:2000]} if address.startswith("http") else {}
-        dropped = note_left_out(page, kept, metadata)
+        hidden = [*page.hidden, *note_left_out(page, kept, metadata)]
         title = joined.choose_title(title, filename)
         engine = Engine("email", "1", "page")
-        hidden = [*page.hidden, *dropped]
         return joined_facts(self, engine, joined, title, metadata, page.notes, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
@@ -334,11 +333,9 @@ class _Reading:
                 line = f"{name.capitalize()}: {words}"
                 yield Part("paragraph", line, f"{prefix}header={name}", tight=tight)
                 tight = True
-        yield from self._read_content(message, number, depth, _Images(message))
+        yield from self._read(message, number, depth, _Images(message))
 
-    def _read_content(
-        self, part: Message, number: str, depth: int, images: _Images
-    ) -> Iterator[Part]:
+    def _read(self, part: Message, number: str, depth: int, images: _Images) -> Iterator[Part]:
         kind = part.get_content_type()
         if kind == "multipart/encrypted" or (kind == "application/pkcs7-mime" and not self.bodies):
             raise DocumentError("the mail is encrypted; save it decrypted", code="encrypted")
@@ -350,9 +347,9 @@ class _Reading:
         elif part.is_multipart() and kind != REPORT:
             children = list(enumerate(_subparts(part), 1))
             if kind == "multipart/alternative":
-                children = self._choose_alternatives(children)
+                children = self._choose(children)
             for index, child in children:
-                yield from self._read_content(child, _number_below(number, index), depth, images)
+                yield from self._read(child, _number_below(number, index), depth, images)
         elif part.get_content_disposition() == "attachment" or kind not in READ:
             attached = part.get_content_disposition() == "attachment"
             if attached or part.get_content_maintype() != "image":
@@ -363,9 +360,7 @@ class _Reading:
         else:
             yield from self._read_text(part, number or "1", images)
 
-    def _choose_alternatives(
-        self, children: list[tuple[int, Message]]
-    ) -> list[tuple[int, Message]]:
+    def _choose(self, children: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
         """The alternatives without either the plain text or the HTML: the one with fewer words that
         the other lacks is dropped, and its texts with such words are recorded as hidden.
         """
@@ -392,8 +387,7 @@ class _Reading:
         if part.get_content_type() != "text/html":
             text = body_text(part)
             if part.get_content_type() == CALENDAR and self.bodies:
-                # the mail's text has the event's description too
-                text, _, description = text.partition("\n\n")
+                text, _, description = text.partition("\n\n")  # the mail's text has it too
                 if description:
                     self.hidden.append(HiddenText(0, "alternative", " ".join(description.split())))
             at = 0

@@ -167,8 +167,7 @@ def _mark_repeated(text: str, blocks: Sequence[Block]) -> list[Block]:
     for words, block in zip(texts, blocks, strict=True):
         repeated = False
         if block.kind in _RUNNING:
-            # Word computes page numbers, so `Page 2 of 9` is `Page of` here: a number is assumed
-            # after the first word
+            # Word computes page numbers: the file has `Page of`, so one is assumed after a word
             numbered = re.sub(r"\A(\W*\w+)(?![\s\S]*\d)", "\\1 \0", words)
             line = without_page_number(numbered) and without_page_number(words)
             repeated = line in known
@@ -193,7 +192,7 @@ class _Flow:
     parts: list[Part] = field(default_factory=list)
     kind: str = ""  # header | footer, the kind of all blocks of such a flow
     styled_level: int = 1  # of the last heading that has a heading style
-    notes_written: int = 0  # notes written so far
+    notes_written: int = 0
 
     def write_running(self, body: Element, kind: str) -> None:
         """Write the blocks of the headers or footers."""
@@ -237,7 +236,7 @@ class _Flow:
             level = min(deeper, 6) if self.parts else 1
         if label is not None and not level:
             hanging = "\n" + " " * (4 * label.level + 2)
-            pieces = [it.replace("\n", hanging) if isinstance(it, str) else it for it in pieces]
+            pieces = [p.replace("\n", hanging) if isinstance(p, str) else p for p in pieces]
         text, images = join_pieces(pieces, flat=level > 0)
         if text:
             kind, title, tight = self.kind or "paragraph", "", False
@@ -309,10 +308,8 @@ class _Flow:
             return
         if self.kind:
             for number, cells in enumerate(grid, 1):
-                texts = [
-                    self._read_cell(cell, depth) for _, _, continues, cell in cells if not continues
-                ]
-                text, images = join_pieces([piece for it in texts for piece in (*it, " ")])
+                texts = [self._read_cell(cell, depth) for _, _, merged, cell in cells if not merged]
+                text, images = join_pieces([piece for cell in texts for piece in (*cell, " ")])
                 if text:
                     place = f"{locator}/tr[{number}]"
                     self.parts.append(Part(self.kind, text, place, images=images))
@@ -321,8 +318,8 @@ class _Flow:
         above: list[list[Piece]] = [[] for _ in range(width)]
         for number, cells in enumerate(grid, 1):
             line: list[list[Piece]] = [[] for _ in range(width)]
-            for first, span, continues, cell in cells:
-                pieces = above[first] if continues else self._read_cell(cell, depth)
+            for first, span, merged, cell in cells:
+                pieces = above[first] if merged else self._read_cell(cell, depth)
                 line[first : first + span] = [pieces] * span
             above = line
             text, images = _format_row(line)
@@ -356,9 +353,7 @@ class _Flow:
         found: list[Piece] = []
         for row in table_rows(table):
             cells = [
-                self._read_cell(inner, depth)
-                for _, _, continues, inner in row_cells(row)
-                if not continues
+                self._read_cell(cell, depth) for _, _, merged, cell in row_cells(row) if not merged
             ]
             filled = [cell for cell in cells if join_pieces(cell)[0]]
             for number, cell in enumerate(filled):
@@ -502,10 +497,10 @@ class _Source:
         if rest and (number > 1 or len(rest) > 1 or set(rest[0]) - set("|- ")):
             return "the row has more than one line"
         cells = parse_row(line)
-        for first, span, continues, cell in row_cells(rows[number - 1]):
+        for first, span, merged, cell in row_cells(rows[number - 1]):
             source = (
                 self.text_above(rows, number, first)
-                if continues
+                if merged
                 else self.text_of(cell, labelled=True)
             )
             for column in range(first, first + span):
@@ -517,8 +512,8 @@ class _Source:
         """The text of the first of the vertically merged cells in a column."""
         for row in reversed(rows[: number - 1]):
             covering = [
-                (continues, cell)
-                for first, span, continues, cell in row_cells(row)
+                (merged, cell)
+                for first, span, merged, cell in row_cells(row)
                 if first <= column < first + span
             ]
             if not covering:

@@ -31,8 +31,7 @@ _TESTS = {
 _DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
 # enough digits for a number below 1e21 with the decimals and percent signs of a format
 _EXACT = Context(prec=21 + 3 * MAX_FORMAT, rounding=ROUND_HALF_UP)
-# an integer part, a numerator, and a denominator, which is fixed or has a number of digits:
-# `# ??/??`, `#/8`
+# an integer part, a numerator, and a denominator with digit places or fixed: `# ??/??`, `#/8`
 _FRACTION = re.compile(r"(?:([#0?]+) +)?[#0?]+ */ *(?:([#0?]+)|([1-9]\d*))")
 
 Token = tuple[str, str]  # kind (text, bracket, exponent, digit, sign, other), characters
@@ -229,9 +228,7 @@ def _format_fraction(tokens: tuple[Token, ...], value: float) -> str | None:
 
 
 def _divides(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
-    """True for a comma, which then divides by 1000, directly after the last digit of the whole part
-    or of the number.
-    """
+    """True for a comma that divides by 1000: it follows the whole part's or number's last digit."""
     ends = [end for end in (whole_end, last) if 0 <= end < index]
     return any(all(token == ("sign", ",") for token in tokens[end + 1 : index]) for end in ends)
 
@@ -318,15 +315,13 @@ def format_partial_date(value: datetime.date, number_format: str) -> str | None:
     ):
         return None
     parts = [
-        _format_date_part(match[3].lower(), value)
-        if match[3]
-        else match[1] or match[2] or match[4] or ""
+        _date_part(match[3].lower(), value) if match[3] else match[1] or match[2] or match[4] or ""
         for match in found
     ]
     return " ".join("".join(parts).split()) or None
 
 
-def _format_date_part(letters: str, value: datetime.date) -> str:
+def _date_part(letters: str, value: datetime.date) -> str:
     match letters[0], len(letters):
         case "y", length:
             return f"{value.year:04}" if length > 2 else f"{value.year % 100:02}"

@@ -107,8 +107,7 @@ class Package:
             if not external:
                 target = posixpath.normpath(posixpath.join("/" + folder, target)).lstrip("/")
             space, _, kind = str(item.get("Type", "")).rpartition("/")
-            # PowerPoint for Mac lists outdated properties under such a type
-            if "/officedocument/" not in space:
+            if "/officedocument/" not in space:  # type of outdated parts of PowerPoint for Mac
                 found[str(item.get("Id", ""))] = Relation(kind, target, external)
         return found
 
@@ -223,8 +222,7 @@ def field_instructions(paragraph: Element) -> set[Element]:
     if next(paragraph.iter(f"{W}fldChar"), None) is None:
         return set()
     found: set[Element] = set()
-    # texts in the instructions of each open field; None once its result has begun
-    open_fields: list[list[Element] | None] = []
+    open_fields: list[list[Element] | None] = []  # texts of instructions; None within a result
     for item in walk_shown(paragraph):
         kind = item.get(f"{W}fldCharType")
         if name_of(item) == "t":

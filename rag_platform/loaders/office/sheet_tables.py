@@ -72,8 +72,7 @@ class Group:
     head: tuple[int, ...] = ()
     lines: tuple[int, int] | None = None
     column: int = 0  # of the cell of a note, from 1
-    # first and last column, from 0, of one of several tables side by side
-    span: tuple[int, int] | None = None
+    span: tuple[int, int] | None = None  # columns, from 0, of one of several tables side by side
 
     def locator(self, sheet: str) -> str:
         """`sheet=Q1;rows=3-9;head=1`, for a CSV file without the sheet; for a note
@@ -191,7 +190,7 @@ def _group_lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
         texts = dict.fromkeys(cell.strip() for cell in row.cells if cell.strip())
         found.append((row, " ".join(one_line(text) for text in texts)))
     for part in _split_to_size(found, 0, 0.0, size):
-        yield _make_group("paragraph", [text for _, text in part], [row for row, _ in part], ())
+        yield _join("paragraph", [text for _, text in part], [row for row, _ in part], ())
 
 
 def _find_head(
@@ -238,7 +237,7 @@ def _are_names(cells: Sequence[str], distinct: bool = True) -> bool:
 
 
 def _has_merged_name(cells: Sequence[str]) -> bool:
-    """True if two adjacent columns have the same name, as below a merged cell."""
+    """True if two adjacent columns have the same name, as from a merged cell."""
     return any(left == right != "" for left, right in pairwise(cells))
 
 
@@ -257,7 +256,7 @@ def _group_table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]
     for part in _split_to_size(
         lines, len(names) + len(rule) + 2, estimate_tokens(names) + estimate_tokens(rule), size
     ):
-        yield _make_group(
+        yield _join(
             "table", [names, rule, *(line for _, line in part)], [row for row, _ in part], head.rows
         )
 
@@ -265,9 +264,8 @@ def _group_table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]
 def _split_to_size(
     lines: Sequence[tuple[Row, str]], chars: int, tokens: float, size: Size
 ) -> Iterator[list[tuple[Row, str]]]:
-    """The lines in groups up to the size; a group is never shorter than its header.
-
-    `chars` and `tokens` are those of the header.
+    """The lines in groups up to the size, with a header of `chars` and `tokens`; a group is never
+    shorter than its header.
     """
     part: list[tuple[Row, str]] = []
     used_chars, used_tokens = chars, tokens
@@ -284,9 +282,7 @@ def _split_to_size(
         yield part
 
 
-def _make_group(
-    kind: str, lines: Sequence[str], rows: Sequence[Row], head: tuple[int, ...]
-) -> Group:
+def _join(kind: str, lines: Sequence[str], rows: Sequence[Row], head: tuple[int, ...]) -> Group:
     first, last = rows[0], rows[-1]
     group = Group(kind, "\n".join(lines), (first.number, last.number), head)
     if first.first_line is None or last.last_line is None:

@@ -116,9 +116,7 @@ def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
 
 
 def _read_records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> Iterator[Row]:
-    """The records. A line with a quote that is never closed is a record of its own, and its number
-    is added to `broken`.
-    """
+    """The records; a line with an unclosed quote is one of them, and is added to `broken`."""
     former = csv.field_size_limit(MAX_FIELD_CHARS)
     lines = list(io.StringIO(text, newline=""))
     start = count = 0
@@ -440,9 +438,7 @@ def _read_text_boxes(drawings: Sequence[Any]) -> Iterator[tuple[Place, str]]:
 
 
 def _read_extras(sheet: Any, package: Package) -> _Extras:
-    """Merged areas, links, hidden rows and columns, and formulas without a value, which openpyxl
-    omits when it reads rows.
-    """
+    """Merged areas, links, hidden rows and the like, which openpyxl's reader of rows omits."""
     from lxml import etree
 
     found = _Extras()

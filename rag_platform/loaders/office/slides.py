@@ -161,14 +161,11 @@ class _Reading:
         elif parts:
             yield Part("heading", f"# Slide {number}", f"slide={number}", 1, f"Slide {number}")
         yield from parts
-        read = sum(len(letters(_without_targets(part.text))) for part in parts) + len(
-            letters(heading)
-        )
-        whole = self.added
-        whole += len(letters(_raw_text(slide._element)))
-        whole -= sum(len(letters(_raw_text(shape))) for shape in hidden)
-        if whole > read:
-            self.left_out[number] = whole - read
+        unread = self.added + len(letters(_raw_text(slide._element))) - len(letters(heading))
+        unread -= sum(len(letters(_raw_text(shape))) for shape in hidden)
+        unread -= sum(len(letters(_without_targets(part.text))) for part in parts)
+        if unread > 0:
+            self.left_out[number] = unread
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
         if lines := [
             line
