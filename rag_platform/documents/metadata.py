@@ -14,7 +14,7 @@ from typing import Any
 
 from rag_platform.errors import IntegrityError
 from rag_platform.ir import Block, Document, Facts, Json, MediaRef, ParseSummary, Version
-from rag_platform.loaders.text import names_section, reads_as_title
+from rag_platform.loaders.text import reads_as_title, titles_section
 from rag_platform.storage.records import REINGEST_REMEDY
 from rag_platform.storage.store import Store, read_record, read_records
 from rag_platform.text.dates import iso_date
@@ -99,7 +99,7 @@ def document_title(facts: Facts, filename: str) -> str:
     """
     headings = [block for block in facts.blocks if block.kind == "heading"]
     texts = [facts.summary.title]
-    if not names_section(headings):
+    if not titles_section(headings):
         texts += [block.title or facts.text[block.start : block.end] for block in headings]
         texts += [
             facts.text[block.start : block.end].strip()

@@ -19,7 +19,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from rag_platform.ir import Block
-from rag_platform.loaders.word_comparison import Likeness, Line, cells, compare_words, problem
+from rag_platform.loaders.word_comparison import (
+    Likeness,
+    Line,
+    cells,
+    compare_words,
+    describe_problem,
+)
 
 # loader to the engine of the child that is its second reader; formats whose blocks have byte ranges
 # are compared byte by byte and need none
@@ -312,7 +318,7 @@ def csv(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reason
         likeness = Likeness()
         for cell in _pieces(block.kind, text[block.start : block.end]):
             likeness += compare_words(cell, [own_lines, all_lines])
-        if reason := problem(block.kind, likeness):
+        if reason := describe_problem(block.kind, likeness):
             differing[block.ordinal] = reason
     return differing, {}
 
@@ -362,7 +368,7 @@ def _compare(
                 likeness += compare_words(
                     piece, [_surroundings(source, position, len(piece.starts))]
                 )
-        if reason := problem(block.kind, likeness):
+        if reason := describe_problem(block.kind, likeness):
             differing[block.ordinal] = reason
     return differing, {}
 

@@ -157,7 +157,7 @@ class DecodedImage:
     original: bytes | None = None
 
 
-def is_simple(data: bytes) -> bool:
+def has_simple_decoder(data: bytes) -> bool:
     """True for types with small, proven decoders; the others are decoded in a child process."""
     return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (
         data[:4] == b"RIFF" and data[8:12] == b"WEBP"

@@ -24,9 +24,9 @@ from rag_platform.loaders.text import (
     first_line,
     line_starts,
     locate,
-    names_section,
     paragraph_blocks,
     suffix_of,
+    titles_section,
 )
 from rag_platform.traits import Traits
 
@@ -122,7 +122,7 @@ def _find_title(blocks: Sequence[Block], text: str, visible: str) -> str:
     headings = [block for block in blocks if block.title]
     if not headings:
         return first_line(visible)
-    if not names_section(headings):
+    if not titles_section(headings):
         return headings[0].title
     above = [block for block in blocks[: headings[0].ordinal] if block.kind == "html"]
     found = (_HTML_TITLE.search(text, block.start, block.end) for block in above)

@@ -15,7 +15,7 @@ _ROMAN = dict(
 )
 
 
-def number_text(value: int, form: str) -> str:
+def format_list_number(value: int, form: str) -> str:
     """A number in a numbering format of DOCX; in digits for a format not listed here."""
     match form:
         case "decimalZero":

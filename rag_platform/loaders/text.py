@@ -89,7 +89,7 @@ class TextLoader:
         if language:
             title = PurePosixPath(filename).name
         elif headings:
-            title = "" if names_section(headings) else headings[0].title
+            title = "" if titles_section(headings) else headings[0].title
         else:
             title = _find_title(text, suffix)
         metadata: dict[str, object] = {"language": language} if language else {}
@@ -141,7 +141,7 @@ def is_box_label(text: str) -> bool:
     return text.strip().rstrip(":：!！").rstrip().lower() in _BOX_LABELS
 
 
-def names_section(headings: Sequence[Block]) -> bool:
+def titles_section(headings: Sequence[Block]) -> bool:
     """True if the first heading titles a section and not the document: it is not of level 1, and
     there are others of its level.
     """

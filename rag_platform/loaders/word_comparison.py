@@ -187,7 +187,7 @@ _MAX_TORN, _MAX_MISSING = 0.1, 0.35
 _FEW_TORN, _FEW_MISSING, _FEW_MISPLACED = 2, 2, 3
 
 
-def problem(kind: str, found: Likeness) -> str:
+def describe_problem(kind: str, found: Likeness) -> str:
     """How a block differs from what the other engine reads; "" for tolerable differences."""
     shown = ", ".join(map(repr, found.examples))
     if kind in _UNCHECKED:

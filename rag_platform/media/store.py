@@ -35,7 +35,7 @@ from rag_platform.loaders.images import (
     DecodedImage,
     Missing,
     decode_image,
-    is_simple,
+    has_simple_decoder,
     looks_alike,
 )
 from rag_platform.storage.records import SCHEMA_VERSION
@@ -254,7 +254,7 @@ def _decode(
     scratch: Callable[[], AbstractContextManager[str | Path]],
 ) -> DecodedImage:
     """Decode an image; all but simple types are decoded in a child with a `scratch` folder."""
-    if is_simple(data):
+    if has_simple_decoder(data):
         return decode_image(data, config.max_pixels)
     with scratch() as folder:
         return isolation.decode_in_child(data, config.max_pixels, limits, Path(folder))

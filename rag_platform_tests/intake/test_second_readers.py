@@ -27,9 +27,9 @@ from rag_platform.loaders.pdf.pdfium import PdfiumLoader
 from rag_platform.loaders.word_comparison import (
     Line,
     compare_words,
+    describe_problem,
     has_all_letters,
     pieces,
-    problem,
 )
 
 TEXT = (
@@ -55,7 +55,7 @@ FORGED = {
 
 def judged(said: str, read: str, kind: str = "paragraph") -> str:
     (piece,) = pieces(kind, said)
-    return problem(kind, compare_words(piece, [Line.of(read.split())]))
+    return describe_problem(kind, compare_words(piece, [Line.of(read.split())]))
 
 
 def test_readers_may_differ_in_hyphens_ligatures_and_spaces() -> None:

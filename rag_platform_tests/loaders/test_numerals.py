@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.loaders.numerals import number_text, without_page_number
+from rag_platform.loaders.numerals import format_list_number, without_page_number
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from rag_platform.loaders.numerals import number_text, without_page_number
     ],
 )
 def test_numbers_are_printed_as_their_format_says(value: int, form: str, text: str) -> None:
-    assert number_text(value, form) == text
+    assert format_list_number(value, form) == text
 
 
 @pytest.mark.parametrize(

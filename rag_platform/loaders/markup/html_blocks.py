@@ -25,7 +25,7 @@ from rag_platform.loaders.markup.html_inline import (
     unread_reason,
     visible,
 )
-from rag_platform.loaders.numerals import number_text
+from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.loaders.text import is_box_label
 from rag_platform.text import pipe_tables
@@ -368,7 +368,7 @@ def _mark_items(element: _Element) -> Iterator[tuple[_Element | str, str]]:
         else:
             # Markdown has only numbers in digits, from 0
             plain = form == "decimal" and number >= 0
-            yield node, f"{number}. " if plain else f"- {number_text(number, form)}. "
+            yield node, f"{number}. " if plain else f"- {format_list_number(number, form)}. "
         if not isinstance(node, str):
             number += -1 if down else 1
 

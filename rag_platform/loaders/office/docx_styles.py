@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from rag_platform.loaders.numerals import number_text
+from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.office.ooxml import DELETED, Element, W, attribute, is_on
 from rag_platform.text.scripts import HAN_DIGITS
 
@@ -290,6 +290,6 @@ def _next_label(number: _Numbering, counted: _List, level: int) -> Label:
     def print_number(match: re.Match[str]) -> str:
         at = int(match[1]) - 1
         own = "decimal" if here.legal else form(at).form
-        return number_text(counted.counts.get(at, form(at).start), own)
+        return format_list_number(counted.counts.get(at, form(at).start), own)
 
     return Label(re.sub(r"%([1-9])", print_number, here.text).strip(), level)

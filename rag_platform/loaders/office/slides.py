@@ -20,7 +20,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts
 from rag_platform.loaders.archives import ZipLoader, reject_damaged
 from rag_platform.loaders.markup.html_blocks import letters
-from rag_platform.loaders.numerals import number_text
+from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_text import M, math_text
 from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
@@ -360,7 +360,7 @@ def _number_paragraphs(shape: Any) -> dict[Any, str]:
         counts[level] = kind, number
         form = next((form for name, form in _NUMBERS.items() if kind.startswith(name)), "decimal")
         left, right = next((m for name, m in _MARKS.items() if kind.endswith(name)), ("", ""))
-        found[paragraph] = f"{left}{number_text(number, form)}{right}"
+        found[paragraph] = f"{left}{format_list_number(number, form)}{right}"
     return found
 
 

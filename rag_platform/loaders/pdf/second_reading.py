@@ -25,10 +25,10 @@ from rag_platform.loaders.word_comparison import (
     Likeness,
     Line,
     compare_words,
+    describe_problem,
     has_all_letters,
     is_unmapped,
     pieces,
-    problem,
 )
 
 _MIN_READ = 0.25  # share of a block's letters below which an engine cannot read the place
@@ -64,7 +64,7 @@ def reread(
                 continue
             for block, inside, likeness in compare_blocks(text, group, words):
                 block_text = text[block.start : block.end]
-                if not (reason := problem(block.kind, likeness)):
+                if not (reason := describe_problem(block.kind, likeness)):
                     continue
                 line = Line.of(block_text.split())
                 only_missing = not likeness.torn and not likeness.misplaced
