@@ -187,6 +187,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     weigh = _make_weigher(words, weights)
     off_topic = _find_off_topic(evidence, [frozenset().union(*inside) for inside in terms], find)
     off_topic |= _find_change_logs(question, evidence)
+    topic_factors = dict.fromkeys(off_topic, constants.OFF_TOPIC_FACTOR)
+    topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         titles = find(f"{hit.section_path}\n{hit.doc_title}")
@@ -215,7 +217,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             with_titles = weigh(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (with_titles - near)
-            score *= constants.OFF_TOPIC_FACTOR ** (2 if n in others else n in off_topic)
+            score *= topic_factors.get(n, 1.0)
             if part.kind == "code" and _SYNOPSIS.fullmatch(part.context):
                 score *= constants.POINTER_FACTOR
             score *= form.factor(hit.chunk_text[part.start : part.end], part.kind)

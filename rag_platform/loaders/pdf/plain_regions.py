@@ -202,15 +202,16 @@ def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bo
         run.mono or not run.horizontal for run in (above[-1], below[0])
     ):
         return False
-    left, right = min(run.box[0] for run in above), max(run.box[2] for run in (*above, *below))
     text = below[0].text.strip()
     spacing = _DOUBLE_SPACING if text[:1].islower() else 1  # contracts are often double-spaced
-    close = here[1] > box[1] and here[1] - box[3] < spacing * size
+    if not (here[1] > box[1] and here[1] - box[3] < spacing * size):
+        return False
+    left, right = min(run.box[0] for run in above), max(run.box[2] for run in (*above, *below))
     # only the first line of a paragraph may be indented, or all but the first of an entry
     starts = [min(run.box[0] for run in line) for line in _group_lines(above)]
     indent = (here[0] - starts[0]) / size
     hangs = len(starts) > 1 and min(starts[1:]) > starts[0] + _HANGING[0] * size
-    aligned = not entry and left - 2.5 * size < here[0] < left + 0.5 * size
+    flush = not entry and left - 2.5 * size < here[0] < left + 0.5 * size
     ends = above[-1].text.rstrip()[-1:]
     # MuPDF cuts an entry after its first line
     hanging = (
@@ -218,14 +219,14 @@ def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bo
         and _HANGING[0] < indent < _HANGING[1]
         and (ends.isalpha() or ends in _MID_SENTENCE)
     )
-    aligned = hanging or (aligned and not (hangs and indent < _HANGING[0]))
+    aligned = hanging or (flush and not (hangs and indent < _HANGING[0]))
     # a line is full if the next word did not fit
     word = "" if is_cjk(text[0]) else text.split(maxsplit=1)[0]
     width = max(1.5 * size, (len(word) + 0.5) * (here[2] - here[0]) / len(text))
     full = right - box[2] < width and box[2] - box[0] > LONG_LINE_EMS * size
     fields = field_label(text) and field_label(" ".join(run.text.strip() for run in last))
     starts_text = opens_item(text) or _opens_clause(text, above) or fields
-    return close and aligned and full and not starts_text
+    return aligned and full and not starts_text
 
 
 def _opens_clause(text: str, above: Sequence[Run]) -> bool:
