@@ -48,7 +48,7 @@ class ParentChild:
     embedder: str = ""
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
 
     def __post_init__(self) -> None:
         parent, child = self._levels()
@@ -119,7 +119,7 @@ class Recursive:
     embedder: str = ""  # whose tokenizer counts; empty for the strategy's own
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "8"
+    VERSION: ClassVar[str] = "9"
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
@@ -260,7 +260,7 @@ class WholeSection:
     chunk_overlap: int = 120
     max_tokens: int = 460
 
-    VERSION: ClassVar[str] = "8"
+    VERSION: ClassVar[str] = "9"
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several if the section is too long."""
@@ -285,7 +285,7 @@ class Token:
     embedder: str = ""
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rag_platform.text.markdown_blocks import CODE_SPAN, HEADING, Guarded, structure
+from rag_platform.text.markdown_blocks import (
+    CODE_SPAN,
+    DATA_ENTRY,
+    HEADING,
+    Guarded,
+    data_runs,
+    structure,
+)
 from rag_platform.text.scripts import HAN, KANA
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.sentences import CLOSERS, STOPS, sentence_ends
@@ -101,7 +108,7 @@ class Boundaries:
     separators: Sequence[Ends]  # best first
     guarded: Sequence[Guarded]  # runs that are never cut
     starts: Sequence[int]  # of `guarded`
-    opened: Sequence[Guarded]  # fences too long to stay whole: cut at line ends only
+    opened: Sequence[Guarded]  # fences too long to stay whole and data: cut at line ends only
     opened_starts: Sequence[int]
     units: Sequence[tuple[int, int]]  # headings, links, code spans etc., which are never cut
     unit_starts: Sequence[int]
@@ -132,7 +139,7 @@ class Boundaries:
         )
 
     def inside_opened(self, position: int) -> bool:
-        """True inside a fence that may be cut at its line ends."""
+        """True inside a fence or data that may be cut at line ends."""
         return _find_run(self.opened, self.opened_starts, position) is not None
 
     def beside_row(self, position: int) -> bool:
@@ -169,8 +176,9 @@ class Boundaries:
         """
         if self.inside(position) is not None or not is_grapheme_boundary(self.text, position):
             return False
-        if self.inside_opened(position):
-            return self.text[position - 1] == "\n"
+        if (opened := _find_run(self.opened, self.opened_starts, position)) is not None:
+            begins = opened.kind != "data" or DATA_ENTRY.match(self.text, position)
+            return self.text[position - 1] == "\n" and bool(begins)
         if self.inside_unit(position) is not None:
             return False
         return not _after_heading(self.text, position)
@@ -206,11 +214,11 @@ def boundaries(
     text: str, separators: Sequence[str], fits: Callable[[int, int], bool]
 ) -> Boundaries:
     """The legal cuts of a text. `fits(start, end)` says whether a run fits into one chunk. Fences
-    and table rows up to WHOLE_CHARS stay whole anyway; longer fences are cut at line ends, longer
-    rows like text.
+    and table rows up to WHOLE_CHARS stay whole anyway; longer fences are cut at line ends, the data
+    of MDX components before an object, longer rows like text.
     """
     guarded: list[Guarded] = []
-    opened: list[Guarded] = []
+    opened = data_runs(text)
     for run in structure(text):
         if run.end - run.start <= WHOLE_CHARS or fits(run.start, run.end):
             guarded.append(run)
@@ -225,6 +233,7 @@ def boundaries(
     # wrapped lines end anywhere in a sentence, so sentence ends come before plain line ends
     ends[lines : lines + 1] = [line_starts, sentence_ends, *ends[lines : lines + 1], clause_ends]
     units = inline_units(text, fits)
+    opened.sort(key=lambda run: run.start)
     starts, opened_starts = [run.start for run in guarded], [run.start for run in opened]
     return Boundaries(
         text, ends, guarded, starts, opened, opened_starts, units, [start for start, _ in units]

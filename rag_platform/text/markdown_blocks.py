@@ -31,10 +31,21 @@ NUMBERED = re.compile(
 )
 MAX_NUMBERED_CHARS = 40  # of such a heading; chosen by hand
 _NO_HEADING = tuple("。；;，,：:！!、|")
-# possessive quantifiers prevent backtracking
-CODE_SPAN = r"(?<!`)(?:`(?:[^`\n]|\n(?!\s))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"
+# possessive quantifiers prevent backtracking; a span in an item continues on an indented line
+CODE_SPAN = (
+    r"(?<!`)(?:`(?:[^`\n]|\n(?!\s*(?:\n|[-*+>#|`]|\d+[.)]\s)))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"
+)
 _CODE_SPAN = re.compile(CODE_SPAN)
 ITEM = re.compile(rf"\s*{BULLET}(?=\S)")
+# lines of objects that a component of MDX is given: the start of the component and of an attribute,
+# brackets, keys with their values, wrapped values
+_DATA_BEGINS = re.compile(r"[ \t]*<[A-Z][\w.]*$|[ \t]*(?:<[A-Z][\w.]* )?[\w$]+=\{\[?[{(]*$")
+_DATA_LINE = re.compile(
+    r"[ \t]*/?>$|[ \t]+(?:(?P<bracket>[{}\[\]()]+,?)"
+    r"|(?P<key>[\w$'\"-]+\??:)(?:.*[,\[{(])?|['\"`].*)$"
+)
+_DATA_ENDS = re.compile(r"[ \t]*[\])}]*/?>$")
+DATA_ENTRY = re.compile(r"[ \t]+\{$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ class Guarded:
 
     start: int
     end: int
-    kind: str  # fence | row
+    kind: str  # fence | row | data
 
 
 def structure(text: str) -> list[Guarded]:
@@ -75,6 +86,36 @@ def structure(text: str) -> list[Guarded]:
     return found
 
 
+def data_runs(text: str) -> list[Guarded]:
+    """The objects that components of MDX are given, as in `<Table rows={[`, with the lines of the
+    component; a text may begin or end within them.
+    """
+    found: list[Guarded] = []
+    fence, above, start = "", "", 0
+    seen = {""}  # the groups of the lines of the run; empty outside
+    is_open = False  # until the component ends, its lines may have any form
+    lines = list(line_spans(text)) if "{" in text or "}" in text else []
+    for low, high in [*lines, (len(text), len(text))]:
+        line, before = text[low:high], above
+        above = line
+        if fence:
+            fence = "" if closes(line, fence) else fence
+            continue
+        begins = _DATA_BEGINS.match(line)
+        indented = line if low else f" {line}"  # the first line of a chunk is stripped
+        matched = _DATA_LINE.match(indented) or (begins if seen == {""} else None)
+        if seen and (matched or (is_open and line.strip())):
+            seen.add(matched.lastgroup or "" if matched else "")
+            is_open = is_open and not _DATA_ENDS.match(line)
+            continue
+        if seen >= {"bracket", "key"}:
+            found.append(Guarded(start, low, "data"))
+        start, seen, is_open = low, {""} if begins else set(), bool(begins)
+        if opened := opens_fence(line, before):
+            fence = opened[1]
+    return found
+
+
 class _TableRows:
     """Finds the rows of tables line by line."""
 
@@ -87,7 +128,7 @@ class _TableRows:
     def read(self, start: int, end: int, body: str) -> None:
         """Read the next line."""
         above, header = self._previous
-        if self._inside and (not body.strip(" \t>") or HEADING.match(body)):
+        if self._inside and ("|" not in body or HEADING.match(body)):
             self.close(start)
         elif self._inside:
             self.found.append(Guarded(start if self._head is None else self._head, end, "row"))

@@ -22,6 +22,7 @@ from rag_platform.text.markdown_blocks import (
     UNDERLINE,
     cells,
     closes,
+    data_runs,
     heading_text,
     line_spans,
     numbered_headings,
@@ -100,6 +101,9 @@ _CLAUSE = re.compile(
     rf"\s*(第{HAN_NUMBER}条(?:之{HAN_DIGIT}{{1,2}})?"
     rf"|\d{{1,2}}(?:\.\d{{1,2}}){{1,3}}[ \t\u3000]+(?=.{{0,12}}[{HAN}])[^，。：；:,\n]{{1,20}})"
 )
+# a line with a word or value of an object, not with what opens or closes it
+_TARGET = re.compile(r"\s(?:href|link|to|url):")
+_VALUE = re.compile(r"[ \t]*(?![{}\[\]()]+,?$)[^<\s].*[^\s{\[(]$")
 _INDENTED = "\u3000\u3000"  # of the first line of a Chinese paragraph
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
@@ -150,8 +154,8 @@ def units(text: str) -> list[Unit]:
             above = _add_heading(above, named[0], heading)
         elif kind == "table":
             found += _rows(text, start, end, context)
-        elif kind == "code":
-            found += _code(text, start, end, context)
+        elif kind in ("code", "data"):
+            found += (_code if kind == "code" else _entries)(text, start, end, context)
         elif kind == "item":
             marker = ITEM.match(block)
             begin = start + (marker.end() if marker else 0)
@@ -250,13 +254,13 @@ def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
             stop = notes.end()
         if any(low < stop < high for low, high in atoms):
             continue
-        yield from (_trim_bold(text, *span, block) for span in _trim(text, start, stop))
+        yield from (_trim_emphasis(text, *span, block) for span in _trim(text, start, stop))
         start = stop
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
-    """(kind, start, end) of the blocks of a text; kind is heading, label, table, code, item, term
-    (with its explanation) or paragraph.
+    """(kind, start, end) of the blocks of a text; kind is heading, label, table, code, data, item,
+    term (with its explanation) or paragraph.
     """
     kind, start, end = "", 0, 0
     for line_kind, begins, line_start, line_end in _read_lines(text):
@@ -294,6 +298,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     indented = _indented_code(text)
     tags = _long_tags(text)
     labels = numbered_headings(text)
+    data = {s for run in data_runs(text) for s, _ in line_spans(text, run.start, run.end)}
     above = ""  # the previous line
     for start, end in line_spans(text):
         line, before = text[start:end], above
@@ -301,6 +306,9 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
         if fence:
             yield "code", False, start, end
             fence = "" if closes(line, fence) else fence
+            continue
+        if start in data:
+            yield "data", False, start, end
             continue
         if start >= hidden:
             hidden = _end_of_hidden(text, start, end, tags)
@@ -493,6 +501,20 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
         at = cut
 
 
+def _entries(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
+    """One unit of code for each object of an MDX component: its lines between brackets. None for
+    the objects of a navigation.
+    """
+    first = last = count = 0
+    for low, high in [*line_spans(text, start, end), (end, end)]:
+        if low < end and _VALUE.match(text, low, high):
+            first, last, count = (first if count else low), high, count + 1
+            continue
+        if count > 1 and not _TARGET.search(text, first, last):
+            yield Unit("code", first, last, context)
+        count = 0
+
+
 def _opens_bold(text: str, start: int, stop: int) -> bool:
     """True where `text[start:stop]` ends with an opening mark of bold text, as in Chinese, where no
     space precedes it.
@@ -504,16 +526,19 @@ def _opens_bold(text: str, start: int, stop: int) -> bool:
     )
 
 
-def _trim_bold(text: str, start: int, end: int, block: tuple[int, int]) -> tuple[int, int]:
-    """The span of a sentence without an unpaired bold mark at its start or end whose counterpart is
-    in another sentence of the block.
+def _trim_emphasis(text: str, start: int, end: int, block: tuple[int, int]) -> tuple[int, int]:
+    """The span of a sentence without an unpaired mark of bold or italic text at its start or end
+    whose counterpart is in another sentence of the block.
     """
     sentence = text[start:end]
-    if "**" in sentence and _ATOM.sub("", sentence).count("**") % 2:
-        if sentence.startswith("**") and text.find("**", end, block[1]) >= 0:
-            return start + 2, end
-        if sentence.endswith("**") and text.find("**", block[0], start) >= 0:
-            return start, end - 2
+    bare = _ATOM.sub("", sentence) if "*" in sentence else ""
+    bold = bare.count("**")
+    for mark, count in (("**", bold), ("*", bare.count("*") - 2 * bold)):
+        width = len(mark)
+        if count % 2 and sentence.startswith(mark) and text.find(mark, end, block[1]) >= 0:
+            return start + width, end
+        if count % 2 and sentence.endswith(mark) and text.find(mark, block[0], start) >= 0:
+            return start, end - width
     return start, end
 
 

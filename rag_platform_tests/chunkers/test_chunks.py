@@ -75,6 +75,18 @@ def test_structure_of_fences_and_tables() -> None:
     assert structure("inline ``` code ```\n\nx | y\n") == []
 
 
+def test_a_table_ends_before_a_line_without_a_bar() -> None:
+    text = "| a | b |\n|---|---|\n| 1 | 2 |\nIt drips.\n"
+    assert [text[run.start : run.end] for run in structure(text)] == [text[: text.index("It")]]
+
+
+def test_the_objects_of_a_component_are_cut_between_each_other() -> None:
+    objects = "".join(f"    {{\n      name: 'pump {n}',\n    }},\n" for n in range(4))
+    found = pieces(f"<Table\n  rows={{[\n{objects}  ]}}\n/>\n")
+    assert len(found) > 1
+    assert [piece.startswith("{\n") for piece in found[1:]] == [True] * len(found[1:])
+
+
 def test_text_below_a_heading_that_is_underlined_by_tildes_is_no_fence() -> None:
     turns, opens = "It turns and turns. " * 10, "It opens and opens. " * 10
     text = f"Pump\n~~~~\n\n{turns}\n\nValve\n~~~~~\n\n{opens}"

@@ -97,6 +97,51 @@ def test_bold_text_of_several_sentences_leaves_no_mark_alone() -> None:
     assert quotes("**kwargs are passed on.") == [("sentence", "**kwargs are passed on.")]
 
 
+def test_a_mark_of_italic_text_is_left_out_without_its_counterpart() -> None:
+    assert quotes("*It drips. Why does it?* It does 2 * 3. *No.*") == [
+        ("sentence", "It drips."),
+        ("sentence", "Why does it?"),
+        ("sentence", "It does 2 * 3."),
+        ("sentence", "*No.*"),
+    ]
+
+
+OBJECTS = """<Properties
+  content={[
+    {
+      name: 'size',
+      description:
+        'How large it is. Default: 2.',
+      properties: [
+        {
+          name: 'unit',
+          isOptional: true,
+        },
+      ],
+    },
+    {
+      title: 'Pumps',
+      href: '/pumps',
+    },
+  ]}
+/>
+"""
+SIZE = """      name: 'size',
+      description:
+        'How large it is. Default: 2.',"""
+UNIT = "          name: 'unit',\n          isOptional: true,"
+
+
+@pytest.mark.parametrize("start", [0, OBJECTS.index("    {"), OBJECTS.index("'How")])
+def test_the_objects_of_a_component_are_quoted_one_by_one(start: int) -> None:
+    """A chunk may begin or end within the component."""
+    found = [("code", SIZE), ("code", UNIT), ("sentence", "It pumps.")]
+    if start > OBJECTS.index("description"):
+        found = found[1:]
+    assert quotes(f"{OBJECTS[start:]}\nIt pumps.") == found
+    assert quotes(OBJECTS[start : OBJECTS.index("        },")]) == found[:-1]
+
+
 CONTENTS = """## Contents
 
 1 Introduction . . . . . . . . . . . . . . 7
