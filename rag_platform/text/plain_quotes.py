@@ -13,14 +13,21 @@ from rag_platform.text.markdown_blocks import CODE_SPAN, FENCE, closes
 from rag_platform.text.scripts import CJK
 from rag_platform.text.sentences import STOPS
 
-# footnote marks; not after a Latin letter, where `argv[1]` is an index
-FOOTNOTES = rf"(?<=[{CJK}{STOPS}.,;:，；：、”』」）》*])(?:\[\d{{1,3}}\])+(?!\()"
+# footnote marks; not right after a Latin letter, where `argv[1]` is an index, and not where the
+# mark is a word of the sentence: `see [1]`, `[1] and [2]`
+FOOTNOTES = (
+    rf"(?:(?<=[{CJK}{STOPS}.,;:，；：、”』」）》*])(?:\[\d{{1,3}}\])+(?!\()"
+    r"|(?<=[a-z])(?<!\b(?:in|on|of|by|to|or|at|as|is))(?<!\b(?:and|see|for|are|the))"
+    r"(?<!\b(?:from|with))[ \t](?:\[[1-9]\d{0,2}\])+(?=[\s.,;:)]|\Z)"
+    r"(?!,?\s*(?:(?:and|or|to)\s)?\[))"
+)
 _WORDS = (
     rf"\[(?:!\[[^\[\]\n]*\]\[[^\[\]\n]*\][ \t]*)*"  # reference-style images
     rf"(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
 )
 _RELATIVE = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
 _TARGET = rf"\({_RELATIVE}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
+_IMAGE = rf"!\[(?P<{{}}>[^\[\]\n]*)\]{_TARGET}"
 _PRESENTATIONAL = "a|abbr|center|code|details|dfn|div|font|kbd|p|small|span|summary|u"
 # components of MDX, but not `<Enter>` and `Vec<T>`
 _COMPONENT = (
@@ -31,6 +38,8 @@ _COMPONENT = (
 _MARKUP = re.compile(
     rf"(?P<code>{CODE_SPAN})"
     rf"|{FOOTNOTES}"
+    rf"|\A(?:{_IMAGE.format('icon')}[ \t]*)(?=\w)"  # the icon of a note
+    rf"|{_IMAGE.format('alt')}"
     rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
@@ -49,8 +58,9 @@ _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
 @lru_cache(maxsize=1024)
 def strip_markup(quote: str) -> str:
-    """The text with relative and reference links reduced to their words, and without footnote
-    marks, presentational tags, line break tags, and the `>` of all lines but the first.
+    """The text with relative and reference links reduced to their words and relative images to
+    their descriptions, and without footnote marks, presentational tags, line break tags, the icon
+    that it begins with, and the `>` of all lines but the first.
     """
     if not any(begin in quote for begin in _BEGINS):
         return quote
@@ -73,7 +83,7 @@ def _keep(match: re.Match[str]) -> str:
     if match["entity"]:  # ASCII signs stay entities, as they could be markup
         sign = unescape(match[0])
         return match[0] if sign.isascii() else " " if sign.isspace() else sign
-    return match["code"] or match["words"] or ""
+    return match["code"] or match["words"] or match["alt"] or ""
 
 
 def plain_code(block: str) -> str:

@@ -28,7 +28,12 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
         ("Set <code>X-Pump</code>.", "Set X-Pump."),
         # code is no markup, and neither is what only looks like it
         ("Write `[a](b.md)` and `x[^1]`.", "Write `[a](b.md)` and `x[^1]`."),
-        ("Take rows[i][j], a < b > c, {x} and [1] of ![it](it.png).", "="),
+        ("Take rows[i][j], a < b > c, {x} and [1] of ![it](https://a.org/b.png).", "="),
+        ("![tip](../tip.svg) Press ![menu](menu.svg) > **Open**.", "Press menu > **Open**."),
+        ("![loop](loop.svg): again", "loop: again"),
+        ("The statuses [1] of a pump [2].", "The statuses of a pump."),
+        ("See [1] and rows [1] and [2]; take rows [0] to [9].", "="),
+        ("- the [`wrapped\n  name`](a.md) of it", "- the `wrapped\n  name` of it"),
         (
             "Print argv[1] and f(x)[0], 图[1](a.png) in 中文[n].",
             "Print argv[1] and f(x)[0], 图1 in 中文[n].",
