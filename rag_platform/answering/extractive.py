@@ -74,7 +74,7 @@ class Extractive:
     phrasings; where the evidence is in another script, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "18"
+    VERSION: ClassVar[str] = "19"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
@@ -128,13 +128,14 @@ class Extractive:
 
 def find_sentence(query: QueryIR, hit: Hit) -> str:
     """The sentence or item of a passage that best matches the question, the first one where none
-    matches; empty where there is none.
+    matches, or a row where it has neither; empty where it has only code.
     """
     parts = [
         *(item.part for item in score_parts(query, [hit])),
         *read_layout(hit.chunk_text).parts,
     ]
-    best = next((part for part in parts if part.kind in ("sentence", "item")), None)
+    prose = (part for part in parts if part.kind in ("sentence", "item"))
+    best = next(prose, next((part for part in parts if part.kind == "row"), None))
     return strip_markup(hit.chunk_text[best.start : best.end]) if best is not None else ""
 
 
@@ -237,7 +238,7 @@ def _find_part_terms(
         topic = text[slice(*part.topic)]
         if part.kind != "code" and not with_urls:
             topic = _URL.sub(" ", topic)
-        return find(f"{part.question}\n{topic}")
+        return find(f"{part.asked}\n{topic}")
 
     return [
         [find_in_part(hit.chunk_text, part) for part in parts]

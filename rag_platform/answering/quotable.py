@@ -72,7 +72,7 @@ class Part:
     context: str
     header: tuple[int, int] | None = None
     topic: tuple[int, int] = (0, 0)  # the span whose words are compared with the question's
-    question: str = ""  # the heading above it, if that is a question
+    asked: str = ""  # the heading right above it, if that is a question or an identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +188,20 @@ def _end_of_nested(text: str, read: Sequence[Unit], at: int) -> int:
 def _make_part(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
     head, tail = read[first], read[last]
     topic = (head.start, head.end if kind == "list" else tail.end)
-    question = "" if first and _in_same_section(read[first - 1], head) else _find_question(head)
-    return Part(first, last, kind, head.start, tail.end, head.context, tail.header, topic, question)
+    name = _name_heading(head)
+    is_first = not first or not _in_same_section(read[first - 1], head)
+    asked = name if is_first and (_is_question(name) or _IDENTIFIER.fullmatch(name)) else ""
+    return Part(first, last, kind, head.start, tail.end, head.context, tail.header, topic, asked)
 
 
-def _find_question(unit: Unit) -> str:
-    """The heading above a unit where it is a question of more than one word, else ""."""
-    name = _ANCHOR.sub("", unit.headings[-1][1]) if unit.headings else ""
-    return name if name.endswith(("?", "？")) and (is_wide(name) or " " in name) else ""
+def _name_heading(unit: Unit) -> str:
+    """The heading right above a unit without its anchor, else ""."""
+    return _ANCHOR.sub("", unit.headings[-1][1]) if unit.headings else ""
+
+
+def _is_question(name: str) -> bool:
+    """True for a heading that is a question of more than one word."""
+    return name.endswith(("?", "？")) and (is_wide(name) or " " in name)
 
 
 def _in_same_section(one: Unit, other: Unit) -> bool:
@@ -238,6 +244,8 @@ def extend(text: str, part: Part) -> Sequence[int]:
     """
     layout = read_layout(text)
     first, last = part.first, part.last
+    if steps := _find_steps(text, layout.units, first):
+        return steps
     if part.kind == "item":
         above = _find_above(text, layout.units, first)
         if above and (whole := _find_nested(text, layout.units, above[0])):
@@ -293,6 +301,40 @@ def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
         _introduces(text, read, at) and _end_of_introduced(text, read, at) >= number
     )
     return [at] if is_above and read[at].context in item.context else []
+
+
+def _find_steps(text: str, read: Sequence[Unit], number: int) -> range:
+    """The numbered list that a numbered item is in, with the sentence that introduces it; empty for
+    any other unit, and where the list is too long or begins the chunk.
+    """
+    item = read[number]
+    if item.kind != "item" or not _is_numbered(text, item):
+        return range(0)
+
+    def belongs(at: int) -> bool:
+        return (
+            0 <= at < len(read)
+            and read[at].kind == "item"
+            and read[at].context == item.context
+            and _in_same_section(read[at], item)
+        )
+
+    first = last = number
+    while belongs(first - 1):
+        first -= 1
+    while belongs(last + 1):
+        last += 1
+    if "\n" not in text[: read[first].start] or not _is_numbered(text, read[first]):
+        return range(0)
+    if first and _introduces(text, read, first - 1):
+        first -= 1
+    short = read[last].end - read[first].start <= MAX_LIST_CHARS
+    return range(first, last + 1) if short else range(0)
+
+
+def _is_numbered(text: str, item: Unit) -> bool:
+    line = text[text.rfind("\n", 0, item.start) + 1 : item.start]
+    return _ITEM_NUMBER.fullmatch(line.strip(" \t>")) is not None
 
 
 def _find_nested(text: str, read: Sequence[Unit], number: int) -> range:
@@ -431,9 +473,9 @@ def label_units(text: str, chosen: Collection[int], section: str) -> str:
     first = read[min(chosen)]
     label = _label_headings(section, first)
     dated = _VERSION_OR_DATE.search(_SECTION_NUMBER.sub("", label))
-    if first.kind in ("item", "code") or dated or _find_question(first):
+    if first.kind in ("item", "code") or dated or _is_question(_name_heading(first)):
         return label
-    heading = _ANCHOR.sub("", first.headings[-1][1] if first.headings else section).strip()
+    heading = (_name_heading(first) if first.headings else section).strip()
     quoted = text[first.start : read[max(chosen)].end]
     return label if _IDENTIFIER.fullmatch(heading) and heading.strip("`") not in quoted else ""
 

@@ -112,6 +112,20 @@ FORMATS = (
 )
 
 
+def test_the_text_right_below_an_identifier_is_about_it() -> None:
+    other = hit(1, "Parse errors reject with a `pump_error`, or they resolve.", "Errors")
+    text = "# pump_error\n\nThis occurs when the valve is shut.\n\nOpen the valve."
+    answer = Extractive().answer(asked("what does pump_error mean"), [other, hit(2, text)]).text
+    assert "pump_error:\n\nThis occurs when the valve is shut." in answer
+
+
+def test_steps_are_quoted_together() -> None:
+    steps = hit(1, "## Remove\n\nThe pump can be removed.\n\n1. Open the lid.\n2. Press **Off**.\n")
+    assert Extractive().answer(asked("how to open the lid"), [steps]).text == (
+        "Remove:\n\n1. Open the lid.\n2. Press **Off**.\n\n[1]"
+    )
+
+
 def test_a_sentence_is_quoted_once_wherever_its_links_point() -> None:
     said = "Read how to [set the pump limit]({}) before you raise the pump limit to its end."
     one, other = (hit(n, said.format(way)) for n, way in enumerate(("pumps.md", "../pumps.md"), 1))
