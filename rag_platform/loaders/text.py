@@ -127,7 +127,8 @@ def reads_as_title(line: str) -> bool:
     numbers = sum(
         any(map(str.isdigit, token)) and not any(map(str.isalpha, token)) for token in tokens
     )
-    row = line.count("|") >= 2 or (numbers > 3 and 2 * numbers > len(tokens))
+    bars = line.startswith("|") or " | " in line
+    row = (bars and line.count("|") >= 2) or (numbers > 3 and 2 * numbers > len(tokens))
     return not row and 2 * sum(map(str.isalnum, visible)) >= len(visible) > 0
 
 

@@ -76,6 +76,7 @@ def test_what_is_too_long_is_left_out() -> None:
         (" ", "", "a.md"),
         ("[" * 200, "", "a.md"),
         ("| a | b | c |", "| a | b | c |\n\nWords of a paragraph", "Words of a paragraph"),
+        ("音乐|deepin-music|", "", "音乐|deepin-music|"),
         ("", "# 12 7 9 31 14\n\nYields by year", "Yields by year"),
         ("2023 年 12 月 31 日", "", "2023 年 12 月 31 日"),
     ],

@@ -70,7 +70,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "21"
+    VERSION: ClassVar[str] = "22"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property
