@@ -24,6 +24,7 @@ from rag_platform.answering.constants import (
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
 from rag_platform.answering.near_misses import Embed, find_doubts
 from rag_platform.answering.question_context import OnText, Question
+from rag_platform.answering.quotable import read_layout
 from rag_platform.answering.quote_places import narrow
 from rag_platform.contract.markdown_views import hit_text
 from rag_platform.errors import CancelledError
@@ -305,7 +306,7 @@ def list_passages(
     """(a statement in Chinese or English and the closest passages as Markdown, their citations).
 
     `kind` is a key of `_STATEMENTS`. Each passage comes with its sentence nearest to the question;
-    where that is empty, its beginning is shown.
+    where that is empty, its beginning is shown if nothing in it can be quoted, as of an image.
     """
     lines = [_STATEMENTS[kind][1 if language == "zh" else 0].format(reason=reason)]
     if passages:
@@ -318,8 +319,9 @@ def list_passages(
         path = format_section(cited[-1].quote_section or hit.section_path)
         section = f" ({path})" if path else ""
         title = hit.doc_title or hit.filename
-        snippet = escape_marks(shorten(sentence or hit_text(hit), SNIPPET_CHARS))
-        lines.append(f"- **{title}**{section}: {snippet} [{n}]")
+        shown = sentence or ("" if read_layout(hit.chunk_text).parts else hit_text(hit))
+        snippet = f": {escape_marks(shorten(shown, SNIPPET_CHARS))}" if shown else ""
+        lines.append(f"- **{title}**{section}{snippet} [{n}]")
     return "\n".join(lines), tuple(cited)
 
 

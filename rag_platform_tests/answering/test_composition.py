@@ -32,3 +32,8 @@ def test_a_passage_of_several_sections_is_named_by_that_of_its_sentence() -> Non
     assert text.endswith("- **Guide** (Guide / Ports): It listens on 8443. \\[2\\] [1]")
     assert (citation.section_path, citation.quote_section) == ("Guide / Setup", "Guide / Ports")
     assert SETUP[slice(*citation.spans[0])] == "It listens on 8443. [2]"
+
+
+def test_a_passage_of_code_is_listed_by_its_section() -> None:
+    text, _ = list_passages("no_answer", "en", [(hit("## Setup\n\n```\nrun()\n```", "Setup"), "")])
+    assert text.endswith("\n- **Guide** (Setup) [1]")
