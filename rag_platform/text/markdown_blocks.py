@@ -106,7 +106,7 @@ def data_runs(text: str) -> list[Guarded]:
         matched = _DATA_LINE.match(indented) or (begins if seen == {""} else None)
         if seen and (matched or (is_open and line.strip())):
             seen.add(matched.lastgroup or "" if matched else "")
-            is_open = is_open and not _DATA_ENDS.match(line)
+            is_open = bool(is_open or begins) and not _DATA_ENDS.match(line)
             continue
         if seen >= {"bracket", "key"}:
             found.append(Guarded(start, low, "data"))

@@ -142,6 +142,15 @@ def test_the_objects_of_a_component_are_quoted_one_by_one(start: int) -> None:
     assert quotes(OBJECTS[start : OBJECTS.index("        },")]) == found[:-1]
 
 
+def test_a_component_holds_what_is_no_object_too() -> None:
+    lid = "    {\n      name: 'lid',\n      icon: <Lid />\n    },\n"
+    seat = "    {\n      name: 'seat',\n      size: 2,\n    },\n"
+    assert quotes(f"<Table\n  rows={{[\n{lid}{seat}  ]}}\n/>") == [
+        ("code", "      name: 'lid',\n      icon: <Lid />"),
+        ("code", "      name: 'seat',\n      size: 2,"),
+    ]
+
+
 CONTENTS = """## Contents
 
 1 Introduction . . . . . . . . . . . . . . 7
