@@ -23,7 +23,7 @@ FOOTNOTES = (
 )
 _WORDS = (
     rf"\[(?:!\[[^\[\]\n]*\]\[[^\[\]\n]*\][ \t]*)*"  # reference-style images
-    rf"(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
+    rf"(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|\[\]|[^\[\]`])+)\]"
 )
 _RELATIVE = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
 _TARGET = rf"\({_RELATIVE}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"

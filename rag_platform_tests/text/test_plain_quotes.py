@@ -33,6 +33,7 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
         ("![loop](loop.svg): again", "loop: again"),
         ("The statuses [1] of a pump [2].", "The statuses of a pump."),
         ("See [1] and rows [1] and [2]; take rows [0] to [9].", "="),
+        ("A list of [Pump[]](#pump), or rows[] of (it).", "A list of Pump[], or rows[] of (it)."),
         ("- the [`wrapped\n  name`](a.md) of it", "- the `wrapped\n  name` of it"),
         (
             "Print argv[1] and f(x)[0], 图[1](a.png) in 中文[n].",
