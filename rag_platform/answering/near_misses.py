@@ -101,6 +101,15 @@ _HOUR = re.compile(
     rf"\d[:：]\d\d|\d ?[ap]\.?m\b|o.clock|noon|midnight|[\d{HAN_DIGITS}十]\s*[点时]|全天|随时",
     re.IGNORECASE,
 )
+_ASKS_WHEN = re.compile(
+    r"\bwhen (?:is|are|do|does|can|may|must|will|should)\b|什么时候|何时", re.IGNORECASE
+)
+_TIME = re.compile(  # or a condition
+    rf"{_DATE.pattern}|\b(?:if|when(?:ever)?|while|once|after|before|during|until|unless|upon|at|on"
+    r"|as soon|every|each|always|never|only|daily|weekly|monthly|yearly)\b|[前后时在当每]|如果"
+    r"|期间|始终",
+    re.IGNORECASE,
+)
 # `what is the maximum weight of ...`: the last word before the preposition is the property
 _PROPERTY = (
     r"\bwhat(?:'s| is| was| are| were) (?:the|its|their) (?:[\w'-]+ ){0,3}?([\w'-]+)"
@@ -115,6 +124,13 @@ _ASKS_PROPERTY = re.compile(
 # `AX-110 weight?`, `AX-110 重量`
 _THING_AND_PROPERTY = re.compile(
     rf"[\w./-]*\d[\w./-]* (?:(?:[a-z]+ ){{0,2}}([a-z]{{2,}})|([{HAN}]{{2,6}}))\W*", re.IGNORECASE
+)
+# questions for numbers and dates, each with what answers it
+_FORMS = (
+    (_ASKS_HOUR, _HOUR),
+    (_ASKS_DATE, _DATE),
+    (_ASKS_FIGURE, _FIGURE),
+    (_ASKS_WHEN, _TIME),
 )
 # properties that a table may have as a column
 _ASKS_COLUMN = re.compile(
@@ -131,13 +147,25 @@ _PART_NUMBER = re.compile(
     rf"{_NUMBERED}|^[^\w\n]*(\d{{1,3}})(?=[.)、．）:：\s])|^[^\w\n]*({_HAN_NUMBER})(?=[、．.）)])",
     re.IGNORECASE | re.MULTILINE,
 )
+# questions for one fact about a thing
+_ASKS_FACT = re.compile(
+    r"\b(?:who|when|where)\b|\bhow (?:many|much|long|often|old|tall|large|big|far|high|heavy)\b"
+    rf"|^what(?:'s| {_VERB})|谁|多[少久长大高重远]|几|何时|什么时候|哪[里儿天]|是什么",
+    re.IGNORECASE,
+)
+# where an English question names its thing: after the verb, before the end, a participle or more
+_LINK = "and|or|as|that|of|for|on|in|at|by|with|from|to|during|per"
+_AFTER_VERB = re.compile(rf"\b{_VERB}(?: (?!(?:{_LINK})\b)[a-z'-]+)* \Z")
+_PHRASE_END = re.compile(rf"(?: [\w'-]+)?\W*\Z| (?:\w+ed|held|kept|sold|paid|{_LINK})\b")
+_NO_TOPIC = re.compile("[几哪谁何，]|多[少大]|什么")  # what follows is not what a question is about
+_NOUN_TAGS = ("n", "j", "s", "t", "b", "vn")  # tags of Chinese words that qualify others begin so
 # properties that an answer need not name: “it costs 3 euros” states a price
 _IMPLICIT_PROPERTY = re.compile(
     r"(?:name|type|kind|sort|way|reason|purpose|difference|meaning|number|amount|quantit(?:y|ie)|value"
     r"|limit|maximum|minimum|default|rule|goal|aim|class|example|time|date|day|year|deadline|price"
     r"|cost|fee|size|dimension|material|place|location|address|owner|person|people|thing|result"
     r"|effect|problem|procedure|process|best|status|point|idea|as)e?s?"
-    r"|名称|名字|作用|原因|目的|含义|意思|区别|时间|日期|地[址点]|过程|方[法式]|数量|价[格钱]|费用|单价|金额|例子|标准|负责人"
+    r"|名称|名字|[上下]限|作用|原因|目的|含义|意思|区别|时间|日期|地[址点]|过程|方[法式]|数量|价[格钱]|费用|单价|金额|例子|标准|负责人"
     r"|情况|内容|状态|位置|尺寸|材[质料]|规定",
     re.IGNORECASE,
 )
@@ -222,10 +250,9 @@ def find_doubts(
         return (f"what was found does not speak of “{other}”",)
     if same_script and _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
-    forms = ((_ASKS_HOUR, _HOUR), (_ASKS_DATE, _DATE), (_ASKS_FIGURE, _FIGURE))
-    form = next((form for asks, form in forms if asks.search(question)), None)
-    if form and not form.search(text):
-        return ("the question asks for a number or a date, and the answer has none",)
+    for asks, form in _FORMS:
+        if asks.search(question) and not form.search(text):
+            return ("the question asks for a number or a date, and the answer has none",)
     if table := _TABLE.match(answer):
         terms = question_terms(" ".join((question, *query.rewrites)))
         titles = [f"{hit.doc_title}\n{hit.section_path}" for hit in passages]
@@ -237,9 +264,9 @@ def find_doubts(
     if query.rewrites or not same_script:
         return ()  # the passages may have another word for it
     if missing := (
-        _find_missing_column(question, table, passages, embed)
-        if table
-        else _find_missing_property(question, answer, passages)
+        _find_missing_phrase(question, text, passages)
+        or (table and _find_missing_column(question, table, passages, embed))
+        or (not table and _find_missing_property(question, answer, passages))
     ):
         return (f"what was found does not speak of “{missing}”",)
     return ()
@@ -297,6 +324,8 @@ def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) 
     name = _last_word(asked) if asked else ""
     if asked is None or len(name) < 2 or _IMPLICIT_PROPERTY.fullmatch(name):
         return ""
+    if _ASKS_PART.search(question):  # 第2步是什么
+        return ""
     end = asked.end(asked.lastindex or 0)
     if asked.re is _THING_AND_PROPERTY:
         thing = question.partition(" ")[0]
@@ -317,6 +346,47 @@ def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) 
     if has_han(name):
         return "" if set(name.rstrip(_CODES)) & set(simplify(own)) else name
     return name if missing_names([name], own) else ""
+
+
+def _find_missing_phrase(question: str, text: str, passages: Sequence[Hit]) -> str:
+    """Two adjacent words of a question that name a thing, as `permit fee`, where the answer has the
+    second, and no sentence of the passages, with their headings, has both; empty otherwise.
+    """
+    asked = _parse_clause(question).phrases.items() if _ASKS_FACT.search(question) else ()
+    phrases = {
+        phrase: written
+        for phrase, written in asked
+        if _names_thing(phrase, written, question) and _has_word(text, phrase.head)
+    }
+    if not phrases:  # saves reading the passages
+        return ""
+    above = (f"{hit.doc_title}\n{hit.section_path}\n{hit.source_uri}" for hit in passages)
+    bodies = (hit.chunk_text for hit in passages)
+    for title, body in (("", text), *zip(map(simplify, above), map(simplify, bodies), strict=True)):
+        for unit in units(body):
+            sentence = f"{title}\n{body[unit.start : unit.end]}"
+            for phrase in [it for it in phrases if all(_has_word(sentence, word) for word in it)]:
+                del phrases[phrase]
+    return next(iter(phrases.values()), "")
+
+
+def _names_thing(phrase: _Phrase, written: str, question: str) -> bool:
+    """True where the first of two words qualifies the second: a noun in Chinese, in English a word
+    without capitals in the phrase after the first verb.
+    """
+    before, _, after = question.partition(written)
+    if not has_han(written):
+        plain = re.fullmatch("[a-z-]+ [a-z-]+(?<!ed)", written)  # of the rest, texts say `it`
+        return bool(plain and _AFTER_VERB.search(before) and _PHRASE_END.match(after))
+    [*_, (_, tag)] = chinese_dictionary().tag(phrase.modifier)
+    is_topic = not _NO_TOPIC.search(before)
+    return is_topic and has_han(phrase.head) and tag.startswith(_NOUN_TAGS)
+
+
+def _has_word(text: str, word: str) -> bool:
+    if has_han(word):
+        return word in text
+    return stem_prefix(word) in text.lower() and word in _parse_clause(text).words
 
 
 def _last_word(asked: re.Match[str]) -> str:
@@ -375,15 +445,37 @@ def _find_missing_post(question: str, text: str, cited: Sequence[Hit]) -> str:
     post, asked = _find_post(holder)
     if _OTHERWISE_CALLED.fullmatch(post) and not _list_statements(text, post):
         return ""
+    is_bare = re.fullmatch(_POST, asked)
     [*_, ranks] = _list_ranks(asked, post)
     words = question_words(re.sub(f"{_RANK}|{_POST}", " ", asked))
     find = question_terms(asked).find_in
     titles = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in cited)
     for statement in _list_statements(text, post):
         named = find(f"{titles}\n{statement}")
-        if ranks in _list_ranks(statement, post) and all(it.share_in(named) for it in words):
+        if (
+            ranks in _list_ranks(statement, post)
+            and all(it.share_in(named) for it in words)
+            and (not is_bare or _stands_alone(post, statement))
+        ):
             return ""
     return asked
+
+
+def _stands_alone(post: str, statement: str) -> bool:
+    """True where a statement has a post that no noun qualifies, not `财务总监` for `总监`."""
+    *befores, _ = re.split(post, statement, flags=re.IGNORECASE)
+    return any(not _ends_in_noun(before) for before in befores)
+
+
+def _ends_in_noun(text: str) -> bool:
+    """True where a text ends in a word that qualifies the next one; `公司` and names do not."""
+    if word := re.search(r"(?:\A\W*[A-Za-z]|\b[a-z])[\w-]* \Z", text):  # no capital but the first
+        qualifier = word[0].strip("- ").lower()
+        return not is_weak_term(stem(qualifier)) and not qualifier.endswith("ed")
+    if not (run := re.search(f"[{HAN}]+\\Z", text)):
+        return False
+    [*_, (last, tag)] = chinese_dictionary().tag(run[0])
+    return tag != "nr" and tag.startswith(_NOUN_TAGS) and last[-1] not in _NAME_CHARS
 
 
 def _find_post(holder: re.Match[str]) -> tuple[str, str]:
