@@ -147,13 +147,14 @@ def explain_backfill(
 
 def storages(event_log: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
     """Module, class and folder for each storage section of a dagster.yaml; empty to use Dagster's
-    defaults.
+    defaults. The folders are Dagster's own, so a DAGSTER_HOME that was used without a dagster.yaml
+    keeps its history, and a server that still runs there sees the same runs.
     """
     if ABSENT:
         return {}
     return {
-        "event_log_storage": (*event_log, "history"),
-        "run_storage": ("dagster._core.storage.runs", "SqliteRunStorage", "runs"),
+        "event_log_storage": (*event_log, "history/runs"),
+        "run_storage": ("dagster._core.storage.runs", "SqliteRunStorage", "history"),
         "schedule_storage": (
             "dagster._core.storage.schedules",
             "SqliteScheduleStorage",

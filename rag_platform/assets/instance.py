@@ -53,22 +53,23 @@ def _relocate_config(path: Path) -> str:
     """The text of our dagster.yaml with storages in its own folder; empty if it is right already or
     was customised.
 
-    The data root was moved or copied if all storages that it names share another folder, and have
-    folders of the same names here.
+    The data root was moved or copied if the storages that it names lie in another folder, and here
+    are folders of the same names.
     """
     text = path.read_text(encoding="utf-8")
     if not text.startswith(_WRITTEN):
         return ""
     config, here = yaml.safe_load(text), path.parent
     named = [options for options in map(_options, config.values()) if "base_dir" in options]
-    folders = [Path(str(options["base_dir"])) for options in named]
-    homes = {folder.parent.resolve() for folder in folders}
-    if len(homes) != 1 or here.resolve() in homes:
+    folders = [Path(str(options["base_dir"])).resolve() for options in named]
+    parents = [folder.parent for folder in folders]
+    if not parents or (home := Path(os.path.commonpath(parents))) == here.resolve():
         return ""
-    if not all((here / folder.name).is_dir() for folder in folders):
+    moved = [here / folder.relative_to(home) for folder in folders]
+    if not all(folder.is_dir() for folder in moved):
         return ""
-    for options, folder in zip(named, folders, strict=True):
-        options["base_dir"] = str(here / folder.name)
+    for options, folder in zip(named, moved, strict=True):
+        options["base_dir"] = str(folder)
     return f"{_WRITTEN}\n{yaml.safe_dump(config, sort_keys=False)}"
 
 

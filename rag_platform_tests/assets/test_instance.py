@@ -198,3 +198,22 @@ def test_storages_of_somebodys_choice_stay(tmp_path: Path, monkeypatch: pytest.M
         path.write_text(chosen, encoding="utf-8")
         instance.prepare(store)
         assert path.read_text(encoding="utf-8") == chosen
+
+
+def test_a_dagster_home_in_use_keeps_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no dagster.yaml yet; a server that was started before that reads the same storages."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with dg.DagsterInstance.get() as server:
+        first = server.create_run_for_job(dg.JobDefinition(graph_def=dg.GraphDefinition("first")))
+        instance.prepare(Store(tmp_path / "home"))
+        with dg.DagsterInstance.get() as ours:
+            second = ours.create_run_for_job(
+                dg.JobDefinition(graph_def=dg.GraphDefinition("second"))
+            )
+            ours.report_run_canceled(second)
+            assert [run.run_id for run in ours.get_runs()] == [second.run_id, first.run_id]
+        assert [event.message for event in server.all_logs(second.run_id)] == [
+            "This run has been marked as canceled from outside the execution context."
+        ]
