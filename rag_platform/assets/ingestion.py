@@ -24,7 +24,7 @@ from rag_platform.assets.metadata import (
 )
 from rag_platform.assets.partitions import define_check, document_versions, stage_code_versions
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import run_of_job
+from rag_platform.assets.runs import raise_if_cancelled, run_of_job
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import DocumentError, RagError
@@ -259,11 +259,14 @@ class IngestionEvents:
         )
 
     def log(self) -> None:
-        """Store the buffered events, then their checks, which would otherwise look outdated."""
+        """Store the buffered events, then their checks, which would otherwise look outdated; ends a
+        cancelled run.
+        """
         pending, self._pending = self._pending, []
         log_materializations(self._context, pending)
         checks, self._checks = self._checks, []
         log_checks(self._context, checks)
+        raise_if_cancelled(self._context)
 
 
 def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any]:

@@ -134,6 +134,7 @@ def record_job(
 
     try:
         with jobs.keep_heartbeat(job.job_id, ledger):
+            raise_if_cancelled(context)
             yield record
     except RagError as error:
         passes = isinstance(error, (BusyError, StorageError))
@@ -154,6 +155,15 @@ def record_job(
         raise
     if not record.continues:
         end(record.state, record.reason)
+
+
+def raise_if_cancelled(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> None:
+    """Raise Dagster's interrupt if the run is to be cancelled: the one that its signal raises is
+    lost if Python just then collects an object.
+    """
+    run = context.instance.get_run_by_id(context.run.run_id)
+    if run is not None and run.status == dg.DagsterRunStatus.CANCELING:
+        raise dg.DagsterExecutionInterruptedError
 
 
 def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy) -> None:

@@ -409,16 +409,30 @@ class Interrupted(Hashing):
     NAME: ClassVar[str] = "interrupted"
 
     def embed(self, texts, *, query=False):
-        signal.raise_signal(signal.SIGINT)  # what a termination in the UI sends to the run's \
-process
+        INTERRUPT
         return super().embed(texts, query=query)
 """
 
 
+@pytest.mark.parametrize("signalled", [True, False])
 def test_a_run_that_is_terminated_in_dagster_says_so(
-    desk: Any, instance: dg.DagsterInstance, received: list[str], monkeypatch: pytest.MonkeyPatch
+    desk: Any,
+    instance: dg.DagsterInstance,
+    received: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    signalled: bool,
 ) -> None:
-    (desk.folder / "interrupted_embedder.py").write_text(INTERRUPTED, encoding="utf-8")
+    """Also if its process loses the signal that a termination in the UI sends."""
+    if signalled:
+        interrupt = "signal.raise_signal(signal.SIGINT)"
+    else:
+        interrupt = """import dagster as dg
+        with dg.DagsterInstance.get() as instance:
+            (run,) = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+            instance.report_run_canceling(run)"""
+    text = INTERRUPTED.replace("INTERRUPT", interrupt)
+    (desk.folder / "interrupted_embedder.py").write_text(text, encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "interrupted_embedder", raising=False)
     monkeypatch.syspath_prepend(str(desk.folder))
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
     strategy.write_text(
