@@ -67,7 +67,7 @@ release_job = dg.define_asset_job(
 
 
 @dg.sensor(
-    jobs=[ingest_job, release_job],
+    job=ingest_job,
     minimum_interval_seconds=15,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description=(
@@ -92,6 +92,7 @@ def inbox(
         if p.is_file()
     ]
     received: list[str] = []
+    to_release: list[str] = []
     for name in changed:
         options = ReceiveOptions(
             sync=True,
@@ -119,14 +120,14 @@ def inbox(
         ]
         keys += reception.to_process
         requests += _ingest_requests(context.instance, reception.to_process, name)
-        if (reception.retired or reception.changed) and not reception.to_process:
-            requests.append(
-                dg.RunRequest(job_name="release", partition_key=name, tags={NAMESPACE_TAG: name})
-            )
+        if reception.retired or reception.changed:
+            to_release.append(name)
     for problem in problems:
         context.log.warning(problem)
     idle = (
-        "what changed is held already"
+        f"`{release_when_quiet.name}` publishes what left or moved in {', '.join(to_release)}"
+        if to_release
+        else "what changed is held already"
         if changed
         else f"nothing changed in {pluralise(len(folders), 'folder')} of {root.store.inbox_dir}"
     )
