@@ -29,6 +29,7 @@ from rag_platform.assets.runs import (
     DEFINITIONS,
     WORK_JOB,
     end_orphans,
+    explain_rejection,
     is_built_anyway,
     job_definition,
 )
@@ -41,7 +42,6 @@ from rag_platform.ir import Json
 from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import faults, otlp
 from rag_platform.processes import jobs, launchers
-from rag_platform.releases.manifest import QUALITY_GATE
 from rag_platform.releases.publishing import find_equal, is_behind_ledger, settle
 from rag_platform.releases.release_store import current
 from rag_platform.releases.revising import go_live
@@ -268,14 +268,7 @@ def run_release(work: Work) -> str:
         return ""
     newest = next(iter(ledger.releases(namespace)), None)
     if newest and newest.state == "rejected" and newest.release_id not in known:
-        reason = f"release {newest.release_id} was not published: {newest.reason}"
-        if newest.reason.startswith(f"{QUALITY_GATE}: "):  # it alone can be overridden
-            reason += (
-                "\nmend the documents, drop an expectation that no longer holds (`rag expect remove"
-                f" CASE`), or publish all the same (`rag releases publish {newest.release_id}"
-                f" --namespace {namespace} --override REASON`); until then nothing newer is read"
-            )
-        return reason
+        return explain_rejection(namespace, newest.release_id, newest.reason)
     return f"the release run failed; the previous release stays published. {_last_error(result)}"
 
 

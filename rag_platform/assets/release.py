@@ -22,7 +22,7 @@ from rag_platform.assets.partitions import (
     unread_inputs,
 )
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import is_built_anyway, run_of_job
+from rag_platform.assets.runs import explain_rejection, is_built_anyway, run_of_job
 from rag_platform.assets.signals import check_signal
 from rag_platform.config.settings import load_settings
 from rag_platform.evaluation.gating import apply_gates, why_not_judged
@@ -120,7 +120,7 @@ def candidate(
         if manifest.failures:
             failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
             record.state = "failed"
-            record.reason = f"release {manifest.release_id} was not published: {failed}"
+            record.reason = explain_rejection(namespace, manifest.release_id, failed)
             context.log.error(record.reason)
     now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():
@@ -144,11 +144,7 @@ def candidate(
             passed=result.passed,
             # a gate that was not asked only warns: the release is published already
             severity=_WARN if result is gate_result else _ERROR,
-            metadata={
-                "details": _details(result),
-                "release_id": manifest.release_id,
-                **result.figures,
-            },
+            **_describe(result, manifest.release_id),
         )
 
 
@@ -202,14 +198,16 @@ def _figures(data: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if isinstance(value, (int, float, str))}
 
 
-def _details(result: CheckResult) -> dg.MetadataValue[str]:
-    """The details of a check; the gate's report as Markdown, with its lines as paragraphs."""
+def _describe(result: CheckResult, release_id: str) -> dict[str, Any]:
+    """The description and metadata of a check's result: the details as metadata; the gate's report
+    as a description in Markdown, which its page shows first, with its lines as paragraphs.
+    """
+    metadata = {"release_id": release_id, **result.figures}
     if result.name != QUALITY_GATE:
-        return dg.MetadataValue.text(result.details)
+        return {"metadata": {"details": result.details, **metadata}}
     lines = result.details.splitlines()
-    return dg.MetadataValue.md(
-        "\n".join(line if line.startswith("- ") else f"\n{line}\n" for line in lines)
-    )
+    report = "\n".join(line if line.startswith("- ") else f"\n{line}\n" for line in lines)
+    return {"description": report.strip(), "metadata": metadata}
 
 
 def _manifest_if_unchanged(job: Job, namespace: str, workspace: Workspace) -> Manifest | None:
