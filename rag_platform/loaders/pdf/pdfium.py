@@ -49,6 +49,7 @@ from rag_platform.loaders.pdf.opening import broken_pdf, encrypted_pdf, require_
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.bitmap_fonts import BULLET_CODE
 from rag_platform.loaders.pdf.printed.characters import MONOSPACED, UNKNOWN, clean_char
 from rag_platform.loaders.pdf.printed.lines import line_text, mark_bullets, order_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run, clamp_box, round_out, union
@@ -315,6 +316,8 @@ def _read_lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[C
             continue
         known = code < 0x110000 and raw.FPDFText_HasUnicodeMapError(textpage, i) != 1
         text = clean_char("-" if code == _LINE_END_HYPHEN else chr(code) if known else UNKNOWN)
+        if not chars and chr(code) == BULLET_CODE:
+            text = "•"
         box = _box(textpage, i, left, top)
         size = _font_size(textpage, i)
         if chars and not text.isspace() and _starts_line(chars, box, size, angle):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,6 +16,8 @@ _T1 = str.maketrans(
         zip(map(chr, range(0x19, 0x20)), ("ı", "ȷ", "ff", "fi", "fl", "ffi", "ffl"), strict=True)
     )
 )
+BULLET_CODE = "\x88"  # in TeX's encoding TS1, a font of symbols
+_TS1 = str.maketrans(dict(zip(f"{BULLET_CODE}\x84\x85\x87\x89\x97", "•†‡‰℃™", strict=True)))
 _OTHER_ENCODING = re.compile("[\x0b-\x0f]")  # ligatures in the encoding OT1, no letters in T1
 _WORD = re.compile("[a-z]{4}")  # not in the symbols of a formula
 _NARROW, _WIDE = frozenset("fijlrt"), frozenset("mw")
@@ -24,7 +26,8 @@ _SAME_WIDTH = 0.02  # ems by which the letters of a monospaced font may differ
 
 def read_bitmap_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
     """Decodes the ligatures, quotation marks and dashes of the bitmap fonts with words in the
-    blocks of `extractRAWDICT`, and flags the monospaced ones.
+    blocks of `extractRAWDICT`, and flags the monospaced ones; decodes the bullets and other symbols
+    of those without letters.
     """
     names = {font[3] for font in page.get_fonts(full=True) if font[2] == "Type3"}
     if not names:
@@ -37,14 +40,16 @@ def read_bitmap_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
             fonts.setdefault(span["font"], []).append(span)
     for spans in fonts.values():
         text = " ".join("".join(char["c"] for char in span["chars"]) for span in spans)
-        if not _WORD.search(text):
+        words = _WORD.search(text) is not None
+        if not words and any(map(str.isalpha, text)):
             continue
-        if _is_monospaced(spans):
+        encoding = _T1 if words else _TS1
+        if words and _is_monospaced(spans):
             for span in spans:
                 span["flags"] |= load_pymupdf().TEXT_FONT_MONOSPACED
-        if text.translate(_T1) != text and not _OTHER_ENCODING.search(text):
+        if text.translate(encoding) != text and not _OTHER_ENCODING.search(text):
             for span in spans:
-                span["chars"] = [part for char in span["chars"] for part in _decode(char)]
+                span["chars"] = [part for char in span["chars"] for part in _decode(char, encoding)]
 
 
 def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:
@@ -58,9 +63,9 @@ def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:
     return bool(narrow and wide) and max(wide) - min(narrow) < _SAME_WIDTH
 
 
-def _decode(char: dict[str, Any]) -> list[dict[str, Any]]:
+def _decode(char: dict[str, Any], encoding: Mapping[int, str]) -> list[dict[str, Any]]:
     """The letters of a character; all but the first have no width, as MuPDF splits ligatures."""
-    letters = str(char["c"]).translate(_T1)
+    letters = str(char["c"]).translate(encoding)
     x0, y0, x1, y1 = char["bbox"]
     return [
         {**char, "c": letter, "bbox": (x1 if at else x0, y0, x1, y1)}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pymupdf
 
 from rag_platform.loaders.pdf.mupdf import PdfLoader
+from rag_platform.loaders.pdf.pdfium import PdfiumLoader
 
 
 def write_bitmap_font(path: Path, lines: list[bytes], narrow: int, wide: int) -> Path:
@@ -24,12 +25,12 @@ def write_bitmap_font(path: Path, lines: list[bytes], narrow: int, wide: int) ->
         named = " ".join(f"/a{code} {xref} 0 R" for code, xref in zip(codes, drawn, strict=True))
         document.update_object(procedures, f"<<{named}>>")
         names = " ".join(f"{code}/a{code}" for code in codes)
-        each = " ".join(str(narrow if chr(code) in "il" else wide) for code in range(128))
+        each = " ".join(str(narrow if chr(code) in "il" else wide) for code in range(256))
         document.update_object(
             font,
             f"<</Type/Font/Subtype/Type3/Name/F25/FontBBox[0 0 100 100]/FontMatrix[.01 0 0 .01 0 0]"
             f"/CharProcs {procedures} 0 R/Encoding<</Type/Encoding/Differences[{names}]>>"
-            f"/FirstChar 0/LastChar 127/Widths[{each}]>>",
+            f"/FirstChar 0/LastChar 255/Widths[{each}]>>",
         )
         shown = " T* ".join(f"<{line.hex()}> Tj" for line in lines)
         document.update_object(content, "<<>>")
@@ -46,6 +47,18 @@ def test_ligatures_quotes_and_dashes_of_a_bitmap_font_are_read(tmp_path: Path) -
     facts = PdfLoader(profile="fast").load(path, "paper.pdf")
     assert facts.text == "The first “official” effect–with an offline influence."
     assert PdfLoader(profile="fast").verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+def test_bullets_of_a_bitmap_font_of_symbols_are_read(tmp_path: Path) -> None:
+    path = write_bitmap_font(tmp_path / "list.pdf", [b"\x88 1.", b"\x88 2."], 30, 60)
+    assert PdfLoader(profile="fast").load(path, "list.pdf").text == "- 1.\n- 2."
+    # PDFium does not know what other codes of this font mean
+    assert PdfiumLoader().load(path, "list.pdf").text == "- \ufffd\ufffd\ufffd\n- \ufffd\ufffd\ufffd"
+
+
+def test_a_letter_of_another_bitmap_font_is_no_bullet(tmp_path: Path) -> None:
+    path = write_bitmap_font(tmp_path / "other.pdf", [b"\x88 \xe0\xe1\x88"], 30, 60)
+    assert PdfLoader(profile="fast").load(path, "other.pdf").text == "àá"
 
 
 def test_another_encoding_stays_as_it_is(tmp_path: Path) -> None:
