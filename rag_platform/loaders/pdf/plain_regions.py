@@ -23,7 +23,7 @@ from rag_platform.loaders.pdf.regions import (
 from rag_platform.text.sentences import field_label
 
 _MAX_HEADING_LINES = 3
-_MID_SENTENCE = (",", "-", "\u2010", "\u00ad")
+_MID_SENTENCE = (",", "-", "\u2010", "\u00ad", "，", "、")
 _INITIAL = 1.8  # font size of an initial to that of its paragraph, at least
 _CLAUSE = re.compile(r"第\s?[一二三四五六七八九十百零〇\d]+\s?[条條章节節编編]")
 _CLAUSE_ENDS = tuple("。；：！？")
@@ -32,6 +32,7 @@ _DOUBLE_SPACING = 1.5  # ems between double-spaced lines
 _CELL_GAP = 1.5  # ems between the cells of a row, or a running header and its page number
 _HEADER_GAP = 1.0  # ems between a running header and the text, at least
 _HANGING = (0.5, 4.0)  # ems by which all lines of an entry but the first are indented
+_OPENING = "（“‘《〈「『【〔"  # marks whose empty half, half an em, may reach into the margin
 
 
 def plain_regions(runs: Sequence[Run]) -> list[Region]:
@@ -213,11 +214,13 @@ def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bo
     hangs = len(starts) > 1 and min(starts[1:]) > starts[0] + _HANGING[0] * size
     flush = not entry and left - 2.5 * size < here[0] < left + 0.5 * size
     ends = above[-1].text.rstrip()[-1:]
-    # MuPDF cuts an entry after its first line
+    indent += 0.5 * (entry and text[0] in _OPENING)
+    continued = text[0].islower() and not (ends.isdigit() or ends in _CLAUSE_ENDS)
+    # MuPDF cuts an entry after its first line, or after each line
     hanging = (
-        len(starts) == 1
-        and _HANGING[0] < indent < _HANGING[1]
-        and (ends.isalpha() or ends in _MID_SENTENCE)
+        _HANGING[0] < indent < _HANGING[1]
+        and (ends.isalpha() or ends in _MID_SENTENCE or (continued and "=" not in text))
+        and (len(starts) == 1 or (entry and abs(here[0] - starts[-1]) < size))
     )
     aligned = hanging or (flush and not (hangs and indent < _HANGING[0]))
     # a line is full if the next word did not fit

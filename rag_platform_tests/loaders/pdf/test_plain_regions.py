@@ -203,6 +203,21 @@ def test_an_entry_goes_on_in_indented_lines() -> None:
     ]
 
 
+def test_an_entry_goes_on_in_each_of_its_lines() -> None:
+    text = [
+        ("• The terms of this contract apply to all deliveries to ho-", 72),
+        ("tels, to schools, to hospitals and to the other buildings;", 82),
+        ("and to the services that belong to them, as listed below.", 82),
+        ("Text below the entry begins a paragraph of its own, which", 82),
+        ("• 用户可以使用编辑器提供的按钮来编译，方式在下表中列出，也可以用", 72),
+        ("“排版”按钮，它在编辑器的工具栏里，其差别在后面的章节里说明，可以参见", 77),
+        ("第七节的表格。", 82),
+    ]
+    runs = [line(words, x, 84 + 16 * at, at) for at, (words, x) in enumerate(text)]
+    said = [words for words, _ in text]
+    assert read_regions(*runs) == [" ".join(said[:3]), said[3], " ".join(said[4:])]
+
+
 def test_an_underlined_word_does_not_cut_its_line(tmp_path: Path) -> None:
     with pymupdf.open() as document:
         page = document.new_page()

@@ -23,9 +23,13 @@ LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
 # not after many underscores, which are the line for a signature
 _CUT_NAME = re.compile(r"(?:[^\W_]_{1,2}|\bwww\.)$")
+_WIDE = "\u3000-\u303f\uff01-\uff0f\uff1a-\uff20"  # full-width marks
 _CJK = re.compile(
     "[\u2e80-\u312f\u31a0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff65\U00020000-\U0003ffff]"
 )
+# two characters between which Chinese has no space: full-width marks, and quotes, dashes and dots
+# beside an ideograph
+_TIGHT = re.compile(rf"[{HAN}][“‘—…]|[”’—…][{HAN}]|[{_WIDE}].|.[{_WIDE}]")
 _LONGEST_WORD = 2000  # characters searched for the last word; URLs are no longer in practice
 _INITIAL = 1.8  # font size of an initial to that of the lines beside it
 _MIXED, _MIXED_APART = (
@@ -274,9 +278,13 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
         ):
             # the hyphen of a compound or a name; a dash would have a space before it
             text += line
-        elif (is_cjk(text[-1]) and is_cjk(line[0])) or (
-            line[0].isalnum()
-            and (_ends_unfinished(text) or _is_set_close(text[-1] + line[0], lines))
+        elif (
+            (is_cjk(text[-1]) and is_cjk(line[0]))
+            or _TIGHT.match(text[-1] + line[0])
+            or (
+                line[0].isalnum()
+                and (_ends_unfinished(text) or _is_set_close(text[-1] + line[0], lines))
+            )
         ):
             text += line
         else:
