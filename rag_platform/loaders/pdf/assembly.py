@@ -22,7 +22,13 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
 from rag_platform.loaders.parts import Engine
-from rag_platform.loaders.pdf.headings import Place, heading_levels, join_bare, number_depth
+from rag_platform.loaders.pdf.headings import (
+    Place,
+    heading_levels,
+    join_bare,
+    number_depth,
+    title_keys,
+)
 from rag_platform.loaders.pdf.images import target_of
 from rag_platform.loaders.pdf.opening import broken_pdf
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
@@ -377,7 +383,7 @@ class _Line(NamedTuple):
 
 def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
     """Place to edge for blocks repeated on 3 pages, for page headers and footers that repeat a
-    numbered heading, and for notes of a page break; never for the only text of a page.
+    heading, and for notes of a page break; never for the only text of a page.
     """
     found: dict[Place, str] = {}
     words: dict[Place, str] = {}
@@ -402,6 +408,7 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
             and number_depth(block.text.lstrip("§ "))
             and letters(block.text) in headings
         }
+        repeated |= _find_titled(by_number, [rows[0] for rows in rows_by_page.values()])
         words |= repeated
         for number, rows in rows_by_page.items():
             # from the edge inwards: what follows a row of text is text as well
@@ -426,6 +433,58 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
                 found.pop(place, None)
     unique = _find_unique(pages, {place: words[place] for place in sorted(found)})
     return {place: Edge(kind, place not in unique) for place, kind in found.items()}
+
+
+def _find_titled(
+    pages: Mapping[int, PageFacts], outermost: Sequence[Sequence[Place]]
+) -> dict[Place, str]:
+    """Place to words for rows that say what a heading says: with the page number, as in `6 Things
+    You Need to Know`, or in the style of the text at the same height of 3 nearby pages.
+    """
+    rows: dict[Place, list[PageBlock]] = {}
+    for places in outermost:
+        blocks = sorted((pages[page].blocks[at] for page, at in places), key=lambda b: b.bbox[0])
+        if all(block.kind in (*_TEXT_KINDS, "heading") and block.lines == 1 for block in blocks):
+            rows[places[0]] = blocks
+    lines = {place: _Line(place, blocks[0].bbox[1]) for place, blocks in rows.items()}
+    texts = {place: " ".join(block.text for block in blocks) for place, blocks in rows.items()}
+    counted: dict[int, dict[Place, str]] = {}  # number - page to the words beside the number
+    for place, text in texts.items():
+        for number in NUMBER.finditer(text):
+            if number.start() == 0 or number.end() == len(text):
+                rest = text[: number.start()] + text[number.end() :]
+                counted.setdefault(_parse_number(number[0]) - place[0], {})[place] = rest.strip()
+    numbered = {
+        line.place: beside[line.place]
+        for beside in counted.values()
+        for series in _find_series(lines[place] for place in beside)
+        for line in series
+    }
+    titles = {
+        key
+        for page in pages.values()
+        for at, block in enumerate(page.blocks)
+        if block.kind == "heading" and (page.page, at) not in numbered
+        for key in title_keys(block.text)
+        if len(key) > 1
+    }
+    named = {
+        place: title
+        for place, blocks in rows.items()
+        if place in numbered or not any(block.kind == "heading" for block in blocks)
+        if (title := _named_title(numbered.get(place, texts[place]), titles))
+    }
+    plain = _find_series(lines[place] for place in named if place not in numbered)
+    found = {*numbered, *(line.place for series in plain for line in series)} & named.keys()
+    return {place: f"{named[row[0]]}\0" for row in outermost if row[0] in found for place in row}
+
+
+def _named_title(words: str, titles: set[str]) -> str:
+    """The title that words consist of, or the first of two: a chapter's and a section's."""
+    whole, bare = title_keys(words)
+    pairs = ((whole[:at], whole[at:]) for at in range(1, len(whole)))
+    readings = ((whole,), (bare,), *pairs)
+    return next((parts[0] for parts in readings if titles.issuperset(parts)), "")
 
 
 def _find_break_notes(pages: Iterable[PageFacts]) -> dict[Place, str]:

@@ -187,12 +187,12 @@ def _without_entries(
     }
     last: dict[str, int] = {}  # key of a title to its last page
     for (page, _), block in found.items() if entries else ():
-        last[_title_keys(block.text)[1]] = page
+        last[title_keys(block.text)[1]] = page
     last.pop("", None)
     return {
         place: block
         for place, block in found.items()
-        if place not in entries or last.get(_title_keys(entries[place])[1], 0) <= place[0]
+        if place not in entries or last.get(title_keys(entries[place])[1], 0) <= place[0]
     }
 
 
@@ -275,7 +275,7 @@ def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, 
     by_page = {page.page: page for page in pages}
     known: dict[Place, int] = {}
     for level, title, number in outline:
-        wanted = _title_keys(title)
+        wanted = title_keys(title)
         ranks = {
             (near, at): 4 * rank + 2 * (block.kind == "heading") + (near == number)
             for near in (number, number + 1, number - 1)
@@ -283,14 +283,15 @@ def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, 
             if block.kind in ("heading", "paragraph", "list", "caption", "header")
             and len(block.text) < 300
             and (near, at) not in known
-            and (rank := _rank(wanted, _title_keys(block.text.removeprefix("- ")), block.kind))
+            and (rank := _rank(wanted, title_keys(block.text.removeprefix("- ")), block.kind))
         }
         if ranks:
             known[max(ranks, key=lambda place: ranks[place])] = min(6, max(1, level))
     return known
 
 
-def _title_keys(title: str) -> tuple[str, str]:
+def title_keys(title: str) -> tuple[str, str]:
+    """The lower-cased letters of a title, with and without its number."""
     return letters(title).lower(), letters(_LEADING.sub("", title)).lower()
 
 

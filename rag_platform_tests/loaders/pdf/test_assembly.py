@@ -338,6 +338,43 @@ def test_an_edge_that_says_what_a_numbered_heading_says_is_a_running_one() -> No
     assert find_running_edges(pages) == {(1, 0): Edge("header"), (1, 3): Edge("footer")}
 
 
+def head(number: int, *words: str, kind: str = "paragraph", title: str = "") -> PageFacts:
+    """A page whose first row has these words beside each other, above a heading or a text."""
+    row = [PageBlock(kind, text, (72 + 200 * at, 40, 90, 50)) for at, text in enumerate(words)]
+    below = PageBlock("heading", title, (72, 90, 200, 110)) if title else None
+    text = PageBlock("paragraph", f"text {'abcdef'[number % 6]}", (72, 200, 400, 210))
+    return PageFacts(number, (*row, *([below] if below else []), text), (), "raw")
+
+
+def test_a_title_beside_the_page_number_is_a_header_whatever_the_chapter() -> None:
+    pages = [
+        head(1, title="1 Pumps"),
+        head(2, "12 Pumps", kind="heading"),
+        head(3, "1.1 Valves of steel 13", title="1.1 Valves of steel"),
+        head(4, "14", "Chapter 1: Pumps"),
+        head(5, "15", "Any words"),
+    ]
+    assert running(pages) == ["12 Pumps", "1.1 Valves of steel 13", "14", "Chapter 1: Pumps"]
+    assert staying(pages) == []
+
+
+def test_titles_in_the_style_of_the_text_at_one_height_are_headers() -> None:
+    pages = [
+        head(1, title="1 Pumps"),
+        head(2, "1 PUMPS"),
+        head(3, "1 PUMPS 1.1 VALVES", title="1.1 Valves"),
+        head(4, "1.1 VALVES", title="2 Hoses"),
+    ]
+    assert running(pages) == ["1 PUMPS", "1 PUMPS 1.1 VALVES", "1.1 VALVES"]
+    assert staying(pages) == []
+    assert running(pages[:3]) == []
+
+
+def test_numbered_headings_on_pages_of_the_same_number_stay() -> None:
+    titles = ("1 Pumps", "2 Valves", "3 Hoses")
+    assert running([head(n, title, kind="heading") for n, title in enumerate(titles, 1)]) == []
+
+
 def test_a_note_of_a_page_break_is_no_text() -> None:
     pages = [
         page(1, (90, "print(1)"), (700, "(continues on next page)")),
