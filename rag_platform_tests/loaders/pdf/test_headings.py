@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pymupdf
 import pytest
@@ -511,4 +512,25 @@ def test_a_text_begins_below_a_chinese_line_with_a_mark_that_has_room_for_more()
         "二、附则",
         "本办法由办公室负",
         "一、本办法所称的",
+    ]
+
+
+def test_code_in_a_bold_heading_leaves_it_a_heading(tmp_path: Path) -> None:
+    lines = (
+        (("hebo", "2.1. Coercion to and from "), ("cour", "zoo")),
+        (("helv", "The function is the inverse of the other one."),),
+        (("hebo", "Use: "), ("cour", "plot.zoo(x, log = y)")),
+        (("helv", "The second is an entry of a list of options."),),
+    )
+    with pymupdf.open() as document:
+        drawn = document.new_page()
+        for at, parts in enumerate(lines):
+            x = 72.0
+            for font, text in parts:
+                drawn.insert_text((x, 72 + 40 * at), text, fontname=font, fontsize=11)
+                x += pymupdf.get_text_length(text, font, 11)
+        document.save(path := tmp_path / "code.pdf")
+    facts = PdfLoader(profile="fast").load(path, "code.pdf")
+    assert [b.title for b in facts.blocks if b.kind == "heading"] == [
+        "2.1. Coercion to and from zoo"
     ]

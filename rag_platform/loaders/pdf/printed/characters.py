@@ -207,7 +207,8 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) 
         for at, line in enumerate(block.get("lines", ())):
             chars: list[Char] = []
             inserted: list[bool] = []  # whether MuPDF inserted a character
-            size, bold, may_gap = 0.0, True, False
+            size, may_gap = 0.0, False
+            weights: list[tuple[bool, bool, int]] = []  # bold, monospaced, characters
             spans: list[tuple[str, bool, float]] = []  # text, monospaced, size
             for span in line["spans"]:
                 here = _chars(span)
@@ -219,7 +220,8 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) 
                     flagged = span["flags"] & pymupdf.TEXT_FONT_MONOSPACED
                     mono = bool(flagged or MONOSPACED.search(span["font"]))
                     spans.append((text, mono, span["size"]))
-                    bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
+                    bold = bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
+                    weights.append((bold, mono, len(text)))
                 chars += here
             if size:
                 if may_gap:
@@ -232,6 +234,7 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) 
                     drawn = _drawn_underscore(found[-1], raw_blocks[number - 1], chars[0])
                     chars = [*drawn, *chars]
                 level = abs(line["dir"][0] - 1) < 0.01
+                bold = _is_bold(weights)
                 found.append(Run(tuple(chars), number, size, _is_code(spans), bold, level))
     return bidi.mark_rtl(bidi.join_columns(mark_bullets(_drop_overprints(found))))
 
@@ -273,6 +276,13 @@ def _is_code(spans: Sequence[tuple[str, bool, float]]) -> bool:
                 return False
         before += text
     return has_text or spans[0][1]
+
+
+def _is_bold(weights: Sequence[tuple[bool, bool, int]]) -> bool:
+    """True for a bold line, in which there may be some code in a plain font."""
+    plain = [(mono, count) for bold, mono, count in weights if not bold]
+    text = sum(count for bold, mono, count in weights if bold and not mono)
+    return all(mono for mono, _ in plain) and sum(count for _, count in plain) <= text
 
 
 def _insert_spaces(

@@ -53,7 +53,9 @@ def test_bullets_of_a_bitmap_font_of_symbols_are_read(tmp_path: Path) -> None:
     path = write_bitmap_font(tmp_path / "list.pdf", [b"\x88 1.", b"\x88 2."], 30, 60)
     assert PdfLoader(profile="fast").load(path, "list.pdf").text == "- 1.\n- 2."
     # PDFium does not know what other codes of this font mean
-    assert PdfiumLoader().load(path, "list.pdf").text == "- \ufffd\ufffd\ufffd\n- \ufffd\ufffd\ufffd"
+    assert (
+        PdfiumLoader().load(path, "list.pdf").text == "- \ufffd\ufffd\ufffd\n- \ufffd\ufffd\ufffd"
+    )
 
 
 def test_a_letter_of_another_bitmap_font_is_no_bullet(tmp_path: Path) -> None:

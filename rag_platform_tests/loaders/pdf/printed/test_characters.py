@@ -131,7 +131,10 @@ def test_chinese_beside_figures_is_joined_as_its_lines_print_it() -> None:
     assert flow_lines(["第3号系统，部署第", "21", "号设备"]) == "第3号系统，部署第21号设备"
     assert flow_lines(["第 3 号系统，部署第", "21 号设备"]) == "第 3 号系统，部署第 21 号设备"
     assert flow_lines(["部署第", "21", "号设备"]) == "部署第 21 号设备"
-    assert flow_lines(["在 macOS", "（13 版）", "OS 下用", "“编译”"]) == "在 macOS（13 版）OS 下用“编译”"
+    assert (
+        flow_lines(["在 macOS", "（13 版）", "OS 下用", "“编译”"])
+        == "在 macOS（13 版）OS 下用“编译”"
+    )
     assert flow_lines(["The word", "“and”", "is short…"]) == "The word “and” is short…"
 
 
