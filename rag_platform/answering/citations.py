@@ -28,6 +28,7 @@ from rag_platform.text.markdown_blocks import code_spans, fence_body
 from rag_platform.text.passages import units
 
 LEFT_OUT = " …"  # follows a quoted introduction whose continuation is not quoted
+_LEFT_OUT = re.compile(rf"{LEFT_OUT}(?: \(`[^`\s]+`\))?\Z")  # with the file included there
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
 _MARKS = re.compile(r"(?:\s*(?<!\\)\[\d{1,3}\])+")
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]
@@ -243,7 +244,7 @@ def _find_claims(text: str) -> list[_Claim]:
             own = own[lead.end() :]
         if own.strip():
             code = unit.kind == "code"
-            prose = fence_body(own) if code else strip_marks(own).rstrip().removesuffix(LEFT_OUT)
+            prose = fence_body(own) if code else _LEFT_OUT.sub("", strip_marks(own).rstrip())
             marks = [] if code else _find_marks(own)
             found.append(_Claim(unit.kind, unit.end, unescape_marks(prose).strip(), marks))
     return found

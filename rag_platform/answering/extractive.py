@@ -19,6 +19,7 @@ from rag_platform.answering import constants
 from rag_platform.answering.quotable import (
     INTRODUCES,
     Part,
+    complete_list,
     extend,
     format_label,
     is_adjacent,
@@ -438,6 +439,7 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
             )
             shown.append(rows)
         else:
+            unit_numbers = complete_list(hit.chunk_text, unit_numbers)
             section = format_section(hit.section_path).rpartition(JOINT)[2]
             label = label_units(hit.chunk_text, unit_numbers, section) or label
             shown_label = label if label != label_above else ""

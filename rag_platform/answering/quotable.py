@@ -21,7 +21,7 @@ from rag_platform.answering.constants import (
     MIN_QUOTE_CHARS,
 )
 from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cells
-from rag_platform.text.passages import LINK, Unit, units
+from rag_platform.text.passages import INCLUDE, LINK, Unit, units
 from rag_platform.text.plain_quotes import plain_code, strip_markup
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
 from rag_platform.text.sentences import CLOSERS, STOPS, field_label
@@ -52,6 +52,8 @@ _HANGUL = re.compile(f"[{HANGUL}]")  # Korean uses Western punctuation
 _IDENTIFIER = re.compile(
     r"(`+)[^`\s]+\1|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?|`*--?[A-Za-z].*"
 )
+# the file that is included after an introduction, as text or in a code block
+_INCLUDED = re.compile(rf"\s*(?:[`~]{{3,}}[^\n]*\n)?{INCLUDE.pattern}", re.MULTILINE)
 _BETWEEN_ITEMS = re.compile(rf"\s*{MARK}?\s*")
 # Chinese markers nest without indentation: 一、（一）1.（1）①; any other marker ranks as `1.`
 _MARKER = re.compile(f"({HAN_DIGIT})|([(（]{HAN_DIGIT})|([(（])|([①-⑳])")
@@ -324,7 +326,8 @@ def _find_steps(text: str, read: Sequence[Unit], number: int) -> range:
         first -= 1
     while belongs(last + 1):
         last += 1
-    if "\n" not in text[: read[first].start] or not _is_numbered(text, read[first]):
+    begins = "\n" in text[: read[first].start] and _is_numbered(text, read[first])
+    if not begins or _introduces(text, read, last):  # a step with code ends the list
         return range(0)
     if first and _introduces(text, read, first - 1):
         first -= 1
@@ -492,18 +495,30 @@ def render_units(text: str, chosen: Collection[int], mark: str, label: str = "")
             shown += "\n" if before[-1].kind == run[0].kind == "item" else "\n\n"
         shown += _render_run(text, run, items)
     if _introduces(text, read, max(chosen)):
-        shown += LEFT_OUT
-    elif _is_partial_list(read, chosen):
+        shown += _name_left_out(text, read[max(chosen)])
+    elif _find_rest_of_list(read, chosen):
         shown += f"\n-{LEFT_OUT}"
     apart = last.kind == "code" or (last.kind == "item" and (len(chosen) > 1 or bool(label)))
     return shown + ("\n\n" if apart else " ") + mark
 
 
-def _is_partial_list(read: Sequence[Unit], chosen: Collection[int]) -> bool:
-    """True where the last list is quoted with its introduction but not completely."""
+def complete_list(text: str, chosen: set[int]) -> set[int]:
+    """The chosen units, with the rest of their last list where half of that is chosen and the whole
+    is short enough.
+    """
+    read = read_layout(text).units
+    rest = _find_rest_of_list(read, chosen)
+    listed = [number for number in chosen | rest if read[number].kind == "item"]
+    half = 2 * len(rest) <= len(listed)
+    chars = sum(read[number].end - read[number].start for number in listed)
+    return chosen | rest if half and chars <= MAX_LIST_CHARS else chosen
+
+
+def _find_rest_of_list(read: Sequence[Unit], chosen: Collection[int]) -> set[int]:
+    """The items of the last chosen list that are not chosen, if its introduction is."""
     first = end = max(chosen)
     if read[end].kind != "item":
-        return False
+        return set()
 
     def belongs(number: int) -> bool:
         return read[number].kind == "item" and read[number].context == read[end].context
@@ -512,7 +527,7 @@ def _is_partial_list(read: Sequence[Unit], chosen: Collection[int]) -> bool:
         first -= 1
     while end + 1 < len(read) and belongs(end + 1):
         end += 1
-    return first - 1 in chosen and any(number not in chosen for number in range(first, end + 1))
+    return set(range(first, end + 1)) - set(chosen) if first - 1 in chosen else set()
 
 
 def _label_headings(section: str, unit: Unit) -> str:
@@ -582,10 +597,18 @@ def _format_gap(text: str, before: Unit | None, unit: Unit) -> str:
     between = text[before.end : unit.start]
     if not _BETWEEN_ITEMS.fullmatch(between):
         left_out = unit.kind != "code" and _ends_with_colon(text, before)
-        return f"{LEFT_OUT}\n\n" if left_out else "\n\n"
+        return f"{_name_left_out(text, before) if left_out else ''}\n\n"
     if unit.kind == "item":
         return "\n" * max(1, between.count("\n"))
     return between
+
+
+def _name_left_out(text: str, introduction: Unit) -> str:
+    """What a quote shows after an introduction without its continuation: an ellipsis, with the name
+    of the file that is included there.
+    """
+    included = _INCLUDED.match(text, introduction.end)
+    return f"{LEFT_OUT} (`{included['file']}`)" if included else LEFT_OUT
 
 
 def _join_pieces(run: Sequence[Unit]) -> list[Unit]:

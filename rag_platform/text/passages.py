@@ -55,6 +55,15 @@ _DIRECTIVE = re.compile(
     r"|(?:\{/?[*!%#].*[*!%#]/?\}|\[{1,2}_?toc_?\]{1,2})\s*$)",
     re.IGNORECASE,
 )
+# a file that a documentation tool inserts: `{* file.py hl[3] *}`, `{!> file.py !}`,
+# `--8<-- "file.py"`, `<<< @/file.js{2}`, `:::code source="file.py":::`,
+# `{{% sample file="file.py" %}}`
+INCLUDE = re.compile(
+    r"[ \t>]*(?:\{[*!]>?[ \t]*|-+8<-+[ \t]+[\"']|<<<[ \t]*"
+    r"|(?:\{[{%]|:::code\b)[^\n]{0,200}?\b(?:include|file|source)[ \t=][\"']?)"
+    r"(?:[@~.]{0,2}/)*(?P<file>\w[\w./-]*\.\w+)(?![\w/])[^\n]*$",
+    re.MULTILINE,
+)
 # MDX: JavaScript between the paragraphs
 _SCRIPT = re.compile(r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$")
 # the same over several lines, up to a blank one
@@ -88,7 +97,7 @@ _FOLDED = re.compile(
     r"|(?:(?:expand|show|view|see)\b\s*+)?(?:(?:more|details|code)\b\s*+)?)</summary>\s*$",
     re.IGNORECASE,
 )
-_NO_TEXT = (_FOLDED, _NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
+_NO_TEXT = (_FOLDED, _NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, INCLUDE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
 _DASHES = ("-", "`-", "``-")  # begin the name of an option
 LABEL_LEVEL = 7  # of a line of bold words, below all headings
@@ -471,13 +480,15 @@ def _box(text: str, rows: Sequence[tuple[int, int]], context: str) -> Iterator[U
 
 def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     """One unit for a code block; several for a long one, split at blank lines where possible, and
-    for a list of command options, split at each option.
+    for a list of command options, split at each option. None for one that only includes files.
     """
     lines = whole = list(line_spans(text, start, end))
     fence = None
     if mark := FENCE.match(text[slice(*lines[0])]):
         fence = lines[0]
         lines = lines[1 : -1 if closes(text[slice(*lines[-1])], mark[1]) else None]
+        if all(INCLUDE.match(text[slice(*line)]) for line in lines):
+            return
     option = [_OPTION.match(text, *line) is not None for line in lines]
     listed = sum(option) >= _LEAST_OPTIONS
     if len(whole) <= MAX_CODE_LINES and not listed:

@@ -28,7 +28,10 @@ _WORDS = (
 _RELATIVE = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
 _TARGET = rf"\({_RELATIVE}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
 _IMAGE = rf"!\[(?P<{{}}>[^\[\]\n]*)\]{_TARGET}"
-_PRESENTATIONAL = "a|abbr|center|code|details|dfn|div|font|kbd|p|small|span|summary|u"
+_PRESENTATIONAL = (
+    "a|abbr|center|code|details|dfn|div|font|kbd|p|small|span|strong|summary"
+    "|table|tbody|td|th|thead|tr|u"
+)
 # components of MDX, but not `<Enter>` and `Vec<T>`
 _COMPONENT = (
     r"</(?-i:[A-Z])[\w.]*>|(?<![A-Za-z0-9_])<(?:(?-i:[A-Z])[\w.]*(?:\s+[\w:-]+=[^<>]*|\s*/)"
@@ -43,6 +46,8 @@ _MARKUP = re.compile(
     rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
+    r"|(?P<table><table\b[^<>]*>)|(?P<cell></t[dh]>)(?=\s*<t[dh]\b)"  # within a cell
+    r"|(?P<row></tr>)(?=(?:\s*</?t(?:head|body)>)*\s*<tr\b)"
     rf"|</?(?:{_PRESENTATIONAL})(?:\s[^<>]*)?>"
     r"|[ \t]?(?P<break><br\s*/?>)(?!\s*\Z)|\s?<br\s*/?>"
     rf"|{_COMPONENT}"
@@ -83,6 +88,8 @@ def _keep(match: re.Match[str]) -> str:
     if match["entity"]:  # ASCII signs stay entities, as they could be markup
         sign = unescape(match[0])
         return match[0] if sign.isascii() else " " if sign.isspace() else sign
+    if match["table"] or match["row"] or match["cell"]:
+        return ": " if match["table"] else "; " if match["row"] else ", "
     return match["code"] or match["words"] or match["alt"] or ""
 
 

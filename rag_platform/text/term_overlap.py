@@ -47,7 +47,7 @@ HISTORY = re.compile(
     re.IGNORECASE,
 )
 ASKS_HISTORY = re.compile(
-    r"\d|\b(?:when (?:was|were|did)|since|change[ds]|change ?logs?|releas\w+|removed|deprecated"
+    r"\bv?\d|\b(?:when (?:was|were|did)|since|change[ds]|change ?logs?|releas\w+|removed|deprecated"
     r"|migrat\w+|histor\w+|breaking)\b|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
 )
 # the wording of questions for a total, and of totals

@@ -119,6 +119,13 @@ def test_the_text_right_below_an_identifier_is_about_it() -> None:
     assert "pump_error:\n\nThis occurs when the valve is shut." in answer
 
 
+def test_a_step_is_quoted_with_its_code() -> None:
+    steps = hit(1, "# Lid\n\n1. Stop the pump.\n1. Open the lid:\n\n   ```sh\n   open\n   ```\n")
+    assert Extractive().answer(asked("how to open the lid"), [steps]).text == (
+        "Lid:\n\n- Open the lid:\n\n```sh\nopen\n```\n\n[1]"
+    )
+
+
 def test_steps_are_quoted_together() -> None:
     steps = hit(1, "## Remove\n\nThe pump can be removed.\n\n1. Open the lid.\n2. Press **Off**.\n")
     assert Extractive().answer(asked("how to open the lid"), [steps]).text == (
@@ -605,6 +612,9 @@ def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
         "Pass `rename=`" in extractive.answer(asked("How do I rename a column?"), [log, page]).text
     )
     assert "keeps" in extractive.answer(asked("Since when is a column renamed?"), [log, page]).text
+    # the digit of a name is no version
+    said = extractive.answer(asked("How does sqlite3 rename a column?"), [log, page]).text
+    assert "Pass `rename=`" in said
     # a chapter about the past is no change log
     past = hit(1, "Ann was the first to rename a column.", "History")
     said = extractive.answer(asked("Who would rename a column?"), [past, page]).text

@@ -26,6 +26,11 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
         ("A&nbsp;pump &mdash;&emsp;5 &lt; 7 &amp; R&D;.", "A pump — 5 &lt; 7 &amp; R&D;."),
         ("[![★][star] pump][pump-url] Turns.", "pump Turns."),
         ("Set <code>X-Pump</code>.", "Set X-Pump."),
+        (
+            "Table<table><thead><tr><th>a</th><th>b</th></tr></thead>"
+            "<tbody><tr><td>1</td><td>2</td></tr></tbody></table>",
+            "Table: a, b; 1, 2",
+        ),
         # code is no markup, and neither is what only looks like it
         ("Write `[a](b.md)` and `x[^1]`.", "Write `[a](b.md)` and `x[^1]`."),
         ("Take rows[i][j], a < b > c, {x} and [1] of ![it](https://a.org/b.png).", "="),
