@@ -235,9 +235,18 @@ class Edit:
 PREAMBLE = "__preamble__"  # section_path of the text before the first heading
 
 
+JOINT = " / "  # separates the headings of a section path
+
+
 def format_section(section_path: str) -> str:
     """The section path for display; empty before the first heading."""
     return "" if section_path == PREAMBLE else section_path
+
+
+def split_path(section_path: str) -> list[str]:
+    """The headings of a section path, outermost first; empty before the first heading."""
+    path = format_section(section_path)
+    return path.split(JOINT) if path else []
 
 
 @dataclass(frozen=True, slots=True)

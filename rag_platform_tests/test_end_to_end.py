@@ -104,8 +104,8 @@ def test_a_value_of_a_pdf_table_is_answered_with_its_page(shared_desk: Any) -> N
     assert (cited["source_uri"], cited["page_range"]) == ("samples/datasheet.pdf", [2, 2])
     assert cited["section_path"].endswith("2 Technical data")
     assert (
-        "samples/datasheet.pdf, Pegasus PX series data sheet / 2 Technical data, page 2"
-        in data["markdown"]
+        "samples/datasheet.pdf, Pegasus PX series data sheet / 2 Technical data / 2.1 Ratings,"
+        " page 2" in data["markdown"]
     )
 
 

@@ -21,10 +21,11 @@ from rag_platform.answering.constants import (
     MIN_OVERLAP_CHARS,
     NEAR_CHUNKS,
 )
+from rag_platform.answering.quotable import SECTION_LEVELS
 from rag_platform.config.query import ContextConfig
 from rag_platform.contract.markdown_views import format_edited, format_place
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.ir import Hit, format_section
+from rag_platform.ir import Hit, format_section, split_path
 from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval import hydration
@@ -344,7 +345,8 @@ def _document(hit: Hit) -> tuple[str, ...]:
 
 
 def _section(hit: Hit) -> tuple[str, ...]:
-    return hit.namespace, hit.doc_id, hit.section_path
+    """The section without the deeper headings above the passage."""
+    return hit.namespace, hit.doc_id, *split_path(hit.section_path)[:SECTION_LEVELS]
 
 
 # --- cutting ------------------------------------------------------------------------------------
@@ -468,11 +470,7 @@ def overlap(before: Hit, hit: Hit) -> int:
     """How many characters at the start of a hit repeat the end of the hit before it; 0 unless both
     are of one section, in order.
     """
-    same = (before.namespace, before.version_id, before.section_path) == (
-        hit.namespace,
-        hit.version_id,
-        hit.section_path,
-    )
+    same = (before.version_id, _section(before)) == (hit.version_id, _section(hit))
     if not same or hit.chunk_index <= before.chunk_index:
         return 0
     opening = hit.chunk_text[:MIN_OVERLAP_CHARS]

@@ -21,6 +21,7 @@ from rag_platform.answering.quotable import (
     Part,
     complete_list,
     extend,
+    find_path,
     format_label,
     is_adjacent,
     label_units,
@@ -29,8 +30,7 @@ from rag_platform.answering.quotable import (
     render_rows,
     render_units,
 )
-from rag_platform.answering.quote_places import JOINT, find_path
-from rag_platform.ir import Hit, QueryIR, format_section
+from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import subject_of
 from rag_platform.retrieval.confidence import words_held
@@ -440,8 +440,8 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
             shown.append(rows)
         else:
             unit_numbers = complete_list(hit.chunk_text, unit_numbers)
-            section = format_section(hit.section_path).rpartition(JOINT)[2]
-            label = label_units(hit.chunk_text, unit_numbers, section) or label
+            path = split_path(hit.section_path)
+            label = label_units(hit.chunk_text, unit_numbers, path) or label
             shown_label = label if label != label_above else ""
             shown.append(render_units(hit.chunk_text, unit_numbers, mark, shown_label))
         label_above = label
@@ -469,8 +469,7 @@ def _label_similar(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
         words.append({term for term in terms if not DIGIT.search(term)})
         columns.append(cells(header) if (header := _find_header(hit, part)) else [])
         above = read_layout(hit.chunk_text).units[part.first].headings
-        own = format_section(hit.section_path)
-        paths.append(find_path(own.split(JOINT) if own else [], above))
+        paths.append(find_path(split_path(hit.section_path), above))
     found: dict[int, str] = {}
     for one, other in permutations(range(len(quotes)), 2):
         shared, both = words[one] & words[other], words[one] | words[other]

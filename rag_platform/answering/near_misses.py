@@ -16,8 +16,7 @@ from rag_platform.answering.citations import find_cited
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS
 from rag_platform.answering.contradictions import split_clauses
 from rag_platform.answering.groundedness import missing_names
-from rag_platform.answering.quote_places import JOINT
-from rag_platform.ir import Hit, QueryIR
+from rag_platform.ir import JOINT, Hit, QueryIR
 from rag_platform.protocols import Vectors
 from rag_platform.text.dates import write_alike
 from rag_platform.text.markdown_blocks import cells

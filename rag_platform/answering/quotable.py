@@ -21,7 +21,7 @@ from rag_platform.answering.constants import (
     MIN_QUOTE_CHARS,
 )
 from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cells
-from rag_platform.text.passages import INCLUDE, LINK, Unit, units
+from rag_platform.text.passages import INCLUDE, LABEL_LEVEL, LINK, Unit, units
 from rag_platform.text.plain_quotes import plain_code, strip_markup
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
 from rag_platform.text.sentences import CLOSERS, STOPS, field_label
@@ -467,18 +467,18 @@ def is_adjacent(
 # --- writing ------------------------------------------------------------------------------------
 
 
-def label_units(text: str, chosen: Collection[int], section: str) -> str:
+def label_units(text: str, chosen: Collection[int], path: Sequence[str]) -> str:
     """The label above quoted units, made of their headings. It is needed where they are items or
     code without an introduction, where it has a version, a date or a question, and where it is an
     identifier that the units describe without naming it; else "".
     """
     read = read_layout(text).units
     first = read[min(chosen)]
-    label = _label_headings(section, first)
+    label = _label_headings(path, first)
     dated = _VERSION_OR_DATE.search(_SECTION_NUMBER.sub("", label))
     if first.kind in ("item", "code") or dated or _is_question(_name_heading(first)):
         return label
-    heading = (_name_heading(first) if first.headings else section).strip()
+    heading = (_name_heading(first) if first.headings else "".join(path[-1:])).strip()
     quoted = text[first.start : read[max(chosen)].end]
     return label if _IDENTIFIER.fullmatch(heading) and heading.strip("`") not in quoted else ""
 
@@ -530,14 +530,37 @@ def _find_rest_of_list(read: Sequence[Unit], chosen: Collection[int]) -> set[int
     return set(range(first, end + 1)) - set(chosen) if first - 1 in chosen else set()
 
 
-def _label_headings(section: str, unit: Unit) -> str:
+def _label_headings(path: Sequence[str], unit: Unit) -> str:
     """The last two headings above a unit as a label. A heading inside the chunk of a level that
-    begins sections is a section of its own, too short to be a chunk, so `section` is left out.
+    begins sections is a section of its own, too short to be a chunk, so `path` is left out.
     """
     names = [text for _, text in unit.headings]
     if not names or unit.headings[0][0] > SECTION_LEVELS:
-        names = [section, *names]
+        above = find_path(path, unit.headings[:1])
+        inside = bool(names) and unit.headings[0][0] < LABEL_LEVEL
+        names = [*above[: -1 if inside else None][-1:], *names]
     return format_label(names[-2:])
+
+
+def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[str]:
+    """The path of headings of a unit, outermost first. `own` is the path of its passage, `headings`
+    are the headings inside the passage above the unit, with their levels.
+
+    A section inside a passage was too short to be a passage itself; it is a sibling of the
+    passage's section, or a child where it is a level below.
+    """
+    above = [(level, words) for level, words in headings if level < LABEL_LEVEL]
+    if not above:
+        return list(own)
+    from rag_platform.loaders.markdown import heading_title  # not for an answer of one section
+
+    level, names = above[0][0], [heading_title(words) for _, words in above]
+    if names[0] in own:
+        return [*own[: own.index(names[0])], *names]
+    if own and level == 1:  # no second title, but a comment in code
+        return list(own)
+    # a path of one heading may be a section of a document without a title: then a sibling
+    return names if (len(own), level) == (1, 2) else [*own[: level - 1], *names]
 
 
 def format_label(names: Sequence[str]) -> str:

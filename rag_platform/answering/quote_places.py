@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from rag_platform.answering.quotable import read_layout
-from rag_platform.ir import Citation, format_section
-from rag_platform.text.passages import LABEL_LEVEL
+from rag_platform.answering.quotable import find_path, read_layout
+from rag_platform.ir import JOINT, Citation, split_path
 
-JOINT = " / "  # separates the headings of a section path
 # `sheet=Q1;rows=3-9;head=1`, `body/tbl[2]/tr[3-9]`
 _ROWS = re.compile(
     r"((?:sheet=[^;]*;)?(?:columns=[^;]*;)?rows=|[^ ]*/tr\[)(\d+)-(\d+)((?:;head=[\d-]+)?|\])"
@@ -55,8 +52,7 @@ def _find_section(citation: Citation) -> str:
     >>> _find_section(shown)
     'Guide / Ports'
     """
-    path = format_section(citation.section_path)
-    own = path.split(JOINT) if path else []
+    own = split_path(citation.section_path)
     quoted = [
         unit
         for unit in read_layout(citation.text).units
@@ -65,27 +61,6 @@ def _find_section(citation: Citation) -> str:
     paths = [find_path(own, unit.headings) for unit in quoted]
     shared = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
     return JOINT.join(names[0] for names in shared) or citation.section_path
-
-
-def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[str]:
-    """The path of headings of a unit, outermost first. `own` is the path of its passage, `headings`
-    are the headings inside the passage above the unit, with their levels.
-
-    A section inside a passage was too short to be a passage itself; it is a sibling of the
-    passage's section, or a child where it is a level below.
-    """
-    above = [(level, words) for level, words in headings if level < LABEL_LEVEL]
-    if not above:
-        return list(own)
-    from rag_platform.loaders.markdown import heading_title  # not for an answer of one section
-
-    level, names = above[0][0], [heading_title(words) for _, words in above]
-    if names[0] in own:
-        return [*own[: own.index(names[0])], *names]
-    if own and level == 1:  # no second title, but a comment in code
-        return list(own)
-    # a path of one heading may be a section of a document without a title: then a sibling
-    return names if (len(own), level) == (1, 2) else [*own[: level - 1], *names]
 
 
 def _find_pages(citation: Citation) -> tuple[int, int] | None:

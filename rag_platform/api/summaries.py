@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rag_platform.answering.citations import remove_foreign_markup
 from rag_platform.answering.groundedness import missing_numbers
-from rag_platform.answering.quote_places import JOINT, find_path
+from rag_platform.answering.quotable import find_path
 from rag_platform.api.documents import get_document
 from rag_platform.config import prompts
 from rag_platform.config.query import SummaryConfig
@@ -24,7 +24,7 @@ from rag_platform.errors import (
     NotFoundError,
     ProviderError,
 )
-from rag_platform.ir import Json, format_section
+from rag_platform.ir import JOINT, Json, format_section
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline

@@ -21,7 +21,13 @@ from rag_platform.config.settings import Strategy
 from rag_platform.ir import Chunk, Facts, MediaLink, Section, Version
 from rag_platform.normalisation.edits import Normalised, fingerprint_text
 from rag_platform.protocols import Chunker
-from rag_platform.sectioners.sections import hashed_id, join_sections, section_fields
+from rag_platform.sectioners.sections import (
+    extend_path,
+    hashed_id,
+    headings_of,
+    join_sections,
+    section_fields,
+)
 from rag_platform.text.language import language
 from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
@@ -82,13 +88,14 @@ def cut(
     links: Sequence[MediaLink],
 ) -> list[Chunk]:
     """The chunks of a version in order, with locations and images; chunks for pages without text
-    are last.
+    are last. The path of a chunk names all headings above its start.
 
     A chunker with `families` yields parents before their children; only the children are indexed.
     """
     places = Places(facts, normalised)
     identify = _make_identifier(strategy)
     chunks: list[Chunk] = []
+    headings = headings_of(facts, normalised)
 
     def add(section: Section, span: Span, chunk_type: str = "child", parent_id: str = "") -> str:
         norm = section.norm_start + span[0], section.norm_start + span[1]
@@ -102,7 +109,8 @@ def cut(
                 chunk_fingerprint=fingerprint,
                 chunk_type=chunk_type,
                 parent_id=parent_id,
-                **section_fields(section, version),
+                **section_fields(section, version)
+                | {"section_path": extend_path(section, headings, norm[0])},
                 **slice_fields(normalised, places, *norm),
             )
         )

@@ -25,6 +25,7 @@ from rag_platform.intake import second_readers
 from rag_platform.intake.isolation import reread_in_child, verify_in_child
 from rag_platform.intake.loading import charset_option
 from rag_platform.ir import (
+    JOINT,
     PREAMBLE,
     Block,
     Chunk,
@@ -40,7 +41,13 @@ from rag_platform.ir import (
 from rag_platform.loaders.decoding import decode_span
 from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
 from rag_platform.registry import PROVIDERS, make_provider, provider_class, traits_of
-from rag_platform.sectioners.sections import headings_of, join_sections, section_id
+from rag_platform.sectioners.sections import (
+    Heading,
+    extend_path,
+    headings_of,
+    join_sections,
+    section_id,
+)
 from rag_platform.storage.records import REINGEST_REMEDY
 from rag_platform.storage.store import Store, read_record, read_records, sha256_file
 
@@ -123,7 +130,8 @@ class _Stored:
     normalised: Normalised
     places: Places
     sections: Mapping[str, Section]  # by section_id
-    pages_named: bool  # the chunks are recent enough to have locators on pages
+    headings: Sequence[Heading]
+    current: bool  # the chunks are as this program makes them, with locators on pages
 
     def blocks_of(self, chunk: Chunk) -> Sequence[Block]:
         """The blocks that overlap a chunk."""
@@ -184,6 +192,7 @@ def _read(
         normalised,
         Places(facts, normalised),
         {s.section_id: s for s in join_sections(sections)},
+        headings_of(facts, normalised),
         strategy is not None and stage_profiles(strategy)["chunks"] == profiles["chunks"],
     )
 
@@ -507,7 +516,7 @@ def _place_problem(found: _Stored, chunk: Chunk) -> str:
     """Why the blocks put the chunk elsewhere in the file than it claims, or an empty string."""
     for name, value in found.places.of(chunk.fact_start, chunk.fact_end).items():
         claimed = getattr(chunk, name)
-        older = name == "locator" and not claimed and chunk.page_start and not found.pages_named
+        older = name == "locator" and not claimed and chunk.page_start and not found.current
         if claimed != value and not older:
             return f"chunk_place: {name} is {claimed!r}, the blocks it stands in say {value!r}"
     return ""
@@ -538,10 +547,17 @@ class _IdentityCheck:
                 section = Section(chunk.section_id, PREAMBLE, 0, 0, 0, 0)
             else:
                 return f"chunk_section: the headings make no section {chunk.section_id}"
-        for name in ("section_path", "title", "h1_title", "h2_title"):
-            if (claimed := getattr(chunk, name)) != (value := getattr(section, name)):
-                return f"chunk_section: {name} is {claimed!r}, the headings say {value!r}"
         whole = not self.version.edition and chunk.chunk_text
+        path = section.section_path
+        if whole and found.current:
+            path = extend_path(section, found.headings, chunk.norm_start)
+        elif chunk.section_path.startswith(path + JOINT):  # of a chunk before it was edited
+            path = chunk.section_path
+        said = {"section_path": path}
+        said |= {name: getattr(section, name) for name in ("title", "h1_title", "h2_title")}
+        for name, value in said.items():
+            if (claimed := getattr(chunk, name)) != value:
+                return f"chunk_section: {name} is {claimed!r}, the headings say {value!r}"
         if (
             whole
             and not section.norm_start <= chunk.norm_start <= chunk.norm_end <= section.norm_end

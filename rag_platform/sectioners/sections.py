@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
 from rag_platform.errors import ConfigError
-from rag_platform.ir import PREAMBLE, Facts, Section, Version
+from rag_platform.ir import JOINT, PREAMBLE, Facts, Section, Version
 from rag_platform.normalisation.edits import Normalised
 
 # a heading that only numbers a part, whose title is in the next heading
@@ -64,6 +66,21 @@ def section_fields(section: Section, version: Version) -> dict[str, Any]:
         "h1_title": section.h1_title,
         "h2_title": section.h2_title,
     }
+
+
+def extend_path(section: Section, headings: Sequence[Heading], position: int) -> str:
+    """The path of the headings above a position in a section: its own, continued by those in it.
+
+    A heading is left out where a level above it has none: the places in a path tell its levels.
+    """
+    names = section.section_path.split(JOINT)
+    if len(names) != section.heading_level:
+        return section.section_path
+    first = bisect_right(headings, section.norm_start, key=itemgetter(0))
+    for _, level, title in headings[first : bisect_left(headings, position, key=itemgetter(0))]:
+        if title and JOINT not in title and level <= len(names) + 1:
+            names[level - 1 :] = [title]
+    return JOINT.join(names)
 
 
 def join_sections(sections: Sequence[Section]) -> list[Section]:
@@ -181,7 +198,7 @@ class MarkdownHeadings:
         found: list[Section] = []
         for index, (offset, level, title) in enumerate(opening):
             stack = [*(item for item in stack if item[0] < level), (level, title)]
-            path = " / ".join(name for _, name in stack)
+            path = JOINT.join(name for _, name in stack)
             ordinal = counts.get(path, 0)
             counts[path] = ordinal + 1
             end = opening[index + 1][0] if index + 1 < len(opening) else len(text)
@@ -238,7 +255,7 @@ def _are_related(last: Section, section: Section) -> bool:
         and last.section_path[: -len(last.title)] == parent
     )
     return sibling or (
-        last.heading_level < section.heading_level and last.section_path + " / " == parent
+        last.heading_level < section.heading_level and last.section_path + JOINT == parent
     )
 
 

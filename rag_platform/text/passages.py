@@ -64,6 +64,7 @@ INCLUDE = re.compile(
     r"(?:[@~.]{0,2}/)*(?P<file>\w[\w./-]*\.\w+)(?![\w/])[^\n]*$",
     re.MULTILINE,
 )
+_DIAGRAM = re.compile(r"[ \t]*(?:mermaid|plantuml|puml|dot|graphviz|d2)\b", re.IGNORECASE)
 # MDX: JavaScript between the paragraphs
 _SCRIPT = re.compile(r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$")
 # the same over several lines, up to a blank one
@@ -480,14 +481,16 @@ def _box(text: str, rows: Sequence[tuple[int, int]], context: str) -> Iterator[U
 
 def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     """One unit for a code block; several for a long one, split at blank lines where possible, and
-    for a list of command options, split at each option. None for one that only includes files.
+    for a list of command options, split at each option. None for one that only includes files
+    or describes a diagram.
     """
     lines = whole = list(line_spans(text, start, end))
     fence = None
     if mark := FENCE.match(text[slice(*lines[0])]):
         fence = lines[0]
         lines = lines[1 : -1 if closes(text[slice(*lines[-1])], mark[1]) else None]
-        if all(INCLUDE.match(text[slice(*line)]) for line in lines):
+        includes = all(INCLUDE.match(text[slice(*line)]) for line in lines)
+        if includes or _DIAGRAM.match(text, fence[0] + mark.end()):
             return
     option = [_OPTION.match(text, *line) is not None for line in lines]
     listed = sum(option) >= _LEAST_OPTIONS

@@ -159,7 +159,7 @@ def shown(text: str, *numbers: int, section: str = "") -> str:
     """The quote of some parts of a chunk, as they are extended."""
     read = read_layout(text).parts
     known = {unit for number in numbers for unit in extend(text, read[number])}
-    return render_units(text, known, "[1]", label_units(text, known, section))
+    return render_units(text, known, "[1]", label_units(text, known, [section] if section else []))
 
 
 def test_an_item_comes_with_what_introduces_it() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from rag_platform.chunkers.chunks import cut
 from rag_platform.chunkers.recursive import Recursive
+from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.provenance import verify_version
 from rag_platform.errors import DocumentError
@@ -18,6 +19,7 @@ from rag_platform.loaders.text import TextLoader
 from rag_platform.normalisation.edits import normalise
 from rag_platform.sectioners.sections import MarkdownHeadings, headings_of
 from rag_platform.storage.store import Store, write_json, write_records, write_text
+from rag_platform_tests.conftest import Shelf
 
 PROFILES = {"facts": "f", "sections": "s"}
 RAW = "\ufeff# 标题\r\n\r\n段落 one  \r\n\r\n![x](a.png)\r\n\r\n## Two\r\n\r\nend".encode()
@@ -107,6 +109,37 @@ def test_what_a_citation_shows_is_computed_anew(store: Store, tiny: Strategy) ->
         f.reason.split(":")[0]
         for f in verify_version(store, version, PROFILES, [first], strategy=tiny)
     ] == ["chunk_section"]  # none is stored
+
+
+def test_the_path_of_a_chunk_names_the_headings_above_it(shelf: Shelf, tmp_path: Path) -> None:
+    deep = "\n\n".join(f"Gate {n} opens for trucks and for nothing else." for n in range(60))
+    path = tmp_path / "gates.md"
+    path.write_text(f"# Gates\n\n## South\n\n### Docks\n\n{deep}\n", encoding="utf-8")
+    shelf.ingest(path)
+    library = shelf.library()
+    (version,) = shelf.ledger.versions("default")
+    with library.lease("default") as lease:
+        found = lease.release.catalog.chunks_of_version(version.version_id)
+    found.sort(key=lambda chunk: chunk.chunk_index)
+    _, first, *others = found
+    library.close()
+    assert first.section_path == "Gates / South"
+    assert {chunk.section_path for chunk in others} == {"Gates / South / Docks"} and others
+    strategy = shelf.workspace().strategy
+    for claimed, expected in (
+        ("Gates / South / Docks", []),
+        ("Gates / South", ["chunk_section"]),
+        ("Gates / South / Doors", ["chunk_section"]),
+    ):
+        failures = verify_version(
+            shelf.store,
+            version,
+            stage_profiles(strategy),
+            [*found[:2], replace(others[0], section_path=claimed), *others[1:]],
+            strategy=strategy,
+            alone=[],
+        )
+        assert [failure.reason.split(":")[0] for failure in failures] == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32", "gb18030"])

@@ -9,6 +9,7 @@ from rag_platform.ir import Section
 from rag_platform.sectioners.sections import (
     MarkdownHeadings,
     WholeDoc,
+    extend_path,
     join_sections,
     section_hash,
     section_id,
@@ -48,6 +49,31 @@ def test_h1_and_h2_open_sections_and_h3_does_not() -> None:
         ("A / D", "## D\n\nd\n\n"),
         ("E", "# E\n\ne\n"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("# A\n\n## B\n\n### C\n\nc\n\n### D\n\n#### E\n\nX", "A / B / D / E"),
+        ("# A\n\n## B\n\n#### C\n\nc\n\n##### D\n\nX", "A / B"),  # nothing at level 3
+        ("# A\n\n## B\n\n### C / D\n\n#### E\n\nX", "A / B"),
+        ("## B\n\n### C\n\nX", "B"),  # B is no title
+        ("# A\n\n### C\n\nX", "A"),
+        ("A\n\nX", "__preamble__"),
+        ("# A\n\n## B\n\nb\n\n### X", "A / B"),  # a chunk that begins with its own heading
+    ],
+)
+def test_a_path_is_extended_by_the_headings_above_a_position(text: str, path: str) -> None:
+    section = sections_of(text)[-1]
+    position = text.index("X") - 4 * text.endswith("### X")
+    assert extend_path(section, headings(text), position) == path
+
+
+def test_a_path_within_joined_sections_names_the_one_that_it_is_in() -> None:
+    text = f"# A\n\n## B\n\n{LONG}\n\n## C\n\n### D\n\nX\n"
+    (*_, section) = join_sections(sections_of(text, min_section_chars=100))
+    assert section.section_path == "A / B"
+    assert extend_path(section, headings(text), text.index("X")) == "A / C / D"
 
 
 def test_levels_that_skip_and_a_deeper_limit() -> None:

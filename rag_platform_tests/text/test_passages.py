@@ -295,6 +295,7 @@ def test_comments_imports_and_includes_are_no_units() -> None:
         "import Tabs from '@theme/Tabs';\nexport const limit = 7\n\n"
         "{* ../src/limit.py hl[3] *}\n{% include 'limit.md' %}\n{/* a limit */}\n[[toc]]\n"
         '--8<-- "limit.md"\n\n<<< @/limit.js\n\n```py\n{!> limit.py !}\n```\n'
+        "\n``` mermaid\ngraph TD\nLimit --> Upload\n```\n"
     )
     assert quotes(text) == [("sentence", "The limit is 50 MB.")]
 
