@@ -57,6 +57,7 @@ _MARKUP = re.compile(
 )
 _LINK = re.compile(rf"{CODE_SPAN}|(?<!!)\[[^\[\]\n]*\]\((?P<target>{_RELATIVE}[^()\s#][^()\s]*)")
 _BEGINS = ("[", "<", ">", "{", "&")
+_COLOURS = re.compile(r"</?(?:font|span|u)(?:\s[^<>]*)?>")
 _LANGUAGE = re.compile(r"[\w+#-]+")
 _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
@@ -94,7 +95,9 @@ def _keep(match: re.Match[str]) -> str:
 
 
 def plain_code(block: str) -> str:
-    """A code block without indentation, in a fence with only the language in its opening line."""
+    """A code block without indentation, in a fence with only the language in its opening line, and
+    without the tags that colour the output of a terminal.
+    """
     lines = block.split("\n")
     is_bare = not FENCE.match(lines[0])
     indent = re.match(r"[ \t]*", lines[0]) if is_bare else _INDENT.match(lines[0])
@@ -109,6 +112,8 @@ def plain_code(block: str) -> str:
             lines.append(opened[1])
         name = _LANGUAGE.search(lines[0], opened.end())
         lines[0] = lines[0][: opened.end()] + (name[0] if name else "")
+        if name and name[0] == "console":
+            lines = [_COLOURS.sub("", line) for line in lines]
     if is_bare:
         language = "pycon" if lines[0].startswith(">>>") else ""
         lines = [f"```{language}", *lines, "```"]

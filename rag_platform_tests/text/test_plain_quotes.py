@@ -57,6 +57,9 @@ def test_a_block_of_code_stands_at_the_edge_with_its_language() -> None:
         "```sh\nls\n  -l\n```"
     )
     assert plain_code("> ~~~\n> ls\n>\n> pwd\n> ~~~") == "~~~\nls\n\npwd\n~~~"
+    colours = '```console\n$ up\n<span style="color: green;">INFO</span>: <u>a<b</u>\n```'
+    assert plain_code(colours) == "```console\n$ up\nINFO: a<b\n```"
+    assert plain_code("```html\n<span>a</span>\n```") == "```html\n<span>a</span>\n```"
     # what ends it is in another passage, or was forgotten
     assert plain_code("```sh\nls") == "```sh\nls\n```"
     assert plain_code("```\nls\n```") == "```\nls\n```"
