@@ -153,9 +153,10 @@ _ASKS_FACT = re.compile(
     re.IGNORECASE,
 )
 # where an English question names its thing: after the verb, before the end, a participle or more
-_LINK = "and|or|as|that|of|for|on|in|at|by|with|from|to|during|per"
+_LINK = "and|or|as|that|of|for|on|in|at|by|with|from|to|during|per|between|than|about|without|into"
 _AFTER_VERB = re.compile(rf"\b{_VERB}(?: (?!(?:{_LINK})\b)[a-z'-]+)* \Z")
 _PHRASE_END = re.compile(rf"(?: [\w'-]+)?\W*\Z| (?:\w+ed|held|kept|sold|paid|{_LINK})\b")
+_PLAIN_PHRASE = re.compile(rf"(?!(?:{_LINK})\b)[a-z-]+ [a-z-]+(?<!ed)")
 _NO_TOPIC = re.compile("[几哪谁何，]|多[少大]|什么")  # what follows is not what a question is about
 _NOUN_TAGS = ("n", "j", "s", "t", "b", "vn")  # tags of Chinese words that qualify others begin so
 # properties that an answer need not name: “it costs 3 euros” states a price
@@ -375,7 +376,7 @@ def _names_thing(phrase: _Phrase, written: str, question: str) -> bool:
     """
     before, _, after = question.partition(written)
     if not has_han(written):
-        plain = re.fullmatch("[a-z-]+ [a-z-]+(?<!ed)", written)  # of the rest, texts say `it`
+        plain = _PLAIN_PHRASE.fullmatch(written)  # of the rest, texts say `it`
         return bool(plain and _AFTER_VERB.search(before) and _PHRASE_END.match(after))
     [*_, (_, tag)] = chinese_dictionary().tag(phrase.modifier)
     is_topic = not _NO_TOPIC.search(before)

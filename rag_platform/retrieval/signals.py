@@ -19,6 +19,9 @@ from rag_platform.text.stop_words import CHINESE, ENGLISH
 from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
 from rag_platform.text.terms import stem, stemmed_terms
 
+# words that ask for a comparison, which the texts about the compared things seldom have
+_COMPARING = "difference between differ compare comparison versus vs 区别 差别 差异 不同".split()
+
 
 @dataclass(frozen=True, slots=True)
 class WeighedWord:
@@ -76,7 +79,7 @@ def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieve
             if len(found.sparse) > 1:
                 margin = (best - found.sparse[:MARGIN_RANK][-1].score) / best
     else:
-        words = tuple(WeighedWord(word, 1.0, None) for word in question_words(subject))
+        words = tuple(WeighedWord(word, 1.0, None) for word in _list_words(subject))
     return SearchSignals(
         reach, margin, _standing(found.dense), words, question_terms(subject), is_wide(subject)
     )
@@ -90,11 +93,23 @@ def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:
     # unstemmed, because the index stems its input, and a stem may be stemmed again: licens, licen
     unstemmed = {stem(term): term for term in segmentation.terms(text)}
     weighed = []
-    for word in question_words(text):
+    for word in _list_words(text):
         frequency = min(index.doc_freq(unstemmed.get(part, part)) for part in word.parts)
         others = OTHER_TEXTS / 2 if word.text in _function_words() else 0
         weighed.append(WeighedWord(word, idf(count, frequency + others), frequency == 0))
     return tuple(weighed)
+
+
+def _list_words(text: str) -> tuple[Word, ...]:
+    """The meaningful words of a search without those that ask for a comparison."""
+    words = question_words(text)
+    return tuple(word for word in words if word.text not in _comparing()) or words
+
+
+@cache
+def _comparing() -> frozenset[str]:
+    """The words that ask for a comparison as terms of the word index."""
+    return frozenset(term for word in _COMPARING for term in (word, *stemmed_terms(word)))
 
 
 @cache

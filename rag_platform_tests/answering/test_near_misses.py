@@ -288,6 +288,7 @@ WASTE = "Bulky waste is collected on Monday. A paper permit costs 5 euros."
         ("when is paper waste collected", WASTE, "paper waste"),
         ("how much is the waste permit", WASTE, "waste permit"),
         ("when is bulky waste collected", WASTE, ""),
+        ("what is the difference between permits and waste", WASTE, ""),
         ("how do I collect paper waste", WASTE, ""),  # not a question for one fact
         ("国庆节放假几天？", "春节放假8天。", "国庆节放假"),
         ("衝壓車間的不良率是多少？", "注塑车间的不良率为2%。冲压件另计。", "冲压车间"),

@@ -33,6 +33,21 @@ def test_without_a_word_index_words_weigh_alike_and_none_is_called_absent() -> N
     assert signals.words_found([]) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("what is the difference between pumps and valves", ["pump", "valv"]),
+        ("how does a pump differ from a valve", ["pump", "valv"]),
+        ("pump vs valve", ["pump", "valv"]),
+        ("水泵和阀门有什么区别", ["水泵", "阀门"]),
+        ("What are the differences?", ["differ"]),  # nothing else is left
+    ],
+)
+def test_words_that_ask_for_a_comparison_need_not_be_found(question: str, words: list[str]) -> None:
+    signals = measure_signals(None, without_rules(question, Limits()), Retrieved())
+    assert [item.word.text for item in signals.words] == words
+
+
 def test_too_few_or_equal_cosines_have_no_standing() -> None:
     few = Retrieved(dense=listed(0.9, *[0.1] * 38), ran=("dense",), mode="dense")
     equal = Retrieved(dense=listed(*[0.5] * 40), ran=("dense",), mode="dense")
