@@ -309,23 +309,10 @@ def _find_steps(text: str, read: Sequence[Unit], number: int) -> range:
     """The numbered list that a numbered item is in, with the sentence that introduces it; empty for
     any other unit, and where the list is too long or begins the chunk.
     """
-    item = read[number]
-    if item.kind != "item" or not _is_numbered(text, item):
+    if read[number].kind != "item" or not _is_numbered(text, read[number]):
         return range(0)
-
-    def belongs(at: int) -> bool:
-        return (
-            0 <= at < len(read)
-            and read[at].kind == "item"
-            and read[at].context == item.context
-            and _in_same_section(read[at], item)
-        )
-
-    first = last = number
-    while belongs(first - 1):
-        first -= 1
-    while belongs(last + 1):
-        last += 1
+    listed = _find_list(read, number)
+    first, last = listed[0], listed[-1]
     begins = "\n" in text[: read[first].start] and _is_numbered(text, read[first])
     if not begins or _introduces(text, read, last):  # a step with code ends the list
         return range(0)
@@ -333,6 +320,24 @@ def _find_steps(text: str, read: Sequence[Unit], number: int) -> range:
         first -= 1
     short = read[last].end - read[first].start <= MAX_LIST_CHARS
     return range(first, last + 1) if short else range(0)
+
+
+def _find_list(read: Sequence[Unit], number: int) -> range:
+    """The consecutive items of the list that an item is in."""
+    item = read[number]
+
+    def belongs(at: int) -> bool:
+        other = read[at]
+        return (
+            other.kind == "item" and other.context == item.context and _in_same_section(other, item)
+        )
+
+    first = last = number
+    while first and belongs(first - 1):
+        first -= 1
+    while last + 1 < len(read) and belongs(last + 1):
+        last += 1
+    return range(first, last + 1)
 
 
 def _is_numbered(text: str, item: Unit) -> bool:
@@ -516,18 +521,10 @@ def complete_list(text: str, chosen: set[int]) -> set[int]:
 
 def _find_rest_of_list(read: Sequence[Unit], chosen: Collection[int]) -> set[int]:
     """The items of the last chosen list that are not chosen, if its introduction is."""
-    first = end = max(chosen)
-    if read[end].kind != "item":
+    if read[max(chosen)].kind != "item":
         return set()
-
-    def belongs(number: int) -> bool:
-        return read[number].kind == "item" and read[number].context == read[end].context
-
-    while first and belongs(first - 1):
-        first -= 1
-    while end + 1 < len(read) and belongs(end + 1):
-        end += 1
-    return set(range(first, end + 1)) - set(chosen) if first - 1 in chosen else set()
+    listed = _find_list(read, max(chosen))
+    return set(listed).difference(chosen) if listed[0] - 1 in chosen else set()
 
 
 def _label_headings(path: Sequence[str], unit: Unit) -> str:
