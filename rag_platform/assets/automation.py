@@ -17,7 +17,7 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
-from rag_platform.assets.release import RELEASE_JOB
+from rag_platform.assets.release import REJECTED_TAG, RELEASE_JOB, release_inputs
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import (
     end_orphans,
@@ -30,6 +30,7 @@ from rag_platform.assets.runs import (
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import NEEDS_ANOTHER_FILE, RagError
+from rag_platform.evaluation.gating import gates_fingerprint
 from rag_platform.ingestion.batches import stale_versions
 from rag_platform.ingestion.job_start import start_ingest
 from rag_platform.intake.discovery import Input, inputs_to_sync
@@ -37,7 +38,6 @@ from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.schema import Job, Source
 from rag_platform.processes import jobs
 from rag_platform.releases.publishing import is_behind_ledger
-from rag_platform.releases.release_store import current
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot
 
@@ -170,20 +170,32 @@ def release_when_quiet(
     waiting = find_busy(context.instance, root.ledger, names)
     # an open backfill keeps its namespaces busy, so a tick follows its end
     explain_backfills(context.instance, root.ledger)
-    due = [name for name in names if name not in waiting and _is_due(context, root, name)]
-    context.instance.add_dynamic_partitions(namespaces.name or "", due)
+    due = {
+        name: release_inputs(name, root.workspace(name), gates_fingerprint(name, root.store))
+        for name in names
+        if name not in waiting and _is_due(context, root, name)
+    }
+    rejected = [
+        name
+        for name, inputs in due.items()
+        if context.instance.get_runs_count(dg.RunsFilter(tags={REJECTED_TAG: inputs}))
+    ]
     requests = [
         dg.RunRequest(
             partition_key=name,
-            run_key=_run_key(context.instance, root, name),
+            run_key=_run_key(context.instance, root, name, inputs),
             tags={NAMESPACE_TAG: name},
         )
-        for name in due
+        for name, inputs in due.items()
+        if name not in rejected
     ]
-    if requests or waiting:
+    context.instance.add_dynamic_partitions(namespaces.name or "", list(due))
+    # gates, expectations and strategies leave no mark in the ledger
+    if requests or waiting or rejected:
+        reasons = {"busy": sorted(waiting), "rejected, unchanged since": rejected}
+        told = "; ".join(f"{why}: {', '.join(found)}" for why, found in reasons.items() if found)
         return dg.SensorResult(
-            run_requests=requests,
-            skip_reason=None if requests else dg.SkipReason(f"busy: {', '.join(waiting)}"),
+            run_requests=requests, skip_reason=None if requests else dg.SkipReason(told)
         )
     return dg.SensorResult(cursor=mark, skip_reason=dg.SkipReason("no release is due"))
 
@@ -329,21 +341,17 @@ def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str)
     return not stale
 
 
-def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str) -> str:
-    """The run key of a release of the live versions after the newest run; it changes, up to
+def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str, inputs: str) -> str:
+    """The run key of a release of these inputs after the newest run; it changes, up to
     `max_attempts` times, when a release run was killed, so that it is requested again.
     """
-    live = {version.version_id: version.edition for _, version in root.ledger.live(namespace)}
     ended = instance.get_runs(dg.RunsFilter(statuses=_ENDED), limit=_MAX_RUNS)
     others = (run for run in ended if run.job_name != release_job.name)
     newest = next(
         (run.run_id for run in others if namespace_of_run(run, root.ledger) in (namespace, None)),
         "",
     )
-    profiles = stage_profiles(root.workspace(namespace).strategy)
-    parts = [namespace, live, profiles, current(root.store, namespace), newest]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-    key = f"{namespace}:{digest[:16]}"
+    key = f"{inputs}:{newest}"
     failed = instance.get_runs(
         dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED)
     )

@@ -24,8 +24,9 @@ from rag_platform.assets.partitions import (
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import explain_rejection, is_built_anyway, run_of_job
 from rag_platform.assets.signals import check_signal
-from rag_platform.config.settings import load_settings
-from rag_platform.evaluation.gating import apply_gates, why_not_judged
+from rag_platform.config.profiles import stage_profiles, strategy_config_id
+from rag_platform.config.settings import fingerprint, load_settings
+from rag_platform.evaluation.gating import apply_gates, gates_fingerprint, why_not_judged
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
@@ -43,6 +44,7 @@ from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
 RELEASE_JOB = "release"
+REJECTED_TAG = "rag/rejected"  # `release_inputs` of a run whose candidate was rejected
 _SHOWN_FAILURES = 20
 _WARN, _ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 _ALL = dg.AllPartitionMapping()
@@ -90,6 +92,7 @@ def candidate(
     namespace = context.partition_key
     workspace = platform.root.workspace(namespace)
     store, ledger = workspace.store, workspace.ledger
+    asked = gates_fingerprint(namespace, store)
     with (
         run_of_job(context, workspace, "release", namespace) as record,
         tracing.watching(_make_step_reporter(ledger, record.job)),
@@ -122,6 +125,9 @@ def candidate(
             record.state = "failed"
             record.reason = explain_rejection(namespace, manifest.release_id, failed)
             context.log.error(record.reason)
+            if record.job.kind != "delete":  # whose candidate does not hold what is live
+                tried = {REJECTED_TAG: release_inputs(namespace, workspace, asked)}
+                context.instance.add_run_tags(context.run.run_id, tried)
     now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():
         # the inputs of one namespace are among those of all
@@ -146,6 +152,21 @@ def candidate(
             severity=_WARN if result is gate_result else _ERROR,
             **_describe(result, manifest.release_id),
         )
+
+
+def release_inputs(namespace: str, workspace: Workspace, gates: str) -> str:
+    """The namespace with a fingerprint of what its next release and the verdict on it depend on."""
+    strategy = workspace.strategy
+    live = [
+        (
+            *(version.version_id, version.edition, version.counts.get("metadata")),
+            *(document.title, document.tags, document.categories, document.metadata),
+        )
+        for document, version in workspace.ledger.live(namespace)
+    ]
+    published = current(workspace.store, namespace)
+    config = strategy_config_id(strategy), stage_profiles(strategy)
+    return f"{namespace}:{fingerprint(sorted(live), *config, published, gates)}"
 
 
 # span of the release's trace to the message while it runs

@@ -9,6 +9,7 @@ from contextlib import closing
 
 from rag_platform.config.folders import config_file
 from rag_platform.config.gates import FILENAME, GateConfig, read_gates
+from rag_platform.config.settings import fingerprint
 from rag_platform.config.validation import place_of
 from rag_platform.errors import ConfigError, RagError
 from rag_platform.evaluation.cases import Dataset
@@ -24,6 +25,20 @@ from rag_platform.workspace import Workspace
 def is_gated(namespace: str, store: Store) -> bool:
     """True if the namespace has gates or expectations."""
     return bool(read_gates().get(namespace) or read_expectations(store, namespace).cases)
+
+
+def gates_fingerprint(namespace: str, store: Store) -> str:
+    """A fingerprint of the gates and expectations of a namespace with their questions; where they
+    cannot be read, of the reason.
+    """
+    try:
+        gates = open_gates(namespace, read_gates().get(namespace, ()))
+        expected = read_expectations(store, namespace).fingerprint
+    except RagError as error:
+        return fingerprint(error.message)
+    return fingerprint(
+        expected, *((gate.model_dump(mode="json"), asked.fingerprint) for gate, asked in gates)
+    )
 
 
 def why_not_judged(manifest: Manifest, store: Store) -> str:

@@ -34,6 +34,7 @@ from rag_platform.assets.runs import end_orphans
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import JobPolicy, Settings
 from rag_platform.definitions import defs
+from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.ledger.schema import Job, JobItem, Source
 from rag_platform.processes import jobs, launchers
 from rag_platform.processes.jobs import JOB_TAG
@@ -543,6 +544,50 @@ def test_a_killed_release_is_asked_for_again_and_not_for_ever(
             instance.add_run_tags(run.run_id, {JOB_TAG: job.job_id})
     # Dagster launches no second run of a key
     assert [keys.index(key) for key in keys] == [0, 1, 2, 2]
+
+
+def test_a_rejected_release_is_asked_for_again_only_after_a_change(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    """Its questions may cost money; so it is after another failed run, whosever it was."""
+    after, yard = Ticks("release_when_quiet", instance), ("--namespace", "yard")
+    folder = put(desk, gate=GATE, dock=DOCK)
+    desk.call("ingest", folder, *yard)
+    case = expectation("When does the gate open?", file="gate.md", text="opens at 05:30")
+    add_expectation(desk.store, "yard", case)
+    put(desk, gate=GATE.replace("05:30", "06:30"))
+    assert desk.call("ingest", folder, *yard).exit_code == 1
+    for _ in range(2):
+        told = after()
+        assert not told.run_requests and told.skip_message == "rejected, unchanged since: yard"
+        with running(instance, "__ASSET_JOB"):
+            pass  # it fails
+
+    # another expectation: no document changes, and nothing in the ledger
+    add_expectation(desk.store, "yard", expectation("How many trucks?", file="dock.md"))
+    (request,) = after().run_requests
+    assert not execute(instance, request, "release").success
+    assert not after().run_requests
+    gates = desk.folder / "config" / "gates.yaml"
+    keys = [request.run_key]
+    for dataset in ("nowhere", "golden"):  # the first cannot be read
+        gates.write_text(f"yard: [{{dataset: {dataset}}}]\n", encoding="utf-8")
+        keys += [request.run_key for request in after().run_requests]
+    gates.unlink()
+    assert not after().run_requests  # as it was when it was rejected
+    strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
+    config = strategy.read_text(encoding="utf-8")
+    strategy.write_text(config.replace("alpha: 0.3", "alpha: 0.5"), encoding="utf-8")
+    keys += [request.run_key for request in after().run_requests]
+    assert len({*keys}) == 4
+    strategy.write_text(config, encoding="utf-8")
+
+    put(desk, gate=f"{GATE}It closes at 22:00.\n")
+    (request,) = Ticks("inbox", instance)().run_requests
+    assert execute(instance, request, "ingest").success
+    (request,) = after().run_requests
+    assert execute(instance, request, "release").success
+    assert after().skip_message == "no release is due"
 
 
 def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
