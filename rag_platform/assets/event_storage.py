@@ -11,9 +11,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
-from dagster import AssetKey, EventLogEntry
+from dagster import AssetKey, DagsterEventType, EventLogEntry
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.pool import StaticPool
@@ -29,6 +29,7 @@ from rag_platform.assets.dagster_private import (
     stock_event_log,
 )
 from rag_platform.assets.event_erasing import drop_partitions
+from rag_platform.config.profiles import INGESTION_STAGES
 
 _MAX_OPEN_RUNS = 8
 _BUSY_SECONDS = 30
@@ -134,6 +135,16 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
                 asset_key=event.dagster_event.asset_key.to_string(), **values
             )
             conn.execute(statement.on_conflict_do_update(index_elements=["asset_key"], set_=values))
+
+    def store_asset_check_event(self, event: EventLogEntry, event_id: int | None) -> None:
+        """As the stock code, but plan no results of document checks: only documents with something
+        to report get one, and those planned for the others would be shown as newer, and as skipped.
+        """
+        if event.dagster_event_type == DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED:
+            planned = cast(Any, event.dagster_event).event_specific_data
+            if planned.asset_key.to_user_string() in INGESTION_STAGES:
+                return
+        super().store_asset_check_event(event, event_id)
 
     def wipe_asset_partitions(self, asset_key: AssetKey, partition_keys: Sequence[str]) -> None:
         """Delete all events and checks of some partitions of an asset, which Dagster's own SQLite

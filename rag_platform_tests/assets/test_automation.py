@@ -283,6 +283,22 @@ def test_a_backfill_holds_a_release_back_only_while_it_moves(
     assert not after().run_requests  # it has just had a run
 
 
+def test_the_newest_result_of_a_check_is_that_of_the_document_that_failed(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    """In a run from the UI, which plans the checks of every document."""
+    put(desk, a=GATE, b="", c=DOCK)
+    keys = covered(instance, Ticks("inbox", instance)().run_requests)
+    job = defs.get_repository_def().get_job("__ASSET_JOB")
+    job = job.get_subset(asset_selection={dg.AssetKey(stage) for stage in INGESTION_STAGES})
+    tags = {RANGE_START: keys[0], RANGE_END: keys[-1]}
+    assert job.execute_in_process(instance=instance, tags=tags).success
+    processed = dg.AssetCheckKey(dg.AssetKey("raw_document"), "processed")
+    history = instance.event_log_storage.get_asset_check_execution_history(processed, limit=9)
+    assert [(record.partition, record.status.value) for record in history] == [(keys[1], "FAILED")]
+    assert "holds no text" in history[0].evaluation.metadata["reason"].value
+
+
 def test_a_backfill_that_dagster_calls_failed_says_which_documents_and_why(
     desk: Any, instance: dg.DagsterInstance, received: list[str]
 ) -> None:
