@@ -24,7 +24,7 @@ from rag_platform.assets.metadata import (
 )
 from rag_platform.assets.partitions import define_check, document_versions, stage_code_versions
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import raise_if_cancelled, run_of_job
+from rag_platform.assets.runs import raise_if_cancelled, run_of_job, tag_library
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import DocumentError, RagError
@@ -100,7 +100,9 @@ def ingestion(
         )
         return
     failures: list[str] = []
-    for namespace, versions in _by_namespace(context.partition_keys, platform.root.ledger).items():
+    found = _by_namespace(context.partition_keys, platform.root.ledger)
+    tag_library(context, found)
+    for namespace, versions in found.items():
         failures += _ingest(context, platform.root.workspace(namespace), namespace, versions)
     # no result: it would mark every partition of the run as done, including failed ones
     yield from ()

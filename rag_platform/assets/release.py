@@ -22,7 +22,7 @@ from rag_platform.assets.partitions import (
     unread_inputs,
 )
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import explain_rejection, is_built_anyway, run_of_job
+from rag_platform.assets.runs import explain_rejection, is_built_anyway, run_of_job, tag_library
 from rag_platform.assets.signals import check_signal
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
 from rag_platform.config.settings import fingerprint, load_settings
@@ -90,6 +90,7 @@ def candidate(
     and check it.
     """
     namespace = context.partition_key
+    tag_library(context, [namespace])
     workspace = platform.root.workspace(namespace)
     store, ledger = workspace.store, workspace.ledger
     asked = gates_fingerprint(namespace, store)
@@ -265,6 +266,7 @@ def published_release(
     In the release job its canaries are asked afterwards.
     """
     namespace = context.partition_key
+    tag_library(context, [namespace])
     workspace = platform.root.workspace(namespace)
     store, ledger = workspace.store, workspace.ledger
     before = current(store, namespace)

@@ -4,7 +4,7 @@ are detected and ended.
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -156,6 +156,14 @@ def record_job(
         raise
     if not record.continues:
         end(record.state, record.reason)
+
+
+def tag_library(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext, names: Collection[str]
+) -> None:
+    """Tag a run from the UI that works for one library with it."""
+    if len(names) == 1 and not context.run.tags.keys() & {NAMESPACE_TAG, jobs.JOB_TAG}:
+        context.instance.add_run_tags(context.run.run_id, {NAMESPACE_TAG: next(iter(names))})
 
 
 def raise_if_cancelled(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> None:

@@ -283,6 +283,19 @@ def test_a_backfill_holds_a_release_back_only_while_it_moves(
     assert not after().run_requests  # it has just had a run
 
 
+def test_a_run_from_the_ui_is_tagged_with_its_library(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    for name in ("ramp", "yard"):
+        put(desk, name, gate=GATE)
+    keys = covered(instance, Ticks("inbox", instance)().run_requests)
+    runs = [backfill(instance, keys[0]), backfill(instance, *keys)]  # the second of both
+    release = defs.resolve_job_def("release")
+    runs.append(release.execute_in_process(instance=instance, partition_key="ramp"))
+    found = [instance.get_run_by_id(made.run_id) for made in runs]
+    assert [run and run.tags.get("rag/namespace") for run in found] == ["ramp", None, "ramp"]
+
+
 def test_the_newest_result_of_a_check_is_that_of_the_document_that_failed(
     desk: Any, instance: dg.DagsterInstance
 ) -> None:
