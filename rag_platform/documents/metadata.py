@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from rag_platform.errors import IntegrityError
 from rag_platform.ir import Block, Document, Facts, Json, MediaRef, ParseSummary, Version
-from rag_platform.loaders.text import reads_as_title, titles_section
+from rag_platform.loaders.text import TEMPLATE_CODE, reads_as_title, titles_section
 from rag_platform.storage.records import REINGEST_REMEDY
 from rag_platform.storage.store import Store, read_record, read_records
 from rag_platform.text.dates import iso_date
@@ -24,6 +25,7 @@ MAX_METADATA_CHARS = 8192
 MAX_TITLE_CHARS = 200
 
 _MARKS = (
+    (re.compile(rf"(`+[^`]*`+)|(?: [|·–—-])? ?(?:{TEMPLATE_CODE.pattern})(?: [|·–—-] )?"), r"\1"),
     (re.compile(r"^\s*(?:#{1,6}\s+|>\s*|[-*+]\s+|\d{1,9}[.)]\s+)+"), ""),
     (re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])"), r"\1"),
     (re.compile(r"</?[A-Za-z][^<>]*>"), ""),
@@ -90,12 +92,14 @@ def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) 
     return kept
 
 
-def document_title(facts: Facts, filename: str) -> str:
+def document_title(facts: Facts, filename: str, source_uri: str) -> str:
     """The first text that reads as a title: the loader's title, a heading, a paragraph or list,
     else the filename. Headings and paragraphs are skipped if the first heading only names a
     section.
 
-    Returned without Markdown, at most MAX_TITLE_CHARS characters.
+    Returned without Markdown and code of templates, at most MAX_TITLE_CHARS characters. A title
+    that is only the file's name has its folder before it, if that is not the source itself:
+    `popover/docs.md`.
     """
     headings = [block for block in facts.blocks if block.kind == "heading"]
     texts = [facts.summary.title]
@@ -106,11 +110,11 @@ def document_title(facts: Facts, filename: str) -> str:
             for block in facts.blocks
             if block.kind in ("paragraph", "list")
         ]
-    for text in texts:
-        lines = (_plain(line) for line in text.splitlines())
-        if reads_as_title(title := next((line for line in lines if line), "")):
-            return title[:MAX_TITLE_CHARS].rstrip()
-    return filename
+    firsts = (next(filter(None, map(_plain, text.splitlines())), "") for text in texts)
+    title = next(filter(reads_as_title, firsts), filename)[:MAX_TITLE_CHARS].rstrip()
+    folders = source_uri.rpartition("://")[2].split("/")[1:-1]
+    is_name = title == filename or (title == PurePosixPath(filename).stem and not headings)
+    return f"{folders[-1]}/{title}" if is_name and folders else title
 
 
 def _plain(line: str) -> str:

@@ -113,7 +113,7 @@ class VersionBuild:
     @cached_property
     def title(self) -> str:
         """The document title found in the file."""
-        return document_title(self.facts, self.version.filename)
+        return document_title(self.facts, self.version.filename, self.version.source_uri)
 
     @cached_property
     def links(self) -> list[MediaLink]:

@@ -51,6 +51,8 @@ _BOX_LABELS = frozenset(
         " uwaga wskazówka ostrzeżenie"
     ).split()
 )
+# of Jinja, Liquid, Nunjucks, Twig, Django and Go templates
+TEMPLATE_CODE = re.compile(r"\{\{[^\n]{0,400}?\}\}|\{%[^\n]{0,400}?%\}")
 LINE_END = re.compile(r"\r\n?|\n")
 BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n))+")
 

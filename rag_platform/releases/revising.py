@@ -152,7 +152,8 @@ def _find_title(document: Document, workspace: Workspace) -> str:
     profile = stage_profiles(workspace.strategy)["facts"]
     if not (store.facts_dir(version, profile) / "summary.json").is_file():
         return document.filename
-    return document_title(load_facts(store, version, profile), version.filename)
+    facts = load_facts(store, version, profile)
+    return document_title(facts, version.filename, version.source_uri)
 
 
 # --- jobs ---------------------------------------------------------------------------------------

@@ -79,6 +79,10 @@ def test_what_is_too_long_is_left_out() -> None:
         ("音乐|deepin-music|", "", "音乐|deepin-music|"),
         ("", "# 12 7 9 31 14\n\nYields by year", "Yields by year"),
         ("2023 年 12 月 31 日", "", "2023 年 12 月 31 日"),
+        ('{% block title %}{{ config.title|d("Book") }}{% endblock %}', "", "a.md"),
+        ("{{ page.title }} | Handbook", "", "Handbook"),
+        ("{% block title %}Site admin{% endblock %}", "", "Site admin"),
+        ("", "# Why `{{ x }}` fails", "Why {{ x }} fails"),
     ],
 )
 def test_a_document_has_a_readable_title(found: str, text: str, title: str) -> None:
@@ -87,7 +91,7 @@ def test_a_document_has_a_readable_title(found: str, text: str, title: str) -> N
         kind = "heading" if part.startswith("#") else "paragraph"
         blocks.append(Block(len(blocks), kind, start := text.index(part), start + len(part)))
     summary = ParseSummary("markdown", "1", "e", "1", "p", "", len(text), title=found)
-    assert document_title(Facts(text, tuple(blocks), (), summary), "a.md") == title
+    assert document_title(Facts(text, tuple(blocks), (), summary), "a.md", "s/a.md") == title
 
 
 def test_a_heading_of_a_section_is_no_title_of_the_document() -> None:
@@ -98,8 +102,27 @@ def test_a_heading_of_a_section_is_no_title_of_the_document() -> None:
         for n, (kind, start, end) in enumerate(spans)
     )
     summary = ParseSummary("markdown", "1", "e", "1", "p", "", len(text), title="")
-    assert document_title(Facts(text, blocks, (), summary), "a.md") == "a.md"
-    assert document_title(Facts(text, blocks[:2], (), summary), "a.md") == "One"
+    assert document_title(Facts(text, blocks, (), summary), "a.md", "s/a.md") == "a.md"
+    assert document_title(Facts(text, blocks[:2], (), summary), "a.md", "s/a.md") == "One"
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "filename", "uri", "title"),
+    [
+        ("", "", "docs.md", "antd/popover/docs.md", "popover/docs.md"),
+        ("__init__.py", "", "__init__.py", "s/a/b/__init__.py", "b/__init__.py"),
+        ("sales", "", "sales.csv", "s/2024/sales.csv", "2024/sales"),
+        ("", "", "index.html", "https://a.example/guide/", "guide/index.html"),
+        ("", "", "readme.md", "https://a.example/readme.md", "readme.md"),
+        ("Popover", "# Popover", "Popover.md", "s/components/Popover.md", "Popover"),
+    ],
+)
+def test_the_folder_tells_files_without_a_title_apart(
+    found: str, text: str, filename: str, uri: str, title: str
+) -> None:
+    blocks = (Block(0, "heading", 0, len(text), level=1),) if text else ()
+    summary = ParseSummary("markdown", "1", "e", "1", "p", "", len(text), title=found)
+    assert document_title(Facts(text, blocks, (), summary), filename, uri) == title
 
 
 def document(**changes: object) -> Document:

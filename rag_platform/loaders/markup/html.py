@@ -21,7 +21,7 @@ from rag_platform.loaders.markup.html_inline import show_closed_panels
 from rag_platform.loaders.markup.html_main import begins_title, find_left_out, main_pieces
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
-from rag_platform.loaders.text import LANGUAGES, PROSE, first_line, suffix_of
+from rag_platform.loaders.text import LANGUAGES, PROSE, TEMPLATE_CODE, first_line, suffix_of
 from rag_platform.traits import Traits
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "14"
+    VERSION: ClassVar[str] = "15"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -100,6 +100,13 @@ class HtmlLoader:
         warnings = [*page.notes, *([f"hidden text left out: {count} letters"] if count else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
+        if any(page.letters) and not any(
+            letters(TEMPLATE_CODE.sub("", page.source_texts[number])) for number in kept
+        ):
+            raise DocumentError(
+                "the page is a template without text of its own; ingest the pages made from it",
+                code="empty_file",
+            )
         hidden = [*page.hidden, *note_left_out(page, kept, metadata)]
         joined = join_parts(page.parts(pieces), "the page holds no text; nothing to index")
         version = ".".join(map(str, lxml.etree.LXML_VERSION[:3]))

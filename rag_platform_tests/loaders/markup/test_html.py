@@ -713,6 +713,7 @@ def test_html_is_known_by_name_or_by_its_first_words(name: str, head: bytes, cla
         ("", "empty_file"),
         ("<html><body></body></html>", "empty_file"),
         ("<!-- only -->", "empty_file"),
+        ("{% for p in all %}<a href='/x'>{{ p.title }}</a>.{% endfor %}", "empty_file"),
         ("<body><script>app()</script><div id=root></div>", "empty_file"),
         ("<frameset><frame src=a></frameset>", "empty_file"),
         ("<div>" * 3000 + "x", "too_deep"),
