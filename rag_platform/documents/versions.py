@@ -13,6 +13,7 @@ import math
 import re
 import time
 from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ from rag_platform.observability import faults, tracing
 from rag_platform.registry import make_provider, provider_version, traits
 from rag_platform.sectioners.sections import headings_of, section_hash
 from rag_platform.storage.store import Store, Writes, read_records, sha256_file
+from rag_platform.text.plurals import pluralise
 
 OnProgress = Callable[[int, int], None]
 Failure = tuple[str, Exception]  # (stage, error)
@@ -64,6 +66,7 @@ Done = tuple[Path, str, Json, tuple[str, ...]]  # path, sha256, counts, warnings
 # Bounds of the histogram of chunk sizes, in tokens.
 _HISTOGRAM_TOKENS = (32, 64, 128, 256, 512, 1024)
 _LONG_SECONDS = 1.0  # the output of a slower stage is committed at once, even when deferred
+_SHOWN_LEFT_OUT = 5  # targets of images in a warning
 
 
 @dataclass(eq=False)
@@ -292,13 +295,26 @@ def build_media(work: VersionBuild) -> Done:
     tracing.event("ingest.assets_manifest", payload)
     tracing.describe(assets_new=len(new), assets_reused=len(found - new))
     tracing.count(assets_total=len(work.links), failed_assets=len(failed))
-    warnings = tuple(
-        f"image {link.origin_ref[:200]} is left out: {explain(link.reason)}" for link in failed
-    )
+    warnings = _name_left_out(failed)
     if image_reading.is_wanted(config):
         counts |= image_reading.counts_of(work.media_texts)
         warnings += image_reading.warnings_of(work.media_texts, work.links)
     return path, sha256, counts, warnings
+
+
+def _name_left_out(failed: Sequence[MediaLink]) -> tuple[str, ...]:
+    """A line for each reason, with the number of images and those that are used most."""
+    targets: dict[str, Counter[str]] = defaultdict(Counter)
+    for link in failed:
+        targets[explain(link.reason)][link.origin_ref[:200]] += 1
+    lines = []
+    for reason, found in targets.items():
+        shown = found.most_common(_SHOWN_LEFT_OUT)
+        named = [target if uses == 1 else f"{target} ×{uses}" for target, uses in shown]
+        more = ["…"] if len(found) > len(shown) else []
+        images = pluralise(found.total(), "image")
+        lines.append(f"{images} left out ({reason}): {', '.join(named + more)}")
+    return tuple(lines)
 
 
 def _require_image(work: VersionBuild) -> None:

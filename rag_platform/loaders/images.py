@@ -123,17 +123,17 @@ class Missing(Exception):
 
 
 _REASONS = {
-    "outside_root": "it lies outside the folder that was ingested",
-    "not_found": "it was not found",
-    "no_base_folder": "the folder that its path is relative to is not known",
-    "remote_not_fetched": "it is on the web, and media.fetch_remote is off",
+    "outside_root": "outside the folder that was ingested",
+    "not_found": "not found",
+    "no_base_folder": "relative to a folder that is not known",
+    "remote_not_fetched": "on the web, and media.fetch_remote is off",
     "scheme_not_allowed": "addresses of this kind are not read",
-    "fetch_failed": "it could not be downloaded",
-    "too_large": "it is above media.max_bytes",
-    "too_many_pixels": "it has more pixels than media.max_pixels",
+    "fetch_failed": "the download failed",
+    "too_large": "above media.max_bytes",
+    "too_many_pixels": "more pixels than media.max_pixels",
     "type_not_read": "images of this type are not read",
-    "not_an_image": "it is not an image",
-    "empty_file": "it is empty",
+    "not_an_image": "not an image",
+    "empty_file": "an empty file",
 }
 
 

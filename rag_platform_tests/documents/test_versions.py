@@ -12,6 +12,7 @@ from rag_platform.documents import versions
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.ledger import Ledger
+from rag_platform.messages import translate_filled
 from rag_platform.storage.store import Store, Writes
 from rag_platform.workspace import Workspace
 
@@ -35,11 +36,16 @@ TEXT = (
 
 @pytest.fixture
 def work(
-    tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    settings: Settings,
+    tiny: Strategy,
+    store: Store,
+    ledger: Ledger,
 ) -> VersionBuild:
     source = tmp_path / "docs" / "ports.md"
     source.parent.mkdir()
-    source.write_text(TEXT, encoding="utf-8", newline="")
+    source.write_text(getattr(request, "param", TEXT), encoding="utf-8", newline="")
     reception = receive(
         [source.parent],
         "default",
@@ -60,6 +66,20 @@ def again(work: VersionBuild, deferred: bool = False) -> VersionBuild:
         work.origin,
         work.root,
         deferred=deferred,
+    )
+
+
+@pytest.mark.parametrize(
+    "work", ["![](a.png) ![](b.png) ![](b.png)\n\n![](https://a.example/c.png)\n"], indirect=True
+)
+def test_each_reason_why_images_are_left_out_is_told_once(work: VersionBuild) -> None:
+    told = {stage: build_stage(stage, work) for stage in STAGES}["media"].warnings
+    assert told == (
+        "3 images left out (not found): b.png ×2, a.png",
+        "1 image left out (on the web, and media.fetch_remote is off): https://a.example/c.png",
+    )
+    assert translate_filled(f"s/ports.md: {told[0]}", "zh") == (
+        "s/ports.md：3 张图片未收录（未找到）：b.png ×2, a.png"
     )
 
 
