@@ -5,9 +5,9 @@ about production tokens, have no name where it asks who, or lack the property th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from rag_platform.answering.citations import find_cited
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS
 from rag_platform.answering.contradictions import split_clauses
-from rag_platform.answering.groundedness import missing_names
 from rag_platform.ir import JOINT, Hit, QueryIR
 from rag_platform.protocols import Vectors
 from rag_platform.text.dates import write_alike
@@ -34,13 +33,13 @@ _ASKS_NAME = re.compile(
     r"\bwho (?:\w+ly )?(?:(?:co-?)?founded|wrote|created|invented|designed|developed|made|built"
     r"|started|published|maintains?|sponsors?|sponsored|funds?|owns?|leads|chairs)\b"
     r"|\bwho (?:is|was|are|were) [^.?!]*\b(?:author|founder|creator|inventor|maintainer|sponsor"
-    r"|designer|developer|director|president|chair|ceo)s?\b|谁",
+    r"|designer|developer)s?\b|谁",
     re.IGNORECASE,
 )
-# posts; texts name the holder next to the post
+# posts
 _POST = (
-    r"\b(?:director|president|chair(?:man|woman|person)?|c[eft]o|manager|treasurer|secretary|officer"
-    r"|head|principal|dean|mayor|minister|governor|captain|coach|coordinator|caretaker|master"
+    r"\b(?:director|president|chair(?:man|woman|person)?|manager|treasurer|secretary|officer"
+    r"|principal|dean|mayor|minister|governor|captain|coach|coordinator|caretaker|master"
     r"|engineer)s?\b|总监|经理|工程师|主[管任席编教]|书记|秘书|总[理统裁]|管理员|发言人|辅导员|教[练官]|[董理监]事长|值班长"
     r"|[院校馆局处科部厂所站队组楼社行会市省县州团军司庭]长"
 )
@@ -48,7 +47,6 @@ _POST = (
 _RANK = (
     "managing|deputy|vice|assistant|associate|chief|senior|junior|副|总|首席|助理|代理|常务|高级"
 )
-_OTHERWISE_CALLED = re.compile("c[eft]o|head")  # posts with other names
 _ASKS_HOLDER = re.compile(
     rf"\bwho(?:'s| is| was| are| were) (?:the |its |your |our )?((?:[\w'-]+ ){{0,3}}?(?:{_POST}))"
     rf"|([{HAN}]{{0,8}}(?:{_POST}))(?:现在|目前)?[是叫为由]谁"
@@ -95,11 +93,6 @@ _DATE = re.compile(
     r"|(?:second|minute|hour|day|week|month|year)s?|century|BC|BP|AD)\b",
     re.IGNORECASE,
 )
-_ASKS_HOUR = re.compile(r"\bwhat time\b|(?<![哪有这那])几点(?![要建注])", re.IGNORECASE)
-_HOUR = re.compile(
-    rf"\d[:：]\d\d|\d ?[ap]\.?m\b|o.clock|noon|midnight|[\d{HAN_DIGITS}十]\s*[点时]|全天|随时",
-    re.IGNORECASE,
-)
 _ASKS_WHEN = re.compile(
     r"\bwhen (?:is|are|do|does|can|may|must|will|should)\b|什么时候|何时", re.IGNORECASE
 )
@@ -116,8 +109,7 @@ _PROPERTY = (
 )
 _VERB = r"(?:is|was|are|were|do|does|did|can|has|have|had|should|must|will|would)\b"
 _ASKS_PROPERTY = re.compile(
-    rf"{_PROPERTY}|\b(?:tell|give|show) me the (?:[\w'-]+ ){{0,3}}?([\w'-]+)(?= of\b)"
-    rf"|([{HAN}]{{2,12}}?)(?:分别|各)?[是为有]?(?:多[少大长久高重]|什么|几[天个年日元]|怎么算)",
+    rf"{_PROPERTY}|([{HAN}]{{2,12}}?)(?:分别|各)?[是为有]?(?:多[少大长久高重]|什么|几[天个年日元]|怎么算)",
     re.IGNORECASE,
 )
 # `AX-110 weight?`, `AX-110 重量`
@@ -126,7 +118,6 @@ _THING_AND_PROPERTY = re.compile(
 )
 # questions for numbers and dates, each with what answers it
 _FORMS = (
-    (_ASKS_HOUR, _HOUR),
     (_ASKS_DATE, _DATE),
     (_ASKS_FIGURE, _FIGURE),
     (_ASKS_WHEN, _TIME),
@@ -169,14 +160,11 @@ _IMPLICIT_PROPERTY = re.compile(
     r"|情况|内容|状态|位置|尺寸|材[质料]|规定",
     re.IGNORECASE,
 )
-# two capitalised words or more; a word with digits (`SQLSTATE 40P01`) identifies a row by itself
-_FULL_NAME = re.compile(r"(?<=\S )([A-Z][^\W\d_]+(?: [A-Z][^\W\d_]+)+)(?![\w-])")
-_CODE = re.compile(r"^[ >]*(```+|~~~+).*?^[ >]*\1", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
 _SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # picks one of the rows
 _CODES = "号码"  # end names of codes
 _QUOTED = re.compile(r"(.*?)(?<!\\)\[(\d+)\]", re.DOTALL)  # with its number
-_LINKS_AND_MARKS = re.compile(r"\]\([^()\s]*\)|\[\d+\]|https?://\S+")
+_MARK = re.compile(r"\[\d+\]")
 _RUN = re.compile(rf"[A-Za-z][\w'’-]*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
 
@@ -200,26 +188,21 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
     other words.
     """
     asked = _parse_clause(question)
-    rivals = list(_list_rivals(asked, answer))
-    if not rivals:  # the usual case; saves reading the passages
-        return None
-    headings = meaning("\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages))
+    headings = meaning("\n".join(map(_name_place, passages)))
     named = asked.words | headings
     rivals = [
         (phrase, other, clause)
-        for phrase, other, clause in rivals
+        for phrase, other, clause in _list_rivals(asked, answer)
         if phrase.modifier not in headings and not any(other.modifier in word for word in named)
     ]
-    if not rivals:
+    if not rivals:  # the usual case; saves reading the passages
         return None
-    modifiers = "|".join({re.escape(stem_prefix(phrase.modifier)) for phrase, _, _ in rivals})
-    has_modifier = re.compile(modifiers, re.IGNORECASE).search
-    clauses = (text for hit in passages for text in split_clauses(strip_markup(hit.chunk_text)))
-    relevant = [_parse_clause(text) for text in clauses if has_modifier(simplify(text))]
+    texts = (text for hit in passages for text in split_clauses(strip_markup(hit.chunk_text)))
+    clauses = [_parse_clause(text) for text in texts]
     for phrase, other, clause in rivals:
         rest = (clause.words & asked.words) - {phrase.head}
-        if any(phrase in it.phrases for it in relevant) and not any(
-            phrase.modifier in it.words and it.words & rest for it in relevant
+        if any(phrase in it.phrases for it in clauses) and not any(
+            phrase.modifier in it.words and it.words & rest for it in clauses
         ):
             return asked.phrases[phrase], clause.phrases[other]
     return None
@@ -228,63 +211,50 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
 def find_doubts(
     query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None = None
 ) -> tuple[str, ...]:
-    """The first warning that applies to an extractive answer: it is about a neighbour, or another
-    year, month, weekday or quarter; it lacks the numbered part, post, name, number or date that the
-    question asks for; it begins with a table of which only the header matches; or no passage
-    mentions the property asked for. `embed` compares that property with the columns of a table.
-    Empty without a doubt.
+    """The first warning that applies to an extractive answer: it is about a neighbour, or
+    another year, month, weekday or quarter; it lacks the number, date, name, numbered part, post or
+    thing that the question asks for; it begins with a table of which only the header matches; or no
+    passage mentions the property asked for. `embed` compares that property with the columns of a
+    table. Empty without a doubt.
     """
     cited = [passages[n - 1] for n in sorted(find_cited(answer, len(passages)))]
-    if near_miss := (
+    if other := (
         find_other_year(query.original, answer, cited)
         or find_other_date(query.original, answer, cited)
         or find_near_miss(query.original, answer, passages)
     ):
-        return (f"the answer speaks of “{near_miss[1]}”, the question of “{near_miss[0]}”",)
-    question = simplify(query.original)
-    text = _LINKS_AND_MARKS.sub("", _CODE.sub("", simplify(answer)))
-    same_script = is_wide(question) == is_wide(text)
-    if same_script and (
-        other := _find_missing_part(question, passages) or _find_missing_post(question, text, cited)
-    ):
-        return (f"what was found does not speak of “{other}”",)
-    if same_script and _lacks_name(question, text):
+        return (f"the answer speaks of “{other[1]}”, the question of “{other[0]}”",)
+    question, text = simplify(query.original), _MARK.sub("", simplify(answer))
+    if any(asks.search(question) and not form.search(text) for asks, form in _FORMS):
+        return ("the question asks for a number or a date, and the answer has none",)
+    table = _TABLE.match(answer)
+    if table and _matches_only_header(query, table, passages):
+        return ("the question names something that no row of the table has",)
+    if is_wide(question) != is_wide(text):
+        return ()
+    if _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
-    for asks, form in _FORMS:
-        if asks.search(question) and not form.search(text):
-            return ("the question asks for a number or a date, and the answer has none",)
-    if table := _TABLE.match(answer):
-        terms = question_terms(" ".join((question, *query.rewrites)))
-        titles = [f"{hit.doc_title}\n{hit.section_path}" for hit in passages]
-        above = terms.find_in("\n".join([table[1], *titles]))
-        words = question_words(_SUPERLATIVE.sub("", question))
-        in_no_row = not all(word.share_in(above) for word in words) and not terms.find_in(table[2])
-        if in_no_row or _splits_name((query.original, *query.rewrites), table[2], above):
-            return ("the question names something that no row of the table has",)
-    if query.rewrites or not same_script:
-        return ()  # the passages may have another word for it
-    if missing := (
-        _find_missing_phrase(question, text, passages)
-        or (table and _find_missing_column(question, table, passages, embed))
-        or (not table and _find_missing_property(question, answer, passages))
-    ):
-        return (f"what was found does not speak of “{missing}”",)
-    return ()
+    missing = _find_missing_part(question, passages) or _find_missing_post(question, text, cited)
+    if not missing and not query.rewrites:  # the passages may have a word of a phrasing for it
+        missing = _find_missing_phrase(question, text, passages) or (
+            _find_missing_column(question, table, passages, embed)
+            if table
+            else _find_missing_property(question, answer, passages)
+        )
+    return (f"what was found does not speak of “{missing}”",) if missing else ()
 
 
-def _splits_name(texts: Sequence[str], rows: str, above: Collection[str]) -> bool:
-    """True where a name of several words is only partly in each row, as `Ruth Lee` in the row of
-    Ruth Conte; `above` are terms of the question in the header and the titles. No name is looked
-    for at the beginning of a text, where any word is capitalised.
-    """
-    split = False
-    for name in (found[1] for text in texts for found in _FULL_NAME.finditer(text)):
-        terms = {part for word in question_words(name) for part in word.parts} - {*above}
-        shares = [question_terms(name).find_in(row) & terms for row in rows.splitlines()]
-        if terms in shares:
-            return False
-        split = split or any(shares)
-    return split
+def _matches_only_header(query: QueryIR, table: re.Match[str], passages: Sequence[Hit]) -> bool:
+    """True where the header and the titles lack a word of the question, and no row has any."""
+    question = simplify(query.original)
+    terms = question_terms(" ".join((question, *query.rewrites)))
+    above = terms.find_in("\n".join([table[1], *map(_name_place, passages)]))
+    words = question_words(_SUPERLATIVE.sub("", question))
+    return not terms.find_in(table[2]) and not all(word.share_in(above) for word in words)
+
+
+def _name_place(hit: Hit) -> str:
+    return f"{hit.doc_title}\n{hit.section_path}\n{hit.source_uri}"
 
 
 def _find_missing_part(question: str, passages: Sequence[Hit]) -> str:
@@ -318,13 +288,12 @@ def _han_numbers() -> dict[str, str]:
 
 def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) -> str:
     """The property that a question asks for, where the passages about its thing do not mention it;
-    empty otherwise, and without such passages.
+    empty otherwise, and without such passages. In Chinese only of things with an identifier: about
+    others, too many sentences state a property without its word.
     """
     asked = _ASKS_PROPERTY.search(question) or _THING_AND_PROPERTY.fullmatch(question)
-    name = _last_word(asked) if asked else ""
-    if asked is None or len(name) < 2 or _IMPLICIT_PROPERTY.fullmatch(name):
-        return ""
-    if _ASKS_PART.search(question):  # 第2步是什么
+    name = _last_word(asked)
+    if asked is None or not name or _ASKS_PART.search(question):  # 第2步是什么
         return ""
     end = asked.end(asked.lastindex or 0)
     if asked.re is _THING_AND_PROPERTY:
@@ -333,19 +302,18 @@ def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) 
         thing = question[: max(question.rfind("的", 0, end), 0) or end - len(name)]
     else:
         thing = question[end:]
+    if has_han(name) and not re.search("[A-Za-z0-9]", thing):
+        return ""
     find = question_terms(thing).find_in
     words = [word for word in question_words(thing) if word.weight >= 1]  # no parts of identifiers
     texts = {
-        n: simplify(f"{hit.doc_title}\n{hit.source_uri}\n{hit.section_path}\n{hit.chunk_text}")
-        for n, hit in enumerate(passages, 1)
+        n: simplify(f"{_name_place(hit)}\n{hit.chunk_text}") for n, hit in enumerate(passages, 1)
     }
     about = {n: it for n, it in texts.items() if all(word.share_in(find(it)) for word in words)}
     if not about or question_terms(name).find_in("\n".join(about.values())):
         return ""
     own = "".join(quote for quote, n in _QUOTED.findall(answer) if int(n) in about)
-    if has_han(name):
-        return "" if set(name.rstrip(_CODES)) & set(simplify(own)) else name
-    return name if missing_names([name], own) else ""
+    return "" if has_han(name) and set(name.rstrip(_CODES)) & set(simplify(own)) else name
 
 
 def _find_missing_phrase(question: str, text: str, passages: Sequence[Hit]) -> str:
@@ -360,9 +328,8 @@ def _find_missing_phrase(question: str, text: str, passages: Sequence[Hit]) -> s
     }
     if not phrases:  # saves reading the passages
         return ""
-    above = (f"{hit.doc_title}\n{hit.section_path}\n{hit.source_uri}" for hit in passages)
-    bodies = (hit.chunk_text for hit in passages)
-    for title, body in (("", text), *zip(map(simplify, above), map(simplify, bodies), strict=True)):
+    found = ((simplify(_name_place(hit)), simplify(hit.chunk_text)) for hit in passages)
+    for title, body in (("", text), *found):
         for unit in units(body):
             sentence = f"{title}\n{body[unit.start : unit.end]}"
             for phrase in [it for it in phrases if all(_has_word(sentence, word) for word in it)]:
@@ -389,11 +356,12 @@ def _has_word(text: str, word: str) -> bool:
     return stem_prefix(word) in text.lower() and word in _parse_clause(text).words
 
 
-def _last_word(asked: re.Match[str]) -> str:
-    """The last word of the group that matched; empty where none did."""
-    name = next(filter(None, asked.groups()), "")
+def _last_word(asked: re.Match[str] | None) -> str:
+    """The last word of the group that matched; empty where it need not be named, or none did."""
+    name = next(filter(None, asked.groups()), "") if asked else ""
     *before, last = chinese_dictionary().cut(name) if has_han(name) else (name,)
-    return before[-1] + last if before and last in _CODES else last  # 房间号
+    last = before[-1] + last if before and last in _CODES else last  # 房间号
+    return "" if len(last) < 2 or _IMPLICIT_PROPERTY.fullmatch(last) else last
 
 
 def _find_missing_column(
@@ -402,12 +370,9 @@ def _find_missing_column(
     """The column that a question asks for, where neither the table nor a title names it and no
     column is similar in meaning; empty otherwise, and without an embedder.
     """
-    asked = _ASKS_COLUMN.search(question)
-    name = _last_word(asked) if asked else ""
-    if embed is None or len(name) < 2 or _IMPLICIT_PROPERTY.fullmatch(name):
-        return ""
-    titles = (f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
-    if question_terms(name).find_in(simplify("\n".join([table[0], *titles]))):
+    name = _last_word(_ASKS_COLUMN.search(question))
+    texts = "\n".join([table[0], *map(_name_place, passages)])
+    if embed is None or not name or question_terms(name).find_in(simplify(texts)):
         return ""
     columns = [cell for cell in cells(table[1]) if cell]
     return name if len(columns) >= MIN_COLUMNS and not _matches_any(name, columns, embed) else ""
@@ -423,89 +388,21 @@ def _matches_any(name: str, columns: Sequence[str], embed: Embed) -> bool:
 
 
 def _lacks_name(question: str, text: str) -> bool:
-    """True where a question asks who and the answer has no name; where it asks for the holder of a
-    post, no name next to that post.
+    """True where a question asks who, and the answer names no person (or organisation, unless it
+    asks for the holder of a post) that the question does not name.
     """
     holder = _ASKS_HOLDER.search(question)
     if not holder and not _ASKS_NAME.search(question):
         return False
-    prose = re.sub("`[^`\n]+`", "", text)
-    if holder and not _TABLE.match(text):
-        prose = "\n".join(_list_statements(prose, _find_post(holder)[0])) or prose
-    return not _has_name(question, prose, person=bool(holder))
-
-
-def _find_missing_post(question: str, text: str, cited: Sequence[Hit]) -> str:
-    """The post whose holder a question asks for, where the answer only speaks of others, such as a
-    deputy's; empty otherwise.
-    """
-    holder = _ASKS_HOLDER.search(question)
-    if holder is None or _TABLE.match(text):
-        return ""
-    post, asked = _find_post(holder)
-    if _OTHERWISE_CALLED.fullmatch(post) and not _list_statements(text, post):
-        return ""
-    is_bare = re.fullmatch(_POST, asked)
-    [*_, ranks] = _list_ranks(asked, post)
-    words = question_words(re.sub(f"{_RANK}|{_POST}", " ", asked))
-    find = question_terms(asked).find_in
-    titles = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in cited)
-    for statement in _list_statements(text, post):
-        named = find(f"{titles}\n{statement}")
-        if (
-            ranks in _list_ranks(statement, post)
-            and all(it.share_in(named) for it in words)
-            and (not is_bare or _stands_alone(post, statement))
-        ):
-            return ""
-    return asked
-
-
-def _stands_alone(post: str, statement: str) -> bool:
-    """True where a statement has a post that no noun qualifies, not `财务总监` for `总监`."""
-    *befores, _ = re.split(post, statement, flags=re.IGNORECASE)
-    return any(not _ends_in_noun(before) for before in befores)
-
-
-def _ends_in_noun(text: str) -> bool:
-    """True where a text ends in a word that qualifies the next one; `公司` and names do not."""
-    if word := re.search(r"(?:\A\W*[A-Za-z]|\b[a-z])[\w-]* \Z", text):  # no capital but the first
-        qualifier = word[0].strip("- ").lower()
-        return not is_weak_term(stem(qualifier)) and not qualifier.endswith("ed")
-    if not (run := re.search(f"[{HAN}]+\\Z", text)):
-        return False
-    [*_, (last, tag)] = chinese_dictionary().tag(run[0])
-    return tag != "nr" and tag.startswith(_NOUN_TAGS) and last[-1] not in _NAME_CHARS
-
-
-def _find_post(holder: re.Match[str]) -> tuple[str, str]:
-    """(the post that a question asks for, the same with its rank and department)."""
-    asked = next(filter(None, holder.groups())).lower().rpartition("的")[2]
-    [*_, post] = re.finditer(_POST, asked)
-    return re.sub("(?<=chair)(?:wo)?man$|(?<=chair)person$|s$", "", post[0]), asked
-
-
-def _list_statements(text: str, post: str) -> list[str]:
-    return [part for part in _STATEMENT_END.split(text) if post in part.lower()]
-
-
-def _list_ranks(text: str, post: str) -> list[list[str]]:
-    """The ranks of each mention of a post, with at most a word between."""
-    mention = rf"((?:(?:{_RANK})[ -]?(?:(?!{_RANK})[a-z]+ )?)*){post}"
-    return [re.findall(_RANK, found[1]) for found in re.finditer(mention, text.lower())]
-
-
-def _has_name(question: str, text: str, *, person: bool) -> bool:
-    """True where a text names a person (or an organisation, unless `person`) that the question does
-    not name.
-    """
     asked = question.lower()
-    return any(found[0].strip("[").lower() not in asked for found in _NAME.finditer(text)) or any(
+    return not any(
+        found[0].strip("[").lower() not in asked for found in _NAME.finditer(text)
+    ) and not any(
         word not in asked
         and (
             tag.startswith("nr")
             or (
-                not person
+                not holder
                 and (tag.startswith("nt") or (tag[0] in "nx" and word[-1] in _NAME_CHARS))
             )
         )
@@ -514,36 +411,68 @@ def _has_name(question: str, text: str, *, person: bool) -> bool:
     )
 
 
+def _find_missing_post(question: str, text: str, cited: Sequence[Hit]) -> str:
+    """The post whose holder a question asks for, where the answer only speaks of others, such as a
+    deputy's; empty otherwise.
+    """
+    holder = _ASKS_HOLDER.search(question)
+    if holder is None:
+        return ""
+    asked: str = next(filter(None, holder.groups())).lower().rpartition("的")[2]
+    [*_, found] = re.finditer(_POST, asked)
+    post = re.sub("(?<=chair)(?:wo)?man$|(?<=chair)person$|s$", "", found[0])
+    [*_, ranks] = _list_ranks(asked, post)
+    words = question_words(re.sub(f"{_RANK}|{_POST}", " ", asked))
+    find = question_terms(asked).find_in
+    titles = "\n".join(map(_name_place, cited))
+    for statement in _STATEMENT_END.split(text):
+        named = find(f"{titles}\n{statement}")
+        if (
+            ranks in _list_ranks(statement, post)
+            and all(it.share_in(named) for it in words)
+            and (asked != found[0] or _stands_alone(post, statement))
+        ):
+            return ""
+    return asked
+
+
+def _stands_alone(post: str, statement: str) -> bool:
+    """True where a statement has a post that no Chinese noun qualifies, not `财务总监` for `总监`;
+    `公司` and names do not qualify it.
+    """
+    for before in re.split(post, statement, flags=re.IGNORECASE)[:-1]:
+        run = re.search(f"[{HAN}]+\\Z", before)
+        last, tag = list(chinese_dictionary().tag(run[0]))[-1] if run else ("", "")
+        if tag == "nr" or not tag.startswith(_NOUN_TAGS) or last[-1] in _NAME_CHARS:
+            return True
+    return False
+
+
+def _list_ranks(text: str, post: str) -> list[list[str]]:
+    """The ranks of each mention of a post, with at most a word between."""
+    mention = rf"((?:(?:{_RANK})[ -]?(?:(?!{_RANK})[a-z]+ )?)*){post}"
+    return [re.findall(_RANK, found[1]) for found in re.finditer(mention, text.lower())]
+
+
 def _list_rivals(asked: _Clause, answer: str) -> Iterator[tuple[_Phrase, _Phrase, _Clause]]:
-    """(a phrase of the question, its rival in the answer, the clause with the rival): the sentence
-    lacks the modifier of the first, and the clause shares more with the question than the head.
+    """(a phrase of the question, one with the same head in the answer, the clause with the latter):
+    the sentence lacks the modifier of the first, and the clause has more of the question than the
+    head.
     """
     for unit in units(answer) if asked.phrases else ():
         texts = split_clauses(strip_markup(answer[unit.start : unit.end]))
         clauses = [_parse_clause(text) for text in texts]
         named = set[str]().union(*(clause.words for clause in clauses))
-        for clause in clauses:
-            for phrase in asked.phrases:
-                if phrase.modifier not in named and (clause.words & asked.words) - {phrase.head}:
-                    for other in clause.phrases:
-                        if _is_rival(phrase, other):
-                            yield phrase, other, clause
-
-
-def _is_rival(phrase: _Phrase, other: _Phrase) -> bool:
-    """True for one head with two unrelated modifiers of the same script and form."""
-    one, two = phrase.modifier, other.modifier
-    return (
-        phrase.head == other.head
-        and one not in two
-        and two not in one
-        and (has_han(one), one.isdigit()) == (has_han(two), two.isdigit())
-    )
+        for clause, phrase in product(clauses, asked.phrases):
+            if phrase.modifier not in named and (clause.words & asked.words) - {phrase.head}:
+                for other in clause.phrases:
+                    if other.head == phrase.head:
+                        yield phrase, other, clause
 
 
 def _parse_clause(text: str) -> _Clause:
     """The words of a clause, and its pairs of adjacent words."""
-    words = list(_words(text))
+    words = list(_list_words(text))
     return _Clause(
         frozenset(word for word, _, _ in words),
         {
@@ -554,7 +483,7 @@ def _parse_clause(text: str) -> _Clause:
     )
 
 
-def _words(text: str) -> Iterator[tuple[str, int, int]]:
+def _list_words(text: str) -> Iterator[tuple[str, int, int]]:
     """The words that carry meaning, Latin ones stemmed, each with its start and end."""
     for run in _RUN.finditer(text):
         if has_han(run[0]):
@@ -601,7 +530,6 @@ _ASKED_YEAR = re.compile(
     r"(?<!\d)((?:19|20)\d\d) ?年|\b(?:in |fy ?|fiscal (?:year )?)((?:19|20)\d\d)\b", re.I
 )
 _CALENDAR_YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d,]|\.\d)")
-_YEAR_DIGITS = str.maketrans(f"〇{HAN_DIGITS}", "00123456789")
 _SPAN = re.compile(r"\W*(?:to|through|until|till|and|[至到和、~～–-])?\W*(?:第|每)?", re.IGNORECASE)
 # words that hold for every unit, or for some that are not named
 _EVERY = re.compile(
@@ -609,8 +537,6 @@ _EVERY = re.compile(
     r"|(?:work|business )(?:ing)? ?days?)\b|每[天日月季]|工作日|周末",
     re.IGNORECASE,
 )
-_OPEN_BEFORE = re.compile(r"\b(?:since|after|before|until|till|by|from|between|to)\W*$|自|截至")
-_OPEN_AFTER = re.compile(r"[份底初末]?(?:\d+[日号])?(?:以来|[以之]?[前后]|起|至|到)")
 
 
 def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[str, str] | None:
@@ -621,10 +547,9 @@ def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
     question, answer = simplify(question), write_alike(answer, question)
     for pattern in _UNITS:
         asked = list(pattern.finditer(question))
-        if len(asked) != 1 or _is_open(question, asked[0]):
+        if len(asked) != 1:
             continue
-        titles = (f"{it.doc_title}\n{it.section_path}\n{it.source_uri}" for it in cited)
-        own, above = simplify(answer), simplify("\n".join(titles))
+        own, above = simplify(answer), simplify("\n".join(map(_name_place, cited)))
         found = list(pattern.finditer(f"{own}\n{above}"))
         if not found or _EVERY.search(own):
             continue
@@ -654,19 +579,13 @@ def find_other_year(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
     cited passages have the former; None otherwise.
     """
     asked = list(_ASKED_YEAR.finditer(question))
-    if len(asked) != 1 or _is_open(question, asked[0]):
+    if len(asked) != 1:
         return None
     year = asked[0][1] or asked[0][2]
-    texts = (f"{it.doc_title}\n{it.section_path}\n{it.source_uri}\n{it.chunk_text}" for it in cited)
+    texts = (f"{_name_place(hit)}\n{hit.chunk_text}" for hit in cited)
     other = _CALENDAR_YEAR.search(answer)
-    held = "\n".join((answer, *texts)).translate(_YEAR_DIGITS)
+    held = "\n".join((answer, *texts))
     return (year, other[0]) if other and year not in held else None
-
-
-def _is_open(text: str, match: re.Match[str]) -> bool:
-    """True where a unit only begins or ends a period: since March."""
-    before = text[max(0, match.start() - 10) : match.start()]
-    return bool(_OPEN_BEFORE.search(before) or _OPEN_AFTER.match(text, match.end()))
 
 
 def _list_numbers(found: Sequence[re.Match[str]]) -> set[int]:
