@@ -106,12 +106,10 @@ _TIME = re.compile(  # or a condition
 _PROPERTY = (
     r"\bwhat(?:'s| is| was| are| were) (?:the|its|their) (?:[\w'-]+ ){0,3}?([\w'-]+)"
     r"(?= (?:of|for|on|in|at|by|with|from)\b)"
+    rf"|的([{HAN}]{{2,8}}?)(?:分别|各)?[是为有](?:多|什么|谁|哪|几)"
 )
 _VERB = r"(?:is|was|are|were|do|does|did|can|has|have|had|should|must|will|would)\b"
-_ASKS_PROPERTY = re.compile(
-    rf"{_PROPERTY}|([{HAN}]{{2,12}}?)(?:分别|各)?[是为有]?(?:多[少大长久高重]|什么|几[天个年日元]|怎么算)",
-    re.IGNORECASE,
-)
+_ASKS_PROPERTY = re.compile(_PROPERTY, re.IGNORECASE)
 # `AX-110 weight?`, `AX-110 重量`
 _THING_AND_PROPERTY = re.compile(
     rf"[\w./-]*\d[\w./-]* (?:(?:[a-z]+ ){{0,2}}([a-z]{{2,}})|([{HAN}]{{2,6}}))\W*", re.IGNORECASE
@@ -124,8 +122,7 @@ _FORMS = (
 )
 # properties that a table may have as a column
 _ASKS_COLUMN = re.compile(
-    rf"{_PROPERTY}|\b(?:which|what|how many) (?!{_VERB})(?:[\w'-]+ ){{0,2}}?([\w'-]+)(?= {_VERB})"
-    rf"|的([{HAN}]{{2,8}}?)(?:分别|各)?[是为有](?:多|什么|谁|哪|几)",
+    rf"{_PROPERTY}|\b(?:which|what|how many) (?!{_VERB})(?:[\w'-]+ ){{0,2}}?([\w'-]+)(?= {_VERB})",
     re.IGNORECASE,
 )
 # a numbered part of a document: step 9, 第九条
@@ -293,15 +290,12 @@ def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) 
     """
     asked = _ASKS_PROPERTY.search(question) or _THING_AND_PROPERTY.fullmatch(question)
     name = _last_word(asked)
-    if asked is None or not name or _ASKS_PART.search(question):  # 第2步是什么
+    if asked is None or not name:
         return ""
-    end = asked.end(asked.lastindex or 0)
     if asked.re is _THING_AND_PROPERTY:
         thing = question.partition(" ")[0]
-    elif has_han(name):
-        thing = question[: max(question.rfind("的", 0, end), 0) or end - len(name)]
     else:
-        thing = question[end:]
+        thing = question[: asked.start()] if has_han(name) else question[asked.end() :]
     if has_han(name) and not re.search("[A-Za-z0-9]", thing):
         return ""
     find = question_terms(thing).find_in
