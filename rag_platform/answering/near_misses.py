@@ -15,6 +15,7 @@ import numpy as np
 from rag_platform.answering.citations import find_cited
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS
 from rag_platform.answering.contradictions import split_clauses
+from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import JOINT, Hit, QueryIR
 from rag_platform.protocols import Vectors
 from rag_platform.text.dates import write_alike
@@ -324,7 +325,7 @@ def _find_missing_phrase(question: str, text: str, passages: Sequence[Hit]) -> s
         return ""
     found = ((simplify(_name_place(hit)), simplify(hit.chunk_text)) for hit in passages)
     for title, body in (("", text), *found):
-        for unit in units(body):
+        for unit in read_layout(body).units:
             sentence = f"{title}\n{body[unit.start : unit.end]}"
             for phrase in [it for it in phrases if all(_has_word(sentence, word) for word in it)]:
                 del phrases[phrase]

@@ -241,8 +241,8 @@ def _is_cut(text: str, unit: Unit) -> bool:
 
 def extend(text: str, part: Part) -> Sequence[int]:
     """The units to quote so that a part is understood: for a sentence that refers back also the one
-    before it, for code the sentence after it, for an item the introduction of its list and the
-    nested items, and for a short sentence its neighbours.
+    before it, for code the sentence after it, for a step its list, for another item the
+    introduction of its list and the nested items, and for a short sentence its neighbours.
     """
     layout = read_layout(text)
     first, last = part.first, part.last
@@ -341,8 +341,12 @@ def _find_list(read: Sequence[Unit], number: int) -> range:
 
 
 def _is_numbered(text: str, item: Unit) -> bool:
-    line = text[text.rfind("\n", 0, item.start) + 1 : item.start]
-    return _ITEM_NUMBER.fullmatch(line.strip(" \t>")) is not None
+    return _ITEM_NUMBER.fullmatch(_lead_of(text, item).strip(" \t>")) is not None
+
+
+def _lead_of(text: str, unit: Unit) -> str:
+    """What is before a unit on its line: an item's indentation and marker."""
+    return text[text.rfind("\n", 0, unit.start) + 1 : unit.start]
 
 
 def _find_nested(text: str, read: Sequence[Unit], number: int) -> range:
@@ -358,7 +362,7 @@ def _find_nested(text: str, read: Sequence[Unit], number: int) -> range:
 
 def _indent(text: str, unit: Unit) -> int:
     """How deep an item is nested, in characters, by its indentation and its marker."""
-    line = text[text.rfind("\n", 0, unit.start) + 1 : unit.start].lstrip(">")
+    line = _lead_of(text, unit).lstrip(">")
     marker = line.lstrip()
     ranked = _MARKER.match(marker)
     rank = _MARKER_RANKS[ranked.lastindex if ranked else None]
@@ -532,10 +536,11 @@ def _label_headings(path: Sequence[str], unit: Unit) -> str:
     begins sections is a section of its own, too short to be a chunk, so `path` is left out.
     """
     names = [text for _, text in unit.headings]
-    if not names or unit.headings[0][0] > SECTION_LEVELS:
-        above = find_path(path, unit.headings[:1])
-        inside = bool(names) and unit.headings[0][0] < LABEL_LEVEL
-        names = [*above[: -1 if inside else None][-1:], *names]
+    level = unit.headings[0][0] if names else LABEL_LEVEL
+    if level >= LABEL_LEVEL:  # no heading
+        names = [*path[-1:], *names]
+    elif level > SECTION_LEVELS:
+        names = [*find_path(path, unit.headings[:1])[-2:-1], *names]
     return format_label(names[-2:])
 
 
@@ -603,8 +608,7 @@ def _format_marker(text: str, item: Unit, *, alone: bool) -> str:
     """The Markdown marker of an item: its number; after a dash, if Markdown has no such number; a
     dash for a bullet and for a single item.
     """
-    line = text[text.rfind("\n", 0, item.start) + 1 : item.start]
-    marker = line.strip(" \t\u3000>")
+    marker = _lead_of(text, item).strip(" \t\u3000>")
     if alone or not marker or marker in "-*+•":
         return "-"
     return marker if _ITEM_NUMBER.fullmatch(marker) else f"- {marker}"

@@ -24,7 +24,7 @@ from rag_platform.errors import (
     NotFoundError,
     ProviderError,
 )
-from rag_platform.ir import JOINT, Json, format_section
+from rag_platform.ir import JOINT, Json, format_section, split_path
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline
@@ -211,8 +211,8 @@ def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Su
     lines: list[str] = []
     above, named = "", dict[str, None]()
     for item in best:
-        own = parts[item.section].section_path
-        path = JOINT.join(find_path(own.split(JOINT) if own else [], item.headings))
+        own = split_path(parts[item.section].section_path)
+        path = JOINT.join(find_path(own, item.headings))
         quote = " ".join(item.text.split())
         if style != "detailed":
             lines.append(

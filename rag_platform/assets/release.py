@@ -35,6 +35,7 @@ from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest, read_head
 from rag_platform.releases.publishing import (
     build_candidate,
+    description_of,
     find_equal,
     newest_candidate,
     publish_candidate,
@@ -161,7 +162,7 @@ def release_inputs(namespace: str, workspace: Workspace, gates: str) -> str:
     live = [
         (
             *(version.version_id, version.edition, version.counts.get("metadata")),
-            *(document.title, document.tags, document.categories, document.metadata),
+            *description_of(document),
         )
         for document, version in workspace.ledger.live(namespace)
     ]

@@ -553,9 +553,8 @@ class _IdentityCheck:
             path = extend_path(section, found.headings, chunk.norm_start)
         elif chunk.section_path.startswith(path + JOINT):  # of a chunk before it was edited
             path = chunk.section_path
-        said = {"section_path": path}
-        said |= {name: getattr(section, name) for name in ("title", "h1_title", "h2_title")}
-        for name, value in said.items():
+        for name in ("section_path", "title", "h1_title", "h2_title"):
+            value = path if name == "section_path" else getattr(section, name)
             if (claimed := getattr(chunk, name)) != value:
                 return f"chunk_section: {name} is {claimed!r}, the headings say {value!r}"
         if (

@@ -129,7 +129,7 @@ def find_equal(namespace: str, strategy: Strategy, root: DataRoot) -> str | None
             return None
         released, live = _read_changed(namespace, published, catalog, ledger)
         documents = {
-            d.doc_id: _description_of(d)
+            d.doc_id: description_of(d)
             for d in catalog.documents_of(v.doc_id for v in released.values())
         }
     same = (
@@ -137,7 +137,7 @@ def find_equal(namespace: str, strategy: Strategy, root: DataRoot) -> str | None
         and _hides_none(manifest, live, ledger)
         and all(
             _content_of(released[version.version_id]) == _content_of(version)
-            and _description_of(with_file_metadata(document, version))
+            and description_of(with_file_metadata(document, version))
             == documents.get(document.doc_id)
             for document, version in live
         )
@@ -170,7 +170,8 @@ def _content_of(version: Version) -> tuple[object, ...]:
     )
 
 
-def _description_of(document: Document) -> tuple[object, ...]:
+def description_of(document: Document) -> tuple[object, ...]:
+    """What a release says of a document beside its versions."""
     return document.title, document.tags, document.categories, document.metadata
 
 

@@ -111,8 +111,8 @@ _CLAUSE = re.compile(
     rf"\s*(第{HAN_NUMBER}条(?:之{HAN_DIGIT}{{1,2}})?"
     rf"|\d{{1,2}}(?:\.\d{{1,2}}){{1,3}}[ \t\u3000]+(?=.{{0,12}}[{HAN}])[^，。：；:,\n]{{1,20}})"
 )
+_TARGET = re.compile(r"\s(?:href|link|to|url):")  # of an entry of a navigation
 # a line with a word or value of an object, not with what opens or closes it
-_TARGET = re.compile(r"\s(?:href|link|to|url):")
 _VALUE = re.compile(r"[ \t]*(?![{}\[\]()]+,?$)[^<\s].*[^\s{\[(]$")
 _INDENTED = "\u3000\u3000"  # of the first line of a Chinese paragraph
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100

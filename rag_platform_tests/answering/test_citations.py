@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rag_platform.answering.citations import (
     check_answer,
+    check_claims,
     escape_marks,
     find_cited,
     remove_foreign_links,
@@ -243,6 +244,15 @@ def test_a_mark_covers_no_other_sentence_before_it() -> None:
     text = "The maximum upload size is 70 MB. Larger files are refused with code 413. [1]"
     found = check_answer(text, EVIDENCE)
     assert [item.sentence for item in found.unsupported] == ["The maximum upload size is 70 MB."]
+
+
+def test_an_introduction_is_quoted_with_or_without_the_file_that_it_includes() -> None:
+    evidence = [hit(1, "The pump drains. Set `level` to 3:\n\n{* ../src/a.py *}")]
+    for left_out in (" …", " … (`src/a.py`)"):
+        text = f"The pump drains.\n\nSet `level` to 3:{left_out} [1]"
+        assert check_answer(text, evidence).text == text
+        claims = [claim.sentence for claim in check_claims(text, evidence)]
+        assert claims == ["The pump drains.", "Set `level` to 3:"]
 
 
 def test_a_mark_covers_the_items_before_code_that_stands_further_left() -> None:

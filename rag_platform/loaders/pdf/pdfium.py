@@ -316,7 +316,7 @@ def _read_lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[C
             continue
         known = code < 0x110000 and raw.FPDFText_HasUnicodeMapError(textpage, i) != 1
         text = clean_char("-" if code == _LINE_END_HYPHEN else chr(code) if known else UNKNOWN)
-        if not chars and chr(code) == BULLET_CODE:
+        if not chars and code == ord(BULLET_CODE):
             text = "•"
         box = _box(textpage, i, left, top)
         size = _font_size(textpage, i)
