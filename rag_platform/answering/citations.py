@@ -28,7 +28,8 @@ from rag_platform.text.markdown_blocks import code_spans, fence_body
 from rag_platform.text.passages import units
 
 LEFT_OUT = " …"  # follows a quoted introduction whose continuation is not quoted
-_LEFT_OUT = re.compile(rf"{LEFT_OUT}(?: \(`[^`\s]+`\))?\Z")  # with the file included there
+INCLUDES = " →"  # the same, before the file that the documents include there
+_LEFT_OUT = re.compile(rf"(?:{LEFT_OUT}|{INCLUDES} `[^`\s]+`)\Z")
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
 _MARKS = re.compile(r"(?:\s*(?<!\\)\[\d{1,3}\])+")
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 
-from rag_platform.answering.citations import LEFT_OUT, escape_marks
+from rag_platform.answering.citations import INCLUDES, LEFT_OUT, escape_marks
 from rag_platform.answering.constants import (
     MAX_ABOVE_CHARS,
     MAX_LIST_CHARS,
@@ -306,30 +306,31 @@ def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
 
 
 def _find_steps(text: str, read: Sequence[Unit], number: int) -> range:
-    """The numbered list that a numbered item is in, with the sentence that introduces it; empty for
-    any other unit, and where the list is too long or begins the chunk.
+    """The numbered list that a numbered item is in, with code between its items and the sentence
+    that introduces it; empty for any other unit, and where the list is too long or begins the
+    chunk.
     """
     if read[number].kind != "item" or not _is_numbered(text, read[number]):
         return range(0)
-    listed = _find_list(read, number)
+    listed = [at for at in _find_list(read, number, {"item", "code"}) if read[at].kind == "item"]
     first, last = listed[0], listed[-1]
-    begins = "\n" in text[: read[first].start] and _is_numbered(text, read[first])
-    if not begins or _introduces(text, read, last):  # a step with code ends the list
+    if "\n" not in text[: read[first].start] or not _is_numbered(text, read[first]):
         return range(0)
+    last = _end_of_introduced(text, read, last) if _introduces(text, read, last) else last
     if first and _introduces(text, read, first - 1):
         first -= 1
     short = read[last].end - read[first].start <= MAX_LIST_CHARS
     return range(first, last + 1) if short else range(0)
 
 
-def _find_list(read: Sequence[Unit], number: int) -> range:
-    """The consecutive items of the list that an item is in."""
+def _find_list(read: Sequence[Unit], number: int, kinds: Collection[str] = ("item",)) -> range:
+    """The consecutive units of these kinds in the list that an item is in."""
     item = read[number]
 
     def belongs(at: int) -> bool:
         other = read[at]
         return (
-            other.kind == "item" and other.context == item.context and _in_same_section(other, item)
+            other.kind in kinds and other.context == item.context and _in_same_section(other, item)
         )
 
     first = last = number
@@ -512,15 +513,12 @@ def render_units(text: str, chosen: Collection[int], mark: str, label: str = "")
 
 
 def complete_list(text: str, chosen: set[int]) -> set[int]:
-    """The chosen units, with the rest of their last list where half of that is chosen and the whole
-    is short enough.
-    """
+    """The chosen units, with the rest of their last list where the whole is short enough."""
     read = read_layout(text).units
-    rest = _find_rest_of_list(read, chosen)
-    listed = [number for number in chosen | rest if read[number].kind == "item"]
-    half = 2 * len(rest) <= len(listed)
-    chars = sum(read[number].end - read[number].start for number in listed)
-    return chosen | rest if half and chars <= MAX_LIST_CHARS else chosen
+    whole = chosen | _find_rest_of_list(read, chosen)
+    listed = _find_list(read, max(whole))
+    short = read[listed[-1]].end - read[listed[0]].start <= MAX_LIST_CHARS
+    return whole if short else chosen
 
 
 def _find_rest_of_list(read: Sequence[Unit], chosen: Collection[int]) -> set[int]:
@@ -628,11 +626,11 @@ def _format_gap(text: str, before: Unit | None, unit: Unit) -> str:
 
 
 def _name_left_out(text: str, introduction: Unit) -> str:
-    """What a quote shows after an introduction without its continuation: an ellipsis, with the name
-    of the file that is included there.
+    """What a quote shows after an introduction without its continuation: the name of the file that
+    is included there, or an ellipsis.
     """
     included = _INCLUDED.match(text, introduction.end)
-    return f"{LEFT_OUT} (`{included['file']}`)" if included else LEFT_OUT
+    return f"{INCLUDES} `{included['file']}`" if included else LEFT_OUT
 
 
 def _join_pieces(run: Sequence[Unit]) -> list[Unit]:

@@ -248,7 +248,7 @@ def test_a_mark_covers_no_other_sentence_before_it() -> None:
 
 def test_an_introduction_is_quoted_with_or_without_the_file_that_it_includes() -> None:
     evidence = [hit(1, "The pump drains. Set `level` to 3:\n\n{* ../src/a.py *}")]
-    for left_out in (" …", " … (`src/a.py`)"):
+    for left_out in (" …", " → `src/a.py`"):
         text = f"The pump drains.\n\nSet `level` to 3:{left_out} [1]"
         assert check_answer(text, evidence).text == text
         claims = [claim.sentence for claim in check_claims(text, evidence)]

@@ -119,10 +119,10 @@ def test_the_text_right_below_an_identifier_is_about_it() -> None:
     assert "pump_error:\n\nThis occurs when the valve is shut." in answer
 
 
-def test_a_step_is_quoted_with_its_code() -> None:
+def test_steps_are_quoted_with_their_code() -> None:
     steps = hit(1, "# Lid\n\n1. Stop the pump.\n1. Open the lid:\n\n   ```sh\n   open\n   ```\n")
     assert Extractive().answer(asked("how to open the lid"), [steps]).text == (
-        "Lid:\n\n- Open the lid:\n\n```sh\nopen\n```\n\n[1]"
+        "Lid:\n\n1. Stop the pump.\n1. Open the lid:\n\n```sh\nopen\n```\n\n[1]"
     )
 
 

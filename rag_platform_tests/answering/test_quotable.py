@@ -167,10 +167,9 @@ def test_an_item_comes_with_what_introduces_it() -> None:
     assert shown(f"The pump has:\n\n{items}* a valve\n* a lid", 8) == (
         "The pump has:\n\n- a valve\n- …\n\n[1]"  # not all that it has
     )
-    # the rest of a list is left out unless that is less than what is quoted
+    # the rest of a list is left out only where the whole is long
     text = "It has:\n\n- a valve\n- a lid\n- a seat"
-    assert complete_list(text, {0, 2, 3}) == {0, 1, 2, 3}
-    assert complete_list(text, {0, 1}) == {0, 1}
+    assert complete_list(text, {0, 2}) == {0, 1, 2, 3}
     assert complete_list(text, {1, 2}) == {1, 2}  # without its introduction nothing is missing
     assert complete_list(f"The pump has:\n\n{items}", {0, 1, 2, 3, 4, 5}) == {0, 1, 2, 3, 4, 5}
     # the chunk begins with it, so it may be another one's neighbour
@@ -227,21 +226,21 @@ def test_items_and_code_come_under_the_name_of_their_section(text: str, quote: s
 @pytest.mark.parametrize(
     ("left_out", "named"),
     [
-        ("---", ""),
-        ("{* ../../src/a.py hl[3] *}", " (`src/a.py`)"),
-        ("```js\n{!> ../../src/a.js!}\n```", " (`src/a.js`)"),
-        ('--8<-- "src/a.py"', " (`src/a.py`)"),
-        ("<<< @/src/a.js{2,3}", " (`src/a.js`)"),
-        (':::code language="sh" source="~/src/a.sh" range="1-2":::', " (`src/a.sh`)"),
-        ('{{% code_sample file="src/a.yaml" %}}', " (`src/a.yaml`)"),
-        ('{% include "a/b.md" %}', " (`a/b.md`)"),
+        ("---", " …"),
+        ("{* ../../src/a.py hl[3] *}", " → `src/a.py`"),
+        ("```js\n{!> ../../src/a.js!}\n```", " → `src/a.js`"),
+        ('--8<-- "src/a.py"', " → `src/a.py`"),
+        ("<<< @/src/a.js{2,3}", " → `src/a.js`"),
+        (':::code language="sh" source="~/src/a.sh" range="1-2":::', " → `src/a.sh`"),
+        ('{{% code_sample file="src/a.yaml" %}}', " → `src/a.yaml`"),
+        ('{% include "a/b.md" %}', " → `a/b.md`"),
     ],
 )
 def test_an_introduction_of_what_is_left_out_says_so(left_out: str, named: str) -> None:
     text = f"Set `level` to 3:\n\n{left_out}"
-    assert shown(text, 0) == f"Set `level` to 3: …{named} [1]"
+    assert shown(text, 0) == f"Set `level` to 3:{named} [1]"
     assert shown(f"{text}\n\nIt drains then.", 0, 1) == (
-        f"Set `level` to 3: …{named}\n\nIt drains then. [1]"
+        f"Set `level` to 3:{named}\n\nIt drains then. [1]"
     )
 
 
