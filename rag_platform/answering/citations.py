@@ -31,7 +31,7 @@ LEFT_OUT = " …"  # follows a quoted introduction whose continuation is not quo
 INCLUDES = " →"  # the same, before the file that the documents include there
 _LEFT_OUT = re.compile(rf"(?:{LEFT_OUT}|{INCLUDES} `[^`\s]+`)\Z")
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
-_MARKS = re.compile(r"(?:\s*(?<!\\)\[\d{1,3}\])+")
+_MARKS = re.compile(rf"(?:\s*{_MARK.pattern})+")
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]
 _LOOSE_MARK = re.compile(
     r"(?<!\\)(?:\[|【)\^?(?:passage |source |来源|段落)?(\d{1,3}(?:\s*[,，、"
@@ -355,7 +355,7 @@ def strip_marks(answer: str) -> str:
 
 def escape_marks(quote: str) -> str:
     """The quote with its own [n] escaped, so that they are no marks; Markdown shows them as is."""
-    return _outside_code(quote, lambda prose: re.sub(r"(?<!\\)\[(\d{1,3})\]", r"\\[\1\\]", prose))
+    return _outside_code(quote, lambda prose: _MARK.sub(r"\\[\1\\]", prose))
 
 
 def unescape_marks(text: str) -> str:

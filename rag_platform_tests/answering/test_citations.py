@@ -173,6 +173,7 @@ def test_brackets_of_a_quote_are_no_marks() -> None:
     answer = f"{escape_marks(source.chunk_text)} [1]"
     assert answer == "As shown in \\[2\\], the limit is 9 units. [1]"
     assert unescape_marks(answer) == "As shown in [2], the limit is 9 units. [1]"
+    assert escape_marks("Fixed in [74](https://x.org/74).") == "Fixed in [74](https://x.org/74)."
     found = check_answer(answer, [source, UPLOADS])
     assert [c.chunk_id for c in found.citations] == ["c1"]
     assert quoted(found.citations[0]) == [source.chunk_text]
