@@ -10,7 +10,7 @@ from rag_platform.assets import (
     signals,
     submission,
 )
-from rag_platform.assets.resources import Platform
+from rag_platform.assets.resources import platform
 
 defs = dg.Definitions(
     assets=[
@@ -30,7 +30,7 @@ defs = dg.Definitions(
     ],
     sensors=[automation.inbox, automation.release_when_quiet],
     schedules=[automation.nightly, evaluation.nightly_evaluation],
-    resources={"platform": Platform()},
+    resources={"platform": platform},
     # A run is one chain of steps over the data root: a process per step would only add its start,
     # and a Celery worker cannot start processes, so this holds for every run launcher.
     executor=dg.in_process_executor,

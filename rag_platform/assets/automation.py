@@ -4,6 +4,7 @@ nightly sync.
 
 import hashlib
 import json
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -17,7 +18,12 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
-from rag_platform.assets.release import REJECTED_TAG, RELEASE_JOB, release_inputs
+from rag_platform.assets.release import (
+    RELEASE_JOB,
+    UNJUDGED_TAG,
+    find_rejection,
+    release_inputs,
+)
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import (
     end_orphans,
@@ -30,7 +36,6 @@ from rag_platform.assets.runs import (
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import NEEDS_ANOTHER_FILE, RagError
-from rag_platform.evaluation.gating import gates_fingerprint
 from rag_platform.ingestion.batches import stale_versions
 from rag_platform.ingestion.job_start import start_ingest
 from rag_platform.intake.discovery import Input, inputs_to_sync
@@ -44,6 +49,8 @@ from rag_platform.workspace import DataRoot
 _CANCELED = dg.DagsterRunStatus.CANCELED
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, _CANCELED]
 _MAX_RUNS = 50
+# A release whose gate could not be asked is tried again after 1, 2, 4 ... minutes, for 17 hours.
+_JUDGE_SECONDS, _MAX_UNJUDGED = 30.0, 11
 _SETTINGS = load_settings()
 # Dagster's tags of a run that a sensor requested: its key, and the sensor
 _RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
@@ -98,6 +105,7 @@ def inbox(
             sync=True,
             settle_seconds=root.settings.inbox_settle_seconds,
             moved=_was_inbox(root, name),
+            retry_broken=False,
         )
         try:
             reception = receive([root.store.inbox_dir / name], name, root.workspace(name), options)
@@ -171,28 +179,33 @@ def release_when_quiet(
     # an open backfill keeps its namespaces busy, so a tick follows its end
     explain_backfills(context.instance, root.ledger)
     due = {
-        name: release_inputs(name, root.workspace(name), gates_fingerprint(name, root.store))
+        name: release_inputs(name, root.workspace(name))
         for name in names
         if name not in waiting and _is_due(context, root, name)
     }
     rejected = [
         name
         for name, inputs in due.items()
-        if context.instance.get_runs_count(dg.RunsFilter(tags={REJECTED_TAG: inputs}))
+        if find_rejection(context.instance, name, inputs, root.ledger)
     ]
-    requests = [
-        dg.RunRequest(
-            partition_key=name,
-            run_key=_run_key(context.instance, root, name, inputs),
-            tags={NAMESPACE_TAG: name},
-        )
+    keys = {
+        name: _run_key(context.instance, root, name, inputs)
         for name, inputs in due.items()
         if name not in rejected
+    }
+    requests = [
+        dg.RunRequest(partition_key=name, run_key=key, tags={NAMESPACE_TAG: name})
+        for name, key in keys.items()
+        if key
     ]
     context.instance.add_dynamic_partitions(namespaces.name or "", list(due))
     # gates, expectations and strategies leave no mark in the ledger
-    if requests or waiting or rejected:
-        reasons = {"busy": sorted(waiting), "rejected, unchanged since": rejected}
+    if keys or waiting or rejected:
+        reasons = {
+            "busy": sorted(waiting),
+            "rejected, unchanged since": rejected,
+            "could not be judged, asked again later": [name for name in keys if not keys[name]],
+        }
         told = "; ".join(f"{why}: {', '.join(found)}" for why, found in reasons.items() if found)
         return dg.SensorResult(
             run_requests=requests, skip_reason=None if requests else dg.SkipReason(told)
@@ -343,7 +356,9 @@ def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str)
 
 def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str, inputs: str) -> str:
     """The run key of a release of these inputs after the newest run; it changes, up to
-    `max_attempts` times, when a release run was killed, so that it is requested again.
+    `max_attempts` times, when a release run was killed, and up to `_MAX_UNJUDGED` times when its
+    gate could not be asked, so that it is requested again. Empty while the next such try is not
+    due.
     """
     ended = instance.get_runs(dg.RunsFilter(statuses=_ENDED), limit=_MAX_RUNS)
     others = (run for run in ended if run.job_name != release_job.name)
@@ -352,14 +367,17 @@ def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str, input
         "",
     )
     key = f"{inputs}:{newest}"
-    failed = instance.get_runs(
+    failed = instance.get_run_records(
         dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED)
     )
-    killed = sum(
-        run.tags.get(_RUN_KEY, "").startswith(f"{key}:") and was_killed(run, root.ledger)
-        for run in failed
-    )
-    return f"{key}:{min(killed, root.settings.jobs.max_attempts - 1)}"
+    tried = [it for it in failed if it.dagster_run.tags.get(_RUN_KEY, "").startswith(f"{key}:")]
+    killed = sum(was_killed(it.dagster_run, root.ledger) for it in tried)
+    unjudged = [it.end_time or 0.0 for it in tried if UNJUDGED_TAG in it.dagster_run.tags]
+    # a clock that was set back does not count
+    if unjudged and 0 <= time.time() - max(unjudged) < _JUDGE_SECONDS * 2 ** len(unjudged):
+        return ""
+    killed = min(killed, root.settings.jobs.max_attempts - 1)
+    return f"{key}:{killed + min(len(unjudged), _MAX_UNJUDGED - 1)}"
 
 
 def _was_inbox(root: DataRoot, name: str) -> bool:

@@ -28,7 +28,7 @@ from rag_platform.config.profiles import stage_profiles, strategy_config_id
 from rag_platform.config.settings import fingerprint, load_settings
 from rag_platform.evaluation.gating import apply_gates, gates_fingerprint, why_not_judged
 from rag_platform.ledger.ledger import Ledger
-from rag_platform.ledger.schema import Job
+from rag_platform.ledger.schema import Job, Release
 from rag_platform.observability import tracing
 from rag_platform.processes.jobs import Progress
 from rag_platform.releases.checks import CHECKS
@@ -46,6 +46,7 @@ from rag_platform.workspace import Workspace
 
 RELEASE_JOB = "release"
 REJECTED_TAG = "rag/rejected"  # `release_inputs` of a run whose candidate was rejected
+UNJUDGED_TAG = "rag/not_judged"  # the same of a run whose gate asked a model that was away
 _SHOWN_FAILURES = 20
 _WARN, _ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 _ALL = dg.AllPartitionMapping()
@@ -94,11 +95,11 @@ def candidate(
     tag_library(context, [namespace])
     workspace = platform.root.workspace(namespace)
     store, ledger = workspace.store, workspace.ledger
-    asked = gates_fingerprint(namespace, store)
     with (
         run_of_job(context, workspace, "release", namespace) as record,
         tracing.watching(_make_step_reporter(ledger, record.job)),
     ):
+        inputs = release_inputs(namespace, workspace)
         manifest = _manifest_if_unchanged(record.job, namespace, workspace)
         if manifest is not None:
             message = f"nothing changed: release {manifest.release_id} holds what is live"
@@ -128,8 +129,8 @@ def candidate(
             record.reason = explain_rejection(namespace, manifest.release_id, failed)
             context.log.error(record.reason)
             if record.job.kind != "delete":  # whose candidate does not hold what is live
-                tried = {REJECTED_TAG: release_inputs(namespace, workspace, asked)}
-                context.instance.add_run_tags(context.run.run_id, tried)
+                tag = UNJUDGED_TAG if manifest.may_pass_later else REJECTED_TAG
+                context.instance.add_run_tags(context.run.run_id, {tag: inputs})
     now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():
         # the inputs of one namespace are among those of all
@@ -156,8 +157,18 @@ def candidate(
         )
 
 
-def release_inputs(namespace: str, workspace: Workspace, gates: str) -> str:
+def find_rejection(
+    instance: dg.DagsterInstance, namespace: str, inputs: str, ledger: Ledger
+) -> Release | None:
+    """The release of the same `release_inputs` that a check rejected."""
+    if not instance.get_runs_count(dg.RunsFilter(tags={REJECTED_TAG: inputs})):
+        return None
+    return next((row for row in ledger.releases(namespace) if row.state == "rejected"), None)
+
+
+def release_inputs(namespace: str, workspace: Workspace) -> str:
     """The namespace with a fingerprint of what its next release and the verdict on it depend on."""
+    gates = gates_fingerprint(namespace, workspace.settings, workspace.store)
     strategy = workspace.strategy
     live = [
         (

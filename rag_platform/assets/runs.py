@@ -20,7 +20,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import tracing
 from rag_platform.processes import jobs, launchers
-from rag_platform.releases.manifest import QUALITY_GATE
+from rag_platform.releases.manifest import NOT_JUDGED, QUALITY_GATE
 from rag_platform.workspace import Workspace
 
 WORK_JOB = "work"  # the Dagster job that carries out a job of the ledger
@@ -333,7 +333,12 @@ def is_built_anyway(job: Job) -> bool:
 def explain_rejection(namespace: str, release_id: str, failed: str) -> str:
     """Why a candidate was not published and, if only its quality gate failed, what to do."""
     reason = f"release {release_id} was not published: {failed}"
-    if failed.startswith(f"{QUALITY_GATE}: "):  # it alone can be overridden
+    if failed.startswith(f"{QUALITY_GATE}: {NOT_JUDGED}"):
+        reason += (
+            "\nthis says nothing about the documents: once what failed works again, the sensor"
+            " `release_when_quiet` of Dagster and the next ingest ask again"
+        )
+    elif failed.startswith(f"{QUALITY_GATE}: "):  # it alone can be overridden
         reason += (
             "\nmend the documents, drop an expectation that no longer holds (`rag expect remove"
             f" CASE`), or publish all the same (`rag releases publish {release_id}"

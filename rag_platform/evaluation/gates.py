@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rag_platform.config.gates import GateConfig
+from rag_platform.errors import ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.labels import LabelReader
@@ -83,7 +84,8 @@ def judge_candidate(
     store: ResultStore,
 ) -> list[Verdict]:
     """The verdict of every gate, that of the expectations last; each release answers under the
-    config that it was built with.
+    config that it was built with. Raises ProviderError if a verdict would be against a candidate
+    of which questions were answered without a model or another part of the search that failed.
     """
     with (
         library.lease(namespace, candidate_id) as candidate,
@@ -169,6 +171,8 @@ class _GateJudge:
         if gate.not_worse:
             worse, doubtful = _find_losses(_values(before, set()), values)
             reasons, notes = reasons + worse, notes + doubtful
+        if reasons:
+            _require_whole(dataset, after)
         return Verdict(
             dataset.dataset_id,
             run.run_id,
@@ -184,6 +188,8 @@ class _GateJudge:
     def _judge_expectations(self, dataset: Dataset) -> Verdict:
         run, after = self._run(self._candidate, dataset)
         missed = [verdict for item in after.values() if not (verdict := judge(item)).met]
+        if missed:
+            _require_whole(dataset, after)
         before = self._find_met_before(dataset, {verdict.case_id for verdict in missed})
         lost: list[Lost] = []
         unmet: list[Lost] = []
@@ -296,6 +302,26 @@ class _GateJudge:
         if unchanged:
             return f"document {chunk.doc_id} is unchanged, but cut into other chunks"
         return f"the text of document {chunk.doc_id} was replaced"
+
+
+def _require_whole(dataset: Dataset, results: Mapping[str, CaseResult]) -> None:
+    """Raises ProviderError if a stage failed of a question, which then tells nothing about the
+    release.
+    """
+    failed = {
+        flag.removesuffix("_failed"): item
+        for item in results.values()
+        for flag in item.artifacts["flags"]
+        if flag.endswith("_failed")
+    }
+    if failed:
+        first = next(iter(failed.values()))
+        cause = f" with {first.error}" if first.error else ""
+        raise ProviderError(
+            f"questions of {dataset.dataset_id} were asked while this failed:"
+            f" {', '.join(sorted(failed))}{cause}; `rag trace show {first.trace_id}` shows one",
+            code="gate_interrupted",
+        )
 
 
 def _why_worse(case: EvalCase, before: CaseResult, after: CaseResult) -> str:

@@ -9,13 +9,19 @@ from contextlib import closing
 
 from rag_platform.config.folders import config_file
 from rag_platform.config.gates import FILENAME, GateConfig, read_gates
-from rag_platform.config.settings import fingerprint
+from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.config.validation import place_of
-from rag_platform.errors import ConfigError, RagError
+from rag_platform.errors import ConfigError, ProviderError, RagError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.observability import tracing
-from rag_platform.releases.manifest import FAILED_GATES, QUALITY_GATE, CheckResult, Manifest
+from rag_platform.releases.manifest import (
+    FAILED_GATES,
+    NOT_JUDGED,
+    QUALITY_GATE,
+    CheckResult,
+    Manifest,
+)
 from rag_platform.releases.publishing import record_check
 from rag_platform.releases.release_store import current
 from rag_platform.storage.store import Store
@@ -27,18 +33,21 @@ def is_gated(namespace: str, store: Store) -> bool:
     return bool(read_gates().get(namespace) or read_expectations(store, namespace).cases)
 
 
-def gates_fingerprint(namespace: str, store: Store) -> str:
-    """A fingerprint of the gates and expectations of a namespace with their questions; where they
-    cannot be read, of the reason.
+def gates_fingerprint(namespace: str, settings: Settings, store: Store) -> str:
+    """A fingerprint of the gates and expectations of a namespace with their questions and judges;
+    where they cannot be read, of the reason.
     """
+    from rag_platform.evaluation.runs import judge_profile_id, open_judge
+
     try:
         gates = open_gates(namespace, read_gates().get(namespace, ()))
         expected = read_expectations(store, namespace).fingerprint
+        judges = {gate.judge for gate, _ in gates if gate.judge}
+        judged_by = [judge_profile_id(open_judge(name, settings, store)) for name in sorted(judges)]
     except RagError as error:
         return fingerprint(error.message)
-    return fingerprint(
-        expected, *((gate.model_dump(mode="json"), asked.fingerprint) for gate, asked in gates)
-    )
+    asked = [(gate.model_dump(mode="json"), dataset.fingerprint) for gate, dataset in gates]
+    return fingerprint(expected, judged_by, *asked)
 
 
 def why_not_judged(manifest: Manifest, store: Store) -> str:
@@ -72,6 +81,7 @@ def apply_gates(
     """The manifest of a candidate with the verdict of the namespace's gates and expectations;
     unchanged if there are none or a check has failed already. A release that `deletes` a document
     is never held back: after a full build the verdict is recorded but passes, else it is not asked.
+    Where a model is away, the check fails as NOT_JUDGED, to be asked again.
     """
     store, settings = workspace.store, workspace.settings
     if manifest.failures:
@@ -97,15 +107,20 @@ def apply_gates(
     from rag_platform.evaluation.runs import open_library
 
     with open_library(settings, store) as library, closing(ResultStore(store.home)) as results:
-        verdicts = judge_candidate(
-            library,
-            namespace,
-            manifest.release_id,
-            current(store, namespace),
-            gates,
-            expectations,
-            results,
-        )
+        try:
+            verdicts = judge_candidate(
+                library,
+                namespace,
+                manifest.release_id,
+                current(store, namespace),
+                gates,
+                expectations,
+                results,
+            )
+        except ProviderError as error:
+            results.mark_rejected(namespace, manifest.release_id)
+            check = CheckResult(QUALITY_GATE, deletes, f"{NOT_JUDGED}{error.message}")
+            return record_check(namespace, manifest.release_id, check, workspace)
         passed = all(verdict.passed for verdict in verdicts)
         if not passed and not deletes:
             results.mark_rejected(namespace, manifest.release_id)

@@ -221,12 +221,17 @@ class ResultStore:
         return found, count
 
     def find_known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
-        """key to earlier result, without failed ones."""
+        """key to earlier result, without failed ones and those of which a stage failed."""
+        failed = (
+            "SELECT 1 FROM json_each(artifacts, '$.flags') AS f"
+            r" WHERE f.value LIKE '%\_failed' ESCAPE '\'"
+        )
         wanted = list(keys)
         found: dict[str, CaseResult] = {}
         for start in range(0, len(wanted), 500):
             part = wanted[start : start + 500]
             where = f"key IN ({','.join('?' * len(part))}) AND error = ''"
+            where += f" AND NOT EXISTS ({failed})"
             found |= {result.key: result for result in self._cases(where, part)}
         return found
 

@@ -19,7 +19,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.config.profiles import Provider
 from rag_platform.config.settings import Settings, Strategy, fingerprint
 from rag_platform.documents.provenance import verify_version
-from rag_platform.errors import ConfigError, InputError, RagError
+from rag_platform.errors import ConfigError, InputError, ProviderError, RagError
 from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
 from rag_platform.evaluation.labels import LabelReader, Labels
 from rag_platform.evaluation.measuring import (
@@ -347,8 +347,10 @@ class _Run:
             scope = self._in_scope(case, result)
         except RagError as raised:
             trace_id = str(raised.details.get("trace_id", ""))
+            # flagged like a failed stage, if a model was away rather than the question at fault
+            flags = {"question_failed": True} if isinstance(raised, ProviderError) else {}
             result = QueryResult(
-                "", (), (), 0.0, "none", {}, None, self._lease.release_id, trace_id
+                "", (), (), 0.0, "none", flags, None, self._lease.release_id, trace_id
             )
             error = f"{raised.code}: {raised.message}"
             scope = frozenset() if case.doc_scope else None

@@ -66,6 +66,8 @@ class ReceiveOptions(SourceOptions):
     metadata: Json = field(default_factory=dict)
     policy: str = "skip"  # skip | new_version
     sync: bool = False
+    # whether a file that only another one could mend is tried again before it is given up
+    retry_broken: bool = True
     # whether a sync may retire most or all documents of a source
     retire_all: bool = False
 
@@ -258,8 +260,12 @@ def _decide_file(
             revision=recorded.revision + (decision == "new_version"),
             counts=recorded.counts,
         )
-        is_abandoned = decision == "continue" and is_given_up(recorded, state.profile)
-        if is_abandoned and not file.explicit:
+        in_vain = is_given_up(recorded, state.profile) or (
+            not options.retry_broken
+            and _has_failed_with(recorded, state.profile)
+            and recorded.code in NEEDS_ANOTHER_FILE
+        )
+        if decision == "continue" and in_vain and not file.explicit:
             return _Decision(given_up_item(recorded), (document, recorded))
     reason = ""
     if known and known.pinned and known.live_version != version.version_id:
@@ -281,7 +287,12 @@ def _decide_file(
 
 def is_given_up(version: Version, profile: str) -> bool:
     """True for a version that failed too often under this profile; retried only on request."""
-    return version.status == "dead" and version.counts.get("failed_profile", profile) == profile
+    return version.status == "dead" and _has_failed_with(version, profile)
+
+
+def _has_failed_with(version: Version, profile: str) -> bool:
+    failed = version.status in ("failed", "dead")
+    return failed and version.counts.get("failed_profile", profile) == profile
 
 
 def given_up_item(version: Version) -> JobItem:

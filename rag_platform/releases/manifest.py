@@ -34,6 +34,8 @@ VERSION_CHANGES = "versions-changes.json"
 VERSION_FIELDS = ("versions", "editions", "outputs", "given")  # fields of Manifest
 VersionEntries = dict[str, dict[str, Any]]  # one of VERSION_FIELDS to its values by version_id
 QUALITY_GATE = "quality_gate"  # the check by evaluation questions; only it can be overridden
+# begins the details of a gate that failed because a model or service was away: it is asked again
+NOT_JUDGED = "could not be judged: "
 FAILED_GATES = "failed_gates"  # its figure; not 0 where a deletion was published nevertheless
 
 
@@ -88,6 +90,14 @@ class Manifest:
     def failures(self) -> list[CheckResult]:
         """The checks that did not pass; a release with any is never published."""
         return [check for check in self.checks if not check.passed]
+
+    @property
+    def may_pass_later(self) -> bool:
+        """True if all that failed is a gate whose models could not be reached."""
+        return bool(self.failures) and all(
+            check.name == QUALITY_GATE and check.details.startswith(NOT_JUDGED)
+            for check in self.failures
+        )
 
     @property
     def is_judged(self) -> bool:

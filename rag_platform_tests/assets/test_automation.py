@@ -21,6 +21,7 @@ from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
 from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
+from rag_platform.assets import automation
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.launch import run_job
 from rag_platform.assets.partitions import (
@@ -29,7 +30,7 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
-from rag_platform.assets.resources import Platform
+from rag_platform.assets.resources import DataRootOpener
 from rag_platform.assets.runs import end_orphans
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import JobPolicy, Settings
@@ -39,6 +40,7 @@ from rag_platform.ledger.schema import Job, JobItem, Source
 from rag_platform.processes import jobs, launchers
 from rag_platform.processes.jobs import JOB_TAG
 from rag_platform.storage.store import Store
+from rag_platform_tests.chat_server import chat_server, refused, said
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +72,7 @@ class Ticks:
             cursor=self.cursor,
             repository_def=defs.get_repository_def(),
             sensor_name=self.sensor.name,
-            resources={"platform": Platform()},
+            resources={"platform": DataRootOpener()},
         ) as context:
             data = self.sensor.evaluate_tick(context)
         self.cursor = data.cursor
@@ -172,6 +174,23 @@ def test_a_folder_with_a_bad_name_does_not_stop_the_others(
     assert execute(instance, request, "ingest").success
     again = tick()
     assert not again.run_requests and "A folder: bad library" in again.skip_message
+
+
+def test_a_broken_file_is_asked_for_again_only_when_it_changes(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    tick = Ticks("inbox", instance)
+    put(desk, bad="", gate=GATE)
+    (request,) = tick().run_requests
+    assert execute(instance, request, "ingest").success
+    put(desk, dock=DOCK)
+    (request,) = tick().run_requests
+    (key,) = covered(instance, [request])
+    assert key.startswith("yard.dock-yard-")
+    assert execute(instance, request, "ingest").success
+    put(desk, bad="# Bad\n\nMended.\n")
+    (key,) = covered(instance, tick().run_requests)
+    assert key.startswith("yard.bad-yard-")
 
 
 # --- release after a run ------------------------------------------------------------------------
@@ -617,6 +636,52 @@ def test_a_rejected_release_is_asked_for_again_only_after_a_change(
     (request,) = after().run_requests
     assert execute(instance, request, "release").success
     assert after().skip_message == "no release is due"
+
+
+def test_a_release_whose_judge_is_away_is_asked_for_again_until_it_is_back(
+    desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after, folder = Ticks("release_when_quiet", instance), put(desk, gate=GATE)
+    dataset = desk.folder / "asked.yaml"
+    dataset.write_text(
+        "- query: When does the gate open?\n  expected_text: opens at 05:30\n", encoding="utf-8"
+    )
+    gate = f"{{dataset: {dataset}, judge: llm, floors: {{generation.faithfulness: 0.9}}}}"
+    (desk.folder / "config" / "gates.yaml").write_text(f"yard: [{gate}]\n", encoding="utf-8")
+    replies = [refused(503, "away"), said('{"reason": "", "score": 0.5}')]
+    with chat_server(lambda body, number: replies[min(number, 2) // 2]) as server:
+        model = {"model": "m", "base_url": server.url, "api_key_env": "", "retries": 0}
+        monkeypatch.setenv("RAG_JUDGE__PROVIDER", "openai")
+        monkeypatch.setenv("RAG_JUDGE__OPTIONS", json.dumps(model))
+        assert desk.call("ingest", folder, "--namespace", "yard").exit_code == 1
+        with desk.ledger() as ledger:
+            (job,) = ledger.jobs("yard")
+        assert "quality_gate: could not be judged: " in job.reason and "503" in job.reason
+        assert "release_when_quiet" in job.reason and "mend the documents" not in job.reason
+
+        (request,) = after().run_requests  # at once, for the run was not the sensor's own
+        keyed = {**request.tags, "dagster/run_key": request.run_key}
+        assert not execute(instance, request.with_replaced_attrs(tags=keyed), "release").success
+        told = after()
+        assert not told.run_requests
+        assert told.skip_message == "could not be judged, asked again later: yard"
+        monkeypatch.setattr(automation, "_JUDGE_SECONDS", 0.0)
+        (again,) = after().run_requests
+        assert again.run_key != request.run_key  # Dagster launches no second run of a key
+
+        # it is back, and judges: that is a rejection
+        assert not execute(instance, again, "release").success
+        assert after().skip_message == "rejected, unchanged since: yard"
+        asked = len(server.requests)
+        told = desk.call("ingest", folder, "--namespace", "yard")
+        assert told.exit_code == 1 and len(server.requests) == asked
+        with desk.ledger() as ledger:
+            reason = ledger.jobs("yard", limit=1)[0].reason
+        assert "generation.faithfulness is 0.500, the floor is 0.9" in reason
+        assert "nothing has changed since, so it was not asked again" in reason
+        assert desk.call("rebuild", "--full", "--namespace", "yard").exit_code == 1
+        with desk.ledger() as ledger:
+            assert "was not asked again" not in ledger.jobs("yard", limit=1)[0].reason
 
 
 def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:

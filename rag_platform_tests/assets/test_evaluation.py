@@ -14,7 +14,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from rag_platform.assets.evaluation import _compare, nightly_evaluation
 from rag_platform.assets.partitions import namespaces
-from rag_platform.assets.resources import Platform
+from rag_platform.assets.resources import DataRootOpener
 from rag_platform.assets.runs import namespace_of_run
 from rag_platform.errors import InputError
 from rag_platform.evaluation.results import ResultStore
@@ -107,7 +107,7 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
         dg.build_op_context(instance=instance) as context,
         pytest.raises(InputError, match="0 strategies were evaluated"),
     ):
-        _compare(context, Platform(), "golden@default", store)
+        _compare(context, DataRootOpener(), "golden@default", store)
 
 
 def test_checks_alone_look_at_every_published_library(

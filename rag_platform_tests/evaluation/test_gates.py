@@ -11,7 +11,7 @@ import pytest
 
 from rag_platform.config.folders import SHIPPED
 from rag_platform.config.gates import GateConfig, find_gate_problems, read_gates
-from rag_platform.errors import ConfigError
+from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.expectations import expectation
 from rag_platform.evaluation.gates import Verdict, judge_candidate, verdict_markdown
@@ -19,7 +19,9 @@ from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.releases.publishing import build_candidate
+from rag_platform_tests.chat_server import refused
 from rag_platform_tests.conftest import TINY, Shelf
+from rag_platform_tests.embeddings_server import embedded, embeddings_server
 
 TOPICS = {
     "ports": "The gateway listens on port 8080.",
@@ -105,6 +107,32 @@ def test_the_same_content_passes(shelf: Shelf, folder: Path, results: ResultStor
     (said,) = judged(shelf, None, second, results, mistyped).reasons
     assert said.startswith("retrieval.hitrate@10 has a floor and was not measured; measured: ")
     assert "retrieval.hit_rate@10" in said
+
+
+def test_questions_asked_without_the_embedder_reject_nothing(
+    shelf: Shelf, folder: Path, results: ResultStore, config_folder: Path
+) -> None:
+    """Only vectors find it, so by words alone it is missed, which is not the release's fault."""
+    case = dataclasses.replace(GOLDEN.cases[0], query="xyzzy")
+    asked = dataclasses.replace(GOLDEN, cases=(case,))
+    gate = GateConfig(dataset="golden", floors={"retrieval.hit_rate@10": 0.9})
+    up = [True]
+    with embeddings_server(
+        lambda body, number: embedded(body) if up else refused(503, "away")
+    ) as server:
+        options = f"{{model: m, base_url: '{server.url}', api_key_env: '', dim: 256, retries: 0}}"
+        remote = TINY.replace("provider: hashing", f"provider: openai\n  options: {options}")
+        (config_folder / "strategies" / "remote.yaml").write_text(remote, encoding="utf-8")
+        release = shelf.ingest(folder, strategy="remote")
+        up.clear()
+        with pytest.raises(ProviderError, match="while this failed: dense"):
+            judged(shelf, None, release, results, gate, asked=asked)
+        with pytest.raises(ProviderError, match="of expectations were asked"):
+            pinned = dataclasses.replace(asked, dataset_id="expectations")
+            judged(shelf, None, release, results, asked=GOLDEN, expectations=pinned)
+        up.append(True)
+        # and what was asked in between is not taken for an answer
+        assert judged(shelf, None, release, results, gate, asked=asked).passed
 
 
 def test_what_was_not_measured_is_told_and_nothing_measured_is_no_pass(
