@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from itertools import pairwise, product
+from functools import cache, lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from rag_platform.answering.citations import find_cited
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS
-from rag_platform.answering.contradictions import split_clauses
 from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import JOINT, Hit, QueryIR
 from rag_platform.protocols import Vectors
@@ -135,6 +134,16 @@ _PART_NUMBER = re.compile(
     rf"{_NUMBERED}|^[^\w\n]*(\d{{1,3}})(?=[.)、．）:：\s])|^[^\w\n]*({_HAN_NUMBER})(?=[、．.）)])",
     re.IGNORECASE | re.MULTILINE,
 )
+# before what a question is about, and before what a sentence is about
+_BEFORE_SUBJECT = re.compile(
+    rf"\A\W*\Z|\b(?:the|an?|our|my|of|for|if|{_VERB}) \Z|如果\Z|[，,？?]\Z", re.IGNORECASE
+)
+_SENTENCE_START = re.compile(
+    rf"(?:[\W\d_]|第{_HAN_NUMBER}[条條款项項]|[（(]?{_HAN_NUMBER}[、．.）)])*"
+    r"(?:(?:the|an?|all|each|every|any|no|only)\s+)?",
+    re.IGNORECASE,
+)
+_OF = re.compile(r" (?:of|for|in|by)(?: the| an?)? ", re.IGNORECASE)
 # questions for one fact about a thing
 _ASKS_FACT = re.compile(
     r"\b(?:who|when|where)\b|\bhow (?:many|much|long|often|old|tall|large|big|far|high|heavy)\b"
@@ -178,31 +187,48 @@ class _Clause(NamedTuple):
     phrases: dict[_Phrase, str]  # to the text of each
 
 
+class _Sentence(NamedTuple):
+    """A sentence, item or row, and the headings, introduction and header above it."""
+
+    text: str
+    above: str
+
+    @property
+    def words(self) -> frozenset[str]:
+        return _parse_clause(self.text).words
+
+    @property
+    def known(self) -> frozenset[str]:
+        return self.words | _parse_clause(self.above).words
+
+
 def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple[str, str] | None:
     """(what the question is about, what the answer is about instead); None where none is detected.
 
-    A near miss: the question has `production tokens`; a sentence of the answer has `sandbox tokens`
-    and other words of the question; and the passages have `production tokens`, but never with those
-    other words.
+    A near miss: the question is about the tank; the sentence of the answer with most of its other
+    words is about the filter; and the sentences about the tank have fewer of these words.
     """
-    asked = _parse_clause(question)
-    headings = meaning("\n".join(map(_name_place, passages)))
-    named = asked.words | headings
-    rivals = [
-        (phrase, other, clause)
-        for phrase, other, clause in _list_rivals(asked, answer)
-        if phrase.modifier not in headings and not any(other.modifier in word for word in named)
-    ]
-    if not rivals:  # the usual case; saves reading the passages
-        return None
-    texts = (text for hit in passages for text in split_clauses(strip_markup(hit.chunk_text)))
-    clauses = [_parse_clause(text) for text in texts]
-    for phrase, other, clause in rivals:
-        rest = (clause.words & asked.words) - {phrase.head}
-        if any(phrase in it.phrases for it in clauses) and not any(
-            phrase.modifier in it.words and it.words & rest for it in clauses
+    words = _parse_clause(question).words
+    names = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
+    titles = _parse_clause(names).words
+    plain = strip_markup(_MARK.sub("", answer))
+    sentences = [it for hit in passages for it in _list_sentences(hit)]
+    quoted = [it for it in sentences if it.text in plain]
+    for role, thing in _list_asked(question) if quoted else ():
+        rest = words - titles - {thing}
+        best = max(quoted, key=lambda it: len(rest & it.known))
+        rival = _list_roles(best.text).get(role, "")
+        if (
+            not rival
+            or not rest & best.known
+            or rival in words
+            or thing in best.known | titles
         ):
-            return asked.phrases[phrase], clause.phrases[other]
+            continue
+        others = [it for it in sentences if thing in it.known]
+        is_topic = any(role or _list_roles(it.text).get("") == thing for it in others)
+        if is_topic and all(len(rest & it.known) < len(rest & best.known) for it in others):
+            return _write_both((question, thing), (best.text, rival))
     return None
 
 
@@ -449,22 +475,70 @@ def _list_ranks(text: str, post: str) -> list[list[str]]:
     return [re.findall(_RANK, found[1]) for found in re.finditer(mention, text.lower())]
 
 
-def _list_rivals(asked: _Clause, answer: str) -> Iterator[tuple[_Phrase, _Phrase, _Clause]]:
-    """(a phrase of the question, one with the same head in the answer, the clause with the latter):
-    the sentence lacks the modifier of the first, and the clause has more of the question than the
-    head.
+def _list_sentences(hit: Hit) -> Iterator[_Sentence]:
+    for unit in read_layout(hit.chunk_text).units:
+        above = [hit.section_path, unit.context, *(name for _, name in unit.headings)]
+        text = strip_markup(hit.chunk_text[unit.start : unit.end]).strip()
+        if text:
+            yield _Sentence(text, "\n".join(above))
+
+
+def _list_asked(question: str) -> Iterator[tuple[str, str]]:
+    """The things that a question may be about, each with the word before its `of` or the like;
+    empty for the subject.
     """
-    for unit in units(answer) if asked.phrases else ():
-        texts = split_clauses(strip_markup(answer[unit.start : unit.end]))
-        clauses = [_parse_clause(text) for text in texts]
-        named = set[str]().union(*(clause.words for clause in clauses))
-        for clause, phrase in product(clauses, asked.phrases):
-            if phrase.modifier not in named and (clause.words & asked.words) - {phrase.head}:
-                for other in clause.phrases:
-                    if other.head == phrase.head:
-                        yield phrase, other, clause
+    words = [("", 0, 0), *_list_words(question)]
+    for (before, _, end), (word, start, _) in pairwise(words):
+        if before and _OF.fullmatch(question, end, start):
+            yield before, word
+        if _BEFORE_SUBJECT.search(question[:start]):
+            yield "", word
 
 
+def _list_roles(text: str) -> dict[str, str]:
+    """The words of a sentence by the word before their `of` or the like, and its first by ""."""
+    found = _SENTENCE_START.match(text)
+    start = found.end() if found else 0
+    words = list(_list_words(text[start:]))
+    roles = {
+        one: other
+        for (one, _, end), (other, begin, _) in pairwise(words)
+        if _OF.fullmatch(text, start + end, start + begin)
+    }
+    if words and words[0][1] == 0 and _may_name(words[0][0]):
+        roles[""] = words[0][0]
+    return roles
+
+
+def _may_name(word: str) -> bool:
+    """True for words that may begin the name of a thing: no numbers, in Chinese no verbs."""
+    if not has_han(word):
+        return not word.isdigit()
+    [*_, (_, tag)] = chinese_dictionary().tag(word)
+    return tag.startswith((*_NOUN_TAGS, "a"))
+
+
+def _write_both(asked: tuple[str, str], answered: tuple[str, str]) -> tuple[str, str]:
+    """Two words as their texts write them; with the word that follows, if it is the same."""
+    (question, thing), (text, rival) = asked, answered
+    own, other = (
+        {
+            phrase.head: written
+            for phrase, written in _parse_clause(it).phrases.items()
+            if phrase.modifier == word
+        }
+        for it, word in (asked, answered)
+    )
+    for head in own.keys() & other.keys():
+        return own[head], other[head]
+    return _write(question, thing), _write(text, rival)
+
+
+def _write(text: str, word: str) -> str:
+    return next(text[start:end] for it, start, end in _list_words(text) if it == word)
+
+
+@lru_cache(maxsize=2048)
 def _parse_clause(text: str) -> _Clause:
     """The words of a clause, and its pairs of adjacent words."""
     words = list(_list_words(text))

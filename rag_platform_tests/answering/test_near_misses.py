@@ -23,6 +23,10 @@ from rag_platform.query.analysis import prepare
 TOKENS = "Sandbox tokens expire after 12 hours. Production tokens are issued by the security team."
 ROOMS = "The north wing of the hall opens at 9. The south wing has a stage."
 HOTELS = "国内出差的酒店标准为每晚 450 元。境外出差须提前两周提交申请。"
+DEVICE = "The tank holds three litres. The filter is cleaned every week."
+DEVICE_ZH = "水箱容量为4升。滤网每两周清洗一次，晾干后装回。"
+NOTICE = "3.1 The seller replaces the goods. 4.1 The buyer gives notice of sixty days."
+ALLOWANCE = "The daily allowance of staff is 45 euros. Trips of directors are approved."
 # both are told, in sentences of their own
 TRAILS = "The northern trail takes five hours. The southern trail takes two. Dogs love both."
 
@@ -42,6 +46,12 @@ def hit(text: str, title: str = "Guide") -> Hit:
         ("When do sandbox tokens expire?", TOKENS, None),
         ("国内出差的酒店标准是多少？", HOTELS, None),
         ("How long does the southern trail take?", TRAILS, None),
+        ("How often is the tank cleaned?", DEVICE, ("tank", "filter")),
+        ("水箱多久清洗一次？", DEVICE_ZH, ("水箱", "滤网")),
+        ("How many days' notice must the seller give?", NOTICE, ("seller", "buyer")),
+        ("What is the daily allowance of directors?", ALLOWANCE, ("directors", "staff")),
+        ("How many litres does the tank hold?", DEVICE, None),
+        ("How many days' notice must the buyer give?", NOTICE, None),
         # a synonym, for all that the text says
         ("When do staging tokens expire?", TOKENS, None),
         # the sentence names it, in another clause
@@ -247,7 +257,6 @@ WASTE = "Bulky waste is collected on Monday. A paper permit costs 5 euros."
 @pytest.mark.parametrize(
     ("question", "text", "unsaid"),
     [
-        ("when is paper waste collected", WASTE, "paper waste"),
         ("how much is the waste permit", WASTE, "waste permit"),
         ("when is bulky waste collected", WASTE, ""),
         ("what is the difference between permits and waste", WASTE, ""),
