@@ -39,6 +39,14 @@ def library(shared_desk: Any) -> Any:
     return shared_desk
 
 
+def test_a_command_ends_without_a_search_for_garbage() -> None:
+    code = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0));"
+        "import rag_platform.cli.main"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "code", "said"),
     [
