@@ -76,9 +76,10 @@ class Endpoint:
     ) -> ProviderError:
         """The error to raise for a call that failed for good after `tries` retries."""
         how = "its reply is not readable" if failure.code == "broken_reply" else "did not answer"
+        words = " ".join((failure.words or str(cause)).split())
         return ProviderError(
             f"the model {self.model!r} at {self.place}: {how} ({failure.code}, after {tries + 1}"
-            f" tries): {(failure.words or str(cause))[:300]}",
+            f" tries): {words[:300]}",
             code=failure.code,
             retryable=failure.retryable,
             retries=tries,
@@ -165,7 +166,7 @@ def ask(
 
     Only rate limits, server errors, lost connections and timeouts are retried: at most `retries`
     times, not after `ends` (time.monotonic), and after the delay that the endpoint requests, else
-    one that doubles with each try. `learns` gets each `bad_request` error first; True means that it
+    one that doubles with each try. `learns` gets each refused or failed call first; True means that it
     changed the call, which is then repeated at once. If the settings limit this endpoint, each try
     waits for its turn, and a rate limit met by one process pauses all of them.
     """
@@ -183,7 +184,8 @@ def ask(
             failure = failure_of(error)
             if failure is None:
                 raise
-            if failure.code == "bad_request" and learns(error):
+            # servers of local models answer an unknown parameter with an error of their own
+            if failure.code in ("bad_request", "server_error") and learns(error):
                 continue
             wait = pause(tries, endpoint.backoff_ms / 1000, asked=failure.wait)
             if failure.code == "rate_limited" or failure.wait is not None:
