@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import permutations, product
 from typing import ClassVar
 
@@ -32,11 +32,13 @@ from rag_platform.answering.quotable import (
 )
 from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
-from rag_platform.query.analysis import subject_of
+from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import find_script, is_wide, simplify
+from rag_platform.text.scripts import find_script, has_han, is_wide, simplify
+from rag_platform.text.segmentation import chinese_dictionary
+from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
     ASKS_ADDRESS,
     ASKS_HISTORY,
@@ -53,7 +55,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning, stemmed_word
+from rag_platform.text.terms import IDENTIFIER_WEIGHT, is_weak_term, meaning, stemmed_word
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -100,17 +102,24 @@ class Extractive:
             best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
             if (best + words_held(query, evidence, evidence)) / 2 < self.min_coverage:
                 return Written("")
-        text = _render_quotes(self._choose(scored, evidence), evidence)
+        chosen = self._choose(scored, evidence, _find_best_of_parts(scored, query, evidence))
+        text = _render_quotes(chosen, evidence)
         if on_text is not None:
             on_text(text)
         return Written(text)
 
-    def _choose(self, scored: Sequence[Scored], evidence: Sequence[Hit]) -> list[Scored]:
-        """The best parts that fit into an answer, without one whose text contains another's."""
+    def _choose(
+        self, scored: Sequence[Scored], evidence: Sequence[Hit], first: Sequence[Scored]
+    ) -> list[Scored]:
+        """The `first` and best parts that fit into an answer, without one whose text contains
+        another's.
+        """
         chosen: list[Scored] = []
         texts: list[str] = []
-        for item in scored:
-            if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
+        least = self.keep_ratio * scored[0].score
+        good = [item for item in scored if item.score >= least and item not in first]
+        for item in [*first, *good]:
+            if len(chosen) == self.max_quotes:
                 break
             if item.by_header and any(
                 (other.hit, other.part.header) == (item.hit, item.part.header) for other in chosen
@@ -125,6 +134,47 @@ class Extractive:
                 texts.append(text)
                 chosen.append(item)
         return chosen
+
+
+def count_own_words(query: QueryIR) -> list[tuple[str, Callable[[str], float]]]:
+    """The parts of a question without phrasings that asks for several things; each with a function
+    that returns how many words of this part alone a text has, by their weight.
+    """
+    parts = () if query.rewrites else find_parts(query.normalised, clauses=True)
+    counted: list[tuple[str, Callable[[str], float]]] = []
+    for part in parts:
+        others = {word.text for it in parts if it != part for word in question_words(it)}
+        cut = {*chinese_dictionary().cut(simplify(part))} - CHINESE_FUNCTION_WORDS
+        own = [
+            word
+            for word in question_words(part)
+            if word.text not in others
+            and (word.text in cut if has_han(word.text) else not is_weak_term(word.text))
+        ]
+        if own:
+            counted.append((part, partial(_count_words, own, question_terms(part).find_in)))
+    return counted
+
+
+def _count_words(words: Sequence[Word], find: FindTerms, text: str) -> float:
+    found = find(text)
+    return sum(word.weight * word.share_in(found) for word in words)
+
+
+def _find_best_of_parts(
+    scored: Sequence[Scored], query: QueryIR, evidence: Sequence[Hit]
+) -> list[Scored]:
+    """The best scored part of a passage for each part of a question that asks for several things,
+    best first.
+    """
+    counters = [count for _, count in count_own_words(query)]
+    texts = [
+        f"{it.part.context}\n{evidence[it.hit].chunk_text[it.part.start : it.part.end]}"
+        for it in scored
+        if counters
+    ]
+    best = {max(range(len(texts)), key=lambda n: count(texts[n])) for count in counters}
+    return [scored[n] for n in sorted(best)]
 
 
 def find_sentence(query: QueryIR, hit: Hit) -> str:

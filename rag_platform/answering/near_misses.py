@@ -1,11 +1,12 @@
-"""Detects extractive answers that miss the question: they are about sandbox tokens where it is
-about production tokens, have no name where it asks who, or lack the property that it asks for.
+"""Detects extractive answers that miss the question: they are about the filter where it is about
+the tank, have no name where it asks who, or lack the property or a part that it asks for.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 
 from rag_platform.answering.citations import find_cited
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS
+from rag_platform.answering.extractive import count_own_words
 from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import JOINT, Hit, QueryIR
 from rag_platform.protocols import Vectors
@@ -143,6 +145,7 @@ _SENTENCE_START = re.compile(
     r"(?:(?:the|an?|all|each|every|any|no|only)\s+)?",
     re.IGNORECASE,
 )
+_PRONOUN = re.compile(r"\b(?:it|its|them|they|that|this|these|those)\b", re.IGNORECASE)
 _OF = re.compile(r" (?:of|for|in|by)(?: the| an?)? ", re.IGNORECASE)
 # questions for one fact about a thing
 _ASKS_FACT = re.compile(
@@ -172,7 +175,7 @@ _SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # picks 
 _CODES = "号码"  # end names of codes
 _QUOTED = re.compile(r"(.*?)(?<!\\)\[(\d+)\]", re.DOTALL)  # with its number
 _MARK = re.compile(r"\[\d+\]")
-_RUN = re.compile(rf"[A-Za-z][\w'’-]*|\d(?:[\d.,]*\d)?|[{HAN}]+")
+_RUN = re.compile(rf"[A-Za-z](?:(?![{HAN}])[\w'’-])*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
 
 class _Phrase(NamedTuple):
@@ -209,8 +212,8 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
     words is about the filter; and the sentences about the tank have fewer of these words.
     """
     words = _parse_clause(question).words
-    names = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
-    titles = _parse_clause(names).words
+    places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
+    titles = _parse_clause(places).words
     plain = strip_markup(_MARK.sub("", answer))
     sentences = [it for hit in passages for it in _list_sentences(hit)]
     quoted = [it for it in sentences if it.text in plain]
@@ -218,22 +221,53 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
         rest = words - titles - {thing}
         best = max(quoted, key=lambda it: len(rest & it.known))
         rival = _list_roles(best.text).get(role, "")
-        if (
-            not rival
-            or not rest & best.known
-            or rival in words
-            or thing in best.known | titles
-        ):
+        if not rival or rival in words or not rest & best.known or thing in best.known | titles:
             continue
         others = [it for it in sentences if thing in it.known]
         is_topic = any(role or _list_roles(it.text).get("") == thing for it in others)
-        if is_topic and all(len(rest & it.known) < len(rest & best.known) for it in others):
-            return _write_both((question, thing), (best.text, rival))
+        fewer = all(len(rest & it.known) < len(rest & best.known) for it in others)
+        names = _write_both(question, thing, best.text, rival)
+        if is_topic and fewer and names:
+            return names
     return None
 
 
 def find_doubts(
     query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None = None
+) -> tuple[str, ...]:
+    """A warning of why an extractive answer may miss the question, or the part of it that seems
+    unanswered; empty without a doubt.
+    """
+    parts = count_own_words(query)
+    quoted = {it[0]: _read_quote(it, passages) for it in _QUOTED.finditer(answer) if parts}
+    for number, (part, count) in enumerate(parts):
+        part_query = replace(query, original=part)
+        before = [other for _, other in parts[:number] if _refers_back(part)]
+        quotes = [
+            quote
+            for quote, text in quoted.items()
+            if count(text) and (not before or any(other(text) for other in before))
+        ]
+        if all(_check(part_query, quote, passages, embed) for quote in quotes):
+            return (f"this part of the question may be unanswered: “{part.rstrip('?')}”",)
+    return () if parts else _check(query, answer, passages, embed)
+
+
+def _refers_back(part: str) -> bool:
+    """True for a part of a question whose subject is in an earlier one."""
+    tags = [tag for word, tag in chinese_dictionary().tag(part) if has_han(word)]
+    return not any(tag[0] == "n" for tag in tags) if tags else _PRONOUN.search(part) is not None
+
+
+def _read_quote(quote: re.Match[str], passages: Sequence[Hit]) -> str:
+    """A quote with the headings above it."""
+    text = strip_markup(quote[1])
+    above = (it.above for it in _list_sentences(passages[int(quote[2]) - 1]) if it.text in text)
+    return "\n".join([text, *above])
+
+
+def _check(
+    query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None
 ) -> tuple[str, ...]:
     """The first warning that applies to an extractive answer: it is about a neighbour, or
     another year, month, weekday or quarter; it lacks the number, date, name, numbered part, post or
@@ -505,7 +539,7 @@ def _list_roles(text: str) -> dict[str, str]:
         for (one, _, end), (other, begin, _) in pairwise(words)
         if _OF.fullmatch(text, start + end, start + begin)
     }
-    if words and words[0][1] == 0 and _may_name(words[0][0]):
+    if words and words[0][1] == 0:
         roles[""] = words[0][0]
     return roles
 
@@ -515,23 +549,23 @@ def _may_name(word: str) -> bool:
     if not has_han(word):
         return not word.isdigit()
     [*_, (_, tag)] = chinese_dictionary().tag(word)
-    return tag.startswith((*_NOUN_TAGS, "a"))
+    return bool(tag.startswith((*_NOUN_TAGS, "a")))
 
 
-def _write_both(asked: tuple[str, str], answered: tuple[str, str]) -> tuple[str, str]:
-    """Two words as their texts write them; with the word that follows, if it is the same."""
-    (question, thing), (text, rival) = asked, answered
-    own, other = (
-        {
-            phrase.head: written
-            for phrase, written in _parse_clause(it).phrases.items()
-            if phrase.modifier == word
-        }
-        for it, word in (asked, answered)
-    )
+def _write_both(question: str, thing: str, text: str, rival: str) -> tuple[str, str] | None:
+    """A thing and its rival as their texts write them, with the word that follows, if it is the
+    same; None for a rival that may not be a thing.
+    """
+    own, other = _find_heads(question, thing), _find_heads(text, rival)
     for head in own.keys() & other.keys():
         return own[head], other[head]
-    return _write(question, thing), _write(text, rival)
+    return (_write(question, thing), _write(text, rival)) if _may_name(rival) else None
+
+
+def _find_heads(text: str, word: str) -> dict[str, str]:
+    """The words that follow a word, each with both as the text writes them."""
+    phrases = _parse_clause(text).phrases.items()
+    return {phrase.head: written for phrase, written in phrases if phrase.modifier == word}
 
 
 def _write(text: str, word: str) -> str:

@@ -32,6 +32,7 @@ from rag_platform.query.constants import (
     MAX_RULED_CHARS,
     MAX_SEARCH_CHARS,
     MAX_SEARCHES,
+    MIN_HAN_PART_CHARS,
     MIN_PART_CHARS,
 )
 from rag_platform.query.filter_inference import (
@@ -44,7 +45,7 @@ from rag_platform.query.filters import SOFT_FIELDS
 from rag_platform.query.synonyms import Vocabulary, load_vocabulary, read_mtime
 from rag_platform.text import stop_words
 from rag_platform.text.language import UNKNOWN, language
-from rag_platform.text.scripts import UNSPACED, simplify
+from rag_platform.text.scripts import HAN, UNSPACED, has_han, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
@@ -489,9 +490,10 @@ _BOUNDARY = re.compile(
     rf"|\s+and\s+(?=(?:{_QUESTION_WORDS})\b)",
     re.IGNORECASE,
 )
+_HAN_BOUNDARY = re.compile(rf"(?<=[?？])\s*(?=\S)|(?<=[{HAN}])[，,；;]\s*(?=[{HAN}])")
 _IS_QUESTION = re.compile(
     rf"\b(?:{_QUESTION_WORDS})\b|^(?:{_ASKING})\b|[.!:]\s+(?:{_ASKING})\b"
-    r"|什么|哪|怎|多少|几|吗|是否|能不能|要不要|为何|谁",
+    r"|什么|哪|怎|多[少久长大高重远]|几|吗|是否|能不能|要不要|为何|谁",
     re.IGNORECASE,
 )
 # sentences after a question that say how to answer it
@@ -511,16 +513,24 @@ def without_directions(question: str) -> str:
     return _DIRECTIONS.sub("", question)
 
 
-def find_parts(question: str) -> tuple[str, ...]:
+def find_parts(question: str, *, clauses: bool = False) -> tuple[str, ...]:
     """The questions in a cleaned question, if there are several; empty for a single one.
+    `clauses` also tells Chinese clauses apart, of which one alone may be too short to search for.
 
     >>> find_parts("How large may an upload be, and which error comes above that?")
     ('How large may an upload be', 'which error comes above that?')
-    >>> find_parts("上传有大小限制吗？超过了会报什么错？")
-    ('上传有大小限制吗？', '超过了会报什么错？')
+    >>> find_parts("上传有大小限制吗，超过了会报什么错？", clauses=True)
+    ('上传有大小限制吗', '超过了会报什么错？')
     """
     if len(question) > MAX_RULED_CHARS:
         return ()
-    parts = [part.strip() for part in _BOUNDARY.split(question) if part.strip()]
-    are_questions = all(len(part) >= MIN_PART_CHARS and _IS_QUESTION.search(part) for part in parts)
-    return tuple(parts) if are_questions and 1 < len(parts) <= MAX_PARTS else ()
+    for boundary in (_BOUNDARY, _HAN_BOUNDARY)[: 2 if clauses else 1]:
+        parts = [part.strip() for part in boundary.split(question) if part.strip()]
+        if 1 < len(parts) <= MAX_PARTS and all(map(_may_be_part, parts)):
+            return tuple(parts)
+    return ()
+
+
+def _may_be_part(text: str) -> bool:
+    least = MIN_HAN_PART_CHARS if has_han(text) else MIN_PART_CHARS
+    return len(text) >= least and _IS_QUESTION.search(simplify(text)) is not None

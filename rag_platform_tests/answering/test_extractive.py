@@ -82,6 +82,19 @@ def test_without_a_match_there_is_no_answer(query: str) -> None:
     assert Extractive().answer(asked(query), []).text == ""
 
 
+def test_each_part_of_a_question_is_quoted() -> None:
+    server = hit(
+        1,
+        "## Limits\n\nA message may have 256 KB.\n\n## Errors\n\n"
+        "When a queue is full, the server answers with error 507.",
+    )
+    question = "How large may a message be, and what error does the server answer for a full queue?"
+    assert Extractive().answer(asked(question), [server]).text == (
+        "When a queue is full, the server answers with error 507. [1]\n\n"
+        "A message may have 256 KB. [1]"
+    )
+
+
 def test_a_sentence_that_two_chunks_share_is_quoted_once() -> None:
     again = hit(2, "Larger files are refused with code 413. Ask the administrator.")
     assert (

@@ -18,7 +18,7 @@ from rag_platform.answering.near_misses import (
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit
 from rag_platform.protocols import Vectors
-from rag_platform.query.analysis import prepare
+from rag_platform.query.analysis import find_parts, prepare
 
 TOKENS = "Sandbox tokens expire after 12 hours. Production tokens are issued by the security team."
 ROOMS = "The north wing of the hall opens at 9. The south wing has a stage."
@@ -65,6 +65,34 @@ def test_the_neighbour_of_what_was_asked_is_told(question: str, text: str, told:
 def test_what_a_heading_names_is_all_that_stands_below_it() -> None:
     question = "When do production tokens expire?"
     assert find_near_miss(question, TOKENS, [hit(TOKENS, "Production")]) is None
+
+
+LOCK = "童锁用于防止误触。长按锁键3秒可关闭童锁。香薰盒在底座右侧。"
+CACHE = "The cache keeps results.\n\nSet `metrics` to false to disable metrics."
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "unanswered"),
+    [
+        ("How high is the deposit, and which bank holds it?", "The deposit is 900 euros.", 1),
+        ("What does the cache do and how do I disable it?", CACHE, 1),
+        ("香薰盒在哪里，多久清洗？", LOCK, 1),
+        ("童锁是什么，怎么关闭？", LOCK, None),
+        ("How are metrics disabled and what does the cache keep?", CACHE, None),
+        ("租金多少，什么时候交？", "租金每月4200元，每月5日前支付。", None),
+    ],
+)
+def test_the_part_of_a_question_that_is_unanswered_is_told(
+    question: str, text: str, unanswered: int | None
+) -> None:
+    query = prepare(question, Limits())
+    answer = text.replace("\n\n", " [1]\n\n")
+    told = find_doubts(query, f"{answer} [1]", [hit(text)])
+    if unanswered is None:
+        assert told == ()
+    else:
+        part = find_parts(question, clauses=True)[unanswered].rstrip("?？")
+        assert told == (f"this part of the question may be unanswered: “{part}”",)
 
 
 NO_NAME = ("the question asks who, and the answer has no name",)

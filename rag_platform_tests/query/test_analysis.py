@@ -373,6 +373,8 @@ def test_preparing_an_english_question_loads_no_dictionary() -> None:
             "默认保留多少天？过期以后还能不能恢复？",
             ("默认保留多少天？", "过期以后还能不能恢复？"),
         ),
+        ("童锁是什么，怎么关闭？", ("童锁是什么", "怎么关闭？")),
+        ("掛號費多少，疫苗什麼時候開始接種？", ("掛號費多少", "疫苗什麼時候開始接種？")),
         # symptoms before one question, one question with `and`, a tail that asks nothing
         ("It hangs. The log is empty. How do I find out why?", ()),
         ("How do I search and replace?", ()),
@@ -384,7 +386,11 @@ def test_preparing_an_english_question_loads_no_dictionary() -> None:
     ],
 )
 def test_a_question_has_parts_where_each_asks(question: str, parts: tuple[str, ...]) -> None:
-    assert find_parts(question) == parts
+    assert find_parts(question, clauses=True) == parts
+
+
+def test_only_whole_sentences_of_chinese_are_parts_to_search_for() -> None:
+    assert find_parts("童锁是什么，怎么关闭？") == ()
 
 
 @pytest.mark.parametrize(
