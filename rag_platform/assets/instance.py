@@ -1,13 +1,17 @@
 """The Dagster instance of a data root: its dagster.yaml, and Dagster's own commands for it."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,6 +31,11 @@ _NO_ADVICE = "ignore:Function `dev_command` is superseded"
 STOPPED = 128 + signal.SIGTERM  # the exit code after a signal to stop
 STOP_SECONDS = 30.0  # for Dagster's processes and their runs to end
 _POLL_SECONDS = 0.1
+_CODE_SECONDS = 30.0  # between two looks at the code servers
+_LOCATIONS = """{workspaceOrError
+{... on Workspace {locationEntries {name locationOrLoadError {__typename}}}}}"""
+_RELOAD = """mutation ($name: String!)
+{reloadRepositoryLocation(repositoryLocationName: $name) {__typename}}"""
 _DEV_LOCK_SECONDS = 5.0  # for an earlier `dagster dev` of the same data root to end
 # kills the command's processes when this process dies and its end of the pipe closes
 _REAPER = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
@@ -133,8 +142,33 @@ def run(settings: Settings, words: Sequence[str]) -> int:
     command = [*_program(*words), "-m", "rag_platform.definitions", "-d", str(home)]
     if words[0] != "dev":
         return run_supervised(command, folder=home)
+    port = int(words[words.index("--port") + 1]) if "--port" in words else 3000
+    threading.Thread(target=keep_code_loaded, args=(port,), daemon=True).start()
     with _only_one(home):
         return run_supervised(command, folder=home)
+
+
+def keep_code_loaded(port: int, seconds: float = _CODE_SECONDS) -> None:
+    """Reload code locations that cannot be loaded, for ever: Dagster does not replace a code server
+    that was killed, and without one its daemon passes for healthy, but nothing ticks any more.
+    """
+    while True:
+        time.sleep(seconds)
+        # it may be starting or stopping
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            for entry in _ask_webserver(port, _LOCATIONS)["workspaceOrError"]["locationEntries"]:
+                if entry["locationOrLoadError"]["__typename"] == "PythonError":
+                    _ask_webserver(port, _RELOAD, name=entry["name"])
+
+
+def _ask_webserver(port: int, query: str, **variables: str) -> Any:
+    body = json.dumps({"query": query, "variables": variables}).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json"}
+    )
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(request, timeout=_CODE_SECONDS) as reply:
+        return json.load(reply)["data"]
 
 
 def _program(name: str, *arguments: str) -> list[str]:

@@ -242,8 +242,8 @@ def release(work: Work) -> str:
         _record_release(work, "rejected before")
         return (
             f"{explain_rejection(namespace, rejected.release_id, rejected.reason)}\nthat was at"
-            f" {rejected.created_at}, and nothing has changed since, so it was not asked again;"
-            " `rag rebuild --full` asks again"
+            f" {rejected.created_at[:19]}Z, and nothing has changed since, so it was not asked"
+            " again; `rag rebuild --full` asks again"
         )
     work.progress("release", 0, 1, "building the release")
     reason = run_release(work)

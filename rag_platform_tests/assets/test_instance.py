@@ -7,15 +7,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dagster as dg
 import pytest
 
 from rag_platform.assets import instance
 from rag_platform.storage.store import Store
+from rag_platform_tests.chat_server import Reply, chat_server
+from rag_platform_tests.conftest import wait_until
 
 # starts a child that ignores what interrupts its parent, as a server of a server does
 PARENT = """
@@ -217,3 +221,23 @@ def test_a_dagster_home_in_use_keeps_its_runs(
         assert [event.message for event in server.all_logs(second.run_id)] == [
             "This run has been marked as canceled from outside the execution context."
         ]
+
+
+def test_a_code_server_that_was_lost_is_replaced() -> None:
+    """As Dagster's web server tells it of one that was killed beside one that works."""
+
+    def tell(body: dict[str, Any], number: int) -> Reply:
+        kinds = {"lost": "PythonError", "works": "RepositoryLocation"}
+        entries = [
+            {"name": name, "locationOrLoadError": {"__typename": kind}}
+            for name, kind in kinds.items()
+        ]
+        return 200, {"data": {"workspaceOrError": {"locationEntries": entries}}}, {}
+
+    with chat_server(tell) as server:
+        port = urlsplit(server.url).port
+        threading.Thread(target=instance.keep_code_loaded, args=(port, 0.05), daemon=True).start()
+        wait_until(lambda: len(server.requests) >= 4)
+    reloads = [body for body in server.requests if "mutation" in body["query"]]
+    assert reloads[0]["variables"] == {"name": "lost"}
+    assert {body["variables"]["name"] for body in reloads} == {"lost"}
