@@ -18,14 +18,10 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
-from rag_platform.assets.release import (
-    RELEASE_JOB,
-    UNJUDGED_TAG,
-    find_rejection,
-    release_inputs,
-)
+from rag_platform.assets.release import RELEASE_JOB, find_rejection, release_inputs
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import (
+    PASSING_TAG,
     end_orphans,
     explain_backfills,
     find_busy,
@@ -49,8 +45,8 @@ from rag_platform.workspace import DataRoot
 _CANCELED = dg.DagsterRunStatus.CANCELED
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, _CANCELED]
 _MAX_RUNS = 50
-# A release whose gate could not be asked is tried again after 1, 2, 4 ... minutes, for 17 hours.
-_JUDGE_SECONDS, _MAX_UNJUDGED = 30.0, 11
+# A release that failed for what passes is tried again after 1, 2, 4 ... minutes, for 17 hours.
+_PASSING_SECONDS, _MAX_PASSING = 30.0, 11
 _SETTINGS = load_settings()
 # Dagster's tags of a run that a sensor requested: its key, and the sensor
 _RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
@@ -204,7 +200,7 @@ def release_when_quiet(
         reasons = {
             "busy": sorted(waiting),
             "rejected, unchanged since": rejected,
-            "could not be judged, asked again later": [name for name in keys if not keys[name]],
+            "failed for now, tried again later": [name for name in keys if not keys[name]],
         }
         told = "; ".join(f"{why}: {', '.join(found)}" for why, found in reasons.items() if found)
         return dg.SensorResult(
@@ -356,9 +352,8 @@ def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str)
 
 def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str, inputs: str) -> str:
     """The run key of a release of these inputs after the newest run; it changes, up to
-    `max_attempts` times, when a release run was killed, and up to `_MAX_UNJUDGED` times when its
-    gate could not be asked, so that it is requested again. Empty while the next such try is not
-    due.
+    `max_attempts` times, when a release run was killed, and up to `_MAX_PASSING` times when one
+    failed for what passes, so that it is requested again. Empty while the next such try is not due.
     """
     ended = instance.get_runs(dg.RunsFilter(statuses=_ENDED), limit=_MAX_RUNS)
     others = (run for run in ended if run.job_name != release_job.name)
@@ -372,12 +367,12 @@ def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str, input
     )
     tried = [it for it in failed if it.dagster_run.tags.get(_RUN_KEY, "").startswith(f"{key}:")]
     killed = sum(was_killed(it.dagster_run, root.ledger) for it in tried)
-    unjudged = [it.end_time or 0.0 for it in tried if UNJUDGED_TAG in it.dagster_run.tags]
+    passing = [it.end_time or 0.0 for it in tried if PASSING_TAG in it.dagster_run.tags]
     # a clock that was set back does not count
-    if unjudged and 0 <= time.time() - max(unjudged) < _JUDGE_SECONDS * 2 ** len(unjudged):
+    if passing and 0 <= time.time() - max(passing) < _PASSING_SECONDS * 2 ** len(passing):
         return ""
     killed = min(killed, root.settings.jobs.max_attempts - 1)
-    return f"{key}:{killed + min(len(unjudged), _MAX_UNJUDGED - 1)}"
+    return f"{key}:{killed + min(len(passing), _MAX_PASSING - 1)}"
 
 
 def _was_inbox(root: DataRoot, name: str) -> bool:

@@ -22,7 +22,13 @@ from rag_platform.assets.partitions import (
     unread_inputs,
 )
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import explain_rejection, is_built_anyway, run_of_job, tag_library
+from rag_platform.assets.runs import (
+    PASSING_TAG,
+    explain_rejection,
+    is_built_anyway,
+    run_of_job,
+    tag_library,
+)
 from rag_platform.assets.signals import check_signal
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
 from rag_platform.config.settings import fingerprint, load_settings
@@ -46,7 +52,6 @@ from rag_platform.workspace import Workspace
 
 RELEASE_JOB = "release"
 REJECTED_TAG = "rag/rejected"  # `release_inputs` of a run whose candidate was rejected
-UNJUDGED_TAG = "rag/not_judged"  # the same of a run whose gate asked a model that was away
 _SHOWN_FAILURES = 20
 _WARN, _ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 _ALL = dg.AllPartitionMapping()
@@ -129,7 +134,7 @@ def candidate(
             record.reason = explain_rejection(namespace, manifest.release_id, failed)
             context.log.error(record.reason)
             if record.job.kind != "delete":  # whose candidate does not hold what is live
-                tag = UNJUDGED_TAG if manifest.may_pass_later else REJECTED_TAG
+                tag = PASSING_TAG if manifest.may_pass_later else REJECTED_TAG
                 context.instance.add_run_tags(context.run.run_id, {tag: inputs})
     now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():

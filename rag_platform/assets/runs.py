@@ -24,6 +24,8 @@ from rag_platform.releases.manifest import NOT_JUDGED, QUALITY_GATE
 from rag_platform.workspace import Workspace
 
 WORK_JOB = "work"  # the Dagster job that carries out a job of the ledger
+# of a run that failed for what passes: a model that is away, a full disk, a lock; it says which
+PASSING_TAG = "rag/passing"
 WRITER_TAG = "rag/writer"  # namespace whose write lock a run of it takes
 # The module that workspace.yaml names, so that a job runs exactly what the UI shows.
 DEFINITIONS = "rag_platform.definitions"
@@ -141,6 +143,8 @@ def record_job(
         passes = isinstance(error, (BusyError, StorageError))
         reason = jobs.add_retry(error, job.job_id) if passes else error.message
         end("failed", reason)
+        if passes:
+            context.instance.add_run_tags(run_id, {PASSING_TAG: error.code})
         # the run's page shows the message of a Failure, but the stack of other exceptions
         raise dg.Failure(f"[{error.code}] {reason}") from error
     except dg.Failure as error:

@@ -664,8 +664,8 @@ def test_a_release_whose_judge_is_away_is_asked_for_again_until_it_is_back(
         assert not execute(instance, request.with_replaced_attrs(tags=keyed), "release").success
         told = after()
         assert not told.run_requests
-        assert told.skip_message == "could not be judged, asked again later: yard"
-        monkeypatch.setattr(automation, "_JUDGE_SECONDS", 0.0)
+        assert told.skip_message == "failed for now, tried again later: yard"
+        monkeypatch.setattr(automation, "_PASSING_SECONDS", 0.0)
         (again,) = after().run_requests
         assert again.run_key != request.run_key  # Dagster launches no second run of a key
 
@@ -682,6 +682,24 @@ def test_a_release_whose_judge_is_away_is_asked_for_again_until_it_is_back(
         assert desk.call("rebuild", "--full", "--namespace", "yard").exit_code == 1
         with desk.ledger() as ledger:
             assert "was not asked again" not in ledger.jobs("yard", limit=1)[0].reason
+
+
+def test_a_release_that_found_its_library_locked_is_asked_for_again(
+    desk: Any, instance: dg.DagsterInstance, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAG_JOBS__LOCK_SECONDS", "0")
+    after = Ticks("release_when_quiet", instance)
+    put(desk, gate=GATE)
+    (request,) = Ticks("inbox", instance)().run_requests
+    assert execute(instance, request, "ingest").success
+    (request,) = after().run_requests
+    keyed = {**request.tags, "dagster/run_key": request.run_key}
+    with elsewhere(desk.store.writer("yard", "a job of `rag`")):
+        assert not execute(instance, request.with_replaced_attrs(tags=keyed), "release").success
+    assert after().skip_message == "failed for now, tried again later: yard"
+    monkeypatch.setattr(automation, "_PASSING_SECONDS", 0.0)
+    (again,) = after().run_requests
+    assert again.run_key != request.run_key and execute(instance, again, "release").success
 
 
 def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
