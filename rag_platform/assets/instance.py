@@ -17,7 +17,7 @@ import yaml
 
 from rag_platform.config.folders import environment
 from rag_platform.config.settings import JobPolicy, Settings, load_settings
-from rag_platform.errors import BusyError
+from rag_platform.errors import RagError, read_only
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.store import Store, write_text
 
@@ -127,16 +127,21 @@ def main() -> None:
     """
     try:
         sys.exit(run(load_settings(), sys.argv[1:] or ["--help"]))
-    except BusyError as error:
+    except RagError as error:
         sys.exit(error.message)
 
 
 def run(settings: Settings, words: Sequence[str]) -> int:
     """Run one of Dagster's commands for a data root; return its exit code.
 
-    Raises BusyError if `dev` already runs for it, as two daemons would launch everything twice.
+    Raises BusyError if `dev` already runs for it, as two daemons would launch everything twice;
+    StorageError if Dagster's home cannot be written.
     """
-    home = prepare(Store.of(settings))
+    try:
+        home = prepare(Store.of(settings))
+        (home / ".dev").touch()
+    except OSError as error:
+        raise read_only(settings.home) from error
     # a file in the current folder must not shadow a Python module
     os.environ |= {**environment(settings.home), "PYTHONSAFEPATH": "1"}
     command = [*_program(*words), "-m", "rag_platform.definitions", "-d", str(home)]
