@@ -36,6 +36,7 @@ from rag_platform.config.settings import (
     load_strategy,
 )
 from rag_platform.ledger.ledger import Ledger, open_ledger
+from rag_platform.loaders.pdf.opening import load_pymupdf
 from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
@@ -56,6 +57,7 @@ hypothesis.settings.load_profile("thorough" if THOROUGH else "quick")
 pytest_plugins = ["rag_platform_tests.published"]
 
 gc.disable()  # until all tests are collected
+load_pymupdf()  # `import pymupdf` in a test module would load the layout models
 
 # These files take longest, the first one half a minute of processor time; begun first, none of them
 # is left alone on one processor at the end.
@@ -86,10 +88,10 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).
     tempfile.tempdir = None
 
 TINY = """\
-description: for tests; vectors by feature hashing, no model
+description: for tests; vectors by feature hashing, no model, not even for the layout of pages
 loading:
   loaders:
-    - provider: pdf
+    - {provider: pdf, options: {profile: fast}}
     - provider: markdown
     - provider: text
 sectioner:

@@ -17,6 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from rag_platform.observability.trace_reader import show
+from rag_platform_tests.conftest import TINY
 
 SAMPLES = Path(__file__).resolve().parent.parent / "rag_platform" / "samples"
 
@@ -31,7 +32,9 @@ def samples(shared_desk: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def first(shared_desk: Any, samples: Path) -> Any:
-    """The answer of the first `rag ingest samples`."""
+    """The answer of the first `rag ingest samples`, PDF pages read with the layout model."""
+    strategy = shared_desk.folder / "config" / "strategies" / "tiny.yaml"
+    strategy.write_text(TINY.replace("options: {profile: fast}", "options: {profile: layout}"))
     return shared_desk.rag("ingest", samples, "--tag", "pegasus")
 
 

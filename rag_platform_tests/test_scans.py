@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.integration, needs("rapidocr", "ocr")
 
 OFF = TINY + "media: {page_pixels: 1000000}  # small pages are read sooner\n"
 ON = (
-    OFF.replace("- provider: pdf", "- provider: pdf\n    - provider: image")
+    OFF.replace("- provider: markdown", "- provider: image\n    - provider: markdown")
     + "media_texts:\n  ocr: {provider: rapidocr}\n"
 )
 

@@ -108,8 +108,8 @@ INGESTING: dict[str, tuple[str, str, str, str]] = {
     "chunker": ("chunk_overlap: 0", "overlap: 0", "chunker", "no option 'overlap'"),
     "a value": ("chunk_size: 400", "chunk_size: 0", "chunker", "chunk_size"),
     "loader": (
-        "    - provider: pdf\n",
-        "    - {provider: pdf, options: {profil: fast}}\n",
+        "{profile: fast}",
+        "{profil: fast}",
         "loading.loaders.0",
         "no option 'profil'",
     ),

@@ -35,9 +35,7 @@ from rag_platform_tests.chat_server import chat_server, streamed
 from rag_platform_tests.conftest import TINY, Shelf, write_config
 from rag_platform_tests.web.conftest import served
 
-QUICK = TINY.replace(
-    "    - provider: pdf\n", "    - provider: pdf\n      options: {profile: fast}\n"
-).replace("    - provider: text\n", "    - provider: text\n    - provider: xlsx\n")
+SHEETS = TINY.replace("    - provider: text\n", "    - provider: text\n    - provider: xlsx\n")
 BELTS = (
     "The belt stops at once when the hatch opens. The console then names the hatch that is open."
 )
@@ -82,7 +80,7 @@ def make_shelf(root: Path) -> Iterator[Shelf]:
     """A published library of those documents."""
     write_documents(root / "docs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAG_CONFIG", str(write_config(root / "config", tiny=QUICK)))
+        patch.setenv("RAG_CONFIG", str(write_config(root / "config", tiny=SHEETS)))
         patch.setenv("RAG_HOME", str(root / "home"))
         settings = load_settings()
         ledger = open_ledger(Store.of(settings))
