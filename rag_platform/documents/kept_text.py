@@ -5,7 +5,6 @@ reader finds on each page are in the chunks.
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.restructured import REWRITTEN
 from rag_platform.normalisation.edits import INVISIBLE, Normalised
 from rag_platform.registry import traits
-from rag_platform.text.scripts import HAN, KANA, REORDERED
+from rag_platform.text.scripts import HAN, KANA, REORDERED, fold_accents
 
 NOT_CHUNKED = "not_chunked"  # not dropped on purpose: it counts as lost
 _REWRITING = frozenset(
@@ -186,8 +185,8 @@ def measure(
 
 
 def tokens(text: str) -> Iterator[str]:
-    """Words in order, case-folded and NFKC-normalised; each ideograph is a word."""
-    text = unicodedata.normalize("NFKC", INVISIBLE.sub("", _CUT_WORD.sub("", text))).casefold()
+    """Words in order, case-folded, without accents, in NFKC; each ideograph is a word."""
+    text = fold_accents(INVISIBLE.sub("", _CUT_WORD.sub("", text))).casefold()
     for run in _RUN.findall(text):
         yield from (run,) if run.isascii() else _TOKEN.findall(run)
 

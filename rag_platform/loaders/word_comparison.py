@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import accumulate, pairwise
 
-from rag_platform.text.scripts import letters
+from rag_platform.text.scripts import fold_accents, letters
 
 # scripts without spaces between words; each of their letters counts as a word
 _UNSPACED = re.compile(
@@ -44,7 +44,7 @@ class Line:
             part
             for word in words
             for item in _UNSPACED.split(word)
-            if (part := letters(item).casefold().translate(_SAME_GLYPHS))
+            if (part := fold_accents(letters(item)).casefold().translate(_SAME_GLYPHS))
         ]
         *starts, _ = accumulate(map(len, parts), initial=0)
         return Line("".join(parts), tuple(starts))

@@ -116,6 +116,22 @@ def letters(text: str) -> str:
     return _NO_LETTER.sub("", text)
 
 
+_ACCENT = re.compile("`| ?[\u0300-\u036f]")
+
+
+def fold_accents(text: str) -> str:
+    """The text in NFKC without accents, to compare readers that join them to letters and readers
+    that do not.
+
+    >>> fold_accents("für"), fold_accents("f¨ur")
+    ('fur', 'fur')
+    """
+    if text.isascii():
+        return text.replace("`", "")
+    bare = _ACCENT.sub("", unicodedata.normalize("NFKD", text))
+    return unicodedata.normalize("NFC", bare).replace("ı", "i")
+
+
 @functools.lru_cache(maxsize=65536)
 def _nfkc(char: str) -> str:
     return unicodedata.normalize("NFKC", unify_radicals(char))

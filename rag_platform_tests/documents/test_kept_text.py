@@ -45,6 +45,7 @@ from rag_platform.workspace import Workspace
         ("คู่ คู่ มือ", "คู่มือ", 4),  # PDFium reads syllables twice
         ("คู่มือ วันนี้", "คู่มือ", 3),  # ค ม อ, but no ว นน
         ("ﬁne ＡＢＣ", "fine abc", 2),
+        ("Qualit¨at f¨ur più", "Qualität für pi`u", 3),  # accents apart from their letters
         ("lost words here", "nothing of it", 0),
     ],
 )

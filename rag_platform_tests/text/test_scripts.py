@@ -13,6 +13,7 @@ from rag_platform.text.scripts import (
     SOUTHEAST_ASIAN,
     UNSPACED,
     find_script,
+    fold_accents,
     has_han,
     is_wide,
     letters,
@@ -105,3 +106,10 @@ def test_radicals_become_the_characters_they_are_drawn_as() -> None:
 )
 def test_traditional_characters_become_simplified_ones(text: str, simplified: str) -> None:
     assert simplify(text) == simplified
+
+
+def test_accents_are_folded_alike_however_a_reader_writes_them() -> None:
+    for word in ("Citt`a", "Città", "Citta\u0300"):
+        assert fold_accents(word) == "Citta"
+    assert fold_accents("sı́ sí s´ı") == "si si si"
+    assert fold_accents("한국 が") == "한국 が"

@@ -49,6 +49,7 @@ from rag_platform.loaders.pdf.opening import broken_pdf, encrypted_pdf, require_
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.accents import place_accents
 from rag_platform.loaders.pdf.printed.bitmap_fonts import BULLET_CODE
 from rag_platform.loaders.pdf.printed.characters import MONOSPACED, UNKNOWN, clean_char
 from rag_platform.loaders.pdf.printed.lines import line_text, mark_bullets, order_lines
@@ -71,7 +72,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "22"
+    VERSION: ClassVar[str] = "23"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property
@@ -190,7 +191,7 @@ def read_runs(page: Any) -> list[Run]:
     """The text lines of a page in content order; lines close together share a block number."""
     left, _, _, top = page.get_bbox()
     with closing(page.get_textpage()) as textpage:
-        found = mark_bullets(list(_read_runs(textpage, left, top)))
+        found = mark_bullets(place_accents(list(_read_runs(textpage, left, top))))
     return bidi.mark_rtl(bidi.join_columns(found))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rag_platform.loaders.pdf.opening import load_pymupdf, unrotate
 from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.accents import place_accents
 from rag_platform.loaders.pdf.printed.bitmap_fonts import read_bitmap_fonts
 from rag_platform.loaders.pdf.printed.forms import write_fields, write_marks
 from rag_platform.loaders.pdf.printed.hidden_text import Hidden, split_hidden
@@ -236,7 +237,8 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) 
                 level = abs(line["dir"][0] - 1) < 0.01
                 bold = _is_bold(weights)
                 found.append(Run(tuple(chars), number, size, _is_code(spans), bold, level))
-    return bidi.mark_rtl(bidi.join_columns(mark_bullets(_drop_overprints(found))))
+    placed = place_accents(_drop_overprints(found))
+    return bidi.mark_rtl(bidi.join_columns(mark_bullets(placed)))
 
 
 def _drawn_underscore(before: Run, block: dict[str, Any], after: Char) -> list[Char]:
