@@ -27,6 +27,8 @@ _MID_SENTENCE = (",", "-", "\u2010", "\u00ad", "，", "、")
 _INITIAL = 1.8  # font size of an initial to that of its paragraph, at least
 _CLAUSE = re.compile(r"第\s?[一二三四五六七八九十百零〇\d]+\s?[条條章节節编編]")
 _CLAUSE_ENDS = tuple("。；：！？")
+# share by which font sizes of one text differ: Japanese TeX sets kana smaller than Latin letters
+_SAME_SIZE = 0.08
 _FREE_EMS = 3  # right of a line that ends its paragraph
 _DOUBLE_SPACING = 1.5  # ems between double-spaced lines
 _CELL_GAP = 1.5  # ems between the cells of a row, or a running header and its page number
@@ -199,7 +201,9 @@ def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bo
     box = bounding_box(last)
     here = bounding_box(first)
     size = above[-1].size
-    if round(size) != round(below[0].size) or any(
+    kana = is_cjk(above[-1].text.strip()[-1]) or is_cjk(below[0].text.strip()[0])
+    near = abs(size - below[0].size) < _SAME_SIZE * size
+    if (round(size) != round(below[0].size) and not (kana and near)) or any(
         run.mono or not run.horizontal for run in (above[-1], below[0])
     ):
         return False

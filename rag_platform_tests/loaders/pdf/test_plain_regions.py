@@ -232,3 +232,17 @@ def test_an_underlined_word_does_not_cut_its_line(tmp_path: Path) -> None:
         document.save(tmp_path / "links.pdf")
     facts = PdfLoader(profile="fast").load(tmp_path / "links.pdf", "links.pdf")
     assert facts.text == " ".join(["The steps are in chapter four of this manual."] * 3)
+
+
+def test_a_paragraph_goes_on_where_kana_are_set_smaller_than_latin_letters() -> None:
+    # as in Japanese TeX, whose kana have 0.92 of the size; a block per line, as MuPDF cuts them
+    def line(text: str, block: int, size: float) -> Run:
+        top = 100.0 + 15 * block
+        chars = (Char(c, 50 + at * 10, top, 60 + at * 10, top + 10) for at, c in enumerate(text))
+        return Run(tuple(chars), block, size, False, False, True)
+
+    first = "TEX のドキュメントは、次のコマンドで検索することができ、"
+    second = "パッケージの名前を与えるとその説明を表示します。"
+    for size, count in ((9.21, 1), (7.97, 2)):  # the smaller is that of a footnote
+        found = plain_regions([line(first, 0, 9.96), line(second, 1, size)])
+        assert len(found) == count
