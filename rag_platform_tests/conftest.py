@@ -108,6 +108,7 @@ fusion:
   provider: min_max
   options: {alpha: 0.3}
 """
+WITH_LAYOUT = TINY.replace("{profile: fast}", "{profile: layout}")  # PDF pages by their model
 
 
 # a PNG of 2 x 2 pixels

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from rag_platform.observability.trace_reader import show
-from rag_platform_tests.conftest import TINY
+from rag_platform_tests.conftest import WITH_LAYOUT
 
 SAMPLES = Path(__file__).resolve().parent.parent / "rag_platform" / "samples"
 
@@ -34,7 +34,7 @@ def samples(shared_desk: Any) -> Path:
 def first(shared_desk: Any, samples: Path) -> Any:
     """The answer of the first `rag ingest samples`, PDF pages read with the layout model."""
     strategy = shared_desk.folder / "config" / "strategies" / "tiny.yaml"
-    strategy.write_text(TINY.replace("options: {profile: fast}", "options: {profile: layout}"))
+    strategy.write_text(WITH_LAYOUT)
     return shared_desk.rag("ingest", samples, "--tag", "pegasus")
 
 
