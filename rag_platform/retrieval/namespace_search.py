@@ -320,6 +320,7 @@ def _rewrite(s: SearchContext, query: QueryIR, span: tracing.Span) -> QueryIR:
         seconds, setting = min(
             (s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
             (config.rewrite.timeout_ms / 1000, "query.rewrite.timeout_ms"),
+            (s.deadline.left() / 2, "half of what retrieval.query_seconds leaves, for the search"),
         )
         rewrite = partial(rewriting.rewrite, query, llm, config, infer=s.request.infer)
         return limits.run_within(

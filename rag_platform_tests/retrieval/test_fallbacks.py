@@ -111,6 +111,19 @@ def test_a_rewrite_that_fails_leaves_the_question_as_it_is(
     )
 
 
+def test_a_slow_rewrite_leaves_the_search_its_time(
+    publish: Any, vary: Any, library: Library, store: Store, over: threading.Event
+) -> None:
+    publish({"guide": GUIDE})
+    with chat_server(lambda body, number: BAD_REPLIES["slow"](over)) as server:
+        limits = "retrieval: {query_seconds: 1.0}\nquery: {rewrite: {timeout_ms: 9000}}\n"
+        name = vary("rewriting", f"{limits}llm: {endpoint(server)}\n")
+        result, _ = asked(library, store, name)
+        over.set()
+    assert "half of what retrieval.query_seconds leaves" in result.warnings[0]
+    assert result.hits[0].chunk_id == "guide-0"
+
+
 def test_a_rewrite_without_a_model_is_a_fallback_too(
     publish: Any, vary: Any, library: Library, store: Store
 ) -> None:
