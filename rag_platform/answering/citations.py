@@ -241,14 +241,18 @@ def _find_claims(text: str) -> list[_Claim]:
         own = text[unit.start : unit.end]
         lead = _MARKS.match(own) if unit.kind in ("sentence", "item") else None
         if lead and found:
-            _add_marks(found, _find_marks(lead.group()))
+            _add_marks(found, _list_marks(lead.group()))
             own = own[lead.end() :]
         if own.strip():
             code = unit.kind == "code"
             prose = fence_body(own) if code else _LEFT_OUT.sub("", strip_marks(own).rstrip())
-            marks = [] if code else _find_marks(own)
+            marks = [] if code else _list_marks(own)
             found.append(_Claim(unit.kind, unit.end, unescape_marks(prose).strip(), marks))
     return found
+
+
+def _list_marks(text: str) -> list[int]:
+    return [n for _, n in split_quotes(text, 999)]
 
 
 def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
@@ -335,7 +339,19 @@ def find_cited(answer: str, available: int) -> list[int]:
     """The distinct numbers of the marks [n] outside code, within 1 to `available`, in order of
     appearance.
     """
-    return list(dict.fromkeys(n for n in _find_marks(answer) if 1 <= n <= available))
+    return list(dict.fromkeys(n for _, n in split_quotes(answer, available)))
+
+
+def split_quotes(answer: str, available: int) -> list[tuple[str, int]]:
+    """The pieces of an answer up to and with each such mark, and the number of that mark."""
+    code = code_spans(answer)
+    found: list[tuple[str, int]] = []
+    start = 0
+    for mark in _MARK.finditer(answer):
+        if 1 <= int(mark[1]) <= available and not any(a < mark.end() <= b for a, b in code):
+            found.append((answer[start : mark.end()], int(mark[1])))
+            start = mark.end()
+    return found
 
 
 def renumber_marks(answer: str, numbers: Mapping[int, int]) -> str:
@@ -404,16 +420,6 @@ def _was(items: Sequence[object]) -> str:
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
     """The text with `change` applied to everything but code."""
     return "".join(part if is_code else change(part) for part, is_code in _parts(text))
-
-
-def _find_marks(text: str) -> list[int]:
-    """The numbers of the marks outside of code."""
-    return [
-        int(number)
-        for part, is_code in _parts(text)
-        if not is_code
-        for number in _MARK.findall(part)
-    ]
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:

@@ -13,7 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rag_platform.answering.citations import find_cited
+from rag_platform.answering.citations import (
+    find_cited,
+    split_quotes,
+    strip_marks,
+    unescape_marks,
+)
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS
 from rag_platform.answering.extractive import count_own_words
 from rag_platform.answering.quotable import read_layout
@@ -173,8 +178,6 @@ _IMPLICIT_PROPERTY = re.compile(
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
 _SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # picks one of the rows
 _CODES = "号码"  # end names of codes
-_QUOTED = re.compile(r"(.*?)(?<!\\)\[(\d+)\]", re.DOTALL)  # with its number
-_MARK = re.compile(r"\[\d+\]")
 _RUN = re.compile(rf"[A-Za-z](?:(?![{HAN}])[\w'’-])*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
 
@@ -205,7 +208,9 @@ class _Sentence(NamedTuple):
         return self.words | _parse_clause(self.above).words
 
 
-def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple[str, str] | None:
+def find_near_miss(
+    question: str, answer: str, cited: Sequence[Hit], passages: Sequence[Hit]
+) -> tuple[str, str] | None:
     """(what the question is about, what the answer is about instead); None where none is detected.
 
     A near miss: the question is about the tank; the sentence of the answer with most of its other
@@ -214,16 +219,15 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
     words = _parse_clause(question).words
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
     titles = _parse_clause(places).words
-    plain = strip_markup(_MARK.sub("", answer))
-    sentences = [it for hit in passages for it in _list_sentences(hit)]
-    quoted = [it for it in sentences if it.text in plain]
+    plain = strip_markup(unescape_marks(strip_marks(answer)))
+    quoted = [it for hit in cited for it in _list_sentences(hit) if it.text in plain]
     for role, thing in _list_asked(question) if quoted else ():
         rest = words - titles - {thing}
         best = max(quoted, key=lambda it: len(rest & it.known))
         rival = _list_roles(best.text).get(role, "")
         if not rival or rival in words or not rest & best.known or thing in best.known | titles:
             continue
-        others = [it for it in sentences if thing in it.known]
+        others = [it for hit in passages for it in _list_sentences(hit) if thing in it.known]
         is_topic = any(role or _list_roles(it.text).get("") == thing for it in others)
         fewer = all(len(rest & it.known) < len(rest & best.known) for it in others)
         names = _write_both(question, thing, best.text, rival)
@@ -239,16 +243,17 @@ def find_doubts(
     unanswered; empty without a doubt.
     """
     parts = count_own_words(query)
-    quoted = {it[0]: _read_quote(it, passages) for it in _QUOTED.finditer(answer) if parts}
+    quotes = split_quotes(answer, len(passages)) if parts else []
+    quoted = {quote: _read_quote(quote, passages[n - 1]) for quote, n in quotes}
     for number, (part, count) in enumerate(parts):
         part_query = replace(query, original=part)
         before = [other for _, other in parts[:number] if _refers_back(part)]
-        quotes = [
+        own = [
             quote
             for quote, text in quoted.items()
             if count(text) and (not before or any(other(text) for other in before))
         ]
-        if all(_check(part_query, quote, passages, embed) for quote in quotes):
+        if all(_check(part_query, quote, passages, embed) for quote in own):
             return (f"this part of the question may be unanswered: “{part.rstrip('?')}”",)
     return () if parts else _check(query, answer, passages, embed)
 
@@ -259,11 +264,10 @@ def _refers_back(part: str) -> bool:
     return not any(tag[0] == "n" for tag in tags) if tags else _PRONOUN.search(part) is not None
 
 
-def _read_quote(quote: re.Match[str], passages: Sequence[Hit]) -> str:
+def _read_quote(quote: str, hit: Hit) -> str:
     """A quote with the headings above it."""
-    text = strip_markup(quote[1])
-    above = (it.above for it in _list_sentences(passages[int(quote[2]) - 1]) if it.text in text)
-    return "\n".join([text, *above])
+    text = strip_markup(unescape_marks(strip_marks(quote)))
+    return "\n".join([text, *(it.above for it in _list_sentences(hit) if it.text in text)])
 
 
 def _check(
@@ -279,10 +283,10 @@ def _check(
     if other := (
         find_other_year(query.original, answer, cited)
         or find_other_date(query.original, answer, cited)
-        or find_near_miss(query.original, answer, passages)
+        or find_near_miss(query.original, answer, cited, passages)
     ):
         return (f"the answer speaks of “{other[1]}”, the question of “{other[0]}”",)
-    question, text = simplify(query.original), _MARK.sub("", simplify(answer))
+    question, text = simplify(query.original), strip_marks(simplify(answer))
     if any(asks.search(question) and not form.search(text) for asks, form in _FORMS):
         return ("the question asks for a number or a date, and the answer has none",)
     table = _TABLE.match(answer)
@@ -367,7 +371,7 @@ def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) 
     about = {n: it for n, it in texts.items() if all(word.share_in(find(it)) for word in words)}
     if not about or question_terms(name).find_in("\n".join(about.values())):
         return ""
-    own = "".join(quote for quote, n in _QUOTED.findall(answer) if int(n) in about)
+    own = "".join(quote for quote, n in split_quotes(answer, len(passages)) if n in about)
     return "" if has_han(name) and set(name.rstrip(_CODES)) & set(simplify(own)) else name
 
 

@@ -59,16 +59,20 @@ def hit(text: str, title: str = "Guide") -> Hit:
     ],
 )
 def test_the_neighbour_of_what_was_asked_is_told(question: str, text: str, told: Any) -> None:
-    assert find_near_miss(question, text, [hit(text)]) == told
+    passages = [hit(text)]
+    assert find_near_miss(question, text, passages, passages) == told
 
 
 def test_what_a_heading_names_is_all_that_stands_below_it() -> None:
     question = "When do production tokens expire?"
-    assert find_near_miss(question, TOKENS, [hit(TOKENS, "Production")]) is None
+    passages = [hit(TOKENS, "Production")]
+    assert find_near_miss(question, TOKENS, passages, passages) is None
 
 
 LOCK = "童锁用于防止误触。长按锁键3秒可关闭童锁。香薰盒在底座右侧。"
 CACHE = "The cache keeps results.\n\nSet `metrics` to false to disable metrics."
+# numbers in brackets that are no marks
+PUMP = "The pump reads `argv[12]`.\n\nThe valve shuts, see [74](https://x.org/74)."
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,8 @@ CACHE = "The cache keeps results.\n\nSet `metrics` to false to disable metrics."
     [
         ("How high is the deposit, and which bank holds it?", "The deposit is 900 euros.", 1),
         ("What does the cache do and how do I disable it?", CACHE, 1),
+        ("What does the pump read and what does the lid do?", PUMP, 1),
+        ("What does the pump read and what does the valve do?", PUMP, None),
         ("香薰盒在哪里，多久清洗？", LOCK, 1),
         ("童锁是什么，怎么关闭？", LOCK, None),
         ("How are metrics disabled and what does the cache keep?", CACHE, None),
