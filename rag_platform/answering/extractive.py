@@ -144,12 +144,14 @@ def count_own_words(query: QueryIR) -> list[tuple[str, Callable[[str], float]]]:
     counted: list[tuple[str, Callable[[str], float]]] = []
     for part in parts:
         others = {word.text for it in parts if it != part for word in question_words(it)}
-        cut = {*chinese_dictionary().cut(simplify(part))} - CHINESE_FUNCTION_WORDS
+        # an English question needs no dictionary, which takes 0.1 s to load
+        cut = chinese_dictionary().cut(simplify(part)) if has_han(part) else []
+        meant = {*cut} - CHINESE_FUNCTION_WORDS
         own = [
             word
             for word in question_words(part)
             if word.text not in others
-            and (word.text in cut if has_han(word.text) else not is_weak_term(word.text))
+            and (word.text in meant if has_han(word.text) else not is_weak_term(word.text))
         ]
         if own:
             counted.append((part, partial(_count_words, own, question_terms(part).find_in)))

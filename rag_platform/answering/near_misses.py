@@ -260,8 +260,11 @@ def find_doubts(
 
 def _refers_back(part: str) -> bool:
     """True for a part of a question whose subject is in an earlier one."""
-    tags = [tag for word, tag in chinese_dictionary().tag(part) if has_han(word)]
-    return not any(tag[0] == "n" for tag in tags) if tags else _PRONOUN.search(part) is not None
+    if not has_han(part):
+        return _PRONOUN.search(part) is not None
+    tagged = chinese_dictionary().tag(simplify(part))
+    words = ((word, tag) for word, tag in tagged if word not in CHINESE_FUNCTION_WORDS)
+    return not any(tag[0] == "n" and has_han(word) for word, tag in words)
 
 
 def _read_quote(quote: str, hit: Hit) -> str:

@@ -19,6 +19,7 @@ from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit
 from rag_platform.protocols import Vectors
 from rag_platform.query.analysis import find_parts, prepare
+from rag_platform.text.segmentation import chinese_dictionary
 
 TOKENS = "Sandbox tokens expire after 12 hours. Production tokens are issued by the security team."
 ROOMS = "The north wing of the hall opens at 9. The south wing has a stage."
@@ -84,6 +85,8 @@ PUMP = "The pump reads `argv[12]`.\n\nThe valve shuts, see [74](https://x.org/74
         ("What does the pump read and what does the valve do?", PUMP, None),
         ("香薰盒在哪里，多久清洗？", LOCK, 1),
         ("童锁是什么，怎么关闭？", LOCK, None),
+        # when the lock begins, not the exhibition
+        ("童鎖是什麼，什麼時候開始？", "童鎖用於防止誤觸。\n\n展覽在5月開始。", 1),
         ("How are metrics disabled and what does the cache keep?", CACHE, None),
         ("租金多少，什么时候交？", "租金每月4200元，每月5日前支付。", None),
     ],
@@ -99,6 +102,12 @@ def test_the_part_of_a_question_that_is_unanswered_is_told(
     else:
         part = find_parts(question, clauses=True)[unanswered].rstrip("?？")
         assert told == (f"this part of the question may be unanswered: “{part}”",)
+
+
+def test_parts_of_an_english_question_load_no_chinese_dictionary() -> None:
+    chinese_dictionary.cache_clear()
+    find_doubts(prepare("What does it keep and how is it disabled?", Limits()), "", [])
+    assert chinese_dictionary.cache_info().currsize == 0
 
 
 NO_NAME = ("the question asks who, and the answer has no name",)
