@@ -515,7 +515,7 @@ def without_directions(question: str) -> str:
 
 def find_parts(question: str, *, clauses: bool = False) -> tuple[str, ...]:
     """The questions in a cleaned question, if there are several; empty for a single one.
-    `clauses` also tells Chinese clauses apart, of which one alone may be too short to search for.
+    With `clauses` also short Chinese ones and clauses, which may lack a subject to search for.
 
     >>> find_parts("How large may an upload be, and which error comes above that?")
     ('How large may an upload be', 'which error comes above that?')
@@ -524,13 +524,10 @@ def find_parts(question: str, *, clauses: bool = False) -> tuple[str, ...]:
     """
     if len(question) > MAX_RULED_CHARS:
         return ()
-    for boundary in (_BOUNDARY, _HAN_BOUNDARY)[: 2 if clauses else 1]:
+    least = MIN_HAN_PART_CHARS if clauses and has_han(question) else MIN_PART_CHARS
+    for boundary in (_BOUNDARY, _HAN_BOUNDARY)[: 1 + clauses]:
         parts = [part.strip() for part in boundary.split(question) if part.strip()]
-        if 1 < len(parts) <= MAX_PARTS and all(map(_may_be_part, parts)):
+        ask = all(len(part) >= least and _IS_QUESTION.search(simplify(part)) for part in parts)
+        if ask and 1 < len(parts) <= MAX_PARTS:
             return tuple(parts)
     return ()
-
-
-def _may_be_part(text: str) -> bool:
-    least = MIN_HAN_PART_CHARS if has_han(text) else MIN_PART_CHARS
-    return len(text) >= least and _IS_QUESTION.search(simplify(text)) is not None

@@ -21,7 +21,7 @@ MAX_FILTER_DEPTH: Final = 5
 MAX_RULED_CHARS: Final = 400
 # minimum characters of a part of a question; a shorter one has no subject; chosen by hand
 MIN_PART_CHARS: Final = 8
-# the same in Chinese; chosen by hand
+# minimum characters of a Chinese part that is not searched for by itself; chosen by hand
 MIN_HAN_PART_CHARS: Final = 4
 # maximum parts of a question; more of them are a list; chosen by hand
 MAX_PARTS: Final = 3
