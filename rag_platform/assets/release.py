@@ -52,6 +52,7 @@ from rag_platform.workspace import Workspace
 
 RELEASE_JOB = "release"
 REJECTED_TAG = "rag/rejected"  # `release_inputs` of a run whose candidate was rejected
+CANDIDATE_TAG = "rag/candidate"  # that candidate
 _SHOWN_FAILURES = 20
 _WARN, _ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 _ALL = dg.AllPartitionMapping()
@@ -134,8 +135,12 @@ def candidate(
             record.reason = explain_rejection(namespace, manifest.release_id, failed)
             context.log.error(record.reason)
             if record.job.kind != "delete":  # whose candidate does not hold what is live
-                tag = PASSING_TAG if manifest.may_pass_later else REJECTED_TAG
-                context.instance.add_run_tags(context.run.run_id, {tag: inputs})
+                tags = (
+                    {PASSING_TAG: QUALITY_GATE}
+                    if manifest.may_pass_later
+                    else {REJECTED_TAG: inputs, CANDIDATE_TAG: manifest.release_id}
+                )
+                context.instance.add_run_tags(context.run.run_id, tags)
     now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():
         # the inputs of one namespace are among those of all
@@ -165,10 +170,12 @@ def candidate(
 def find_rejection(
     instance: dg.DagsterInstance, namespace: str, inputs: str, ledger: Ledger
 ) -> Release | None:
-    """The release of the same `release_inputs` that a check rejected."""
-    if not instance.get_runs_count(dg.RunsFilter(tags={REJECTED_TAG: inputs})):
-        return None
-    return next((row for row in ledger.releases(namespace) if row.state == "rejected"), None)
+    """The newest release of the same `release_inputs` that a check rejected; None if its files are
+    gone.
+    """
+    runs = instance.get_runs(dg.RunsFilter(tags={REJECTED_TAG: inputs}), limit=1)
+    found = [ledger.release(namespace, run.tags.get(CANDIDATE_TAG, "")) for run in runs]
+    return next((row for row in found if row and row.state == "rejected"), None)
 
 
 def release_inputs(namespace: str, workspace: Workspace) -> str:

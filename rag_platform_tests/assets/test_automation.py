@@ -35,7 +35,7 @@ from rag_platform.assets.runs import end_orphans
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import JobPolicy, Settings
 from rag_platform.definitions import defs
-from rag_platform.evaluation.expectations import add_expectation, expectation
+from rag_platform.evaluation.expectations import add_expectation, expectation, remove_expectation
 from rag_platform.ledger.schema import Job, JobItem, Source
 from rag_platform.processes import jobs, launchers
 from rag_platform.processes.jobs import JOB_TAG
@@ -612,7 +612,8 @@ def test_a_rejected_release_is_asked_for_again_only_after_a_change(
             pass  # it fails
 
     # another expectation: no document changes, and nothing in the ledger
-    add_expectation(desk.store, "yard", expectation("How many trucks?", file="dock.md"))
+    added = expectation("How many trucks?", file="dock.md")
+    add_expectation(desk.store, "yard", added)
     (request,) = after().run_requests
     assert not execute(instance, request, "release").success
     assert not after().run_requests
@@ -629,6 +630,13 @@ def test_a_rejected_release_is_asked_for_again_only_after_a_change(
     keys += [request.run_key for request in after().run_requests]
     assert len({*keys}) == 4
     strategy.write_text(config, encoding="utf-8")
+
+    # as it was before that: the first rejection is told, not the newest
+    remove_expectation(desk.store, "yard", added.case_id)
+    assert desk.call("ingest", folder, *yard).exit_code == 1
+    with desk.ledger() as ledger:
+        [*_, first] = [row for row in ledger.releases("yard") if row.state == "rejected"]
+        assert f"release {first.release_id} was not" in ledger.jobs("yard", limit=1)[0].reason
 
     put(desk, gate=f"{GATE}It closes at 22:00.\n")
     (request,) = Ticks("inbox", instance)().run_requests
