@@ -116,7 +116,8 @@ def letters(text: str) -> str:
     return _NO_LETTER.sub("", text)
 
 
-_ACCENT = re.compile("`| ?[\u0300-\u036f]")
+# Cyrillic marks make other letters: й is no и
+_ACCENT = re.compile("`|(?<![Ѐ-ӿ]) ?[\u0300-\u036f]")
 
 
 def fold_accents(text: str) -> str:

@@ -164,6 +164,7 @@ def test_every_format_is_read_alike_twice_and_forged_words_are_not(
         ("⟨index⟩/⟨label⟩", "hindexi/hlabeli", True),  # a font of signs read as letters
         ("pump PX-40", "pump PX-40", True),
         ("Qualität für", "Qualit¨at f¨ur", True),  # accents apart from their letters
+        ("мой дом", "мои дом", False),  # another letter
         ("pump PX-40", "pump of type PX-40", False),  # a word is left out
         ("PX-40 pump", "pump PX-40", False),
         ("pump PX-41", "pump PX-40", False),
