@@ -308,12 +308,7 @@ def _require_whole(dataset: Dataset, results: Mapping[str, CaseResult]) -> None:
     """Raises ProviderError if a stage failed of a question, which then tells nothing about the
     release.
     """
-    failed = {
-        flag.removesuffix("_failed"): item
-        for item in results.values()
-        for flag in item.artifacts["flags"]
-        if flag.endswith("_failed")
-    }
+    failed = {stage: item for item in results.values() for stage in item.failed_stages}
     if failed:
         first = next(iter(failed.values()))
         cause = f" with {first.error}" if first.error else ""

@@ -58,6 +58,12 @@ class CaseResult:
     trace_id: str = ""
     artifacts: Json = field(default_factory=dict)  # ids and figures, no document text
 
+    @property
+    def failed_stages(self) -> list[str]:
+        """The parts of the search that failed, `dense`, so that the question was asked without."""
+        flags = self.artifacts.get("flags", ())
+        return [flag.removesuffix("_failed") for flag in flags if flag.endswith("_failed")]
+
 
 @dataclass(frozen=True, slots=True)
 class EvalRun:
@@ -222,17 +228,13 @@ class ResultStore:
 
     def find_known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
         """key to earlier result, without failed ones and those of which a stage failed."""
-        failed = (
-            "SELECT 1 FROM json_each(artifacts, '$.flags') AS f"
-            r" WHERE f.value LIKE '%\_failed' ESCAPE '\'"
-        )
         wanted = list(keys)
         found: dict[str, CaseResult] = {}
         for start in range(0, len(wanted), 500):
             part = wanted[start : start + 500]
             where = f"key IN ({','.join('?' * len(part))}) AND error = ''"
-            where += f" AND NOT EXISTS ({failed})"
-            found |= {result.key: result for result in self._cases(where, part)}
+            results = self._cases(where, part)
+            found |= {result.key: result for result in results if not result.failed_stages}
         return found
 
     def _write(self, table: str, kind: Any, records: Iterable[Any], **more: str) -> None:
