@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ def keep_code_loaded(port: int, seconds: float = _CODE_SECONDS) -> None:
     while True:
         time.sleep(seconds)
         # it may be starting or stopping
-        with suppress(OSError, ValueError, LookupError, TypeError):
+        with suppress(OSError, HTTPException, ValueError, LookupError, TypeError):
             for entry in _ask_webserver(port, _LOCATIONS)["workspaceOrError"]["locationEntries"]:
                 if entry["locationOrLoadError"]["__typename"] == "PythonError":
                     _ask_webserver(port, _RELOAD, name=entry["name"])
