@@ -539,14 +539,14 @@ def _list_asked(question: str) -> Iterator[tuple[str, str]]:
 def _list_roles(text: str) -> dict[str, str]:
     """The words of a sentence by the word before their `of` or the like, and its first by ""."""
     found = _SENTENCE_START.match(text)
-    start = found.end() if found else 0
-    words = list(_list_words(text[start:]))
+    first = found.end() if found else 0
+    words = [it for it in _list_words(text) if it[1] >= first]
     roles = {
         one: other
-        for (one, _, end), (other, begin, _) in pairwise(words)
-        if _OF.fullmatch(text, start + end, start + begin)
+        for (one, _, end), (other, start, _) in pairwise(words)
+        if _OF.fullmatch(text, end, start)
     }
-    if words and words[0][1] == 0:
+    if words and words[0][1] == first:
         roles[""] = words[0][0]
     return roles
 
