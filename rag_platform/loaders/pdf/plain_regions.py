@@ -201,13 +201,12 @@ def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bo
     box = bounding_box(last)
     here = bounding_box(first)
     size = above[-1].size
-    kana = is_cjk(above[-1].text.strip()[-1]) or is_cjk(below[0].text.strip()[0])
-    near = abs(size - below[0].size) < _SAME_SIZE * size
-    if (round(size) != round(below[0].size) and not (kana and near)) or any(
-        run.mono or not run.horizontal for run in (above[-1], below[0])
-    ):
-        return False
     text = below[0].text.strip()
+    same_size = round(size) == round(below[0].size)
+    if is_cjk(text[0]) or is_cjk(above[-1].text.strip()[-1]):
+        same_size |= abs(size - below[0].size) < _SAME_SIZE * size
+    if not same_size or any(run.mono or not run.horizontal for run in (above[-1], below[0])):
+        return False
     spacing = _DOUBLE_SPACING if text[:1].islower() else 1  # contracts are often double-spaced
     if not (here[1] > box[1] and here[1] - box[3] < spacing * size):
         return False

@@ -39,10 +39,10 @@ def place_accents(runs: Sequence[Run]) -> list[Run]:
     changed: set[int] = set()
     for number in signed:
         run = runs[number]
-        for sign in run.chars:
+        for sign in [char for char in run.chars if char.text in _MARKS]:
             # PDFium moves some signs to the end of their line, which may be a run of its own
             for other in range(number, max(-1, number - _REACH - 1), -1):
-                if sign.text in _MARKS and _join(sign, lines[other], level=other != number):
+                if _join(sign, lines[other], level=other != number):
                     _remove(sign, lines[number], run.size)
                     changed |= {number, other}
                     break
