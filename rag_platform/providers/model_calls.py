@@ -166,7 +166,7 @@ def ask(
 
     Only rate limits, server errors, lost connections and timeouts are retried: at most `retries`
     times, not after `ends` (time.monotonic), and after the delay that the endpoint requests, else
-    one that doubles with each try. `learns` gets each refused or failed call first; True means
+    one that doubles with each try. `learns` gets each refusal and server error first; True means
     that it changed the call, which is then repeated at once. If the settings limit this endpoint,
     each try waits for its turn, and a rate limit met by one process pauses all of them.
     """
