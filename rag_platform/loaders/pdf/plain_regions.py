@@ -24,6 +24,9 @@ from rag_platform.text.sentences import field_label
 
 _MAX_HEADING_LINES = 3
 _MID_SENTENCE = (",", "-", "\u2010", "\u00ad", "，", "、")
+# what begins entries, and lines within sentences: `S. 65`, `A. Meyer`, `3. Mai`, `– that is`
+_AMBIGUOUS = re.compile(r"(?:[a-zA-Z]|\d{1,3})\.(?:\s|$)|[–—-](?:\s|$)")
+_BEFORE_LAST = re.compile(r";\s\w+$")  # `; and` before the last entry of an enumeration
 _INITIAL = 1.8  # font size of an initial to that of its paragraph, at least
 _CLAUSE = re.compile(r"第\s?[一二三四五六七八九十百零〇\d]+\s?[条條章节節编編]")
 _CLAUSE_ENDS = tuple("。；：！？")
@@ -166,7 +169,7 @@ def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, lis
     for label, group in pieces:
         if (
             result
-            and label == "text"
+            and label in ("text", "list-item")
             and result[-1][0] in ("text", "list-item")
             and _continues(result[-1][1], group, entry=result[-1][0] == "list-item")
         ):
@@ -212,26 +215,33 @@ def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bo
         return False
     left, right = min(run.box[0] for run in above), max(run.box[2] for run in (*above, *below))
     # only the first line of a paragraph may be indented, or all but the first of an entry
-    starts = [min(run.box[0] for run in line) for line in _group_lines(above)]
+    lines = _group_lines(above)
+    starts = [min(run.box[0] for run in line) for line in lines]
     indent = (here[0] - starts[0]) / size
     hangs = len(starts) > 1 and min(starts[1:]) > starts[0] + _HANGING[0] * size
     flush = not entry and left - 2.5 * size < here[0] < left + 0.5 * size
     ends = above[-1].text.rstrip()[-1:]
     indent += 0.5 * (entry and text[0] in _OPENING)
     continued = text[0].islower() and not (ends.isdigit() or ends in _CLAUSE_ENDS)
+    unfinished = ends.isalpha() or ends in _MID_SENTENCE
     # MuPDF cuts an entry after its first line, or after each line
     hanging = (
         _HANGING[0] < indent < _HANGING[1]
-        and (ends.isalpha() or ends in _MID_SENTENCE or (continued and "=" not in text))
-        and (len(starts) == 1 or (entry and abs(here[0] - starts[-1]) < size))
+        and (unfinished or (continued and "=" not in text))
+        and (len(starts) == 1 or abs(here[0] - starts[-1]) < size)
     )
     aligned = hanging or (flush and not (hangs and indent < _HANGING[0]))
     # a line is full if the next word did not fit
     word = "" if is_cjk(text[0]) else text.split(maxsplit=1)[0]
     width = max(1.5 * size, (len(word) + 0.5) * (here[2] - here[0]) / len(text))
     full = right - box[2] < width and box[2] - box[0] > LONG_LINE_EMS * size
-    fields = field_label(text) and field_label(" ".join(run.text.strip() for run in last))
-    starts_text = opens_item(text) or _opens_clause(text, above) or fields
+    before, line = (
+        " ".join(run.text.strip() for run in runs) for runs in (lines[-1], _group_lines(below)[0])
+    )
+    cut = unfinished and not (entry or is_cjk(ends) or _BEFORE_LAST.search(before))
+    opens = opens_item(line) and not (cut and _AMBIGUOUS.match(line))
+    fields = field_label(text) and field_label(before)
+    starts_text = opens or _opens_clause(text, above) or fields
     return aligned and full and not starts_text
 
 

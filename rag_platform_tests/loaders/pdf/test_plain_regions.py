@@ -192,6 +192,9 @@ def test_an_entry_goes_on_in_indented_lines() -> None:
         ("chine in hall four needs.", 92),
         ("Contents of the second chapter with a page number 12", 72),
         ("of another chapter", 92),
+        ("Description. What the part is for, in a text that fills", 72),
+        ("more than two lines, the first of them with the name of", 92),
+        ("the part and the others indented.", 92),
     ]
     runs = [line(words, x, 84 + 16 * at, at) for at, (words, x) in enumerate(text)]
     assert read_regions(*runs) == [
@@ -200,6 +203,7 @@ def test_an_entry_goes_on_in_indented_lines() -> None:
         f"{text[4][0]} {text[5][0]}",
         text[6][0],
         text[7][0],
+        f"{text[8][0]} {text[9][0]} {text[10][0]}",
     ]
 
 
@@ -216,6 +220,40 @@ def test_an_entry_goes_on_in_each_of_its_lines() -> None:
     runs = [line(words, x, 84 + 16 * at, at) for at, (words, x) in enumerate(text)]
     said = [words for words, _ in text]
     assert read_regions(*runs) == [" ".join(said[:3]), said[3], " ".join(said[4:])]
+
+
+def test_a_line_within_a_sentence_begins_no_entry() -> None:
+    texts = (
+        ("The first reports of the machine are in News 3 / 1990,", "S. 65. Others followed."),
+        ("The hall of the new machine was opened by its owner on", "3. Mai with a speech."),
+        ("The interval is found by means of parametric bootstraps", "– that is, by simulation."),
+        ("The reports of the first year are in News 2 of the year 2016", "(28. Jg.), S. 27."),
+        (
+            "The machine was built, as is said in the old manual, by",
+            "A. Meyer, who wrote the manual of the machine, and by",
+            "B. Brown.",
+        ),
+    )
+    for lines in texts:
+        for step in (0, 1):  # all lines in one of the engine's blocks, or a block for each
+            runs = [line(text, 72, 84 + 16 * at, step * at) for at, text in enumerate(lines)]
+            assert read_regions(*runs) == [" ".join(lines)]
+
+
+def test_an_entry_below_a_full_line_begins_with_its_number_or_dash() -> None:
+    pairs = (
+        ("the seller delivers all goods to the buyer on time; and", "B. the buyer pays them."),
+        ("The machine is delivered with all that is listed below.", "1. Two keys of the door"),
+        ("A. Two keys of the doors of all halls of the buyers", "B. Two keys of the gate"),
+        ("Each machine is delivered to the hall of the buyers and", "• two keys of its door"),
+        ("• Each machine is delivered to the hall of the buyer with", "– two keys of its door"),
+        ("本公司向客户提供的各种产品和与此有关的全部服务包括下列内容以及其他", "1. 价格与期限"),
+    )
+    for above, below in pairs:
+        left = 82 if below[0] == "–" else 72  # nested
+        for block in (0, 1):
+            runs = line(above, 72, 84, 0), line(below, left, 100, block)
+            assert read_regions(*runs) == [above, below]
 
 
 def test_an_underlined_word_does_not_cut_its_line(tmp_path: Path) -> None:

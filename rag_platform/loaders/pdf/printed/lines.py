@@ -15,7 +15,7 @@ _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
 _MAX_FRACTION_CHARS = 12  # characters above or below the bar of a fraction
 BULLETS = "•◦▪▫●○■□‣⁃–—-*·∙\uf0b7\uf0a7\uf0d8\uf0a8\uf076\uf0fc➢➤✓✔❖◆◇►▶"
 _NUMBERED = re.compile(
-    r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、"
+    r"^(?:\(?(?:\d{1,3}|[a-zA-Z])\)|(?:\d{1,3}|[a-zA-Z])\.|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、"
     r"|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))"
 )
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
