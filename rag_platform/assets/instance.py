@@ -20,6 +20,7 @@ from rag_platform.config.folders import environment
 from rag_platform.config.settings import JobPolicy, Settings, load_settings
 from rag_platform.errors import RagError, read_only
 from rag_platform.storage.locks import hold_lock
+from rag_platform.storage.sqlite_files import REFUSED
 from rag_platform.storage.store import Store, write_text
 
 # Dagster runs at a time with `jobs.launcher: dagster`: eight jobs and the runs that they execute;
@@ -142,6 +143,8 @@ def run(settings: Settings, words: Sequence[str]) -> int:
         home = prepare(Store.of(settings))
         (home / ".dev").touch()
     except OSError as error:
+        if error.errno not in REFUSED:
+            raise
         raise read_only(settings.home) from error
     # a file in the current folder must not shadow a Python module
     os.environ |= {**environment(settings.home), "PYTHONSAFEPATH": "1"}
