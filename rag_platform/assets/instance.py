@@ -152,17 +152,21 @@ def run(settings: Settings, words: Sequence[str]) -> int:
     if words[0] != "dev":
         return run_supervised(command, folder=home)
     port = int(words[words.index("--port") + 1]) if "--port" in words else 3000
-    threading.Thread(target=keep_code_loaded, args=(port,), daemon=True).start()
+    ended = threading.Event()
     with _only_one(home):
-        return run_supervised(command, folder=home)
+        threading.Thread(target=keep_code_loaded, args=(port, ended), daemon=True).start()
+        try:
+            return run_supervised(command, folder=home)
+        finally:
+            ended.set()
 
 
-def keep_code_loaded(port: int, seconds: float = _CODE_SECONDS) -> None:
-    """Reload code locations that cannot be loaded, for ever: Dagster does not replace a code server
-    that was killed, and without one its daemon passes for healthy, but nothing ticks any more.
+def keep_code_loaded(port: int, ended: threading.Event, seconds: float = _CODE_SECONDS) -> None:
+    """Reload code locations that cannot be loaded, until `ended`: Dagster does not replace a code
+    server that was killed, and without one its daemon passes for healthy, but nothing ticks any
+    more.
     """
-    while True:
-        time.sleep(seconds)
+    while not ended.wait(seconds):
         # it may be starting or stopping
         with suppress(OSError, HTTPException, ValueError, LookupError, TypeError):
             for entry in _ask_webserver(port, _LOCATIONS)["workspaceOrError"]["locationEntries"]:
@@ -204,28 +208,29 @@ def run_supervised(
     Signals to stop are passed on as an interrupt, the only one on which `dagster dev` ends its web
     server, daemon and code servers; processes left after `seconds` are killed.
     """
-    # a shell script's background processes inherit an ignored SIGINT, and so would the command
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    stopped_at: list[float] = []
+
+    def stop(_number: int, _frame: object) -> None:
+        stopped_at.append(time.monotonic())
+
+    # first, so that none is missed, and because the command would inherit a signal that is ignored,
+    # as a shell script's background processes ignore SIGINT
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
     process = subprocess.Popen(command, start_new_session=True, cwd=folder)
     reaper = subprocess.Popen(
         [sys.executable, "-IS", "-c", _REAPER, str(process.pid)],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    stopped_at: list[float] = []
-
-    def stop(_number: int, _frame: object) -> None:
-        # a second interrupt would abort its shutdown
-        if not stopped_at and process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        stopped_at.append(time.monotonic())
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, stop)
+    interrupted = False
     try:
         while process.poll() is None and not (
             stopped_at and time.monotonic() - stopped_at[0] > seconds
         ):
+            if stopped_at and not interrupted:  # a second interrupt would abort its shutdown
+                process.send_signal(signal.SIGINT)
+                interrupted = True
             time.sleep(_POLL_SECONDS)
     finally:
         reaper.kill()

@@ -238,8 +238,12 @@ def test_a_code_server_that_was_lost_is_replaced() -> None:
 
     with chat_server(tell) as server:
         port = urlsplit(server.url).port
-        threading.Thread(target=instance.keep_code_loaded, args=(port, 0.05), daemon=True).start()
+        ended = threading.Event()
+        keeper = threading.Thread(target=instance.keep_code_loaded, args=(port, ended, 0.05))
+        keeper.start()
         wait_until(lambda: len(server.requests) >= 4)
+        ended.set()
+        keeper.join()
     reloads = [body for body in server.requests if "mutation" in body["query"]]
     assert reloads[0]["variables"] == {"name": "lost"}
     assert {body["variables"]["name"] for body in reloads} == {"lost"}
