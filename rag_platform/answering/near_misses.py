@@ -219,7 +219,7 @@ def find_near_miss(
     words = _parse_clause(question).words
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
     titles = _parse_clause(places).words
-    plain = strip_markup(unescape_marks(strip_marks(answer)))
+    plain = _strip(answer)
     quoted = [it for hit in cited for it in _list_sentences(hit) if it.text in plain]
     for role, thing in _list_asked(question) if quoted else ():
         rest = words - titles - {thing}
@@ -269,8 +269,13 @@ def _refers_back(part: str) -> bool:
 
 def _read_quote(quote: str, hit: Hit) -> str:
     """A quote with the headings above it."""
-    text = strip_markup(unescape_marks(strip_marks(quote)))
+    text = _strip(quote)
     return "\n".join([text, *(it.above for it in _list_sentences(hit) if it.text in text)])
+
+
+def _strip(answer: str) -> str:
+    """The text of an answer as in its passages, without marks and markup."""
+    return strip_markup(unescape_marks(strip_marks(answer)))
 
 
 def _check(

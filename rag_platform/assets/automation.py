@@ -174,27 +174,17 @@ def release_when_quiet(
     waiting = find_busy(context.instance, root.ledger, names)
     # an open backfill keeps its namespaces busy, so a tick follows its end
     explain_backfills(context.instance, root.ledger)
-    due = {
-        name: release_inputs(name, root.workspace(name))
-        for name in names
-        if name not in waiting and _is_due(context, root, name)
-    }
+    due = [name for name in names if name not in waiting and _is_due(context, root, name)]
     rejected = [
-        name
-        for name, inputs in due.items()
-        if find_rejection(context.instance, name, inputs, root.ledger)
+        name for name in due if find_rejection(context.instance, name, root.workspace(name))
     ]
-    keys = {
-        name: _run_key(context.instance, root, name, inputs)
-        for name, inputs in due.items()
-        if name not in rejected
-    }
+    keys = {name: _run_key(context.instance, root, name) for name in due if name not in rejected}
     requests = [
         dg.RunRequest(partition_key=name, run_key=key, tags={NAMESPACE_TAG: name})
         for name, key in keys.items()
         if key
     ]
-    context.instance.add_dynamic_partitions(namespaces.name or "", list(due))
+    context.instance.add_dynamic_partitions(namespaces.name or "", due)
     # gates, expectations and strategies leave no mark in the ledger
     if keys or waiting or rejected:
         reasons = {
@@ -350,8 +340,8 @@ def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str)
     return not stale
 
 
-def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str, inputs: str) -> str:
-    """The run key of a release of these inputs after the newest run; it changes, up to
+def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str) -> str:
+    """The run key of a release of what is live after the newest run; it changes, up to
     `max_attempts` times, when a release run was killed, and up to `_MAX_PASSING` times when one
     failed for what passes, so that it is requested again. Empty while the next such try is not due.
     """
@@ -361,7 +351,7 @@ def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str, input
         (run.run_id for run in others if namespace_of_run(run, root.ledger) in (namespace, None)),
         "",
     )
-    key = f"{inputs}:{newest}"
+    key = f"{release_inputs(namespace, root.workspace(namespace))}:{newest}"
     failed = instance.get_run_records(
         dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED)
     )

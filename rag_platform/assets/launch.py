@@ -25,7 +25,7 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
-from rag_platform.assets.release import find_rejection, release_inputs
+from rag_platform.assets.release import find_rejection
 from rag_platform.assets.runs import (
     DEFINITIONS,
     WORK_JOB,
@@ -236,8 +236,7 @@ def release(work: Work) -> str:
         work.progress("release", 1, 1, f"nothing changed: release {same} holds what is live")
         # else Dagster would show as failed what was put back as it was
         return run_release(work) if _failed_last(work) else ""
-    inputs = release_inputs(namespace, root.workspace(namespace))
-    rejected = find_rejection(work.instance, namespace, inputs, ledger)
+    rejected = find_rejection(work.instance, namespace, root.workspace(namespace))
     if rejected and not is_built_anyway(job):
         _record_release(work, "rejected before")
         return (

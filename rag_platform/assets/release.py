@@ -7,6 +7,7 @@ The candidate is built and checked in one step, because its three stores share a
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 import dagster as dg
@@ -105,7 +106,7 @@ def candidate(
         run_of_job(context, workspace, "release", namespace) as record,
         tracing.watching(_make_step_reporter(ledger, record.job)),
     ):
-        inputs = release_inputs(namespace, workspace)
+        sequence, terms = ledger.sequence(namespace), read_terms(namespace, workspace)
         manifest = _manifest_if_unchanged(record.job, namespace, workspace)
         if manifest is not None:
             message = f"nothing changed: release {manifest.release_id} holds what is live"
@@ -135,11 +136,12 @@ def candidate(
             record.reason = explain_rejection(namespace, manifest.release_id, failed)
             context.log.error(record.reason)
             if record.job.kind != "delete":  # whose candidate does not hold what is live
-                tags = (
-                    {PASSING_TAG: QUALITY_GATE}
-                    if manifest.may_pass_later
-                    else {REJECTED_TAG: inputs, CANDIDATE_TAG: manifest.release_id}
-                )
+                tags = {}
+                if manifest.may_pass_later:
+                    tags = {PASSING_TAG: QUALITY_GATE}
+                elif ledger.sequence(namespace) == sequence:  # nothing came in meanwhile
+                    inputs = release_inputs(namespace, workspace, terms)
+                    tags = {REJECTED_TAG: inputs, CANDIDATE_TAG: manifest.release_id}
                 context.instance.add_run_tags(context.run.run_id, tags)
     now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():
@@ -168,20 +170,25 @@ def candidate(
 
 
 def find_rejection(
-    instance: dg.DagsterInstance, namespace: str, inputs: str, ledger: Ledger
+    instance: dg.DagsterInstance, namespace: str, workspace: Workspace
 ) -> Release | None:
-    """The newest release of the same `release_inputs` that a check rejected; None if its files are
-    gone.
+    """The newest release of what the next one would be made of that a check rejected; None if its
+    files are gone.
     """
+    ledger, published = workspace.ledger, current(workspace.store, namespace)
+    newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
+    if not any(row.state == "rejected" for row in newer):  # saves reading all live versions
+        return None
+    inputs = release_inputs(namespace, workspace)
     runs = instance.get_runs(dg.RunsFilter(tags={REJECTED_TAG: inputs}), limit=1)
     found = [ledger.release(namespace, run.tags.get(CANDIDATE_TAG, "")) for run in runs]
     return next((row for row in found if row and row.state == "rejected"), None)
 
 
-def release_inputs(namespace: str, workspace: Workspace) -> str:
-    """The namespace with a fingerprint of what its next release and the verdict on it depend on."""
-    gates = gates_fingerprint(namespace, workspace.settings, workspace.store)
-    strategy = workspace.strategy
+def release_inputs(namespace: str, workspace: Workspace, terms: str = "") -> str:
+    """The namespace with a fingerprint of what its next release and the verdict on it depend on:
+    the live documents, and the `terms` of an earlier `read_terms`, by default those of now.
+    """
     live = [
         (
             *(version.version_id, version.edition, version.counts.get("metadata")),
@@ -189,9 +196,16 @@ def release_inputs(namespace: str, workspace: Workspace) -> str:
         )
         for document, version in workspace.ledger.live(namespace)
     ]
-    published = current(workspace.store, namespace)
-    config = strategy_config_id(strategy), stage_profiles(strategy)
-    return f"{namespace}:{fingerprint(sorted(live), *config, published, gates)}"
+    return f"{namespace}:{fingerprint(sorted(live), terms or read_terms(namespace, workspace))}"
+
+
+def read_terms(namespace: str, workspace: Workspace) -> str:
+    """A fingerprint of what a release depends on beside its documents: the strategy, the release
+    that it follows, the gates.
+    """
+    gates = gates_fingerprint(namespace, workspace.settings, workspace.store)
+    published, strategy = current(workspace.store, namespace), workspace.strategy
+    return fingerprint(strategy_config_id(strategy), stage_profiles(strategy), published, gates)
 
 
 # span of the release's trace to the message while it runs
