@@ -170,10 +170,11 @@ def _find_best_of_parts(
     best first.
     """
     counters = [count for _, count in count_own_words(query)]
+    if not counters:
+        return []
     texts = [
         f"{it.part.context}\n{evidence[it.hit].chunk_text[it.part.start : it.part.end]}"
         for it in scored
-        if counters
     ]
     best = {max(range(len(texts)), key=lambda n: count(texts[n])) for count in counters}
     return [scored[n] for n in sorted(best)]
