@@ -341,6 +341,8 @@ def explain_rejection(namespace: str, release_id: str, failed: str) -> str:
         reason += (
             "\nthis says nothing about the documents: once what failed works again, the sensor"
             " `release_when_quiet` of Dagster and the next ingest ask again"
+            f"\nto publish unjudged: `rag releases publish {release_id} --namespace {namespace}"
+            " --override REASON`"
         )
     elif failed.startswith(f"{QUALITY_GATE}: "):  # it alone can be overridden
         reason += (

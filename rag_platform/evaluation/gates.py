@@ -84,8 +84,8 @@ def judge_candidate(
     store: ResultStore,
 ) -> list[Verdict]:
     """The verdict of every gate, that of the expectations last; each release answers under the
-    config that it was built with. Raises ProviderError if a verdict would be against a candidate
-    of which questions were answered without a model or another part of the search that failed.
+    config that it was built with. Raises ProviderError if the candidate was asked while a model or
+    another part of the search failed: such answers tell neither for nor against it.
     """
     with (
         library.lease(namespace, candidate_id) as candidate,
@@ -133,6 +133,7 @@ class _GateJudge:
             *(("judged",) if gate.judge else ()),
         )
         run, after = self._run(self._candidate, dataset, metric_sets, gate.judge)
+        _require_whole(dataset, after)
         baseline, before = (
             (None, {})
             if self._published is None
@@ -171,8 +172,9 @@ class _GateJudge:
         if gate.not_worse:
             worse, doubtful = _find_losses(_values(before, set()), values)
             reasons, notes = reasons + worse, notes + doubtful
-        if reasons:
-            _require_whole(dataset, after)
+            # its model may be gone for ever, so it holds nothing back
+            if failed := ", ".join(sorted(_find_failed(before))):
+                notes.append(f"the published release was asked while this failed: {failed}")
         return Verdict(
             dataset.dataset_id,
             run.run_id,
@@ -187,9 +189,8 @@ class _GateJudge:
 
     def _judge_expectations(self, dataset: Dataset) -> Verdict:
         run, after = self._run(self._candidate, dataset)
+        _require_whole(dataset, after)
         missed = [verdict for item in after.values() if not (verdict := judge(item)).met]
-        if missed:
-            _require_whole(dataset, after)
         before = self._find_met_before(dataset, {verdict.case_id for verdict in missed})
         lost: list[Lost] = []
         unmet: list[Lost] = []
@@ -304,12 +305,16 @@ class _GateJudge:
         return f"the text of document {chunk.doc_id} was replaced"
 
 
+def _find_failed(results: Mapping[str, CaseResult]) -> dict[str, CaseResult]:
+    """The stages that failed of any question, each with the last such question."""
+    return {stage: item for item in results.values() for stage in item.failed_stages}
+
+
 def _require_whole(dataset: Dataset, results: Mapping[str, CaseResult]) -> None:
     """Raises ProviderError if a stage failed of a question, which then tells nothing about the
     release.
     """
-    failed = {stage: item for item in results.values() for stage in item.failed_stages}
-    if failed:
+    if failed := _find_failed(results):
         first = next(iter(failed.values()))
         cause = f" with {first.error}" if first.error else ""
         raise ProviderError(
