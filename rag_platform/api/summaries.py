@@ -14,6 +14,7 @@ from rag_platform.answering.citations import remove_foreign_markup
 from rag_platform.answering.groundedness import missing_numbers
 from rag_platform.answering.quotable import find_path
 from rag_platform.api.documents import get_document
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.config import prompts
 from rag_platform.config.query import SummaryConfig
 from rag_platform.contract.schema import SummaryData
@@ -172,21 +173,15 @@ def summarize_document(
         ]
         name = found["title"] or found["filename"]
         summary = summarise(parts, config, known[style], model, title=name)
-    data: SummaryData = {
-        "markdown": summary.markdown,
-        "doc_id": found["doc_id"],
-        "version_id": found["version_id"],
-        "title": name,
-        "style": style,
-        "method": summary.method,
-        "sections": list(summary.sections),
-        "prompt_profile_id": summary.prompt_profile_id,
-        "usage": summary.usage,
-        "release_id": lease.release_id,
-    }
-    if warnings := list(filter(None, (attempt.warning, *summary.warnings))):
-        data["warnings"] = warnings
-    return data
+    return fill_shape(
+        SummaryData,
+        summary,
+        doc_id=found["doc_id"],
+        version_id=found["version_id"],
+        title=name,
+        release_id=lease.release_id,
+        warnings=list(filter(None, (attempt.warning, *summary.warnings))),
+    )
 
 
 # --- quoted sentences ---------------------------------------------------------------------------

@@ -342,6 +342,8 @@ class LostCanaryPart(TypedDict):
     case_id: str
     query: str
     document: str
+    # document_gone | text_gone (the label is stale) | recut (its text is in another chunk) |
+    # outranked (`by` the document that comes first) | failed
     cause: str
     by: str
     trace_id: str

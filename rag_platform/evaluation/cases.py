@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -193,9 +193,12 @@ def _drop_empty(data: Json) -> Json:
 # --- reading a case -----------------------------------------------------------------------------
 
 
-def read_case(line: str, where: str) -> EvalCase:
-    """The case of a JSON line. Raises what `read_json` and `parse_case` raise."""
-    return parse_case(read_json(line, where), where)
+def read_json_lines(lines: Iterable[str], file: object) -> Iterator[tuple[Any, str]]:
+    """(value, place) of each JSON line that is not blank. Raises what `read_json` raises."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{file}, line {number}"
+            yield read_json(line, where), where
 
 
 def read_json(text: str, where: str) -> Any:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.lookup import unknown_document
 from rag_platform.errors import InputError, NotFoundError, read_only
-from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, read_case
+from rag_platform.evaluation.cases import (
+    Dataset,
+    EvalCase,
+    ExpectedText,
+    case_data,
+    parse_case,
+    read_json_lines,
+)
 from rag_platform.evaluation.labels import LabelReader, is_of_file
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
@@ -70,11 +77,7 @@ def read_expectations(store: Store, namespace: str) -> Dataset:
     """The expectations of a namespace, in the order they were added."""
     path = _path(store, namespace)
     lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-    cases = tuple(
-        read_case(line, f"{path}, line {number}")
-        for number, line in enumerate(lines, 1)
-        if line.strip()
-    )
+    cases = tuple(parse_case(*found) for found in read_json_lines(lines, path))
     return Dataset(
         dataset_id=f"expectations-{namespace}", version=VERSION, cases=cases, k_values=(TOP,)
     )

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rag_platform import access
-from rag_platform.api.envelopes import without_paths
+from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.writing import watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.evaluation_shapes import DatasetPart, EvalChoicesData, EvalJobData
@@ -129,18 +129,17 @@ def _is_visible(job: Job) -> bool:
 def job_data(job: Job) -> EvalJobData:
     """A job of `start_run` as clients see it."""
     request: Json = job.args["request"]
-    return {
-        "job_id": job.job_id,
-        "state": job.state,
-        "reason": str(without_paths(job.reason)),
-        "dataset": request["dataset"],
-        "namespace": request["namespace"] or "",
-        "strategy": request["strategy"] or "",
-        "done": int(job.progress.get("done", 0)),
-        "total": int(job.progress.get("total", 0)),
-        "run_id": str(job.result.get("run_id", "")),
-        "created_at": job.created_at,
-    }
+    return fill_shape(
+        EvalJobData,
+        job,
+        reason=str(without_paths(job.reason)),
+        dataset=request["dataset"],
+        namespace=request["namespace"] or "",
+        strategy=request["strategy"] or "",
+        done=int(job.progress.get("done", 0)),
+        total=int(job.progress.get("total", 0)),
+        run_id=str(job.result.get("run_id", "")),
+    )
 
 
 # --- what can be chosen -------------------------------------------------------------------------

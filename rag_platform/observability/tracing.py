@@ -22,6 +22,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from rag_platform.observability.build import build_info
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 EVENT_KINDS = frozenset(
     """
@@ -544,6 +546,19 @@ def carry(function: Callable[P, R]) -> Callable[P, R]:
         return copied.run(function, *args, **kwargs)
 
     return bound
+
+
+def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
+    """The results of a function for each item, so many calls at a time, in the current context.
+    After the first error, which is raised, no more calls begin.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        running = [pool.submit(carry(function), item) for item in items]
+        try:
+            return [future.result() for future in running]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def error_fields(error: BaseException) -> dict[str, str]:

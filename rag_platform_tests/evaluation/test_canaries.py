@@ -74,7 +74,7 @@ def test_lost_ones_are_told_apart(shelf: Shelf, folder: Path) -> None:
     (folder / "ports.md").write_text("# ports\n\nNothing of that any more.\n", encoding="utf-8")
     second = shelf.ingest(folder, sync=True)
     report = ask(shelf, second, first)
-    causes = {(item.document.rsplit("/")[-1], item.cause) for item in report.lost}
+    causes = {(item["document"].rsplit("/")[-1], item["cause"]) for item in report.lost}
     assert causes == {("keys.md", "document_gone"), ("ports.md", "text_gone")}
     assert report.alarms == ()
     assert "| document_gone |" in canaries_markdown(report)
@@ -89,10 +89,11 @@ def test_a_text_that_others_outrank_is_an_alarm(shelf: Shelf, folder: Path) -> N
         )
     second = shelf.ingest(folder, sync=True)
     report = ask(shelf, second, first)
-    assert {(item.document.rsplit("/")[-1], item.cause) for item in report.alarms} == {
+    assert {(item["document"].rsplit("/")[-1], item["cause"]) for item in report.alarms} == {
         ("ports.md", "outranked")
     }
-    assert "copy" in report.alarms[0].by and report.alarms[0].trace_id.startswith("trc_")
+    first_alarm = report.alarms[0]
+    assert "copy" in first_alarm["by"] and first_alarm["trace_id"].startswith("trc_")
 
 
 def test_the_budget_bounds_the_questions(shelf: Shelf, folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.cases import Dataset, EvalCase, SuppliedDocument, read_json
+from rag_platform.evaluation.cases import Dataset, EvalCase, SuppliedDocument, read_json_lines
 from rag_platform.ir import Json
 
 _FILES = ("corpus.jsonl", "queries.jsonl", "qrels.tsv")
@@ -160,14 +160,10 @@ def _require(path: Path) -> None:
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
     _require(path)
     with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            file = f"{path.parent.name}/{path.name}"
-            row = read_json(line, f"{file}, line {number}")
+        for row, where in read_json_lines(lines, f"{path.parent.name}/{path.name}"):
             has = row if isinstance(row, dict) else ()
             if missing := [name for name in needed if name not in has]:
-                raise InputError(f"{file}, line {number} lacks {missing}")
+                raise InputError(f"{where} lacks {missing}")
             yield row
 
 

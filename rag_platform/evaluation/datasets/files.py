@@ -19,8 +19,8 @@ from rag_platform.evaluation.cases import (
     SuppliedDocument,
     invalid_dataset,
     parse_case,
-    read_case,
     read_json,
+    read_json_lines,
 )
 
 
@@ -32,11 +32,8 @@ class JsonLines:
 
     def load(self, source: Path) -> Dataset:
         """Raises InputError `invalid_dataset` with the line."""
-        cases = []
-        for number, line in enumerate(source.read_text(encoding="utf-8-sig").split("\n"), 1):
-            if not line.strip():
-                continue
-            cases.append(read_case(line, f"{source.name}, line {number}"))
+        lines = source.read_text(encoding="utf-8-sig").split("\n")
+        cases = [parse_case(*found) for found in read_json_lines(lines, source.name)]
         return Dataset(
             dataset_id=source.stem, version=self.VERSION, cases=require_cases(cases, source.name)
         )

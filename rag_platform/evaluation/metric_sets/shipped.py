@@ -5,8 +5,8 @@ scores of answers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from rag_platform.answering.citations import check_claims
@@ -178,13 +178,7 @@ class JudgedAnswers:
                 "the metric set 'judged' needs a judge: --judge rules, or --judge llm",
                 code="no_judge",
             )
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            running = [pool.submit(tracing.carry(_measure_judged), item, judge) for item in items]
-            try:
-                values = [future.result() for future in running]
-            except BaseException:  # after one error the other scores are not used
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        values = tracing.map_in_threads(partial(_measure_judged, judge=judge), items, _PARALLEL)
         return {item.case.case_id: found for item, found in zip(items, values, strict=True)}
 
 

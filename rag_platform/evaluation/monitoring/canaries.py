@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.config.settings import CanarySettings
-from rag_platform.contract.evaluation_shapes import CanariesData
+from rag_platform.contract.evaluation_shapes import CanariesData, LostCanaryPart
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.labels import find_quote, fold, open_catalog
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
@@ -29,7 +30,6 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import PREAMBLE, Version
 from rag_platform.releases.release_store import find_parent, require_current
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.storage.records import to_json
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.pipe_tables import format_table
@@ -158,22 +158,6 @@ class Canaries:
 
 
 @dataclass(frozen=True, slots=True)
-class LostCanary:
-    """A canary that the previous release found and this one does not.
-
-    `cause`: document_gone | text_gone (the label is stale) | recut (its text is in another chunk) |
-    outranked (by the document that comes first) | failed.
-    """
-
-    case_id: str
-    query: str
-    document: str
-    cause: str
-    by: str = ""
-    trace_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class CanaryReport:
     """The outcome of a release's canaries."""
 
@@ -182,12 +166,12 @@ class CanaryReport:
     made: int  # more than were asked, if not all fit into the budget
     run: EvalRun | None
     seconds: float
-    lost: tuple[LostCanary, ...]
+    lost: tuple[LostCanaryPart, ...]
 
     @property
-    def alarms(self) -> tuple[LostCanary, ...]:
+    def alarms(self) -> tuple[LostCanaryPart, ...]:
         """The lost canaries that the removal of a text or document does not explain."""
-        return tuple(item for item in self.lost if item.cause in ("outranked", "recut", "failed"))
+        return tuple(it for it in self.lost if it["cause"] in ("outranked", "recut", "failed"))
 
 
 def ask_canaries(
@@ -233,16 +217,13 @@ def get_canaries(library: Library, namespace: str) -> CanariesData:
     before = find_parent(library.store, namespace, release_id)
     report = ask_canaries(library, namespace, release_id, before, library.settings.canaries)
     run = report.run
-    return {
-        "namespace": namespace,
-        "release_id": report.release_id,
-        "before": report.before,
-        "made": report.made,
-        "asked": run.cases if run is not None else 0,
-        "found": run.aggregates.get(_HIT, {}).get("value") if run is not None else None,
-        "seconds": report.seconds,
-        "lost": [to_json(item) for item in report.lost],
-    }
+    return fill_shape(
+        CanariesData,
+        report,
+        namespace=namespace,
+        asked=run.cases if run is not None else 0,
+        found=run.aggregates.get(_HIT, {}).get("value") if run is not None else None,
+    )
 
 
 def _ask(
@@ -267,22 +248,19 @@ def _is_missed(result: CaseResult) -> bool:
     return bool(result.error or result.stale) or not result.metrics.get(_HIT)
 
 
-def _explain(case: EvalCase, result: CaseResult, old: Lease, new: Lease) -> LostCanary:
+def _explain(case: EvalCase, result: CaseResult, old: Lease, new: Lease) -> LostCanaryPart:
     (expected,) = case.expected_text
-    lost = LostCanary(
-        case.case_id, case.query, expected.file, "failed", result.error, result.trace_id
-    )
-    if result.error:
-        return lost
-    if result.stale:
-        return dataclasses.replace(lost, cause=str(result.stale[0]["reason"]))
-    first = next(iter(result.artifacts.get("retrieved", ())), None)
-    by = "nothing was found"
-    if first is not None:
-        row = new.release.catalog.rows([first["chunk_id"]])[first["chunk_id"]]
-        by = f"{row.source_uri} # {row.chunk.section_path}"
-    same = _find_chunks_with(old, expected) & _find_chunks_with(new, expected)
-    return dataclasses.replace(lost, cause="outranked" if same else "recut", by=by)
+    cause, by = "failed", result.error
+    if not by and result.stale:
+        cause = str(result.stale[0]["reason"])
+    elif not by:
+        same = _find_chunks_with(old, expected) & _find_chunks_with(new, expected)
+        cause, by = "outranked" if same else "recut", "nothing was found"
+        if found := result.artifacts.get("retrieved"):
+            chunk_id = found[0]["chunk_id"]
+            row = new.release.catalog.rows([chunk_id])[chunk_id]
+            by = f"{row.source_uri} # {row.chunk.section_path}"
+    return fill_shape(LostCanaryPart, result, document=expected.file, cause=cause, by=by)
 
 
 def _find_chunks_with(lease: Lease, expected: ExpectedText) -> set[str]:
@@ -316,12 +294,12 @@ def canaries_markdown(report: CanaryReport) -> str:
     return "\n".join(lines)
 
 
-def _lost_lines(lost: Sequence[LostCanary]) -> list[str]:
+def _lost_lines(lost: Sequence[LostCanaryPart]) -> list[str]:
     if not lost:
         return ["", "None was lost."]
     rows = [
-        (item.cause, item.query, item.document, item.by, item.trace_id)
-        for item in sorted(lost, key=lambda item: (item.cause, item.document))[:_MAX_SHOWN]
+        (item["cause"], item["query"], item["document"], item["by"], item["trace_id"])
+        for item in sorted(lost, key=lambda item: (item["cause"], item["document"]))[:_MAX_SHOWN]
     ]
     more = [f"\nand {len(lost) - _MAX_SHOWN} more"] if len(lost) > _MAX_SHOWN else []
     head = ("lost", "question", "document", "first now", "trace")

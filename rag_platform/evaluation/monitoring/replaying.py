@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.asking import rank_both
+from rag_platform.api.envelopes import fill_shape
 from rag_platform.api.trace_details import read_question_trace, read_rows
 from rag_platform.contract.traces import ReplayData
 from rag_platform.errors import InputError, NotFoundError
@@ -100,16 +101,8 @@ def replay_question(library: Library, trace_id: str, *, published: bool = False)
                 _, chunk_row = places[row["chunk_id"]]
                 row["source_uri"] = chunk_row.source_uri
                 row["section_path"] = chunk_row.chunk.section_path
-    return {
-        "trace_id": found.trace_id,
-        "new_trace_id": found.new_trace_id,
-        "question": str(request["text"]),
-        "namespace": namespace,
-        "release_id": found.release_id,
-        "same": found.same,
-        "reasons": list(found.reasons),
-        "rows": rows,
-    }
+    question = str(request["text"])
+    return fill_shape(ReplayData, found, question=question, namespace=namespace, rows=rows)
 
 
 def _explain(

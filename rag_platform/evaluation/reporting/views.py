@@ -199,15 +199,14 @@ def compare_eval_runs(home: Path, before: str, after: str) -> EvalComparisonData
     """
     with results_of(home) as store:
         found = compare_runs(find_run(store, before), find_run(store, after), store)
-    return {
-        "before": run_part(found.before),
-        "after": run_part(found.after),
-        "judges_differ": bool(found.differing_judges),
-        "differences": _differences(found),
-        "worse": list(found.worse),
-        "better": list(found.better),
-        "stale": list(found.stale),
-    }
+    return fill_shape(
+        EvalComparisonData,
+        found,
+        before=run_part(found.before),
+        after=run_part(found.after),
+        judges_differ=bool(found.differing_judges),
+        differences=_differences(found),
+    )
 
 
 def _differences(found: Comparison) -> list[DifferencePart]:
@@ -275,20 +274,18 @@ def list_promotions(store: Store, namespaces: Collection[str]) -> list[Promotion
             continue
         promotion = {**promotion, **job.result.get("promotion", {})}
         found.append(
-            {
-                "job_id": job.job_id,
-                "namespace": job.namespace,
-                "at": job.created_at,
-                "before": str(promotion.get("from", "")),
-                "after": str(promotion.get("to", "")),
-                "by": str(promotion.get("by", "")),
-                "state": job.state,
-                "verdict": str(promotion.get("verdict", "")),
-                "gate": promotion.get("gate"),
-                "release_id": str(promotion.get("release_id", "")),
-                "reason": job.reason,
-                "run_ids": list(promotion.get("run_ids", ())),
-            }
+            fill_shape(
+                PromotionPart,
+                job,
+                at=job.created_at,
+                before=str(promotion.get("from", "")),
+                after=str(promotion.get("to", "")),
+                by=str(promotion.get("by", "")),
+                verdict=str(promotion.get("verdict", "")),
+                gate=promotion.get("gate"),
+                release_id=str(promotion.get("release_id", "")),
+                run_ids=list(promotion.get("run_ids", ())),
+            )
         )
     return found[:_PROMOTIONS]
 

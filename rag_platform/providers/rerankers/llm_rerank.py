@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -121,14 +120,7 @@ class LlmReranker:
             reply = model.generate(messages, json_schema=object_schema(**_GRADE))
             return _read_grade(parse_object(reply.text))
 
-        with ThreadPoolExecutor(self.parallel) as pool:
-            futures = [pool.submit(tracing.carry(grade), text) for text in texts]
-            try:
-                return [future.result() for future in futures]
-            except BaseException:
-                # without one grade the others are useless
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        return tracing.map_in_threads(grade, texts, self.parallel)
 
 
 _ITEM = object_schema(id={"type": "integer"}, **_GRADE)
