@@ -97,14 +97,8 @@ _LINKED = {
     "brief": (_Sizes(0, 160, 160, 100), _Sizes(0, 80, 80)),
 }
 
-_ANSWER_KEYS = (
-    *("answer_markdown", "state", "confidence", "effective_mode", "release_id", "releases"),
-    *("applied_filters", "matched_count", "unsupported", "usage", "next_cursor", "failure"),
-)
-_PASSAGE_KEYS = (
-    *("doc_id", "section_path", "page_range", "line_range", "locator", "text", "text_start"),
-    *("spans", "quote", "edited_from", "namespace"),
-)
+_ANSWER_KEYS = {*AnswerData.__annotations__, "failure"} - {"results"}
+_PASSAGE_KEYS = {*FoundPassage.__annotations__} - {"source_uri", "score"}
 # tokens of the envelope around an answer: trace_id, warnings, braces, the cursor
 _ENVELOPE_TOKENS = 280
 _BRIEF_RESULTS = 5  # with detail `brief`: the cited hits, then the best others

@@ -107,9 +107,7 @@ def find_differences(config: Json, shipped: Json) -> Json:
 
 
 def _installation() -> Iterator[Finding]:
-    yield Finding(
-        "ok" if sys.version_info >= (3, 11) else "error", "python", sys.version.split()[0]
-    )
+    yield Finding("ok", "python", sys.version.split()[0])
     for package in _PACKAGES:
         missing = "not installed; a strategy that needs it says so when it is used"
         found = _version_of(package)

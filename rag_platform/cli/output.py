@@ -21,7 +21,7 @@ from rag_platform.api import envelopes
 from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
-from rag_platform.config.gates import describe_broken_gates, find_gate_problems
+from rag_platform.config.gates import find_gate_problems
 from rag_platform.config.settings import Settings, load_settings, strategy_names
 from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
@@ -228,8 +228,8 @@ def _in_envelope(found: Mapping[str, Any]) -> Json:
     """
     envelope = dict(found) if "ok" in found else envelopes.envelope(found)
     warnings = envelope.get("warnings") or []
-    if (broken := describe_broken_gates()) and broken not in warnings:
-        envelope["warnings"] = [*warnings, broken]
+    if added := [problem for problem in find_gate_problems() if problem not in warnings]:
+        envelope["warnings"] = [*warnings, *added]
     return envelope
 
 

@@ -74,11 +74,6 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
     return gates
 
 
-def describe_broken_gates() -> str:
-    """What is wrong with gates.yaml, so that nothing can be judged by it; empty if it can be."""
-    return next(iter(find_gate_problems()), "")
-
-
 def find_gate_problems(libraries: Callable[[], Iterable[str]] | None = None) -> list[str]:
     """What is wrong with gates.yaml, or a warning for each library in it that is not among
     the existing ones, which `libraries` returns; None checks the file alone.

@@ -18,11 +18,10 @@ from statistics import NormalDist
 import numpy as np
 
 from rag_platform.api.envelopes import fill_shape
-from rag_platform.config.settings import DriftSettings, Settings
+from rag_platform.config.settings import DriftSettings
 from rag_platform.contract.evaluation_shapes import DriftData, SignalPart
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import read_questions
-from rag_platform.storage.store import Store
 from rag_platform.text.pipe_tables import format_table
 
 FIGURES = ("top_score", "confidence", "dense_topk_overlap_sparse", "latency_ms")
@@ -195,11 +194,6 @@ def _quartiles(values: Iterable[float]) -> str:
 
 def _share_text(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {n / counts.total():.0%}" for name, n in counts.most_common(4))
-
-
-def get_drift(settings: Settings, namespace: str) -> DriftData:
-    """What `measure_drift` finds, for `/api/eval` and the pages."""
-    return drift_data(measure_drift(Store.of(settings).logs_dir, namespace, settings.drift))
 
 
 def drift_data(report: DriftReport) -> DriftData:

@@ -173,7 +173,8 @@ def get_job(settings: SettingsOf, job_id: str) -> EvalJobData:
 @api.get("/drift")
 def get_drift(view: ApiView) -> DriftData:
     """Drift of users' recent questions and answers from the last stable window."""
-    return drift.get_drift(view.settings, view.namespace)
+    logs_dir, config = view.library.store.logs_dir, view.settings.drift
+    return drift.drift_data(drift.measure_drift(logs_dir, view.namespace, config))
 
 
 @api.get("/gaps")
