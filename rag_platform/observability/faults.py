@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -224,12 +225,7 @@ def _find_logs_dir() -> Path | None:
 
 
 def _count(logs_dir: Path, line: Json) -> None:
-    path = logs_dir / FILE_NAME
-    with suppress(OSError):
-        if path.is_file() and path.stat().st_size > _MAX_BYTES:
-            return
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
-        try:
-            os.write(descriptor, json.dumps(line).encode() + b"\n")
-        finally:
-            os.close(descriptor)
+    opener = partial(os.open, mode=0o640)
+    with suppress(OSError), open(logs_dir / FILE_NAME, "ab", opener=opener) as lines:
+        if lines.tell() <= _MAX_BYTES:
+            lines.write(json.dumps(line).encode() + b"\n")

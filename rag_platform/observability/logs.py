@@ -223,11 +223,7 @@ class _Files:
                 return known[1]
             self._close(logs_dir)
         logs_dir.mkdir(exist_ok=True)  # without parents: reading must not create a data root
-        descriptor = os.open(
-            logs_dir / name,
-            os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0),
-            0o640,
-        )
+        descriptor = os.open(logs_dir / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
         self.open[logs_dir] = (name, descriptor)
         if len(self.open) > _OPEN_FILES:
             self._close(next(iter(self.open)))
