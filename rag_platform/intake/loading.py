@@ -12,27 +12,9 @@ from rag_platform.config.settings import Limits, Strategy
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.ir import Facts
 from rag_platform.loaders.archives import zip_kind
+from rag_platform.loaders.decoding import sniff_binary
 from rag_platform.protocols import Loader
 
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"II*\x00", "image/tiff"),
-    (b"MM\x00*", "image/tiff"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/x-ole-storage"),
-    (b"{\\rtf", "application/rtf"),
-    (b"\x1f\x8b", "application/gzip"),
-    (b"BZh", "application/x-bzip2"),
-    (b"\xfd7zXZ\x00", "application/x-xz"),
-    (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
-    (b"Rar!\x1a\x07", "application/vnd.rar"),
-    (b"\x7fELF", "application/x-executable"),
-    (b"MZ", "application/x-msdownload"),
-    (b"SQLite format 3\x00", "application/vnd.sqlite3"),
-    (b"%!PS", "application/postscript"),
-)
 _OOXML = "application/vnd.openxmlformats-officedocument."
 _ZIP_TYPES = {
     ".docx": _OOXML + "wordprocessingml.document",
@@ -144,13 +126,8 @@ def _sniff_binary(head: bytes) -> str:
     """The type of binary content, "" for text."""
     if _is_pdf(head):
         return "application/pdf"
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    if head[:2] == b"BM" and len(head) > 14 and b"\x00" in head[:14]:
-        return "image/bmp"
-    for magic, mime in _MAGIC:
-        if head.startswith(magic) and not (magic in (b"MZ", b"BZh") and b"\x00" not in head):
-            return mime
+    if mime := sniff_binary(head)[1]:
+        return mime
     if head[257:262] == b"ustar":
         return "application/x-tar"
     if b"\x00" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):

@@ -28,29 +28,32 @@ BOMS = (  # longest first: the mark of UTF-32 LE starts with the one of UTF-16 L
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-MAGIC = {
-    b"%PDF-": "PDF",
-    b"PK\x03\x04": "ZIP or Office",
-    b"PK\x05\x06": "ZIP",
-    b"\x7fELF": "ELF program",
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"\xff\xd8\xff": "JPEG",
-    b"GIF87a": "GIF",
-    b"GIF89a": "GIF",
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"7z\xbc\xaf\x27\x1c": "7-Zip",
-    b"Rar!\x1a\x07": "RAR",
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "old Office",
-    b"SQLite format 3\x00": "SQLite",
-    b"MZ\x90\x00": "Windows program",
-    b"RIFF": "RIFF media",
-    b"\x00asm": "WebAssembly",
-    b"PAR1": "Parquet",
-    b"II*\x00": "TIFF",
-    b"MM\x00*": "TIFF",
-}
+# first bytes of binary formats and of some texts, name of a binary format, media type
+MAGIC = (
+    (b"%PDF-", "PDF", "application/pdf"),
+    (b"PK\x03\x04", "ZIP or Office", ""),
+    (b"PK\x05\x06", "ZIP", ""),
+    (b"\x7fELF", "ELF program", "application/x-executable"),
+    (b"\x89PNG\r\n\x1a\n", "PNG", "image/png"),
+    (b"\xff\xd8\xff", "JPEG", "image/jpeg"),
+    (b"GIF87a", "GIF", "image/gif"),
+    (b"GIF89a", "GIF", "image/gif"),
+    (b"II*\x00", "TIFF", "image/tiff"),
+    (b"MM\x00*", "TIFF", "image/tiff"),
+    (b"\x1f\x8b", "gzip", "application/gzip"),
+    (b"BZh9", "bzip2", "application/x-bzip2"),
+    (b"\xfd7zXZ\x00", "xz", "application/x-xz"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip", "application/x-7z-compressed"),
+    (b"Rar!\x1a\x07", "RAR", "application/vnd.rar"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "old Office", "application/x-ole-storage"),
+    (b"SQLite format 3\x00", "SQLite", "application/vnd.sqlite3"),
+    (b"MZ\x90\x00", "Windows program", "application/x-msdownload"),
+    (b"RIFF", "RIFF media", ""),
+    (b"\x00asm", "WebAssembly", ""),
+    (b"PAR1", "Parquet", ""),
+    (b"{\\rtf", "", "application/rtf"),
+    (b"%!PS", "", "application/postscript"),
+)
 # labels that are decoded as a superset of the encoding they name (WHATWG Encoding, labels)
 CODECS = {
     label: codec
@@ -101,7 +104,7 @@ def decode(raw: bytes, *declared: str) -> Decoded:
     Bytes that are not UTF-8 are decoded with the first declared encoding that is valid for them.
     Raises DocumentError: `empty_file` for white space alone, `binary_content` for binary data.
     """
-    if kind := binary_kind(raw[:4096]):
+    if kind := sniff_binary(raw[:4096])[0]:
         raise DocumentError(
             f"the content is {kind}, not text; give the file its right suffix",
             code="binary_content",
@@ -115,14 +118,20 @@ def decode(raw: bytes, *declared: str) -> Decoded:
     return decoded
 
 
-def binary_kind(head: bytes) -> str:
-    """The name of the binary format that begins with these bytes, or ""."""
-    return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+def sniff_binary(head: bytes) -> tuple[str, str]:
+    """(name, media type) of the binary format that begins with these bytes; the name is "" for
+    text.
+    """
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WebP", "image/webp"
+    if head[:2] == b"BM" and len(head) > 14 and b"\x00" in head[:14]:
+        return "BMP", "image/bmp"
+    return next(((name, mime) for magic, name, mime in MAGIC if head.startswith(magic)), ("", ""))
 
 
 def looks_like_text(head: bytes) -> bool:
     """True if a file that begins with these bytes, or an empty one, can be decoded as text."""
-    if binary_kind(head):
+    if sniff_binary(head)[0]:
         return False
     if _is_utf8(head) and len(head) >= 4096:
         head = head.decode("utf-8", "ignore").encode()  # the last character may be cut off

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts, MediaRef
 from rag_platform.loaders.archives import describe_damage, reject_damaged
-from rag_platform.loaders.decoding import Decoded
+from rag_platform.loaders.decoding import Decoded, sniff_binary
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.observability import faults
 from rag_platform.traits import Traits
@@ -53,16 +53,7 @@ _UNREAD_TYPES = (
 _NOISE, _SQUARE = 16, 8
 _PNG_MODES = ("1", "L", "P", "LA", "PA")  # drawings and scans, which stay sharp as PNG
 
-
 _LOADED_KINDS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")
-_LOADED_MAGIC = (
-    b"\x89PNG\r\n\x1a\n",
-    b"\xff\xd8\xff",
-    b"GIF87a",
-    b"GIF89a",
-    b"II*\x00",
-    b"MM\x00*",
-)
 
 
 @dataclass(frozen=True)
@@ -78,12 +69,7 @@ class ImageLoader:
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for the content of PNG, JPEG, GIF, WebP, TIFF and BMP, whatever the filename."""
-        bitmap = head[:2] == b"BM" and b"\x00" in head[:14] and len(head) > 14
-        return (
-            head.startswith(_LOADED_MAGIC)
-            or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")
-            or bitmap
-        )
+        return sniff_binary(head)[0].upper() in _LOADED_KINDS
 
     def load(self, path: Path, filename: str) -> Facts:
         """Facts without text, with the image `file:`. Raises `broken_file`, `too_large`."""
@@ -159,9 +145,7 @@ class DecodedImage:
 
 def has_simple_decoder(data: bytes) -> bool:
     """True for types with small, proven decoders; the others are decoded in a child process."""
-    return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (
-        data[:4] == b"RIFF" and data[8:12] == b"WEBP"
-    )
+    return sniff_binary(data)[0].upper() in SHOWN_EVERYWHERE
 
 
 def looks_alike(one: bytes, other: bytes) -> bool:
