@@ -63,19 +63,13 @@ class EpubLoader(ZipLoader):
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that differs from its chapter, as for HTML."""
         self.require(path)
-        by_part: dict[str, list[Block]] = {}
-        for block in blocks:
-            by_part.setdefault(block.locator.partition(";")[0], []).append(block)
-        bad: dict[int, str] = {}
         with zipfile.ZipFile(path) as archive:
-            known = {f"part={escape_locator(name)}": name for name in archive.namelist()}
-            for place, group in by_part.items():
-                if place not in known:
-                    bad.update({block.ordinal: f"no part at {block.locator}" for block in group})
-                else:
-                    page = _read_page(archive, known[place])
-                    bad.update(find_mismatched(page, text, group, f"{place};"))
-        return bad
+            known = {f"part={escape_locator(name)};": name for name in archive.namelist()}
+            return find_mismatched(
+                lambda place: _read_page(archive, known[place]) if place in known else None,
+                text,
+                blocks,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ as written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -18,7 +19,7 @@ from rag_platform.ir import VISIBLE_REASONS, Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page, letters
 from rag_platform.loaders.markup.html_inline import show_closed_panels
-from rag_platform.loaders.markup.html_main import begins_title, find_left_out, main_pieces
+from rag_platform.loaders.markup.html_main import begins_title, main_pieces
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import LANGUAGES, PROSE, TEMPLATE_CODE, first_line, suffix_of
@@ -120,30 +121,28 @@ class HtmlLoader:
         The element at a block's locator must yield the same Markdown, and its letters, read from
         the tree without making Markdown, must occur in the block in the same order.
         """
-        return find_mismatched(
-            Page(parse_page(decode_page(path.read_bytes(), self.charset).text)), text, blocks
-        )
+        page = Page(parse_page(decode_page(path.read_bytes(), self.charset).text))
+        return find_mismatched(lambda place: page, text, blocks)
 
 
 def find_mismatched(
-    page: Page, text: str, blocks: Iterable[Block], prefix: str = ""
+    read_page: Callable[[str], Page | None], text: str, blocks: Iterable[Block]
 ) -> dict[int, str]:
-    """Ordinal to reason for each block that differs from the element at its locator; `prefix` is
-    the part of the locators before the XPath.
+    """Ordinal to reason for each block that differs from the element at its locator; `read_page`
+    gets the part of the locator before the XPath.
     """
-    known = {
-        prefix + page.locator(piece): (piece, source)
-        for piece, source in zip(page.pieces, page.letters, strict=True)
-    }
     bad = {}
-    for block in blocks:
-        piece, source = known.get(block.locator, (None, ""))
-        if piece is None:
-            bad[block.ordinal] = f"the page has no block at {block.locator}"
-        elif piece.text != text[block.start : block.end]:
-            bad[block.ordinal] = f"the file has different text at {block.locator}"
-        elif not _occur_in_order(source, letters(piece.text)):
-            bad[block.ordinal] = f"letters at {block.locator} are missing in the block"
+    for place, group in groupby(blocks, key=lambda block: block.locator.rpartition("xpath=")[0]):
+        page = read_page(place)
+        known = page.by_locator(place) if page else {}
+        for block in group:
+            piece, source = known.get(block.locator, (None, ""))
+            if piece is None:
+                bad[block.ordinal] = f"the page has no block at {block.locator}"
+            elif piece.text != text[block.start : block.end]:
+                bad[block.ordinal] = f"the file has different text at {block.locator}"
+            elif not _occur_in_order(source, letters(piece.text)):
+                bad[block.ordinal] = f"letters at {block.locator} are missing in the block"
     return bad
 
 
@@ -193,7 +192,12 @@ def parse_page(text: str) -> _Element:
 
 def note_left_out(page: Page, kept: Sequence[int], metadata: Json) -> list[HiddenText]:
     """The visible text that is not in the `kept` pieces; adds its length to the metadata."""
-    texts = find_left_out(page, kept)
+    known = frozenset(kept)
+    texts = [
+        HiddenText(0, "beside_main", " ".join(text.split()))
+        for number, text in enumerate(page.source_texts)
+        if number not in known and page.letters[number]
+    ]
     if count := sum(len(letters(item.text)) for item in texts):
         metadata["left_out"] = f"{count} letters beside the main content"
     return texts

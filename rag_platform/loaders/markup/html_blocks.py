@@ -20,7 +20,6 @@ from rag_platform.loaders.markup.html_inline import (
     Inline,
     hidden_reason,
     is_skipped,
-    links,
     spans,
     unread_reason,
     visible,
@@ -127,8 +126,12 @@ class Page:
     @cached_property
     def linked(self) -> dict[_Element, int]:
         """Element of a piece to the number of its letters in links."""
-        elements = {piece.element for piece in self.pieces}
-        return {item: sum(map(len, map(letters, links(item)))) for item in elements}
+        return {
+            element: sum(
+                len(letters(visible(link))) for link in element.iter("a") if link.get("href")
+            )
+            for element in {piece.element for piece in self.pieces}
+        }
 
     @cached_property
     def _kinds_below(self) -> dict[_Element, set[str]]:
@@ -178,6 +181,11 @@ class Page:
         """`xpath=/html/body/p[3]`, with `;nodes=2-4` for some child nodes of the element."""
         nodes = f";nodes={piece.nodes[0]}-{piece.nodes[1]}" if piece.nodes else ""
         return f"xpath={self.path(piece.element)}{nodes}"
+
+    def by_locator(self, place: str) -> dict[str, tuple[Piece, str]]:
+        """Locator, preceded by `place`, to each piece and its letters."""
+        both = zip(self.pieces, self.letters, strict=True)
+        return {place + self.locator(piece): (piece, source) for piece, source in both}
 
     def parts(
         self, pieces: Iterable[Piece], place: str = "", find: Callable[[str], str] = str

@@ -5,10 +5,9 @@ elements a reader does not see.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rag_platform.loaders.markup.html_styles import hidden_by, reason_of, without_property
+from rag_platform.loaders.markup.html_styles import REASONS, hidden_by, without_property
 from rag_platform.loaders.parts import Image, longest_ticks
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def hidden_reason(element: _Element) -> str:
     name = hidden_by(style) if (style := element.get("style")) else ""
     if name == "font-size" and len(element):  # its children may have sizes of their own
         return ""
-    return reason_of(name) if name else ""
+    return REASONS.get(name, "")
 
 
 def _is_ornament(element: _Element) -> bool:
@@ -305,7 +304,7 @@ class Inline:
             self._enclose(element, MARKS[tag], MARKS[tag], depth)
         elif tag == "a":
             self._write_link(element, depth)
-        elif tag == "rt" and not _has_parentheses(element):
+        elif tag == "rt" and element.getparent().find("rp") is None:  # without own parentheses
             self._enclose(element, "(", ")", depth)
         elif tag == "table" and self.cell:
             self._write_inner_table(element, depth)
@@ -464,12 +463,6 @@ class Inline:
             self._space = False
 
 
-def _has_parentheses(reading: _Element) -> bool:
-    """True if the page itself has parentheses (`rp`) around the reading of a character."""
-    above = reading.getparent()
-    return above is not None and above.find("rp") is not None
-
-
 def _image_address(element: _Element) -> str:
     """The image's address, for a lazily loaded image not the placeholder in `src`."""
     source = (element.get("src") or "").strip()
@@ -490,10 +483,3 @@ def _escape_target(target: str) -> str:
         lambda found: "".join(f"%{byte:02X}" for byte in found.group().encode()),
         target,
     )
-
-
-def links(element: _Element) -> Iterator[str]:
-    """The text of each link in the element."""
-    for link in element.iter("a"):
-        if link.get("href"):
-            yield visible(link)

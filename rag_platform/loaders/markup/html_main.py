@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from rag_platform.ir import HiddenText
 from rag_platform.loaders.markup.html_blocks import Page, Piece, letters
 
 if TYPE_CHECKING:
@@ -200,16 +199,6 @@ def begins_title(piece: Piece, title: str) -> bool:
     """True if the page's title starts with the heading; without a title, for any heading."""
     start = letters(piece.title) if title else ""
     return bool(piece.title) and letters(title).casefold().startswith(start.casefold())
-
-
-def find_left_out(page: Page, kept: Iterable[int]) -> list[HiddenText]:
-    """The text of the pieces that were not kept."""
-    known = frozenset(kept)
-    return [
-        HiddenText(0, "beside_main", " ".join(text.split()))
-        for number, text in enumerate(page.source_texts)
-        if number not in known and page.letters[number]
-    ]
 
 
 def _is_headline(piece: Piece, title: str) -> bool:

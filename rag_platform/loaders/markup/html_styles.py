@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
-# not opacity, because scripts fade content in
-_REASONS = {
+# property that hides an element, and the reason recorded for its text; not opacity, because scripts
+# fade content in
+REASONS = {
     "display": "not_displayed",
     "visibility": "not_displayed",
     "font-size": "tiny",
 }
 _DECLARATION = re.compile(
-    rf"(?<![\w-])({'|'.join(_REASONS)})\s*:\s*([^;!]+)(!\s*important)?", re.IGNORECASE
+    rf"(?<![\w-])({'|'.join(REASONS)})\s*:\s*([^;!]+)(!\s*important)?", re.IGNORECASE
 )
 _ZERO = re.compile(r"(?:0+(?:\.0*)?|\.0+)(?:[a-z]+|%)?")
 # an unclosed comment ends the sheet
@@ -45,11 +46,6 @@ def hidden_by(style: str) -> str:
 def without_property(style: str, name: str) -> str:
     """The inline style without the named property, one that can hide an element."""
     return _DECLARATION.sub(lambda found: "" if found[1].lower() == name else found[0], style)
-
-
-def reason_of(name: str) -> str:
-    """The reason recorded for text that this property hides: `not_displayed` or `tiny`."""
-    return _REASONS[name]
 
 
 def _hides(name: str, value: str) -> bool:
@@ -116,7 +112,7 @@ def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[
     conditional rule may show}).
     """
     rules: dict[str, list[_Rule]] = {}
-    may_show: dict[str, set[str]] = {name: set() for name in _REASONS}
+    may_show: dict[str, set[str]] = {name: set() for name in REASONS}
     place = count()
     for sheet in root.iter("style"):
         if (sheet.get("media") or "").strip().lower() not in _SCREEN:

@@ -433,7 +433,7 @@ def _count_words(texts: Iterable[str]) -> Counter[str]:
 def _find_problems(message: Message, text: str, blocks: Sequence[Block]) -> dict[int, str]:
     parts = dict(number_parts(message))
     bad: dict[int, str] = {}
-    pages: dict[str, list[Block]] = {}
+    rich: list[Block] = []
     for block in blocks:
         match = re.fullmatch(
             r"(?:part=([\d.]+);)?(?:header=(\w+)|lines=(\d+)-(\d+)|(xpath=.*))",
@@ -444,7 +444,7 @@ def _find_problems(message: Message, text: str, blocks: Sequence[Block]) -> dict
         if match is None or owner is None:
             bad[block.ordinal] = f"no part at {block.locator}"
         elif match[5]:
-            pages.setdefault(match[1] or "", []).append(block)
+            rich.append(block)
         elif match[2]:
             value = re.sub(r"^(?:#+ |\w+: )", "", text[block.start : block.end])
             if letters(value) != letters(header_text(owner, match[2])):
@@ -453,6 +453,4 @@ def _find_problems(message: Message, text: str, blocks: Sequence[Block]) -> dict
             lines = body_text(owner).split("\n")[int(match[3]) - 1 : int(match[4])]
             if unflow(owner, "\n".join(lines).rstrip()) != text[block.start : block.end]:
                 bad[block.ordinal] = f"the file has different text at {block.locator}"
-    for number, group in pages.items():
-        bad.update(find_mismatched(_read_page(parts[number]), text, group, f"part={number};"))
-    return bad
+    return bad | find_mismatched(lambda place: _read_page(parts[place[5:-1]]), text, rich)
