@@ -114,11 +114,11 @@ def line_starts(text: str) -> list[int]:
     return [0, *(match.end() for match in LINE_END.finditer(text))]
 
 
-def first_line(text: str, limit: int = 200) -> str:
-    """The first line that is not blank, at most `limit` characters."""
+def first_line(text: str) -> str:
+    """The first line that is not blank, at most 200 characters."""
     for match in re.finditer(r"[^\r\n]+", text):
         if line := match.group().strip("\ufeff \t\u3000"):
-            return " ".join(line.split())[:limit]
+            return " ".join(line.split())[:200]
     return ""
 
 

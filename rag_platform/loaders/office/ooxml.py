@@ -11,7 +11,6 @@ import io
 import posixpath
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Json
+from rag_platform.loaders.archives import reject_damaged
 
 Element = Any  # an lxml element
 
@@ -78,24 +78,10 @@ class Package:
         return self.parsed[name]
 
     def _parse(self, name: str) -> Element:
-        from lxml import etree
-
-        try:
+        with reject_damaged(
+            f"its part {name} is damaged", "open it in Word or LibreOffice and save it again"
+        ):
             return parse_part(self.archive.read(name))
-        except (
-            etree.XMLSyntaxError,
-            zipfile.BadZipFile,
-            zlib.error,
-            NotImplementedError,
-            OSError,
-            EOFError,
-            ValueError,
-        ) as error:
-            raise DocumentError(
-                f"its part {name} is damaged ({str(error)[:200]}); open it in Word or LibreOffice"
-                " and save it again",
-                code="broken_file",
-            ) from error
 
     def relations(self, part: str) -> dict[str, Relation]:
         """Relationship id to target of a part, or of the whole file for ""."""
@@ -177,23 +163,21 @@ def name_of(element: Element) -> str:
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 
-def attribute(element: Element, path: str, name: str = "val") -> str | None:
-    """An attribute of the element at a path of local names (`pPr/pStyle`), None if missing."""
-    for step in path.split("/") if path else ():
-        element = element.find(W + step)
-        if element is None:
-            return None
-    value = element.get(W + name)
-    return None if value is None else str(value)
+def _descend(element: Element, path: str) -> Element | None:
+    return element.find("/".join(W + step for step in path.split("/")))
+
+
+def attribute(element: Element, path: str) -> str | None:
+    """The value of the element at a path of local names (`pPr/pStyle`), None if missing."""
+    found = _descend(element, path)
+    value: str | None = None if found is None else found.get(W + "val")
+    return value
 
 
 def is_on(element: Element, path: str) -> bool:
     """True if an on/off property is present and not off."""
-    for step in path.split("/"):
-        element = element.find(W + step)
-        if element is None:
-            return False
-    return element.get(W + "val") not in ("0", "false", "off", "none")
+    found = _descend(element, path)
+    return found is not None and found.get(W + "val") not in ("0", "false", "off", "none")
 
 
 def shown_children(element: Element) -> Iterator[Element]:

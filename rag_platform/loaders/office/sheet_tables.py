@@ -27,6 +27,10 @@ NUMBER = re.compile(
 )
 YEAR = re.compile(r"(?:19|20)\d\d")
 MAX_HEAD_CHARS = 120
+_LOCATOR = re.compile(
+    r"(?:sheet=[^;]*;)?(?:columns=(?P<left>[A-Z]+)-(?P<right>[A-Z]+);)?rows=(?P<first>\d+)(?:-(?P<last>\d+))?"
+    r"(?:;head=(?P<top>\d+)(?:-(?P<bottom>\d+))?)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,18 +337,17 @@ def sheet_parts(sheets: Iterable[tuple[str, Iterable[Group]]]) -> Iterator[Part]
 
 def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     """How a block differs from the rows of the file, or ""."""
-    place = parse_locator(block.locator)
-    if "rows" not in place:
+    match = _LOCATOR.fullmatch(block.locator)
+    if match is None:
         return f"the locator {block.locator!r} has no rows"
-    first, last = place["rows"]
-    top, bottom = place.get("head", (1, 0))
-    if span := re.search(r";columns=([A-Z]+)-([A-Z]+);", f";{block.locator};"):
+    first, top = int(match["first"]), int(match["top"] or 1)
+    last, bottom = int(match["last"] or first), int(match["bottom"] or match["top"] or 0)
+    if match["left"]:
         from openpyxl.utils import column_index_from_string
 
-        first_column, last_column = map(column_index_from_string, span.groups())
-        columns = first_column - 1, last_column - 1
+        left, right = map(column_index_from_string, match.group("left", "right"))
         needed = chain(range(top, bottom + 1), range(first, last + 1))
-        rows = {number: _keep_columns(rows[number], columns) for number in needed if number in rows}
+        rows = {n: _keep_columns(rows[n], (left - 1, right - 1)) for n in needed if n in rows}
     located = [
         rows[number]
         for number in range(first, last + 1)
@@ -386,13 +389,3 @@ def _names_match(names: Sequence[str], head: Sequence[Row]) -> bool:
     wanted = [letters(name) for name in names if name]
     remaining = iter(columns)
     return all(any(name in column for column in remaining) for name in wanted)
-
-
-def parse_locator(locator: str) -> dict[str, tuple[int, int]]:
-    """The ranges in a locator: {"rows": (3, 9), "head": (1, 1)} for `rows=3-9;head=1`."""
-    found: dict[str, tuple[int, int]] = {}
-    for part in locator.split(";"):
-        key, _, value = part.partition("=")
-        if (match := re.fullmatch(r"(\d+)(?:-(\d+))?", value)) and key in ("rows", "head"):
-            found[key] = (int(match[1]), int(match[2] or match[1]))
-    return found

@@ -123,22 +123,19 @@ def _read_records(text: str, delimiter: str, max_cells: int, broken: list[int]) 
     numbers = itertools.count(1)
     try:
         while start < len(lines):
-            reader = csv.reader(
-                (lines[number] for number in range(start, len(lines))), delimiter=delimiter
-            )
+            rest = (lines[number] for number in range(start, len(lines)))
+            reader = csv.reader(rest, delimiter=delimiter)
+            unclosed = False
             first = start
-            while True:
+            while first < len(lines) and not unclosed:
                 try:
-                    cells = next(reader, None)
+                    cells, last = next(reader), start + reader.line_num
                 except csv.Error:  # a field above the limit
                     cells, last = [], len(lines)
-                else:
-                    last = start + reader.line_num
-                if cells is None:
-                    return
-                if (last > first + 1 or last == len(lines)) and not _is_closed(
+                unclosed = (last > first + 1 or last == len(lines)) and not _is_closed(
                     lines[first:last], delimiter
-                ):
+                )
+                if unclosed:
                     cells, last = _read_unquoted(lines[first], delimiter, first + 1), first + 1
                     broken.append(last)
                 count += len(cells)
@@ -146,8 +143,6 @@ def _read_records(text: str, delimiter: str, max_cells: int, broken: list[int]) 
                     raise too_many_cells(count, max_cells)
                 yield Row(next(numbers), tuple(cells), first + 1, last)
                 first = last
-                if broken and broken[-1] == last:
-                    break
             start = first
     finally:
         csv.field_size_limit(former)
