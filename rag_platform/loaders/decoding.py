@@ -1,11 +1,11 @@
 """Bytes to text, with detection of the encoding; and character offsets to byte offsets, which are
 exact even for damaged and multi-byte files.
 
-Encodings are tried in this order: byte order mark; UTF-16/32 without a mark; ISO-2022-JP and HZ,
-which consist of ASCII bytes; strict UTF-8; a legacy encoding whose decoded text looks like a
-language; UTF-8 with U+FFFD for unreadable bytes. Statistical detectors fail on short legacy files
-(a 30-byte Big5 file reads as Japanese), so the common encodings are distinguished by the share of
-everyday characters; charset-normalizer decides on the rest.
+Encodings are tried in this order: byte order mark; UTF-16/32 without a mark; ISO-2022-JP, and HZ
+if declared, which consist of ASCII bytes; strict UTF-8; a legacy encoding whose decoded text looks
+like a language; UTF-8 with U+FFFD for unreadable bytes. Statistical detectors fail on short legacy
+files (a 30-byte Big5 file reads as Japanese), so the common encodings are distinguished by the
+share of everyday characters; charset-normalizer decides on the rest.
 """
 
 from __future__ import annotations
@@ -78,10 +78,7 @@ DECLARED = re.compile(
 # encodings with escape sequences that change the meaning of the bytes after them (RFC 1468, 1843)
 STATEFUL = ("iso2022_jp_ext", "hz")
 _JIS_MARK = re.compile(rb"\x1b(?:\$[@B]|\$\(D|\([BJI])")
-_HZ_RUN = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
 SAMPLE = 1 << 18  # bytes of a legacy file that are scored
-MIN_HZ = 8  # Chinese characters of a text recognised as HZ
-MIN_HZ_SIGNS = 0.1  # share of their bytes that must not be letters or digits; a quarter is usual
 MIN_LETTERS = 6  # non-ASCII characters of a text recognised as a rare encoding
 EVERYDAY = 0.75  # score to accept an encoding: the share of the language's everyday characters
 Score = Callable[[str, Sequence[str]], float]  # of a text and its non-ASCII characters
@@ -178,36 +175,17 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
 
 
 def _decode_stateful(raw: bytes, declared: Sequence[str]) -> Decoded | None:
-    """The text of ASCII bytes in a stateful encoding, declared or recognised by its escapes."""
+    """The text of ASCII bytes in a declared stateful encoding, or in ISO-2022-JP by its escapes."""
     if not raw.isascii() or not (b"\x1b$" in raw or b"~{" in raw):
         return None
-    known = list(filter(None, map(codec_of, declared)))
-    for codec in known:
+    for codec in map(codec_of, declared):
         if codec in STATEFUL:
             return _decode_as(raw, codec, 0)
-    if b"\x1b$" in raw and raw.count(b"\x1b") == len(_JIS_MARK.findall(raw)):
-        decoded = _decode_as(raw, "iso2022_jp_ext", 0)
-    elif not known and _is_hz(raw):
-        decoded = Decoded(raw.decode("hz"), "hz")
-    else:
+    if b"\x1b$" not in raw or raw.count(b"\x1b") != len(_JIS_MARK.findall(raw)):
         return None
+    decoded = _decode_as(raw, "iso2022_jp_ext", 0)
     guess = f"not UTF-8; read as {decoded.encoding}, which is a guess"
     return replace(decoded, warnings=(guess, *decoded.warnings))
-
-
-def _is_hz(raw: bytes) -> bool:
-    """True if tildes occur only around byte pairs of everyday Chinese. ASCII words such as NAME are
-    valid pairs too, so some bytes must be neither letters nor digits.
-    """
-    if b"~" in _HZ_RUN.sub(b"", raw) or not _decodes(raw, "hz"):
-        return False
-    pairs = b"".join(_HZ_RUN.findall(raw))
-    high = [char for char in raw.decode("hz") if char > "\x7f"]
-    return (
-        len(high) >= MIN_HZ
-        and len(re.findall(rb"[^A-Za-z0-9_{}~]", pairs)) >= MIN_HZ_SIGNS * 2 * len(high)
-        and _measure_gb("", high) >= EVERYDAY
-    )
 
 
 def _decode_declared(raw: bytes, declared: Sequence[str]) -> Decoded:

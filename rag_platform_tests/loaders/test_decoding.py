@@ -28,7 +28,6 @@ CHINESE = "# 标题\n\n这是一个用于测试编码的段落，包含中文标
         ("これは日本語の文章です。".encode("cp932"), "cp932", "これは日本語の文章です。"),
         ("これは日本語の文章です。".encode("euc_jp"), "euc_jp", "これは日本語の文章です。"),
         (b"\x1b$B=*EE$O8a8e$G$9!#\x1b(B", "iso2022_jp_ext", "終電は午後です。"),
-        (b"~{;aRiTZOBNgH}5c>YPP!#~}\n", "hz", "会议在下午三点举行。\n"),
         ("이것은 한국어 문장입니다.".encode("euc_kr"), "cp949", "이것은 한국어 문장입니다."),
         (
             "Это русский текст для проверки.".encode("koi8_r"),
@@ -61,9 +60,6 @@ def test_decode_reads_what_was_written(raw: bytes, encoding: str, text: str) -> 
         "\x1b[31mred\x1b[0m",  # colours of a terminal
         "\x1b[1m\x1b$B0 bytes\x1b[0m",
         "use ~{a,b} and ~}",
-        "~{ab~}",  # pairs of bytes, but of no everyday character
-        "~{CUSTOMER_NAME_OR_ID~}",  # likewise, and of everyday ones
-        "~{;aRiTZOBNgH}5c>YPP!#~} in ~/home",  # Chinese, and a tilde that is none of HZ
         "cost ~{n log n}~ steps",
     ],
 )
