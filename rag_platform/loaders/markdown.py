@@ -9,7 +9,7 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -97,13 +97,13 @@ class MarkdownLoader:
             )
             if head.end:
                 blocks.insert(0, locate(Block(0, "front_matter", 0, head.end), bytes_of, starts))
-        edges = [head.end, *itertools.chain(*hidden), len(text)]
-        visible = "".join(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
+        visible = _text_outside(hidden, text, head.end)
         if not visible.strip():
             raise DocumentError(
                 "the file holds comments and no text; nothing to index", code="empty_file"
             )
-        if media and not _has_words(text, head.end, media):
+        pictures = [(r.start, r.end) for r in media if r.start is not None and r.end is not None]
+        if media and not re.search(r"\w", _text_outside(pictures, text, head.end)):
             warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
@@ -129,14 +129,10 @@ def _find_title(blocks: Sequence[Block], text: str, visible: str) -> str:
     return next((heading_title(match[1]) for match in found if match), "")
 
 
-def _has_words(text: str, start: int, media: Sequence[MediaRef]) -> bool:
-    """True if there is a letter or digit outside of the images."""
-    spans = [(r.start, r.end) for r in media if r.start is not None and r.end is not None]
+def _text_outside(spans: Iterable[tuple[int, int]], text: str, start: int) -> str:
+    """The parts of text[start:] between the spans."""
     edges = [start, *itertools.chain(*spans), len(text)]
-    return any(
-        re.search(r"\w", text[first:last])
-        for first, last in zip(edges[::2], edges[1::2], strict=True)
-    )
+    return "".join(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
 
 
 class _TooDeepError(Exception):

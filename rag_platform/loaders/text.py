@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
@@ -157,22 +158,23 @@ def paragraph_blocks(
 ) -> list[Block]:
     """One block per run of non-blank lines of text[start:], with its bytes and lines."""
     starts = line_starts(text)
-    edges = [
-        start,
-        *(edge for match in BLANK_LINES.finditer(text, start) for edge in match.span()),
-        len(text),
+    return [
+        locate(Block(number, kind, *span), bytes_of, starts)
+        for number, span in enumerate(paragraph_spans(text, start), ordinal)
     ]
-    spans = []
+
+
+def paragraph_spans(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """The span of each run of non-blank lines of text[start:]."""
+    gaps = (match.span() for match in BLANK_LINES.finditer(text, start))
+    edges = [start, *itertools.chain(*gaps), len(text)]
     for begin, end in zip(edges[::2], edges[1::2], strict=True):
         while begin < end and text[begin] in "\r\n":
             begin += 1
         while end > begin and text[end - 1] in "\r\n":
             end -= 1
         if text[begin:end].strip():
-            spans.append((begin, end))
-    return [
-        locate(Block(ordinal + i, kind, a, b), bytes_of, starts) for i, (a, b) in enumerate(spans)
-    ]
+            yield begin, end
 
 
 def locate(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:

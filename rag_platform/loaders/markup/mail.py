@@ -35,7 +35,7 @@ from rag_platform.loaders.markup.html import (
 from rag_platform.loaders.markup.html_blocks import Page, letters
 from rag_platform.loaders.markup.html_main import main_pieces
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
-from rag_platform.loaders.text import suffix_of
+from rag_platform.loaders.text import BLANK_LINES, paragraph_spans, suffix_of
 from rag_platform.loaders.word_comparison import Line
 from rag_platform.traits import Traits
 
@@ -48,7 +48,6 @@ CALENDAR = "text/calendar"
 READ = (TEXT, "text/html", "text/rfc822-headers", REPORT, CALENDAR)
 ADDRESS = re.compile(r"(?:https?|mailto):\S+")
 ENCODED_WORDS = re.compile(r"(?:=\?[^?\s]+\?[BbQq]\?[^?]*\?=\s*)*=\?[^?\s]+\?[BbQq]\?[^?]*\?=")
-BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 _PROPERTY = re.compile(r"^([\w-]+)((?:;(?:\"[^\"]*\"|[^\":\n])*)?):(.*)$", re.MULTILINE)
 _EVENT_FIELDS = {"DTSTART": "Start", "DTEND": "End", "RRULE": "Repeats", "LOCATION": "Location"}
 _SIGNATURE = "-- "
@@ -390,16 +389,12 @@ class _Reading:
                 text, _, description = text.partition("\n\n")  # the mail's text has it too
                 if description:
                     self.hidden.append(HiddenText(0, "alternative", " ".join(description.split())))
-            at = 0
-            gaps = [match.span() for match in BLANK_LINES.finditer(text)]
-            for end, after in [*gaps, (len(text), len(text))]:
-                words = text[at:end].strip("\n").rstrip()
-                if words.strip():
-                    first = text.count("\n", 0, text.index(words, at)) + 1
-                    self.bodies += 1
-                    last = first + words.count("\n")
-                    yield Part("paragraph", unflow(part, words), f"{place};lines={first}-{last}")
-                at = after
+            for begin, end in paragraph_spans(text):
+                words = text[begin:end].rstrip()
+                first = text.count("\n", 0, begin) + 1
+                last = first + words.count("\n")
+                self.bodies += 1
+                yield Part("paragraph", unflow(part, words), f"{place};lines={first}-{last}")
             return
         try:
             page = _read_page(part)

@@ -130,11 +130,11 @@ def _choose_section(sections: tuple[Section, ...], value: float) -> tuple[Sectio
     if not numeric:
         return None
     if any(part.condition for part in numeric):
-        index = next((i for i, part in enumerate(numeric) if part.applies_to(value)), None)
-        if index is None:
-            index = next((i for i, part in enumerate(numeric) if part.condition is None), None)
-        if index is None:
+        fitting = [i for i, part in enumerate(numeric) if part.applies_to(value)]
+        fitting += [i for i, part in enumerate(numeric) if part.condition is None]
+        if not fitting:
             return None
+        index = fitting[0]
         signs = any(
             text.strip('\\"') in ("-", "(")
             for kind, text in numeric[index].tokens
