@@ -33,7 +33,6 @@ _LARGEST = 127
 _SCANNED, _SCANNED_BYTES = 4, 20
 _GATHERED = 1_024  # rows that are copied at a time, so that they stay in the processor's cache
 _BLOCK = 64  # the best row of each block of so many rows is multiplied first
-_ROWS_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +72,6 @@ def round_block(block: Vectors) -> tuple[NDArray[np.int8], Vectors, Vectors, Vec
     return rows, steps, _lengths(whole), lengths
 
 
-def round_rows(matrix: Vectors) -> Rounded:
-    """The rows [n, dim] in 8 bits; a fifth of a second for 100,000 rows of 384."""
-    count, dim = matrix.shape
-    rows = np.empty((count, dim), dtype=np.int8)
-    scales = np.empty((3, count), dtype=np.float32)
-    for start in range(0, count, _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        rows[part], *scales[:, part] = round_block(matrix[part])
-    return make_rounded(rows, scales)
-
-
 def make_rounded(rows: NDArray[np.int8], scales: Vectors) -> Rounded:
     """The rows with their `scales` [3, n]: steps, lengths of rounding errors, lengths."""
     steps, rests, lengths = scales
@@ -101,11 +89,11 @@ def survivors(
     """Ascending rows that include the k best and all ties with the k-th, of the ascending `rows`,
     by default all but `without`. `product` returns the exact products of rows with the query.
     """
-    rounded = round_rows(query.reshape(1, -1))
+    rounded, (step,), (rest,), _ = round_block(query.reshape(1, -1))
     some: Any = slice(None) if rows is None else rows
-    guess = _dots(matrix.rows, rounded.rows, rows)
+    guess = _dots(matrix.rows, rounded, rows)
     guess *= matrix.steps[some]
-    guess *= rounded.steps[0]
+    guess *= step
     if without is not None:
         guess[without] = -np.inf
     first = _promising(guess, k)
@@ -114,7 +102,7 @@ def survivors(
     known = product(first if rows is None else rows[first])
     floor = np.partition(known, len(known) - k)[len(known) - k]
     least, length = (
-        floor - _SLACK - matrix.longest * rounded.rests[0],
+        floor - _SLACK - matrix.longest * rest,
         np.float32(np.linalg.norm(query) * _LENGTH_FACTOR),
     )
     # one common bound first, which leaves few rows

@@ -21,10 +21,9 @@ from rag_platform.caching import Cache
 from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
 from rag_platform.indexes import dense_files
-from rag_platform.indexes.bounds import Rounded, Rows, kernel, products, round_rows, survivors
+from rag_platform.indexes.bounds import Rows, kernel, products, survivors
 from rag_platform.indexes.dense_files import Parts, read_matrix, read_parts
 from rag_platform.ir import Candidate
-from rag_platform.observability import faults
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
 from rag_platform.registry import make_provider
 
@@ -107,21 +106,20 @@ class DenseVectors:
     """Nearest neighbours, exact or approximate; safe between threads.
 
     The exact search scans the matrix; from 4,000 rows on only those that pass the bounds of
-    `indexes.bounds`, which does not change its results, once these are computed in the background.
-    In the approximate search the index proposes candidates and the matrix scores them. The
-    approximate engine is only imported when it is used.
+    `indexes.bounds`, which does not change its results. In the approximate search the index
+    proposes candidates and the matrix scores them. The approximate engine is only imported when it
+    is used.
     """
 
     def __init__(self, directory: Path, config: ProviderConfig) -> None:
         self._parts = parts = read_parts(directory)
         self._base, self._fresh = parts.base, parts.fresh  # row numbers continue in `fresh`
         self._gone = parts.gone_rows()
-        self._on_disk = dense_files.read_rounded(directory, parts.base)
+        # none beside a small base, nor beside one of an older program until the next change
+        self._rounded = dense_files.read_rounded(directory, parts.base)
         self._directory = directory
         self._config = config
         self._restricted: Cache[tuple[Collection[str], Rows]] = Cache(_FILTERS)
-        self._rounded: Rounded | None = None
-        self._preparing = len(self._base) < dense_files.NARROWED
         self._ann: DenseReader | None = None
         self.has_ann = has_ann(directory)
         self._lock = threading.Lock()
@@ -179,12 +177,9 @@ class DenseVectors:
         return self._scan(query, k, np.union1d(proposed, fresh)), "ann"
 
     def prepare(self) -> None:
-        """Compute the bounds for exact scans now instead of at the first scan."""
-        with self._lock:
-            if self._preparing:
-                return
-            self._preparing = True
-        self._prepare()
+        """Import now what the first exact scan would import."""
+        if self._rounded is not None:
+            kernel()
 
     def keep_embedded(self, chunk_ids: Iterable[str]) -> list[str]:
         """The chunks that have a vector, in the given order."""
@@ -228,14 +223,6 @@ class DenseVectors:
             if len(found) >= wanted or len(hits) < k:
                 return found
             k *= 4
-
-    def _prepare(self) -> None:
-        with faults.Attempt("dense_index.narrow") as attempt:  # scans work without it
-            kernel()  # raises if it is not installed
-            # releases built by an older program have no rounded rows on disk
-            self._rounded = self._on_disk or round_rows(self._base)
-        if attempt.error is not None:
-            _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), attempt.error)
 
     @property
     def _total(self) -> int:
@@ -293,11 +280,7 @@ class DenseVectors:
     def _narrow(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
         """The rows that may be among the k best; `rows` unchanged where narrowing does not pay."""
         count = self._total if rows is None else len(rows)
-        if count < dense_files.NARROWED:
-            return rows
-        if self._rounded is None:
-            self._begin_to_prepare()
-        if self._rounded is None:
+        if self._rounded is None or count < dense_files.NARROWED:
             return rows
         base = len(self._base)
         cut = base if rows is None else int(np.searchsorted(rows, base))
@@ -312,15 +295,6 @@ class DenseVectors:
         if len(kept) > count // 4:  # gathering so many takes longer than reading all
             return rows
         return np.concatenate([kept, np.arange(base, self._total) if rows is None else rows[cut:]])
-
-    def _begin_to_prepare(self) -> None:
-        if self._on_disk is not None:
-            self.prepare()
-            return
-        with self._lock:
-            is_preparing, self._preparing = self._preparing, True
-        if not is_preparing:
-            threading.Thread(target=self._prepare, name="rag-bounds", daemon=True).start()
 
     def _rows_of(self, chunk_ids: Collection[str]) -> Rows:
         """The ascending rows of the known ids."""
@@ -350,7 +324,6 @@ def measure_recall(
     found = wanted = 0
     with closing(DenseVectors(directory, config)) as reader:
         ids = reader.ids()
-        reader.prepare()
         for chunk_id in ids[:: max(1, len(ids) // sample)][:sample]:
             (vector,) = reader.vectors_of([chunk_id])
             best, near = (
