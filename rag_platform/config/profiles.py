@@ -133,7 +133,11 @@ def _media_texts_parts(strategy: Strategy) -> list[Any]:
         provider_version("ocr", config.ocr.provider),
     ]
     if config.captions.provider != "none" or config.captions.preset:
-        parts += [provider_version("llm", config.captions.provider), prompts.wording("caption")]
+        parts += [
+            provider_version("llm", config.captions.provider),
+            prompts.wording("caption"),
+            "2",  # of the choice between them
+        ]
     return parts
 
 

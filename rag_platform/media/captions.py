@@ -1,5 +1,5 @@
 """Captions images with a multimodal language model: classifies an image by nearby words or by its
-lines and colours to choose the prompt, calls the model, and validates its JSON answer.
+colours to choose the prompt, calls the model, and validates its JSON answer.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def _prepare(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig)
     is_file = not link.origin_ref.startswith(("pdf:", "data:"))
     name = PurePosixPath(link.origin_ref).stem if is_file else ""
     kind = classify_by_words(alt_text, name, context)
-    if kind == "unknown":
-        kind = classify_by_look(image)
+    if kind == "unknown" and looks_like_photo(image):
+        kind = "photo"
     prompt = prompts.load(PROFILES[kind], FIELDS)
     return _Request(
         link, image, alt_text, context, fingerprint(config.context_scope, context), prompt
@@ -521,7 +521,7 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("photo", r"照片|实拍|\bphotos?\b|photograph"),
     )
 )
-_ANALYSED_PIXELS = 400  # longer side of the image that `classify_by_look` analyses
+_ANALYSED_PIXELS = 400  # longer side of the image that `looks_like_photo` analyses
 
 
 def classify_by_words(*texts: str) -> str:
@@ -536,8 +536,8 @@ def classify_by_words(*texts: str) -> str:
     return "unknown"
 
 
-def classify_by_look(path: Path) -> str:
-    """The image type by its look: table (a grid), chart (two axes), flowchart, photo or unknown."""
+def looks_like_photo(path: Path) -> bool:
+    """True for an image with many colours and little even background."""
     import numpy as np
     from PIL import Image
 
@@ -546,45 +546,9 @@ def classify_by_look(path: Path) -> str:
     image.thumbnail((_ANALYSED_PIXELS, _ANALYSED_PIXELS))
     pixels = np.asarray(image)
     if min(pixels.shape[:2]) < 20:
-        return "unknown"
+        return False
     grey = pixels.mean(axis=2)
     background = float(np.median(grey))
-    ink = abs(grey - background) > 60
     flat = float((abs(grey - background) < 12).mean())
     colours = len(np.unique(pixels.reshape(-1, 3) // 16, axis=0))
-    if flat < 0.35 and colours > 250:
-        return "photo"
-    across, down = _lines(ink), _lines(ink.T)
-    long_across, long_down = (sum(length > 0.5 for length in lines) for lines in (across, down))
-    if long_across >= 3 and long_down >= 3:
-        return "table"
-    if 1 <= long_across <= 2 and 1 <= long_down <= 2 and flat > 0.5:
-        return "chart"
-    if (
-        sum(length < 0.5 for length in across) >= 4
-        and sum(length < 0.5 for length in down) >= 4
-        and flat > 0.5
-    ):
-        return "flowchart"
-    return "unknown"
-
-
-def _lines(ink: Any) -> list[float]:
-    """The lengths of horizontal lines: for each group of adjacent rows, the longest run of ink as a
-    share of the width, if it is at least a twelfth.
-    """
-    import numpy as np
-
-    found: list[float] = []
-    before = -2
-    for index, row in enumerate(ink):
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], row.view(np.int8), [0]))))
-        longest = float((edges[1::2] - edges[::2]).max(initial=0)) / len(row)
-        if longest < 1 / 12:
-            continue
-        if index - before <= 1:
-            found[-1] = max(found[-1], longest)
-        else:
-            found.append(longest)
-        before = index
-    return found
+    return flat < 0.35 and colours > 250

@@ -18,10 +18,10 @@ from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Facts, MediaLink, MediaRef, MediaText, ParseSummary
 from rag_platform.media.captions import (
     captions,
-    classify_by_look,
     classify_by_words,
     encode_for_model,
     local_context,
+    looks_like_photo,
     models,
     parse_caption,
     plain_text,
@@ -63,9 +63,6 @@ def drawn(draw_on: str = "", size: tuple[int, int] = (320, 240), colour: str = "
         pen.line((40, 20, 40, 200), fill="black", width=3)
         pen.line((40, 200, 300, 200), fill="black", width=3)
         pen.line([(40 + 20 * n, 190 - n * n) for n in range(12)], fill="blue", width=2)
-    if draw_on == "boxes":
-        for x, y in ((20, 20), (120, 20), (220, 20), (20, 140), (120, 140)):
-            pen.rectangle((x, y, x + 70, y + 50), outline="black", width=2)
     if draw_on == "colours":
         picture = Image.effect_mandelbrot(size, (-2, -1, 1, 1), 60).convert("RGB")
         pixels = [
@@ -224,34 +221,27 @@ def test_words_route_in_the_order_alt_name_context(texts: tuple[str, ...], kind:
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind"),
-    [
-        ("grid", "table"),
-        ("axes", "chart"),
-        ("boxes", "flowchart"),
-        ("colours", "photo"),
-        ("", "unknown"),
-    ],
+    ("shape", "photo"), [("grid", False), ("axes", False), ("colours", True), ("", False)]
 )
-def test_the_picture_routes_where_no_word_does(shape: str, kind: str, tmp_path: Path) -> None:
+def test_a_photo_is_told_by_its_colours(shape: str, photo: bool, tmp_path: Path) -> None:
     path = tmp_path / "x.png"
     path.write_bytes(drawn(shape))
-    assert classify_by_look(path) == kind
+    assert looks_like_photo(path) is photo
 
 
 def test_the_route_decides_which_prompt_is_sent(store: Store) -> None:
-    links = images(store, drawn("grid"), drawn("boxes"))
+    links = images(store, drawn("grid"), drawn("colours"))
     with chat_server(
         lambda body, number: said(json.dumps({**GOOD, "image_type": "unknown"}))
     ) as server:
         found = ask(facts_of(links), links, store, config(server, parallel=1))
-        by_alt = ask(facts_of(links[:1], alt="a photo"), links[:1], store, config(server))
+        by_alt = ask(facts_of(links[:1], alt="table 3"), links[:1], store, config(server))
     assert [item.caption_profile_id.rpartition("-")[0] for item in [*found, *by_alt]] == [
-        "caption.table_v1",
-        "caption.flow_v1",
+        "caption.generic_v1",
         "caption.photo_v1",
+        "caption.table_v1",
     ]
-    assert "kv_pairs" in server.requests[0]["messages"][0]["content"]
+    assert "kv_pairs" in server.requests[2]["messages"][0]["content"]
 
 
 # --- context ------------------------------------------------------------------------------------
@@ -358,10 +348,10 @@ def test_a_failure_is_unknown_with_uncertainties_and_is_asked_again_next_time(
 
 
 def test_one_slow_image_does_not_stop_the_others(store: Store) -> None:
-    links = images(store, drawn("axes"), drawn("grid"))
+    links = images(store, drawn("axes"), drawn("colours"))
 
     def answer(body: dict[str, object], number: int) -> Reply:
-        if "shows a table" in json.dumps(body["messages"]):
+        if "is a photograph" in json.dumps(body["messages"]):
             time.sleep(2.5)
         return said(json.dumps(GOOD))
 
