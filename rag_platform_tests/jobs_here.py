@@ -7,8 +7,10 @@ from typing import Any
 
 
 def run_here(job: Any, *_: Any) -> Any:
-    """Carry a job out, for `jobs.launch`: what is returned stands for its process, which ended."""
+    """Carry a job out, for `jobs.launch`: something stands for its process, which ended."""
     from rag_platform.assets.launch import run_job
+    from rag_platform.processes.jobs import Started
 
     code = run_job(job.job_id)
-    return SimpleNamespace(poll=lambda: code, wait=lambda *_: code, returncode=code)
+    process: Any = SimpleNamespace(poll=lambda: code, wait=lambda *_: code, returncode=code)
+    return Started(job, process)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from rag_platform.processes.jobs import Started
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import THOROUGH, TINY, seated
 from rag_platform_tests.scanning import words_found
@@ -118,7 +119,7 @@ def test_no_word_of_deleted_documents_is_left(
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(
                     "rag_platform_tests.conftest.run_here",
-                    lambda job, *_: SimpleNamespace(poll=lambda: 9, returncode=9),
+                    lambda job, *_: Started(job, SimpleNamespace(poll=lambda: 9, returncode=9)),
                 )
                 for n in range(DOCUMENTS - 1):
                     desk.call("docs", "delete", f"weir{n}.md", "--mode", "hard", "--yes")

@@ -5,7 +5,6 @@ work runs in child processes.
 from __future__ import annotations
 
 import logging
-import subprocess
 import threading
 import time
 import unicodedata
@@ -104,7 +103,7 @@ def ingest(
     check_namespace(namespace)
     with open_root(settings) as root:
         started = start_ingest(given, namespace, root.workspace(namespace), options, wait=wait)
-        watch(started.job, started.process, settings)
+        watch(started, settings)
         return job_data(started.job.job_id, root)
 
 
@@ -211,10 +210,10 @@ def delete(
         started = start_delete(plan, root)
         uri = started.document.source_uri
         forget = partial(on_done, namespace, uri) if version_id is None else None
-        watch(started.job, started.process, settings, forget)
+        watch(started, settings, forget)
         for old in started.old_names:
             forget = partial(on_done, namespace, old.document.source_uri)
-            watch(old.job, old.process, settings, forget)
+            watch(old, settings, forget)
         data["job"] = job_data(started.job.job_id, root)
         data["markdown"] = f"{uri} is hidden from every reader.\n{data['job']['markdown']}"
         return data
@@ -275,30 +274,26 @@ def require_job(root: DataRoot, job_id: str) -> Job:
 
 
 def watch(
-    job: Job,
-    process: subprocess.Popen[bytes] | None,
-    settings: Settings,
-    on_done: Callable[[], object] | None = None,
+    started: jobs.Started, settings: Settings, on_done: Callable[[], object] | None = None
 ) -> None:
     """Start a thread that waits for a job's process, records the end, and calls `on_done` if the
     job succeeded.
     """
-    if process is None:
+    if started.process is None:
         return
+    job_id = started.job.job_id
 
     def follow() -> None:
         with faults.Attempt("job.watch", logs_dir=Store.of(settings).logs_dir) as attempt:
             with open_root(settings) as root:
-                ended = jobs.wait(
-                    job.job_id, process, root.ledger, root.store, policy=settings.jobs
-                )
+                ended = jobs.wait(started, root.ledger, root.store, policy=settings.jobs)
             if ended.state == "done" and on_done is not None:
                 on_done()
         if attempt.error is not None:
             what = faults.describe(attempt.error)
-            log.error("nothing records the end of job %s: %s", job.job_id, what)
+            log.error("nothing records the end of job %s: %s", job_id, what)
 
-    threading.Thread(target=follow, name=f"watch {job.job_id}", daemon=True).start()
+    threading.Thread(target=follow, name=f"watch {job_id}", daemon=True).start()
 
 
 def job_data(job_id: str, root: DataRoot) -> JobData:

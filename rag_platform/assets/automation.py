@@ -263,10 +263,7 @@ def _sync(root: DataRoot, namespace: str) -> Job:
         ReceiveOptions(sync=True),
         wait=root.settings.jobs.lock_seconds,
     )
-    if started.process is None:
-        return started.job
-    policy = root.settings.jobs
-    return jobs.wait(started.job.job_id, started.process, root.ledger, root.store, policy=policy)
+    return jobs.wait(started, root.ledger, root.store, policy=root.settings.jobs)
 
 
 def _has_only_file_errors(job: Job, root: DataRoot) -> bool:

@@ -193,8 +193,8 @@ def docs_live(context: Context, doc: str, version: str | None, unpin: bool) -> J
     if unpin == bool(version):
         raise InputError("name the VERSION to pin, or give --unpin", code="usage")
     document = _find_document(context, doc)
-    launched = start_live(document, version, context.root.workspace(document.namespace))
-    job = wait_for_job(context, *launched)
+    started = start_live(document, version, context.root.workspace(document.namespace))
+    job = wait_for_job(context, started)
     changed = context.ledger.document(document.namespace, document.doc_id)
     data = live_data(job, changed, current(context.store, document.namespace))
     return job_envelope(job, data, "live_failed")
@@ -225,8 +225,8 @@ def docs_edit(context: Context, doc: str, metadata: tuple[str, ...], **changes: 
             code="usage",
         )
     document = _find_document(context, doc)
-    launched = start_edit(document, edits, context.root.workspace(document.namespace))
-    job = wait_for_job(context, *launched) if launched else None
+    started = start_edit(document, edits, context.root.workspace(document.namespace))
+    job = wait_for_job(context, started) if started else None
     data = edit_data(context.ledger.document(document.namespace, document.doc_id), job)
     if job is None:
         return data
@@ -267,7 +267,7 @@ def docs_delete(
         plan = plan_delete(*named, mode=mode, force=force)  # as it is after the question
     started = start_delete(plan, context.root)
     every = (*started.old_names, started)
-    ended = [wait_for_job(context, it.job, it.process) for it in every]
+    ended = [wait_for_job(context, it) for it in every]
     job = next((it for it in ended if it.state != "done"), ended[-1])
     waiting = (
         wait_for_servers(started.tombstone.sequence, context.settings, context.ledger)

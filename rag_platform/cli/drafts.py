@@ -189,8 +189,8 @@ def drafts_rebase(context: Context, doc_id: str) -> Json:
 def drafts_publish(context: Context, doc_id: str, drop_conflicts: bool) -> Json:
     """Publish a release with the document as its draft has it."""
     began = time.perf_counter()
-    launched = _drafts(context).start_publish(doc_id, drop_conflicts=drop_conflicts)
-    return _finish(context, launched, began)
+    started = _drafts(context).start_publish(doc_id, drop_conflicts=drop_conflicts)
+    return _finish(context, started, began)
 
 
 @_command("revert", own_trace=True)
@@ -200,10 +200,10 @@ def drafts_revert(context: Context, doc_id: str) -> Json:
     return _finish(context, _drafts(context).start_revert(doc_id), began)
 
 
-def _finish(context: Context, launched: Any, began: float) -> Json:
+def _finish(context: Context, started: Any, began: float) -> Json:
     """Wait for the job of a publication, and return its envelope."""
     from rag_platform.drafts.reports import published_data
 
-    job = wait_for_job(context, *launched)
+    job = wait_for_job(context, started)
     data = published_data(job, context.root, time.perf_counter() - began)
     return job_envelope(job, data, "draft_failed", data["warnings"])

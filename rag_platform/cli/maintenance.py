@@ -191,7 +191,7 @@ def gc(context: Context, plan: bool, doc: str | None, version: str | None) -> Js
         with partition_keys(context.store) if can_open else nullcontext() as keys:
             planned = collect(context.root, partitions=keys, plan=True).data()
         return envelopes.envelope(planned, warnings=uncounted if read_only else ())
-    job = wait_for_job(context, *start_gc(context.root))
+    job = wait_for_job(context, start_gc(context.root))
     return job_envelope(job, {**job.result, "job_id": job.job_id}, "gc_failed")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,6 +33,9 @@ from rag_platform.observability.build import build_info
 from rag_platform.storage.locks import require_posix
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
+
+if TYPE_CHECKING:  # loads the launchers
+    from rag_platform.processes.jobs import Started
 
 
 @dataclass
@@ -353,20 +356,19 @@ wait_option = click.option(
 # --- jobs --------------------------------------------------------------------------------------
 
 
-def wait_for_job(context: Context, job: Job, process: Any) -> Job:
-    """Wait for a job, showing its progress, and return it in its final state; `process` is None for
-    a job that had nothing to do. Raises RagError `interrupted` on Ctrl-C; the job goes on.
+def wait_for_job(context: Context, started: Started) -> Job:
+    """Wait for a started job, showing its progress, and return it in its final state. Raises
+    RagError `interrupted` on Ctrl-C; the job goes on.
     """
     from rag_platform.processes import jobs
 
-    if process is None:
-        return job
-
+    if started.process is None:  # nothing to do, so nothing to show
+        return started.job
+    job_id = started.job.job_id
     try:
         with progress_bar(context.json_output) as advance:
             return jobs.wait(
-                job.job_id,
-                process,
+                started,
                 context.ledger,
                 context.store,
                 lambda now: show_job(now, advance),
@@ -374,10 +376,10 @@ def wait_for_job(context: Context, job: Job, process: Any) -> Job:
             )
     except KeyboardInterrupt:
         raise RagError(
-            f"job {job.job_id} goes on; `rag jobs show {job.job_id}` tells how far it is, `rag jobs"
-            f" cancel {job.job_id}` ends it",
+            f"job {job_id} goes on; `rag jobs show {job_id}` tells how far it is, `rag jobs cancel"
+            f" {job_id}` ends it",
             code="interrupted",
-            job_id=job.job_id,
+            job_id=job_id,
         ) from None
 
 
@@ -395,12 +397,12 @@ def job_envelope(job: Job, data: Json, code: str, warnings: Sequence[str] | None
     return envelopes.envelope(data, job.trace_id, warnings)
 
 
-def finish_job(context: Context, started: Any, started_at: float) -> Json:
+def finish_job(context: Context, started: Started, started_at: float) -> Json:
     """Wait for the job of an ingest, rebuild or retry, and return its envelope."""
     from rag_platform.ingestion.job_start import DOCUMENT_JOBS, ingest_data
     from rag_platform.processes import jobs
 
-    job = wait_for_job(context, started.job, started.process)
+    job = wait_for_job(context, started)
     if job.kind in DOCUMENT_JOBS:
         data = ingest_data(job, context.root, time.perf_counter() - started_at)
     else:

@@ -9,7 +9,6 @@ draft are applied to its chunks. Operations whose chunks are gone become conflic
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -145,9 +144,7 @@ class Drafts:
             edited = replace(opened.edited, problems=()) if drop_conflicts else opened.edited
             return self._keep(replace(opened, edited=edited))
 
-    def start_publish(
-        self, doc_id: str, *, drop_conflicts: bool = False
-    ) -> tuple[Job, subprocess.Popen[bytes]]:
+    def start_publish(self, doc_id: str, *, drop_conflicts: bool = False) -> jobs.Started:
         """Launch the job that makes the draft an edition of the live version and releases it.
 
         Raises InputError `conflicts`, listing them in the details, unless `drop_conflicts` is set;
@@ -177,7 +174,7 @@ class Drafts:
             )
         return self._launch(opened, operations)
 
-    def start_revert(self, doc_id: str) -> tuple[Job, subprocess.Popen[bytes]]:
+    def start_revert(self, doc_id: str) -> jobs.Started:
         """Launch the job that publishes the document's chunks as they were cut. Raises
         NotFoundError `nothing_to_revert` if no edit is published.
         """
@@ -235,9 +232,7 @@ class Drafts:
         manifest = read_manifest(self.workspace.store.release_dir(self.namespace, published))
         return manifest.contents.get(version.version_id)
 
-    def _launch(
-        self, opened: Opened, operations: Sequence[Json]
-    ) -> tuple[Job, subprocess.Popen[bytes]]:
+    def _launch(self, opened: Opened, operations: Sequence[Json]) -> jobs.Started:
         version = opened.version
         args = {
             "version_ids": [version.version_id],
@@ -250,7 +245,7 @@ class Drafts:
             args,
             [JobItem(version.source_uri, version.doc_id, version.version_id, "continue")],
         )
-        return job, jobs.launch(job, self.workspace.settings, self.workspace.store)
+        return jobs.launch(job, self.workspace.settings, self.workspace.store)
 
 
 def no_longer_live(job: Job, ledger: Ledger) -> str:

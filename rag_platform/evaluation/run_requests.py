@@ -84,7 +84,7 @@ def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
     _require_choice(settings, store, request)
     with closing(open_ledger(store)) as ledger:
         job = ledger.add_job(JOB_KIND, "", {"request": asdict(request)})
-        watch(job, jobs.launch(job, settings, store), settings)
+        watch(jobs.launch(job, settings, store), settings)
         return job_data(ledger.job(job.job_id))
 
 

@@ -6,12 +6,10 @@ from its caller.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_platform.config.gates import read_gates
@@ -47,14 +45,6 @@ _POLL_SECONDS = 0.1
 _NOTHING_RECEIVED = Reception("", (), (), (), (), False)
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A recorded job, and its process; None when there is nothing to do."""
-
-    job: Job
-    process: subprocess.Popen[bytes] | None
-
-
 def start_ingest(
     inputs: Sequence[Input],
     namespace: str,
@@ -62,7 +52,7 @@ def start_ingest(
     options: ReceiveOptions,
     *,
     wait: float = 0.0,
-) -> Started:
+) -> jobs.Started:
     """Receive files, URLs and content, and launch the job that processes them. A job with nothing
     to do is recorded as done at once, unless it must clean up after a killed process.
 
@@ -98,7 +88,7 @@ def start_ingest(
         job = ledger.add_job("ingest", namespace, args, items, job_id)
         ledger.update_job(job.job_id, trace_id=trace_id)
     if release or jobs.left_runs_open(namespace, ledger):
-        return _launch(job, workspace)
+        return jobs.launch(job, workspace.settings, workspace.store)
     failed = [item for item in items if item.state in _BAD_STATES]
     ledger.update_job(
         job.job_id,
@@ -107,7 +97,7 @@ def start_ingest(
         started_at=now(),
         ended_at=now(),
     )
-    return Started(ledger.job(job.job_id), None)
+    return jobs.Started(ledger.job(job.job_id), None)
 
 
 def start_rebuild(
@@ -117,7 +107,7 @@ def start_rebuild(
     full: bool = False,
     wait: float = 0.0,
     args: Json | None = None,
-) -> Started:
+) -> jobs.Started:
     """Bind the namespace to the workspace's strategy, and launch the job that rebuilds its stale
     versions and releases them.
 
@@ -135,7 +125,7 @@ def start_rebuild(
         version_ids = [item.version_id for item in items if item.state == "queued"]
         own = {"version_ids": version_ids, "release": True, "full": full}
         job = ledger.add_job("rebuild", namespace, {**(args or {}), **own}, items)
-    return _launch(job, workspace)
+    return jobs.launch(job, workspace.settings, workspace.store)
 
 
 @contextmanager
@@ -165,10 +155,6 @@ def _hold(namespace: str, owner: str, root: DataRoot, wait: float) -> Iterator[N
                 job_id=first.job_id,
             )
         time.sleep(_POLL_SECONDS)
-
-
-def _launch(job: Job, root: DataRoot) -> Started:
-    return Started(job, jobs.launch(job, root.settings, root.store))
 
 
 def _receive(
@@ -230,7 +216,7 @@ def _queued_item(version: Version | JobItem) -> JobItem:
 
 def start_retry(
     job_id: str, root: DataRoot, *, wait: float = 0.0, source_uri: str | None = None
-) -> Started:
+) -> jobs.Started:
     """Launch a job that does what another job left undone: its failed, dead, cancelled and
     unprocessed documents, or only `source_uri`, then its release. Files that need to be replaced
     before they can succeed are left out.
@@ -276,7 +262,7 @@ def start_retry(
         return _retry(job.namespace, items, workspace, inputs=inputs, of=job)
 
 
-def start_retry_all(namespace: str, root: DataRoot, *, wait: float = 0.0) -> Started:
+def start_retry_all(namespace: str, root: DataRoot, *, wait: float = 0.0) -> jobs.Started:
     """Launch a job that retries every failed or given-up document of a namespace, whichever job it
     failed in. Raises NotFoundError `nothing_to_retry`, and BusyError like `start_retry`.
     """
@@ -302,7 +288,7 @@ def _retry(
     *,
     inputs: Sequence[Input] = (),
     of: Job | None = None,
-) -> Started:
+) -> jobs.Started:
     """Launch a job over `items`, which are in the ledger, and `inputs`, which are received first;
     `of` is the job that is retried.
     """
@@ -337,10 +323,10 @@ def _retry(
     items = [*reception.items, *items]
     job = ledger.add_job(of.kind if of else "ingest", namespace, args, items, new_id)
     ledger.update_job(job.job_id, trace_id=trace_id)
-    return _launch(job, workspace)
+    return jobs.launch(job, workspace.settings, workspace.store)
 
 
-def _repeat(job: Job, root: DataRoot) -> Started:
+def _repeat(job: Job, root: DataRoot) -> jobs.Started:
     """Launch a job of a kind that has no documents of its own again, as a whole."""
     if job.kind == "sync":
         raise NotFoundError(
@@ -362,7 +348,8 @@ def _repeat(job: Job, root: DataRoot) -> Started:
     ]
     args = {key: value for key, value in job.args.items() if key != "run_id"}
     args["retry_of"] = job.job_id
-    return _launch(root.ledger.add_job(job.kind, job.namespace, args, items), root)
+    again = root.ledger.add_job(job.kind, job.namespace, args, items)
+    return jobs.launch(again, root.settings, root.store)
 
 
 def _list_undone(

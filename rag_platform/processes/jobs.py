@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,16 +67,23 @@ _MEND = (
 )
 
 
-def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A recorded job, and its process; None when there was nothing to do."""
+
+    job: Job
+    process: subprocess.Popen[bytes] | None
+
+
+def launch(job: Job, settings: Settings, store: Store) -> Started:
     """Start the process of a queued job, or with the Dagster launcher the process that submits it.
     Both outlive the caller.
     """
-    return LAUNCHERS[settings.jobs.launcher].start(job, settings, store)
+    return Started(job, LAUNCHERS[settings.jobs.launcher].start(job, settings, store))
 
 
 def wait(
-    job_id: str,
-    process: subprocess.Popen[bytes],
+    started: Started,
     ledger: Ledger,
     store: Store,
     on_progress: Callable[[Job], None] | None = None,
@@ -85,10 +92,12 @@ def wait(
     """Wait until the job reaches a final state. If its process dies before, the job is recorded as
     failed with the end of the log; a process that has only submitted the job may end earlier.
     """
-    swept = time.monotonic()
+    process, swept = started.process, time.monotonic()
+    if process is None:
+        return started.job
     while True:
         code = process.poll()
-        job = ledger.job(job_id)
+        job = ledger.job(started.job.job_id)
         if on_progress is not None:
             on_progress(job)
         elsewhere = job.process.get("launcher") is not None

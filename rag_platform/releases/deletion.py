@@ -8,7 +8,6 @@ recorded, so that a proof can count afterwards what every store still holds.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,13 +51,11 @@ STORES = {
 
 
 @dataclass(frozen=True, slots=True)
-class StartedDeletion:
+class StartedDeletion(jobs.Started):
     """A deletion that is in force, and the job that carries it out."""
 
     tombstone: Tombstone
     document: Document
-    job: Job
-    process: subprocess.Popen[bytes]
     old_names: tuple[StartedDeletion, ...] = ()  # the same for earlier names of the document
 
 
@@ -294,8 +291,8 @@ def start_delete(plan: DeletionPlan, root: DataRoot) -> StartedDeletion:
         [JobItem(document.source_uri, doc_id, version_id or "", "delete")],
     )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
-    process = jobs.launch(job, root.settings, store)
-    return StartedDeletion(tombstone, document, job, process, old_names)
+    process = jobs.launch(job, root.settings, store).process
+    return StartedDeletion(job, process, tombstone, document, old_names)
 
 
 def _find_tombstone(

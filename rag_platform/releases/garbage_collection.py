@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +21,7 @@ from rag_platform.documents import descriptions
 from rag_platform.errors import StorageError, is_full, read_only
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Json, Version
-from rag_platform.ledger.schema import Job, Tombstone, now
+from rag_platform.ledger.schema import Tombstone, now
 from rag_platform.observability import redaction, tracing
 from rag_platform.observability.trace_store import erasing
 from rag_platform.observability.trace_store.compaction import compact, drop_old
@@ -88,9 +87,9 @@ class CollectionResult:
         }
 
 
-def start_gc(root: DataRoot) -> tuple[Job, subprocess.Popen[bytes]]:
-    """The launched job that collects the garbage of the whole data root, and its process. On a full
-    disk this first frees enough space for the job.
+def start_gc(root: DataRoot) -> jobs.Started:
+    """Launch the job that collects the garbage of the whole data root. On a full disk this first
+    frees enough space for the job.
 
     Raises StorageError `read_only`, or `disk_full` where too little can be removed.
     """
@@ -100,8 +99,7 @@ def start_gc(root: DataRoot) -> tuple[Job, subprocess.Popen[bytes]]:
         args["removed"] = _make_room(root).removed
     elif ledger.read_only:
         raise read_only(store.home)
-    job = ledger.add_job("gc", "", args)
-    return job, jobs.launch(job, root.settings, store)
+    return jobs.launch(ledger.add_job("gc", "", args), root.settings, store)
 
 
 def _make_room(root: DataRoot) -> CollectionResult:

@@ -5,7 +5,6 @@ Each is a job in the ledger, because it needs a new release.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,10 +18,9 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.processes import jobs
+from rag_platform.processes.jobs import Started
 from rag_platform.releases.version_history import require_kept
 from rag_platform.workspace import DataRoot, Workspace
-
-Launched = tuple[Job, subprocess.Popen[bytes] | None]  # no process: the job had nothing to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Edits:
 # --- which version is live ----------------------------------------------------------------------
 
 
-def start_live(document: Document, version: str | None, workspace: Workspace) -> Launched:
+def start_live(document: Document, version: str | None, workspace: Workspace) -> Started:
     """Launch the job that pins a version as the live one, whatever its source holds, or without a
     version unpins the document, so that it follows its source again.
 
@@ -97,7 +95,7 @@ def _is_complete(version: Version, strategy: Strategy) -> bool:
 # --- what a document carries --------------------------------------------------------------------
 
 
-def start_edit(document: Document, edits: Edits, workspace: Workspace) -> Launched | None:
+def start_edit(document: Document, edits: Edits, workspace: Workspace) -> Started | None:
     """Launch the job whose release shows the edited document; None when nothing would change. A
     title given by a user is kept as metadata `title`, so newer versions keep it. Raises InputError
     `not_there` for removing a tag that the document does not have.
@@ -161,13 +159,13 @@ def _find_title(document: Document, workspace: Workspace) -> str:
 
 def _start_job(
     kind: str, namespace: str, args: Json, items: Sequence[JobItem], root: DataRoot
-) -> Launched:
+) -> Started:
     ledger = root.ledger
     job = ledger.add_job(kind, namespace, args, items)
     if not args["release"]:
         ledger.update_job(job.job_id, state="done", started_at=now(), ended_at=now())
-        return ledger.job(job.job_id), None
-    return job, jobs.launch(job, root.settings, root.store)
+        return Started(ledger.job(job.job_id), None)
+    return jobs.launch(job, root.settings, root.store)
 
 
 def live_data(job: Job, document: Document, release_id: str | None) -> Json:

@@ -729,7 +729,8 @@ def night(
 
     def launch(job: Job, settings: Settings, store: Store) -> Any:
         code = run_job(job.job_id)
-        return SimpleNamespace(poll=lambda: code, returncode=code)
+        process: Any = SimpleNamespace(poll=lambda: code, returncode=code)
+        return jobs.Started(job, process)
 
     monkeypatch.setattr(jobs, "launch", launch)
 

@@ -20,7 +20,7 @@ from rag_platform.assets.launch import run_job
 from rag_platform.errors import NotFoundError, RagError, StorageError, disk_full
 from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.processes import jobs, launchers
-from rag_platform.processes.jobs import JOB_TAG
+from rag_platform.processes.jobs import JOB_TAG, Started
 from rag_platform_tests.at_work import SLEEP, working
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
@@ -45,7 +45,7 @@ def test_a_job_that_ends_in_a_final_state_is_returned_as_it_is(store: Any, ledge
     job = ledger.add_job("ingest", "default", {})
     ledger.update_job(job.job_id, state="partly", reason="1 documents failed")
     seen: list[Job] = []
-    ended = jobs.wait(job.job_id, process("pass"), ledger, store, seen.append)
+    ended = jobs.wait(Started(job, process("pass")), ledger, store, seen.append)
     assert (ended.state, ended.reason) == ("partly", "1 documents failed") and seen
 
 
@@ -54,7 +54,7 @@ def test_a_process_that_dies_leaves_its_last_words(store: Any, ledger: Any) -> N
     path = launchers.log_path(store, job.job_id)
     path.parent.mkdir(parents=True)
     path.write_text("starting\nMemoryError: no memory left\n\n", encoding="utf-8")
-    ended = jobs.wait(job.job_id, process("raise SystemExit(7)"), ledger, store)
+    ended = jobs.wait(Started(job, process("raise SystemExit(7)")), ledger, store)
     assert ended.state == "failed" and ended.ended_at
     assert (
         "code 7" in ended.reason
@@ -69,7 +69,7 @@ def test_a_killed_process_is_said_to_be_killed(store: Any, ledger: Any) -> None:
     path = launchers.log_path(store, job.job_id)
     path.parent.mkdir(parents=True)
     path.write_text("2026-11-24 dagster - DEBUG - STEP_OUTPUT - Yielded", encoding="utf-8")
-    ended = jobs.wait(job.job_id, process("import os; os.kill(os.getpid(), 9)"), ledger, store)
+    ended = jobs.wait(Started(job, process("import os; os.kill(os.getpid(), 9)")), ledger, store)
     assert ended.reason == (
         "the job's process was killed before it finished, by a person or because the machine ran"
         f" out of memory; its log is logs/jobs/{job.job_id}.log; `rag jobs retry {job.job_id}` does"
@@ -85,7 +85,7 @@ def test_a_process_that_could_not_say_that_the_disk_is_full(store: Any, ledger: 
     job = ledger.add_job("ingest", "default", {})
     code = f"raise SystemExit({jobs.DISK_FULL_EXIT})"
     full(ledger)
-    ended = jobs.wait(job.job_id, process(code), ledger, store)
+    ended = jobs.wait(Started(job, process(code)), ledger, store)
     assert (
         ended.state == "failed"
         and "MB are free" in ended.reason

@@ -50,9 +50,8 @@ def found(library: Any, mode: str, **more: Any) -> set[str]:
 @pytest.fixture
 def delete(shelf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a deletion whose job nobody runs: what readers see is the tombstone's doing alone."""
-    monkeypatch.setattr(
-        jobs, "launch", lambda job, settings, store: SimpleNamespace(poll=lambda: 0, returncode=0)
-    )
+    ended: Any = SimpleNamespace(poll=lambda: 0, returncode=0)
+    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: jobs.Started(job, ended))
 
     def start(doc: str, version: str | None = None, **options: Any) -> StartedDeletion:
         return start_delete(plan_delete("default", doc, shelf.root, version, **options), shelf.root)

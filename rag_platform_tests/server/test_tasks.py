@@ -124,7 +124,7 @@ def test_a_confirmed_deletion_is_a_task(
 ) -> None:
     (tmp_path / "gate.md").write_text(DOCUMENT["content"], encoding="utf-8")
     shelf.ingest(tmp_path / "gate.md")
-    monkeypatch.setattr(jobs, "launch", lambda *_: None)  # it is recorded and not run
+    monkeypatch.setattr(jobs, "launch", lambda job, *_: jobs.Started(job, None))  # it is not run
     monkeypatch.setattr(writing, "watch", lambda *_: None)
 
     async def said(client: Client) -> Any:

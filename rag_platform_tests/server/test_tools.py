@@ -63,8 +63,8 @@ def data_of(result: Any) -> Any:
 @pytest.fixture
 def no_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are recorded and not run: what is received is decided before."""
-    ended = SimpleNamespace(poll=lambda: 0, returncode=0)
-    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: ended)
+    ended: Any = SimpleNamespace(poll=lambda: 0, returncode=0)
+    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: jobs.Started(job, ended))
 
 
 # --- what is allowed ----------------------------------------------------------------------------

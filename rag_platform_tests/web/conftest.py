@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 
 from rag_platform.ledger.schema import Job
+from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
 
@@ -41,9 +42,10 @@ def run_beside(job: Job, *_: Any) -> Any:
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(run_job(job.job_id)))
     thread.start()
-    return SimpleNamespace(
+    process: Any = SimpleNamespace(
         pid=0, poll=lambda: codes[0] if codes else None, returncode=0, thread=thread
     )
+    return jobs.Started(job, process)
 
 
 @contextmanager

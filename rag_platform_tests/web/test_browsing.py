@@ -413,7 +413,7 @@ def test_jobs_link_to_dagster_where_its_address_is_set(shelf: Shelf) -> None:
 def test_a_deletion_shows_what_goes_and_takes_its_own_code(
     desk: TestClient, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: None)
+    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: jobs.Started(job, None))
     doc_id = doc_id_of(desk)
     page = desk.get(f"/documents/default/{doc_id}/delete?mode=hard").text
     code = re.search(r'name="confirm" value="([0-9a-f]{8})"', page)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from subprocess import Popen
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Form, Query
@@ -24,7 +23,7 @@ from rag_platform.web.routes.documents import Cursor, DocId
 
 if TYPE_CHECKING:
     from rag_platform.drafts.lifecycle import Drafts, Opened
-    from rag_platform.ledger.schema import Job
+    from rag_platform.processes.jobs import Started
 
 api = APIRouter(tags=["drafts"], prefix="/drafts")
 pages = APIRouter()
@@ -157,11 +156,11 @@ def revert(view: ApiView, doc_id: DocId) -> JobData:
     return _start(view, lambda it: it.start_revert(doc_id))
 
 
-def _start(view: View, start: Callable[[Drafts], tuple[Job, Popen[bytes]]]) -> JobData:
+def _start(view: View, start: Callable[[Drafts], Started]) -> JobData:
     with _open_drafts(view) as drafts:
-        job, process = start(drafts)
-        watch(job, process, view.settings)
-        return job_data(job.job_id, drafts.workspace)
+        started = start(drafts)
+        watch(started, view.settings)
+        return job_data(started.job.job_id, drafts.workspace)
 
 
 # --- pages --------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def retry_job(settings: SettingsOf, job_id: JobId, retry: Retry) -> JobData:
     with open_root(settings) as root:
         require_job(root, job_id)
         started = start_retry(job_id, root, source_uri=retry.source_uri)
-        watch(started.job, started.process, settings)
+        watch(started, settings)
         return job_data(started.job.job_id, root)
 
 
