@@ -3,7 +3,6 @@ code references), and of the events of one stage of one document.
 """
 
 import inspect
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -20,6 +19,7 @@ from rag_platform.evaluation.results import CaseResult
 from rag_platform.evaluation.strategies import compare_strategies, run_strategy
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.ir import Block, Chunk, Json, MediaLink, Section, StageOutcome, Version, View
+from rag_platform.loaders.parts import fence
 from rag_platform.processes.jobs import describe_remedy
 from rag_platform.releases.checks import PROCESSED, is_severe
 from rag_platform.releases.manifest import CheckResult
@@ -207,7 +207,7 @@ def materialization(
     if outcome.sha256:
         metadata["output_sha256"] = outcome.sha256
     if outcome.warnings:
-        metadata["warnings"] = dg.MetadataValue.md(_quote("\n".join(outcome.warnings[:50])))
+        metadata["warnings"] = dg.MetadataValue.md(fence("\n".join(outcome.warnings[:50])))
     tags = stage_tags(outcome.stage, version, outcome.profile, code_version)
     return dg.AssetMaterialization(
         outcome.stage, partition=version.version_id, metadata=metadata, tags=tags
@@ -274,7 +274,8 @@ def _preview(preview: Json, store: Store) -> dict[str, Any]:
     if rows := preview.get("rows"):
         found["preview"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
     if text := preview.get("text"):
-        found["preview"] = dg.MetadataValue.md(_quote(text))
+        # rendered, it would make the viewer's browser fetch its links and pictures
+        found["preview"] = dg.MetadataValue.md(fence(text))
     if len(page := preview.get("page", b"")) in range(1, _PICTURE_BYTES):
         found["page_1"] = dg.MetadataValue.md(embed_picture(page, "page 1"))
     if pictures := _pictures(preview.get("pictures", ()), store):
@@ -282,15 +283,6 @@ def _preview(preview: Json, store: Store) -> dict[str, Any]:
     if "row_count" in preview:
         found["dagster/row_count"] = preview["row_count"]
     return found
-
-
-def _quote(text: str) -> str:
-    """A document's text as a code block: if it were rendered, the viewer's browser would fetch its
-    links and pictures.
-    """
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
 
 
 def _pictures(asset_ids: Sequence[str], store: Store) -> str:

@@ -43,23 +43,9 @@ class Drift:
     against: str  # version_id of the build before
     sections_moved: bool
     chunks_moved: bool
-    before: Build
-    after: Build
-
-    def sentence(self) -> str:
-        """What moved, between which profiles, in words; a changed text is reported only as such."""
-        if self.kind == "content":
-            return "the text changed"
-        one, two = self.before, self.after
-        sections = (
-            f"sections {_say_moved(self.sections_moved)}: {one.section_count} under"
-            f" {one.sections}, {two.section_count} under {two.sections}"
-        )
-        chunks = (
-            f"chunks {_say_moved(self.chunks_moved)}: {one.chunk_count} under {one.chunks},"
-            f" {two.chunk_count} under {two.chunks}"
-        )
-        return f"the text is the same; {sections}; {chunks}"
+    sections: tuple[str, str]  # profiles before and after
+    chunks: tuple[str, str]
+    details: str  # what moved, in words; a changed text is reported only as such
 
 
 def _say_moved(moved: bool) -> str:
@@ -76,9 +62,16 @@ def compare(before: Build, after: Build, against: str) -> Drift:
     sections_moved = before.section_hash != after.section_hash
     chunks_moved = before.chunk_hash != after.chunk_hash
     kind: Kind = "structure" if sections_moved else "length" if chunks_moved else "none"
+    details = (
+        f"the text is the same; sections {_say_moved(sections_moved)}: {before.section_count} under"
+        f" {before.sections}, {after.section_count} under {after.sections}; chunks"
+        f" {_say_moved(chunks_moved)}: {before.chunk_count} under {before.chunks},"
+        f" {after.chunk_count} under {after.chunks}"
+    )
     if before.md_sha256 != after.md_sha256:
-        kind = "content"
-    return Drift(kind, against, sections_moved, chunks_moved, before, after)
+        kind, details = "content", "the text changed"
+    sections, chunks = (before.sections, after.sections), (before.chunks, after.chunks)
+    return Drift(kind, against, sections_moved, chunks_moved, sections, chunks, details)
 
 
 def measure_drift(
@@ -114,17 +107,9 @@ def measure_drift(
         return list(outcomes), {**figures, **({"drift": known} if known else {})}
     drift = compare(before, built, origin.version_id)
     with_drift = replace(
-        chunks, counts={**chunks.counts, "drift": drift.kind, "drift_details": drift.sentence()}
+        chunks, counts={**chunks.counts, "drift": drift.kind, "drift_details": drift.details}
     )
-    figures["drift"] = {
-        "kind": drift.kind,
-        "against": drift.against,
-        "sections_moved": drift.sections_moved,
-        "chunks_moved": drift.chunks_moved,
-        "sections": [before.sections, built.sections],
-        "chunks": [before.chunks, built.chunks],
-        "details": drift.sentence(),
-    }
+    figures["drift"] = to_json(drift)
     return [with_drift if outcome is chunks else outcome for outcome in outcomes], figures
 
 

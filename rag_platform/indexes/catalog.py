@@ -514,13 +514,10 @@ class CatalogReader:
         )
         return {row[0] for row in stored}, {str(row[0]) for row in live}
 
-    def owners_with(self, status: str) -> set[str]:
-        sql = "SELECT DISTINCT doc_id FROM chunks WHERE status = ?"
-        return {row[0] for row in self.select(sql, (status,))}
-
-    def versions_with(self, status: str) -> set[str]:
-        sql = "SELECT DISTINCT version_id FROM chunks WHERE status = ?"
-        return {row[0] for row in self.select(sql, (status,))}
+    def unembedded(self) -> dict[str, str]:
+        """version_id to doc_id of the versions with a chunk whose embedding failed."""
+        sql = "SELECT DISTINCT version_id, doc_id FROM chunks WHERE status = 'failed_embed'"
+        return dict(self.select(sql))
 
     def version(self, version_id: str) -> Version | None:
         """A version by id, None when it is not in the release."""

@@ -118,10 +118,8 @@ def compare(
     """
     if parent is None:
         return Delta(changed=[version for _, version in live])
-    held, retry = (
-        parent.versions(version.version_id for _, version in live),
-        parent.versions_with("failed_embed"),
-    )
+    held = parent.versions(version.version_id for _, version in live)
+    retry = parent.unembedded()
     unchanged = [v for _, v in live if held.get(v.version_id) == v and v.version_id not in retry]
     same = {version.version_id for version in unchanged}
     before, _ = parent.version_ids(doc_ids)

@@ -174,7 +174,7 @@ class _NamespaceState:
             {source.name: source for source in ledger.sources(namespace)},
             {document.source_uri: document for document in ledger.documents(namespace)},
             {version.version_id: version for version in ledger.versions(namespace)},
-            {it.version_id or it.doc_id: it.created_at[:10] for it in ledger.tombstones(namespace)},
+            {it.target: it.created_at[:10] for it in ledger.tombstones(namespace)},
             profile,
         )
 

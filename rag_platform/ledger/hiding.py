@@ -46,9 +46,7 @@ class LedgerView:
             )
         if last == since:
             return frozenset()
-        return frozenset(
-            it.version_id or it.doc_id for it in ledger.tombstones(namespace, since=since)
-        )
+        return frozenset(it.target for it in ledger.tombstones(namespace, since=since))
 
     def count_unread(self, namespace: str) -> int:
         """The number of documents whose newest version or whose file could not be read."""

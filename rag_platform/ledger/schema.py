@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,6 +31,8 @@ class Database:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.name = backend.name
+        self._db: Callable[[], Any] = backend.db
+        self._write: Callable[[], AbstractContextManager[Any]] = backend.write
 
     @property
     def read_only(self) -> bool:
@@ -39,12 +41,6 @@ class Database:
     def close(self) -> None:
         """Close the connection; with SQLite, this thread's."""
         self.backend.close()
-
-    def _db(self) -> Any:
-        return self.backend.db()
-
-    def _write(self) -> AbstractContextManager[Any]:
-        return self.backend.write()
 
     def _value(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """The first column of the first row of a statement."""
@@ -215,6 +211,11 @@ class Tombstone:
     mode: str  # soft | hard
     created_at: str
     lifted_at: str = ""
+
+    @property
+    def target(self) -> str:
+        """The id of the deleted version, or of the document if all of it was deleted."""
+        return self.version_id or self.doc_id
 
 
 @dataclass(frozen=True, slots=True)

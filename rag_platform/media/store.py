@@ -39,7 +39,7 @@ from rag_platform.loaders.images import (
     looks_alike,
 )
 from rag_platform.storage.records import SCHEMA_VERSION
-from rag_platform.storage.store import Store, atomic_path, read_json, write_json
+from rag_platform.storage.store import Store, read_json, write_bytes, write_json
 
 PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to the engine that extracts images
 BLANK = "blank_page"  # reason for a page without text or content, which is not a failure
@@ -178,8 +178,7 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
     if found.original is not None:
         files["source.bin"] = data
     for name, content in files.items():
-        with atomic_path(folder / name) as temporary:
-            temporary.write_bytes(content)
+        write_bytes(folder / name, content)
     display = next((name for name in found.variants if name.startswith("display.")), "")
     meta = {
         "schema_version": SCHEMA_VERSION,

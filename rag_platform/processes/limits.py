@@ -30,6 +30,7 @@ from rag_platform.config.settings import LoadSettings
 from rag_platform.errors import CancelledError, ProviderError, RagError
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
+from rag_platform.observability.context import set_variable
 from rag_platform.processes.processors import usable_processors
 from rag_platform.protocols import LLM, Completion, Message
 
@@ -104,12 +105,11 @@ def cancellable() -> Iterator[threading.Event]:
     also in other threads, that nobody waits for it any more.
     """
     event = threading.Event()
-    token = _caller.set(event)
-    try:
-        yield event
-    finally:
-        event.set()
-        _caller.reset(token)
+    with set_variable(_caller, event):
+        try:
+            yield event
+        finally:
+            event.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,11 +304,8 @@ _budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("rag_bud
 @contextmanager
 def charge_to(budget: Budget) -> Iterator[Budget]:
     """Charge everything inside the block to the budget, also in threads of `start`."""
-    token = _budget.set(budget)
-    try:
+    with set_variable(_budget, budget):
         yield budget
-    finally:
-        _budget.reset(token)
 
 
 def question_ends() -> float:
@@ -326,7 +323,7 @@ class Gate:
     def __init__(self, name: str, calls: int) -> None:
         self._name = name
         self._calls = calls
-        self._free = threading.BoundedSemaphore(calls)
+        self._turns = Turns(calls)
 
     @contextmanager
     def enter(self) -> Iterator[None]:
@@ -334,18 +331,16 @@ class Gate:
         time.
         """
         budget = _budget.get()
-        seconds = budget.deadline.left() if budget is not None else None
-        if not self._free.acquire(blocking=False) and not self._free.acquire(timeout=seconds):
-            raise ProviderError(
-                f"{self._name} has {self._calls} calls running and none ended in {seconds:.3g} s"
-                " (load.provider_calls)",
-                code="provider_busy",
-                retryable=True,
-            )
-        try:
+        seconds = budget.deadline.left() if budget is not None else threading.TIMEOUT_MAX
+        with self._turns.take(seconds) as taken:
+            if not taken:
+                raise ProviderError(
+                    f"{self._name} has {self._calls} calls running and none ended in"
+                    f" {seconds:.3g} s (load.provider_calls)",
+                    code="provider_busy",
+                    retryable=True,
+                )
             yield
-        finally:
-            self._free.release()
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ class Candidate:
             " without text"
         )
         if counts["failed_embed"]:
-            details += f": {', '.join(sorted(catalog.versions_with('failed_embed'))[:_SHOWN])}"
+            details += f": {', '.join(sorted(catalog.unembedded())[:_SHOWN])}"
         figures = {
             "embedded": counts["dense"],
             "failed": counts["failed_embed"],

@@ -509,7 +509,7 @@ class _Collection:
             [file for _, _, files in names for file in files],
         )
         self.result.add("logs", erasing.erase(self.store.logs_dir, all_names))
-        self.result.add("evaluations", erase_results(self.store.home, all_names))
+        self.result.add("evaluations", erase_results(self.store.home, all_names.occur_in))
         self.result.left += [
             f"{path.relative_to(self.store.home)} is packed in a way that is not looked into:"
             " remove it by hand if it may quote what was deleted"

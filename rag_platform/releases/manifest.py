@@ -23,7 +23,7 @@ from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionErro
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.registry import make_provider
 from rag_platform.storage.records import from_json, parse_json
-from rag_platform.storage.store import atomic_path
+from rag_platform.storage.store import write_bytes
 
 # 2 has the versions in a file of their own, 3 may have a file of changes to it as well
 SCHEMA_VERSION = 3
@@ -130,9 +130,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         for field in dataclasses.fields(manifest)
         if field.name not in omitted
     }
-    with atomic_path(directory / FILENAME) as temporary:
-        options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-        temporary.write_bytes(orjson.dumps(data, option=options))
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+    write_bytes(directory / FILENAME, orjson.dumps(data, option=options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +171,7 @@ def write_versions(path: Path, entries: VersionEntries, removed: Collection[str]
         *(list(map(entries[name].get, ids)) for name in VERSION_FIELDS),
     ]
     data = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(data)
+    write_bytes(path, data)
     return hashlib.sha256(data).hexdigest()
 
 

@@ -100,10 +100,8 @@ def _hides_none(
     """True when no tombstone newer than the release hides one of the live versions. A lifted
     tombstone still hides: a document that was deleted and ingested again needs a new release.
     """
-    hidden = {
-        it.version_id or it.doc_id
-        for it in ledger.tombstones(manifest.namespace, since=manifest.deletions)
-    }
+    later = ledger.tombstones(manifest.namespace, since=manifest.deletions)
+    hidden = {tombstone.target for tombstone in later}
     return all(
         hidden.isdisjoint((document.doc_id, version.version_id)) for document, version in live
     )
@@ -125,7 +123,7 @@ def find_equal(namespace: str, strategy: Strategy, root: DataRoot) -> str | None
     ):
         return None
     with releases.open_catalog(store, namespace, published) as catalog:
-        if catalog.versions_with("failed_embed"):  # a new build embeds those again
+        if catalog.unembedded():  # a new build embeds those again
             return None
         released, live = _read_changed(namespace, published, catalog, ledger)
         documents = {
@@ -303,7 +301,7 @@ def _read_remainder(
     except RagError:  # its files are lost, or of another program version
         return None
     strategy = Strategy.model_validate(manifest.strategy_config)
-    hidden = {it.version_id or it.doc_id for it in tombstones}
+    hidden = {tombstone.target for tombstone in tombstones}
     documents = {document.doc_id: document for document in owners}
     remaining = [
         (documents[version.doc_id], version)
@@ -326,7 +324,7 @@ def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> boo
     """True when the files hold data that is purged or about to be: no release may reuse them."""
     hard = [tombstone for tombstone in ledger.tombstones(namespace) if tombstone.mode == "hard"]
     removed = catalog.gone()
-    named = {tombstone.version_id or tombstone.doc_id for tombstone in hard}
+    named = {tombstone.target for tombstone in hard}
     released, _ = catalog.version_ids(
         tombstone.doc_id for tombstone in hard if tombstone.version_id is None
     )
@@ -356,7 +354,7 @@ def _find_changed(
     sequence = ledger.release_sequence(namespace, release_id)
     if sequence is None:
         return None
-    return ledger.find_changed_documents(namespace, sequence) | catalog.owners_with("failed_embed")
+    return ledger.find_changed_documents(namespace, sequence).union(catalog.unembedded().values())
 
 
 def _trace_upsert(span: tracing.Span, manifest: Manifest, store: Store) -> None:
@@ -368,7 +366,7 @@ def _trace_upsert(span: tracing.Span, manifest: Manifest, store: Store) -> None:
     unembedded: list[str] = []
     if manifest.counts.get("failed_embed"):
         with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
-            unembedded = sorted(catalog.versions_with("failed_embed"))
+            unembedded = sorted(catalog.unembedded())
     tracing.event(
         "ingest.upsert_result",
         {

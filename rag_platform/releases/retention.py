@@ -104,7 +104,7 @@ def _has_expired(
 
 
 def _days(since: str, now: datetime) -> float:
-    return (now - datetime.fromisoformat(since.replace("Z", "+00:00"))).total_seconds() / 86_400
+    return (now - datetime.fromisoformat(since)).total_seconds() / 86_400
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ chunk.
 from __future__ import annotations
 
 import difflib
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from rag_platform.errors import NotFoundError
 from rag_platform.ir import Chunk, Document, Edit, Json, Section, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Tombstone
+from rag_platform.loaders.parts import longest_ticks
 from rag_platform.normalisation.edits import apply_edits
 from rag_platform.releases.release_store import list_heads, open_catalog
 from rag_platform.storage.store import Store, read_records
@@ -405,9 +405,7 @@ def _diff(before: Chunk | None, after: Chunk | None) -> list[str]:
         for line in difflib.unified_diff(old, new, n=_CONTEXT_LINES, lineterm="")
         if not line.startswith(("--- ", "+++ ", "@@"))
     ]
-    fence = "`" * max(
-        3, 1 + max((len(run) for line in body for run in re.findall("`+", line)), default=0)
-    )
+    fence = "`" * max(3, 1 + longest_ticks("\n".join(body)))
     return [
         f"**{chunk.section_path or 'no section'}**, chunk {chunk.chunk_index}, {what}:",
         "",

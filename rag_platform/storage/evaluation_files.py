@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
 
 from rag_platform.storage.sqlite_files import connect, shrink, transaction
 
@@ -15,27 +14,22 @@ DATABASE = "evaluations.sqlite"  # runs and case results
 RUN_PREFIX = "eval_"  # prefix of run ids, and so of the folders with their files
 
 
-class Names(Protocol):
-    """Recognises the names of a document."""
-
-    def occur_in(self, line: bytes) -> bool:
-        """True when the line contains a name of the document."""
-        ...
+Mentions = Callable[[bytes], bool]  # whether a text mentions the document
 
 
 def run_folder(home: Path, run_id: str) -> Path:
     return home / "evaluations" / run_id
 
 
-def count_results(home: Path, names: Names) -> int:
+def count_results(home: Path, mentions: Mentions) -> int:
     path = home / DATABASE
     if not path.is_file():
         return 0
     with closing(connect(path, timeout=60)) as db:
-        return sum(1 for _ in _naming(db, names))
+        return sum(1 for _ in _naming(db, mentions))
 
 
-def erase_results(home: Path, names: Names) -> int:
+def erase_results(home: Path, mentions: Mentions) -> int:
     """Clear all but the metrics of case results that mention the document, and remove the files of
     their runs. Returns the number of these case results.
     """
@@ -43,7 +37,7 @@ def erase_results(home: Path, names: Names) -> int:
     if not path.is_file():
         return 0
     with closing(connect(path, timeout=60)) as db:
-        found = list(_naming(db, names))
+        found = list(_naming(db, mentions))
         if not found:
             return 0
         with transaction(db, path):
@@ -58,10 +52,10 @@ def erase_results(home: Path, names: Names) -> int:
     return len(found)
 
 
-def _naming(db: sqlite3.Connection, names: Names) -> Iterator[tuple[int, str]]:
+def _naming(db: sqlite3.Connection, mentions: Mentions) -> Iterator[tuple[int, str]]:
     """(rowid, run_id) of the case results that mention the document."""
     for row, run_id, *texts in db.execute(
         "SELECT rowid, run_id, query, error, artifacts, stale FROM eval_case_results"
     ):
-        if names.occur_in("\n".join(texts).encode()):
+        if mentions("\n".join(texts).encode()):
             yield row, run_id

@@ -396,16 +396,20 @@ def flush_directory(path: Path) -> None:
         os.close(handle)
 
 
+def write_bytes(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file atomically."""
+    with atomic_path(path, mode) as temporary:
+        temporary.write_bytes(data)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically, without translating newlines."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(text.encode("utf-8"))
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
     """Write indented JSON atomically; dataclasses become objects."""
-    with atomic_path(path, mode) as temporary:
-        temporary.write_bytes(_json_bytes(value))
+    write_bytes(path, _json_bytes(value), mode)
 
 
 def _json_bytes(value: Any) -> bytes:
@@ -445,8 +449,7 @@ def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:
 def write_records(path: Path, record: type[Any], rows: Sequence[Any]) -> str:
     """Write records of one type to Parquet atomically; returns the file's sha256."""
     data = parquet_bytes(record, rows)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(data)
+    write_bytes(path, data)
     return hashlib.sha256(data).hexdigest()
 
 

@@ -38,12 +38,12 @@ def test_the_kind_names_what_moved_first(after: Build, kind: str) -> None:
 def test_the_sentence_names_both_profiles_and_says_what_stayed() -> None:
     drift = compare(BUILD, replace(BUILD, chunks="c2", chunk_hash="other", chunk_count=7), "v")
     assert (
-        drift.sentence()
+        drift.details
         == "the text is the same; sections stayed: 2 under s1, 2 under s1; chunks moved: 5 under"
         " c1, 7 under c2"
     )
     changed = compare(BUILD, replace(BUILD, md_sha256="other", chunk_hash="other"), "v")
-    assert changed.sentence() == "the text changed"
+    assert changed.details == "the text changed"
 
 
 def outcomes(build: Build) -> list[StageOutcome]:

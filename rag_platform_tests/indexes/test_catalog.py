@@ -246,7 +246,7 @@ def test_counts(catalog: CatalogReader) -> None:
         ("doc-1", "1.md", "Title 1", 3),
         ("doc-2", "2.md", "Title 2", 3),
     ]
-    assert catalog.versions_with("failed_embed") == {"default.doc-2@aaa"}
+    assert set(catalog.unembedded()) == {"default.doc-2@aaa"}
     assert catalog.chunk_ids("in_dense") == ["chk-1-0", "chk-1-1", "chk-1-2", "chk-2-0"]
 
 
@@ -500,7 +500,7 @@ def read_everything(path: Path) -> dict[str, object]:
         "languages": catalog.languages(),
         "versions": catalog.versions(),
         "ids": catalog.version_ids(),
-        "failed": catalog.versions_with("failed_embed"),
+        "failed": set(catalog.unembedded()),
         "own": {n: (catalog.sections(f"doc-{n}"), catalog.media(f"doc-{n}")) for n in range(7)},
         "shown": catalog.asset_documents(["pic-0", "pic-1"]),
         "texts": {v: catalog.media_texts(v) for v in versions},

@@ -450,11 +450,10 @@ class CatalogProof:
             lifted = bool(deletion.lifted_at) and deletion.lifted_at[:_SECONDS] <= created_at
             if deletion.sequence <= manifest.deletions and not lifted:
                 column = "version_id" if deletion.version_id else "doc_id"
-                name = deletion.version_id or deletion.doc_id
-                if self._rows("versions", f"{column} = ?", [name]):
+                if self._rows("versions", f"{column} = ?", [deletion.target]):
                     yield (
-                        f"deletions: {name} was deleted on {deletion.created_at} before the release"
-                        " was built, which holds it all the same"
+                        f"deletions: {deletion.target} was deleted on {deletion.created_at} before"
+                        " the release was built, which holds it all the same"
                     )
 
     def _asset_problems(self) -> Iterator[str]:

@@ -146,7 +146,7 @@ def prove(
         "ledger_backups": len(store.ledger_backups())
         if any(not s.lifted_at for s in tombstones)
         else 0,
-        "evaluations": count_results(store.home, names),
+        "evaluations": count_results(store.home, names.occur_in),
         "other_files": others,
         **in_bucket,
     }
