@@ -342,7 +342,7 @@ def ask(root: Path, texts: Sequence[str]) -> None:
         vectors = [library.query_vector(shelf.strategy.embedding, text)[0] for text in texts[:10]]
         release.dense.prepare()
         found = [release.dense.search(vector, 10) for vector in vectors]
-        release.dense._rounded, release.dense._preparing, release.dense._on_disk = None, True, None
+        release.dense._rounded = None
         whole = [release.dense.search(vector, 10) for vector in vectors]
         same = sum(one == other for one, other in zip(found, whole, strict=True))
         print(f"  nearest ten as by a scan of every vector: {same} of {len(vectors)} questions")
