@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 from rag_platform.loaders.pdf.opening import load_pymupdf
+from rag_platform.loaders.pdf.printed.textpages import split_letters
 
 # control codes in TeX's encoding T1, those before and those after the accents
 _T1 = str.maketrans(
@@ -49,7 +50,7 @@ def read_bitmap_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
                 span["flags"] |= load_pymupdf().TEXT_FONT_MONOSPACED
         if text.translate(encoding) != text and not _OTHER_ENCODING.search(text):
             for span in spans:
-                span["chars"] = [part for char in span["chars"] for part in _decode(char, encoding)]
+                split_letters(span, encoding)
 
 
 def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:
@@ -61,13 +62,3 @@ def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:
     narrow = [widths[letter] for letter in _NARROW & widths.keys()]
     wide = [widths[letter] for letter in _WIDE & widths.keys()]
     return bool(narrow and wide) and max(wide) - min(narrow) < _SAME_WIDTH
-
-
-def _decode(char: dict[str, Any], encoding: Mapping[int, str]) -> list[dict[str, Any]]:
-    """The letters of a character; all but the first have no width, as MuPDF splits ligatures."""
-    letters = str(char["c"]).translate(encoding)
-    x0, y0, x1, y1 = char["bbox"]
-    return [
-        {**char, "c": letter, "bbox": (x1 if at else x0, y0, x1, y1)}
-        for at, letter in enumerate(letters)
-    ]

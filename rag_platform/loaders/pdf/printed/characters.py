@@ -229,8 +229,8 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, has_widths: bool = True) 
                     chars, inserted = _insert_spaces(chars, inserted, size)
                 if any(bidi.has_rtl(text) for text, _, _ in spans):
                     chars, inserted = bidi.place_marks(chars, inserted)
-                chars, inserted = _drop_flat_spaces(chars, inserted, size)
-                chars = _join_spaced(_join_tracked(chars, inserted, size), size)
+                chars = _drop_flat_spaces(_join_tracked(chars, inserted, size), size)
+                chars = _join_spaced(chars, size)
                 if at == 0 and found and number and "bbox" in raw_blocks[number - 1]:
                     drawn = _drawn_underscore(found[-1], raw_blocks[number - 1], chars[0])
                     chars = [*drawn, *chars]
@@ -307,24 +307,18 @@ def _insert_spaces(
     return spaced, flags
 
 
-def _drop_flat_spaces(
-    chars: list[Char], inserted: list[bool], size: float
-) -> tuple[list[Char], list[bool]]:
-    """(characters, inserted flags) of a line without spaces of no width between two letters, which
-    browsers write where a word may be broken.
+def _drop_flat_spaces(chars: list[Char], size: float) -> list[Char]:
+    """The characters of a line without spaces of no width between two letters, which browsers write
+    where a word may be broken.
     """
-    flat = {
-        at
-        for at in range(1, len(chars) - 1)
-        if chars[at].text == " "
-        and abs(chars[at + 1].x0 - chars[at - 1].x1) < _TOUCHING * size
-        and chars[at - 1].text.isalpha()
-        and chars[at + 1].text.isalpha()
-    }
-    if not flat:
-        return chars, inserted
-    kept = [at for at in range(len(chars)) if at not in flat]
-    return [chars[at] for at in kept], [inserted[at] for at in kept]
+    return [
+        char
+        for at, char in enumerate(chars)
+        if char.text != " "
+        or not 0 < at < len(chars) - 1
+        or abs(chars[at + 1].x0 - chars[at - 1].x1) >= _TOUCHING * size
+        or not (chars[at - 1].text.isalpha() and chars[at + 1].text.isalpha())
+    ]
 
 
 def _join_tracked(chars: list[Char], inserted: Sequence[bool], size: float) -> list[Char]:

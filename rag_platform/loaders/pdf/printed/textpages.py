@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 from rag_platform.ir import Box
@@ -13,7 +14,9 @@ from rag_platform.loaders.archives import Reading
 
 LEAST_ALPHA = 13  # of 255; with less opacity nothing is visible
 Blocks = list[dict[str, Any]]
-_LATIN_LIGATURES = frozenset("\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06")
+_LATIN_LIGATURES = {
+    code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)
+}
 
 
 class TextPage:
@@ -44,9 +47,7 @@ class TextPage:
         for block in blocks:
             for line in block.get("lines", ()):
                 for span in line["spans"] if characters else ():
-                    span["chars"] = [
-                        part for char in span["chars"] for part in _split_ligature(char)
-                    ]
+                    split_letters(span, _LATIN_LIGATURES)
         return blocks
 
 
@@ -70,14 +71,16 @@ def _extract(textpage: Any, characters: bool) -> Blocks:
     return blocks
 
 
-def _split_ligature(char: dict[str, Any]) -> list[dict[str, Any]]:
-    """The letters of a Latin ligature as MuPDF splits it: all but the first have no width."""
-    if char["c"] not in _LATIN_LIGATURES:
-        return [char]
-    letters = unicodedata.normalize("NFKC", char["c"])
-    _, y0, x1, y1 = char["bbox"]
-    others = [{**char, "c": letter, "bbox": (x1, y0, x1, y1)} for letter in letters[1:]]
-    return [{**char, "c": letters[0]}, *others]
+def split_letters(span: dict[str, Any], letters: Mapping[int, str]) -> None:
+    """Replaces characters of a span by their `letters`; as where MuPDF splits ligatures, all but
+    the first have no width.
+    """
+    span["chars"] = [
+        {**char, "c": letter, "bbox": (x1 if at else x0, y0, x1, y1)}
+        for char in span["chars"]
+        for x0, y0, x1, y1 in [char["bbox"]]
+        for at, letter in enumerate(char["c"].translate(letters))
+    ]
 
 
 def find_masks(page: Any) -> list[tuple[str, Box]]:
