@@ -152,7 +152,7 @@ def _find_slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) 
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     """The runs as printed lines in reading order, from the top; rotated text comes last."""
-    level = line_boxes([run for run in runs if run.horizontal])
+    level = _raise_initials(line_boxes([run for run in runs if run.horizontal]))
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
     # the box is that of the flattest piece, so that a drop cap does not absorb a second line
     lines: list[tuple[Box, list[tuple[Box, Run]]]] = []
@@ -171,6 +171,28 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     return place_fractions(ordered) + [
         [run] for run in bidi.order_columns([run for run in runs if not run.horizontal])
     ]
+
+
+def _raise_initials(level: list[tuple[Box, Run]]) -> list[tuple[Box, Run]]:
+    """The runs with their rectangles, that of an initial moved to the first line beside it."""
+    found: list[tuple[Box, Run]] = []
+    least = min((run.size for _, run in level), default=0.0)
+    for box, run in level:
+        x0, y0, x1, y1 = box
+        text = run.text.strip() if _INITIAL * least < run.size else ""
+        if len(text) == 1 and text.isalpha():
+            beside = [
+                other
+                for other, line in level
+                if _INITIAL * line.size < run.size
+                and x0 < other[0] < x1 + line.size
+                and y0 - line.size < other[1] < y1
+            ]
+            if len(beside) > 1:
+                top = min(beside, key=lambda other: other[1])
+                box = (x0, top[1], x1, top[3])
+        found.append((box, run))
+    return found
 
 
 def order_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:

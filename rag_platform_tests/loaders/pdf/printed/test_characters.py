@@ -61,6 +61,12 @@ def test_small_print_elsewhere_is_a_line_of_its_own():
 def test_a_drop_cap_is_the_first_letter_of_its_word():
     assert lines(run("O", 0, 0, 30, 25), run("ver the past", 17, 1)) == ["Over the past"]
     assert lines(run("A", 0, 0), run("word", 9, 0)) == ["A word"]
+    # one that hangs below its line, as browsers set it
+    assert lines(
+        run("W", 0, 8, 40, 30), run("henever it", 21, 0), run("rained,", 21, 12), run("Next", 0, 60)
+    ) == ["Whenever it", "rained,", "Next"]
+    # beside a single line it may be the number of a chapter
+    assert lines(run("A", 0, 8, 40, 30), run("note", 21, 0)) == ["note", "A"]
 
 
 def test_a_fraction_is_read_in_its_line():
