@@ -15,6 +15,7 @@ from functools import cache
 from statistics import fmean
 
 from rag_platform.answering.constants import CLEAR_SHARE
+from rag_platform.answering.differences import find_difference
 from rag_platform.answering.groundedness import (
     find_span,
     is_quoted,
@@ -22,7 +23,6 @@ from rag_platform.answering.groundedness import (
     says_something,
     support,
 )
-from rag_platform.answering.misplacements import find_difference
 from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans, fence_body
 from rag_platform.text.passages import units

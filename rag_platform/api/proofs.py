@@ -17,6 +17,7 @@ from rag_platform.answering.citations import (
     strip_marks,
 )
 from rag_platform.answering.constants import CLEAR_SHARE
+from rag_platform.answering.differences import find_difference
 from rag_platform.answering.engine import answer as ask
 from rag_platform.answering.groundedness import (
     can_compare,
@@ -27,7 +28,6 @@ from rag_platform.answering.groundedness import (
     support,
     support_by,
 )
-from rag_platform.answering.misplacements import find_difference
 from rag_platform.api.envelopes import optional_fields, without_paths
 from rag_platform.api.places import lease_chunk
 from rag_platform.api.query_data import source_line
