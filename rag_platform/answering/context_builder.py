@@ -417,7 +417,6 @@ def _line_ends(text: str) -> Iterator[int]:
 
 # --- rendering ----------------------------------------------------------------------------------
 
-FORMATS = ("markdown", "xml", "plain")
 _TAG = re.compile(r"<(?=\s*/?\s*passage)", re.IGNORECASE)
 
 

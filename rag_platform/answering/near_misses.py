@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,11 +24,11 @@ from rag_platform.answering.extractive import count_own_words
 from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import JOINT, Hit, QueryIR
 from rag_platform.protocols import Vectors
-from rag_platform.text.dates import write_alike
+from rag_platform.text.dates import MONTHS, read_han, write_alike
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import HAN, HAN_DIGITS, count_in_han, has_han, is_wide, simplify
+from rag_platform.text.scripts import HAN, HAN_DIGITS, has_han, is_wide, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import question_terms, question_words
@@ -348,12 +348,7 @@ def _find_missing_part(question: str, passages: Sequence[Hit]) -> str:
 def _read_number(found: re.Match[str]) -> str:
     """A number of up to 999 in digits, however it is written."""
     number = next(filter(None, found.groups()))
-    return number.lstrip("0") if number.isdecimal() else _han_numbers().get(number, "")
-
-
-@cache
-def _han_numbers() -> dict[str, str]:
-    return {count_in_han(number): str(number) for number in range(1, 1000)}
+    return (number if number.isdecimal() else read_han(number)).lstrip("0")
 
 
 def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) -> str:
@@ -615,10 +610,8 @@ def _list_words(text: str) -> Iterator[tuple[str, int, int]]:
 
 # months, weekdays and quarters are a closed class: unlike `staging` and `production`, none is
 # another word for a neighbour
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _DAYS = "mon tue wed thu fri sat sun".split()
 _ORDINALS = "first second third fourth".split()
-_HAN_NUMBERS = {count_in_han(n): str(n) for n in range(1, 13)} | {"日": "7", "天": "7"}
 _MONTH_NAME = (
     r"jan(?:uary)?|feb(?:ruary)?|march|apr(?:il)?|june?|july?"
     r"|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
@@ -714,8 +707,9 @@ def _list_numbers(found: Sequence[re.Match[str]]) -> set[int]:
 
 def _number(match: re.Match[str]) -> int:
     word = next(filter(None, match.groups())).lower()
-    word = _HAN_NUMBERS.get(word, word)
+    if has_han(word):
+        return 7 if word in "日天" else int(read_han(word))
     if word.isdecimal():
         return int(word)
-    names = next(it for it in (_MONTHS, _DAYS, _ORDINALS) if any(map(word.startswith, it)))
+    names = next(it for it in (MONTHS, _DAYS, _ORDINALS) if any(map(word.startswith, it)))
     return next(n for n, name in enumerate(names, 1) if word.startswith(name))

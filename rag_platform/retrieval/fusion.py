@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import ClassVar
@@ -95,14 +95,15 @@ class _ConvexCombination:
                 f"alpha = {self.alpha} must lie between 0 (sparse alone) and 1 (dense alone)"
             )
 
-    def _combine(
+    def fuse(
         self,
         dense: Sequence[Candidate],
         sparse: Sequence[Candidate],
-        trust: float,
-        whole: bool,
-        scale: Callable[[Sequence[float]], list[float]],
+        *,
+        trust: float = 1.0,
+        whole: bool = False,
     ) -> list[Candidate]:
+        """Every candidate once, best first; scores on the scale of `_scale`."""
         sparse_weight = (1.0 - self.alpha) * trust
         sums = dict.fromkeys([candidate.chunk_id for candidate in (*dense, *sparse)], 0.0)
         for weight, found, is_whole in (
@@ -111,7 +112,7 @@ class _ConvexCombination:
         ):
             if found:
                 others = [0.0] * (len(sums) - len(found)) if is_whole else []
-                scaled = scale([*(candidate.score for candidate in found), *others])
+                scaled = self._scale([*(candidate.score for candidate in found), *others])
                 scores = {c.chunk_id: score for c, score in zip(found, scaled, strict=False)}
                 low = min(scaled)
                 if low == max(scaled):  # rank what the retriever did not find below what it found
@@ -120,6 +121,9 @@ class _ConvexCombination:
                     sums[chunk_id] += weight * scores.get(chunk_id, low)
         return _order(dense, sparse, sums)
 
+    def _scale(self, scores: Sequence[float]) -> list[float]:
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class MinMax(_ConvexCombination):
@@ -127,16 +131,8 @@ class MinMax(_ConvexCombination):
     Fusion Functions for Hybrid Retrieval", TOIS 2023.
     """
 
-    def fuse(
-        self,
-        dense: Sequence[Candidate],
-        sparse: Sequence[Candidate],
-        *,
-        trust: float = 1.0,
-        whole: bool = False,
-    ) -> list[Candidate]:
-        """Every candidate once, best first; scores between 0 and 1."""
-        return self._combine(dense, sparse, trust, whole, min_max)
+    def _scale(self, scores: Sequence[float]) -> list[float]:
+        return min_max(scores)
 
 
 @dataclass(frozen=True)
@@ -145,16 +141,8 @@ class ZScore(_ConvexCombination):
     Score Normalization for Metasearch", CIKM 2001 (ZMUV).
     """
 
-    def fuse(
-        self,
-        dense: Sequence[Candidate],
-        sparse: Sequence[Candidate],
-        *,
-        trust: float = 1.0,
-        whole: bool = False,
-    ) -> list[Candidate]:
-        """Every candidate once, best first; scores in standard deviations, possibly negative."""
-        return self._combine(dense, sparse, trust, whole, z_score)
+    def _scale(self, scores: Sequence[float]) -> list[float]:
+        return z_score(scores)
 
 
 def min_max(scores: Sequence[float]) -> list[float]:

@@ -102,7 +102,7 @@ def _parse_written(text: str) -> str:
 
 _YEAR_DIGITS = f"〇{HAN_DIGITS[1:]}"
 _REPUBLIC = 1911  # the year before the first one of 民國, the calendar of Taiwan
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _MONTH = (
     "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
     "|sep(?:tember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
@@ -130,13 +130,13 @@ def find_dates(text: str) -> Iterator[tuple[str, str]]:
     [('二〇二四年三月十八日', '2024-03-18'), ('民國113年6月', '2024-06'), ('第十二條', '第12条')]
     """
     for match in _DATE.finditer(text):
-        written = _HAN_NUMBER.sub(lambda it: _count(it[0]), simplify(match[0]).lower())
+        written = _HAN_NUMBER.sub(lambda it: read_han(it[0]), simplify(match[0]).lower())
         if written[0] == "第":
             yield match[0], "".join(written.split())
             continue
         numbers = re.findall(r"\d+", written)
         if named := re.match(r"(\d+ )?([a-z]{3})", written):
-            numbers = [numbers[-1], str(_MONTHS.index(named[2]) + 1), *numbers[:-1]]
+            numbers = [numbers[-1], str(MONTHS.index(named[2]) + 1), *numbers[:-1]]
         elif written[0] == "民":
             numbers[0] = str(int(numbers[0]) + _REPUBLIC)
         with suppress(ValueError):  # there is no such day
@@ -188,10 +188,10 @@ def date_forms(iso: str) -> list[str]:
     return forms if days else [*forms, f"{english} {year}", f"{english[:3]} {year}"]
 
 
-def _count(number: str) -> str:
+def read_han(number: str) -> str:
     """A Chinese number in digits, counted (十八) or digit by digit (二〇二四)."""
     for name, zeros in (("百", "00"), ("十", "0")):
         many, unit, rest = number.rpartition(name)
         if unit:
-            return str(int((_count(many) if many else "1") + zeros) + int(_count(rest) or 0))
+            return str(int((read_han(many) if many else "1") + zeros) + int(read_han(rest) or 0))
     return "".join(str(max(HAN_DIGITS.find(digit), 0)) for digit in number)
