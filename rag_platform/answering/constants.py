@@ -70,11 +70,10 @@ NUMBER_FACTOR: Final = 1.2
 MEANING_FACTOR: Final = 1.25
 # factor of a unit in another script than the question; chosen by hand
 OTHER_LANGUAGE_FACTOR: Final = 0.7
-# factor of code longer than MAX_QUOTE_CHARS, which matches words by its length; chosen by hand
-LONG_CODE_FACTOR: Final = 0.7
 # factor of a unit that only points elsewhere or introduces something; chosen by hand
 POINTER_FACTOR: Final = 0.7
-# factor of a unit of an off-topic passage, or of a change log that is not asked for; chosen by hand
+# factor of a unit of a change log that is not asked for; its square is that of a document without
+# the number by which the question names one; chosen by hand
 OFF_TOPIC_FACTOR: Final = 0.6
 # added to the divisor of a unit's score for each better hit; chosen by hand
 PLACE_PENALTY: Final = 0.2

@@ -55,7 +55,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import IDENTIFIER_WEIGHT, is_weak_term, meaning, stemmed_word
+from rag_platform.text.terms import IDENTIFIER_WEIGHT, is_weak_term, meaning
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -64,7 +64,6 @@ FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
-_PATH_SEPARATOR = re.compile(r"[/\\]|\.\w+$")  # slashes and the extension
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
@@ -77,7 +76,7 @@ class Extractive:
     phrasings; where the evidence is in another script, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "20"
+    VERSION: ClassVar[str] = "21"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
@@ -240,9 +239,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     weights = rarity(words, [inside for parts in terms for inside in parts])
     total_weight = sum(weights)
     weigh = _make_weigher(words, weights)
-    off_topic = _find_off_topic(evidence, [frozenset().union(*inside) for inside in terms], find)
-    off_topic |= _find_change_logs(question, evidence)
-    topic_factors = dict.fromkeys(off_topic, constants.OFF_TOPIC_FACTOR)
+    logs = _find_change_logs(question, evidence)
+    topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
@@ -334,22 +332,6 @@ def _drop_other_rows(
     )
 
 
-def _find_off_topic(
-    evidence: Sequence[Hit], terms: Sequence[frozenset[str]], find: FindTerms
-) -> set[int]:
-    """The passages about another subject: some words of the question are a folder, file or title of
-    the evidence, and these passages have none of those words.
-    """
-    places = [f"{hit.doc_title}/{hit.source_uri}" for hit in evidence]
-    names = {name for place in places for name in _PATH_SEPARATOR.split(place.lower())}
-    named = {term for name in names for term in find(name) if term == stemmed_word(name)[0]}
-    known = [
-        inside | find(f"{place}/{hit.section_path}")
-        for hit, place, inside in zip(evidence, places, terms, strict=True)
-    ]
-    return {n for n, inside in enumerate(known) if named and named.isdisjoint(inside)}
-
-
 def _find_document_numbers(
     words: Sequence[Word], evidence: Sequence[Hit], terms: PartTerms, find: FindTerms
 ) -> tuple[list[frozenset[str]], set[int]]:
@@ -437,7 +419,7 @@ class _AnswerForm:
 
     def factor(self, text: str, kind: str) -> float:
         """How well a unit fits: it has a number or a definition where one is asked for, is in the
-        question's script, is no long code, and does not only point elsewhere.
+        question's script, and does not only point elsewhere.
         """
         text = simplify(text)
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
@@ -445,8 +427,6 @@ class _AnswerForm:
             fits *= constants.MEANING_FACTOR
         if kind != "code" and find_script(text) != self.script:
             fits *= constants.OTHER_LANGUAGE_FACTOR
-        if kind == "code" and len(text) > constants.MAX_QUOTE_CHARS:
-            fits *= constants.LONG_CODE_FACTOR
         if POINTS.search(text) or text.endswith(INTRODUCES):
             fits *= constants.POINTER_FACTOR
         return fits

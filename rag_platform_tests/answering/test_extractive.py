@@ -12,7 +12,7 @@ from rag_platform.answering.citations import (
     renumber_marks,
     unescape_marks,
 )
-from rag_platform.answering.extractive import Extractive, score_parts
+from rag_platform.answering.extractive import Extractive
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
@@ -362,13 +362,6 @@ def test_a_sentence_that_introduces_what_is_left_out_comes_after_it() -> None:
     assert answer.index("in the settings") < answer.index("like this")
 
 
-def test_long_code_comes_after_a_sentence_that_says_the_same() -> None:
-    code = "\n".join(f"setting_{n} = read_value(name_{n})" for n in range(20))
-    evidence = [hit(1, f"```\ncache_limit = 3\n{code}\n```\n\nThe cache_limit is 3.")]
-    found = score_parts(asked("cache_limit"), evidence)
-    assert [item.part.kind for item in found] == ["sentence", "code"]
-
-
 def test_what_stands_between_two_quotes_makes_them_one() -> None:
     text = (
         "Disks in pairs keep two copies of all data, one on each, so that the space of half of them"
@@ -607,14 +600,6 @@ def test_what_begins_below_a_question_answers_it() -> None:
     )
     answer = Extractive(max_quotes=1).answer(asked("Should I let a pump run dry?"), [hit(1, text)])
     assert answer.text == "Should a pump run dry:\n\nNo. It breaks. [1]"
-
-
-def test_a_passage_about_something_else_than_the_question_names_counts_less() -> None:
-    own = [hit(n, f"Brook writes {what}.") for n, what in ((1, "JSON"), (2, "logs"), (3, "files"))]
-    own = [dataclasses.replace(it, source_uri="packages/brook/README.md") for it in own]
-    other = hit(4, "Lines of JSON end in a line feed.")
-    found = Extractive().answer(asked("Does brook write lines of JSON?"), [*own, other])
-    assert found.text == "Brook writes JSON. [1]"
 
 
 def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:

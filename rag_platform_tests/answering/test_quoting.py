@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.answering.composition import list_passages
-from rag_platform.answering.context_builder import FORMATS, overlap, render_passages
+from rag_platform.answering.context_builder import overlap, render_passages
 from rag_platform.api.query_data import source_line
 from rag_platform.ir import Hit
+
+FORMATS = ("markdown", "xml", "plain")
 
 HEADS = {"markdown": r"^\[\d+\] ", "plain": r"^\[\d+\] ", "xml": r"<passage n="}
 CLOSED = {"markdown": r"(?!)", "plain": r"(?!)", "xml": r"</passage>"}
