@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from rag_platform.text import segmentation, stop_words
 from rag_platform.text.scripts import HAN, is_wide
@@ -119,7 +120,7 @@ def question_words(query: str) -> tuple[Word, ...]:
     for run in _HAN_RUN.findall(text):
         cut = [
             word
-            for word in segmentation.dictionary_terms(run)
+            for word in _add_short_nouns(segmentation.dictionary_terms(run))
             if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS
         ]
         for word in dict.fromkeys(cut):
@@ -131,6 +132,19 @@ def question_words(query: str) -> tuple[Word, ...]:
     return tuple(words.values()) or tuple(
         Word(term, (term,), 1.0) for term in dict.fromkeys(stemmed_terms(text))
     )
+
+
+def _add_short_nouns(words: Sequence[str]) -> list[str]:
+    """The words, and the nouns of two characters that the dictionary cuts apart, as 年假."""
+    tag = segmentation.chinese_dictionary().tag
+    return [
+        *words,
+        *(
+            one + two
+            for one, two in pairwise(words)
+            if len(one) == len(two) == 1 and tag(two)[0][1] == "n" and tag(one)[0][1] in "abfmnq"
+        ),
+    ]
 
 
 def _shares(text: str) -> dict[str, float]:

@@ -22,6 +22,7 @@ from rag_platform.text.terms import terms
         ("怎麼查筆畫數", "查询笔画数", {"笔画", "画数"}),
         ("笔画数", "漢字的筆畫數", {"笔画", "画数"}),
         ("straße 12", "Die Straße Nummer 12.", {"straße", "12"}),
+        ("年假没休完", "年假为七天。", {"年假"}),
         ("anything", "", set()),
     ],
 )
