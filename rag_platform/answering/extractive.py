@@ -338,8 +338,8 @@ def _find_document_numbers(
     """(for each passage the terms of identifiers that name its document, the passages of documents
     without these identifiers).
 
-    An identifier of the question names a document that has no other one of the same form, and has
-    other words of the question.
+    An identifier of the question names a document that has no other one of the same form, has it
+    outside of rows about several things, and has other words of the question.
     """
     numbers_of = [frozenset[str]()] * len(evidence)
     containing = set[int]()
@@ -350,12 +350,22 @@ def _find_document_numbers(
         find_similar = _compile_form(number).findall
         similar = {it for n in own for it in find_similar(evidence[n].chunk_text.lower())}
         containing.update(own if number in similar else ())
-        if similar == {number} and any(inside - find(number) for n in own for inside in terms[n]):
+        if (
+            similar == {number}
+            and any(inside - find(number) for n in own for inside in terms[n])
+            and not any(_has_in_row(evidence[n].chunk_text, number, find) for n in own)
+        ):
             for n in own:
                 numbers_of[n] |= find(number)
     every = frozenset[str]().union(*numbers_of)
     others = {n for n in range(len(evidence)) if every and n not in containing}
     return [every if n in others else numbers for n, numbers in enumerate(numbers_of)], others
+
+
+def _has_in_row(text: str, identifier: str, find: FindTerms) -> bool:
+    """True where a row of a table with more than two columns has an identifier."""
+    rows = (text[it.start : it.end] for it in read_layout(text).parts if it.kind == "row")
+    return any(identifier in find(row) and len(cells(row)) > 2 for row in rows)
 
 
 def _compile_form(identifier: str) -> re.Pattern[str]:

@@ -246,6 +246,15 @@ def test_an_identifier_tells_rows_and_documents_apart() -> None:
     assert text.startswith("订单号：CG-2026-0573")
 
 
+def test_an_identifier_in_a_row_names_no_document() -> None:
+    rows = "| 型号 | 数量 | 单价 |\n| --- | --- | --- |\n| QH-900 | 2 | 286 |\n| 服务 | 1 | 20 |"
+    contract = hit(1, f"甲方为采购方。\n\n{rows}")
+    prices = hit(2, "现货型号（QH-500、QH-900）交货期四周。")
+    prices = dataclasses.replace(prices, doc_id="e", doc_title="Prices")
+    text = Extractive().answer(asked("QH-900 采购数量"), [contract, prices]).text
+    assert text.splitlines()[2] == "| QH-900 | 2 | 286 |"
+
+
 def test_a_row_without_the_identifier_is_quoted_only_for_words_of_its_own() -> None:
     rows = ["| BC-A | Torque wrench | 84 |", "| BC-B | Torque wrench | 112 |", "| BC-C | Hoe | 9 |"]
     prices = hit(1, "\n".join(["| Article | Name | Price |", "| --- | --- | --- |", *rows]))
