@@ -177,6 +177,7 @@ _LINK = "and|or|as|that|of|for|on|in|at|by|with|from|to|during|per|between|than|
 _AFTER_VERB = re.compile(rf"\b{_VERB}(?: (?!(?:{_LINK})\b)[a-z'-]+)* \Z")
 _PHRASE_END = re.compile(rf"(?: [\w'-]+)?\W*\Z| (?:\w+ed|held|kept|sold|paid|{_LINK})\b")
 _PLAIN_PHRASE = re.compile(rf"(?!(?:{_LINK})\b)[a-z-]+ [a-z-]+(?<!ed)")
+_COUNT = re.compile("[一两几每]")  # 一次
 _NO_TOPIC = re.compile("[几哪谁何，]|多[少大]|什么")  # what follows is not what a question is about
 _NOUN_TAGS = ("n", "j", "s", "t", "b", "vn")  # tags of Chinese words that qualify others begin so
 # properties that an answer need not name: “it costs 3 euros” states a price
@@ -186,11 +187,11 @@ _IMPLICIT_PROPERTY = re.compile(
     r"|cost|fee|size|dimension|material|place|location|address|owner|person|people|thing|result"
     r"|effect|problem|procedure|process|best|status|point|idea|as)e?s?"
     r"|名称|名字|[上下]限|作用|原因|目的|含义|意思|区别|时间|日期|地[址点]|过程|方[法式]|数量|价[格钱]|费用|单价|金额|例子|标准|负责人"
-    r"|情况|内容|状态|位置|尺寸|材[质料]|规定",
+    r"|情况|内容|状态|位置|尺寸|材[质料]|规定|什么",
     re.IGNORECASE,
 )
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
-_SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most)\b", re.IGNORECASE)  # picks one of the rows
+_SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most|least)\b", re.IGNORECASE)  # picks one of the rows
 _CODES = "号码"  # end names of codes
 _RUN = re.compile(rf"[A-Za-z](?:(?![{HAN}])[\w'’-])*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
@@ -422,7 +423,7 @@ def _names_thing(phrase: _Phrase, written: str, question: str) -> bool:
         plain = _PLAIN_PHRASE.fullmatch(written)  # of the rest, texts say `it`
         return bool(plain and _AFTER_VERB.search(before) and _PHRASE_END.match(after))
     [*_, (_, tag)] = chinese_dictionary().tag(phrase.modifier)
-    is_topic = not _NO_TOPIC.search(before)
+    is_topic = not _NO_TOPIC.search(before) and not _COUNT.match(phrase.head)
     return is_topic and has_han(phrase.head) and tag.startswith(_NOUN_TAGS)
 
 
