@@ -182,6 +182,17 @@ def test_the_axis_of_a_chart_and_a_numbered_equation_stay_whole() -> None:
         assert read_regions(*pieces, line("Text of the page", 72, 100, 2))[0] == f"{first} {second}"
 
 
+def test_the_date_of_a_letter_is_no_entry_of_a_list() -> None:
+    def label(text: str) -> str:
+        return plain_regions([line(text, 72, 100)])[0].label
+
+    assert [label(text) for text in ("16. Februar 2018", "3. März 2004", "2. Windows")] == [
+        "text",
+        "text",
+        "list-item",
+    ]
+
+
 def test_an_entry_goes_on_in_indented_lines() -> None:
     text = [
         ("Zeileis A. Structural change tests based on an esti-", 72),

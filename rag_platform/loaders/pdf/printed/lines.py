@@ -18,6 +18,7 @@ _NUMBERED = re.compile(
     r"^(?:\(?(?:\d{1,3}|[a-zA-Z])\)|(?:\d{1,3}|[a-zA-Z])\.|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、"
     r"|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))"
 )
+_DATE = re.compile(r"\d{1,2}\. [^\W\d_]{3,} \d{4}")  # `16. Februar 2018` opens no entry
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 # prefixes whose hyphen is part of the word
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
@@ -352,7 +353,7 @@ def _spaced_text(line: Sequence[Run], advance: float) -> str:
 
 def opens_item(line: str) -> bool:
     """True for a line that begins with a bullet or an entry's number."""
-    return _opens_bullet(line) or bool(_NUMBERED.match(line))
+    return _opens_bullet(line) or bool(_NUMBERED.match(line) and not _DATE.fullmatch(line))
 
 
 def _opens_bullet(line: str) -> bool:
