@@ -88,7 +88,7 @@ _FIGURE = re.compile(
     re.IGNORECASE,
 )
 _ASKS_PRICE = re.compile(
-    r"多少[钱元]|几[块元]钱?|\bhow much [^.?!]*\b(?:costs?|charged?|pa(?:y|id))\b"
+    r"多少[钱元]|几(?:块钱|元)|\bhow much [^.?!]*\b(?:costs?|charged?|pa(?:y|id))\b"
     r"|\bwhat (?:does|do|did|will|would) [^.?!]* cost\b|\bwhat is the (?:price|cost)\b",
     re.IGNORECASE,
 )

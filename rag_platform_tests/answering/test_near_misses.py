@@ -137,6 +137,7 @@ STOCK = "| 物料 | 库存 | 单价 |\n| --- | --- | --- |\n| 轴承 | 320 | 8.5
         ("头盔多少钱？", "| 物品 | 单价 |\n| --- | --- |\n| 头盔 | 80 |\n\n[1]", ()),
         ("How much does a helmet cost?", "At low cost. All 3 races need a helmet. [1]", NO_FIGURE),
         ("How much does a helmet cost?", "Helmets: EUR 80. [1]", ()),
+        ("D18配几块电池？", "D18 配 2 块锂电池。 [1]", ()),
         ("工廠什麼時候成立？", "工廠位於松江。 [1]", NO_FIGURE),
         ("When is the plant sale?", "Plant sale organiser: Ada Byron. [1]", NO_FIGURE),
         ("展会什么时候举行？", "展会由市场部负责。 [1]", NO_FIGURE),
