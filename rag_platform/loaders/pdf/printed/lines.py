@@ -110,8 +110,9 @@ def _half_line(run: Run) -> Box:
 
 
 def place_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
-    """The lines, with the parts above and below a gap of a formula, such as those of a fraction,
-    inserted into that gap.
+    """The lines, with the parts above and below a gap of a formula inserted into that gap.
+
+    A numerator comes before its denominator, the lower limit of an integral before the upper.
     """
     result = list(lines)
     at = 1
@@ -125,7 +126,15 @@ def place_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
         if slot is None:
             at += 1
             continue
-        result[at - 1 : at + 2] = [[*line[:slot], *above, *below, *line[slot:]]]
+        limits = max(run.size for run in (*above, *below)) <= 0.8 * max(run.size for run in line)
+        result[at - 1 : at + 2] = [
+            [
+                *line[:slot],
+                *(below if limits else above),
+                *(above if limits else below),
+                *line[slot:],
+            ]
+        ]
     return result
 
 

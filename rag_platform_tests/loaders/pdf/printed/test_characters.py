@@ -69,11 +69,14 @@ def test_a_drop_cap_is_the_first_letter_of_its_word():
     assert lines(run("A", 0, 8, 40, 30), run("note", 21, 0)) == ["note", "A"]
 
 
-def test_a_fraction_is_read_in_its_line():
+def test_a_fraction_is_read_in_its_line_and_limits_from_the_lower_to_the_upper():
     assert lines(run("dx", 22, 10), run("v =", 0, 20), run("dt", 22, 30), run("+ a", 36, 20)) == [
         "v = dx dt + a"
     ]
     assert lines(run("dx", 0, 10), run("= v", 14, 20), run("dt", 0, 30)) == ["dx dt = v"]
+    assert lines(
+        run("b", 7, 10, 6, 6), run("∫", 0, 20), run("a", 6, 30, 6, 6), run("f(x) = 1", 14, 20)
+    ) == ["∫ a b f(x) = 1"]
 
 
 def test_short_lines_around_a_line_without_a_formula_or_with_no_gap_stay_where_they_are():
