@@ -179,7 +179,9 @@ def words_of(root: Element) -> str:
     words = [text.text or "" for text in heading.iter(f"{A}t")] if heading is not None else []
     words += [text for item in _find_axis_titles(root) for text in item.itertext(f"{A}t")]
     words += [name for item in points for name in item["tx"].values()]
-    for place, label in points[0]["cat"].items() if points else ():
+    count = root.find(f".//{C}ser/{C}cat//{C}ptCount")
+    for place in map(str, range(int(count.get("val", "0")) if count is not None else 0)):
         values = zip(figures, (item["val"].get(place) for item in points), strict=True)
-        words += [label, *(figure(float(value)) for figure, value in values if value)]
+        words.append(points[0]["cat"].get(place, ""))  # a category may have no name
+        words += [figure(float(value)) for figure, value in values if value]
     return " ".join(words)
