@@ -182,17 +182,19 @@ def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
 
 def ingest(work: Work) -> Outcome:
     """Process the job's versions, then release the live ones."""
-    failed = run_documents(work)
-    reason = release(work)
-    return ("failed", reason) if reason else _describe_failed(work, failed)
+    run_documents(work)
+    reason = release(work)  # gives up what it cannot prove
+    return ("failed", reason) if reason else _describe_failed(work)
 
 
 def run_range(work: Work) -> Outcome:
     """Process the versions of a range; the job that it belongs to makes the release."""
-    return _describe_failed(work, run_documents(work))
+    run_documents(work)
+    return _describe_failed(work)
 
 
-def _describe_failed(work: Work, failed: list[JobItem]) -> Outcome:
+def _describe_failed(work: Work) -> Outcome:
+    failed = work.root.ledger.failed_job_items(work.job.job_id)
     return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
 
 

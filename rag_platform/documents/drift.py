@@ -62,12 +62,14 @@ def compare(before: Build, after: Build, against: str) -> Drift:
     sections_moved = before.section_hash != after.section_hash
     chunks_moved = before.chunk_hash != after.chunk_hash
     kind: Kind = "structure" if sections_moved else "length" if chunks_moved else "none"
-    details = (
-        f"the text is the same; sections {_say_moved(sections_moved)}: {before.section_count} under"
-        f" {before.sections}, {after.section_count} under {after.sections}; chunks"
-        f" {_say_moved(chunks_moved)}: {before.chunk_count} under {before.chunks},"
-        f" {after.chunk_count} under {after.chunks}"
+    said = (
+        "the text is the same",
+        f"sections {_say_moved(sections_moved)}: {before.section_count} under {before.sections},"
+        f" {after.section_count} under {after.sections}",
+        f"chunks {_say_moved(chunks_moved)}: {before.chunk_count} under {before.chunks},"
+        f" {after.chunk_count} under {after.chunks}",
     )
+    details = "; ".join(said)
     if before.md_sha256 != after.md_sha256:
         kind, details = "content", "the text changed"
     sections, chunks = (before.sections, after.sections), (before.chunks, after.chunks)

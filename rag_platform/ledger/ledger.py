@@ -61,6 +61,15 @@ _LIFT = (
     " (version_id IS NULL OR version_id = ?)"
 )
 _CHANGED_DOCUMENTS = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
+# back to another version that is ready and not deleted, else to none
+_WITHDRAW = """
+UPDATE documents SET updated_at = :now, title = COALESCE(:title, title),
+    live_version = (SELECT v.version_id FROM versions v WHERE v.version_id = :back_to
+        AND v.status = 'ready' AND NOT EXISTS (SELECT 1 FROM deletions x
+            WHERE x.namespace = documents.namespace AND x.doc_id = documents.doc_id
+            AND x.lifted_at = '' AND (x.version_id IS NULL OR x.version_id = :back_to)))
+WHERE live_version = :version_id AND pinned = 0
+"""
 _RETIRE = """
 UPDATE documents SET wanted_version = NULL, updated_at = :now,
     status = CASE WHEN pinned = 1 THEN status ELSE 'retired' END,
@@ -250,6 +259,34 @@ class Ledger(DocumentList, Servers):
                 "counts": {**known.counts, "failed_profile": profile},
             }
             update(db, "versions", changes, {"version_id": version_id})
+
+    def withdraw(
+        self,
+        version_id: str,
+        code: str,
+        reason: str,
+        *,
+        profile: str,
+        back_to: str | None,
+        title: str | None,
+    ) -> bool:
+        """Give up a live version that cannot be published, also in the running jobs that it belongs
+        to. The version `back_to` with its `title` goes live again, unless it was deleted. False,
+        and no change, where the version is pinned or no longer live.
+        """
+        moment = now()
+        values = {"version_id": version_id, "now": moment, "back_to": back_to, "title": title}
+        with self._write() as db:
+            if not db.execute(_WITHDRAW, values).rowcount:
+                return False
+            given_up = {"code": code, "reason": reason, "attempts": 1}
+            counts = {**self.version(version_id).counts, "failed_profile": profile}
+            changes = {**given_up, "status": "dead", "completed_at": moment, "counts": counts}
+            update(db, "versions", changes, {"version_id": version_id})
+            running = [job.job_id for job in self.open_jobs()]
+            changes = {**given_up, "state": "dead"}
+            update(db, "job_items", changes, {"version_id": version_id, "job_id": running})
+        return True
 
     def revive(self, version_ids: Sequence[str]) -> None:
         """Clear the failures of dead and failed versions, so that they are tried again."""

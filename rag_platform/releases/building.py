@@ -114,8 +114,9 @@ def build(
     lineage: Lineage,
     cache: EmbeddingCache,
     processes: int = 0,
-) -> Manifest:
-    """The manifest of a checked candidate that holds exactly the live versions.
+) -> tuple[Manifest, dict[str, str]]:
+    """The manifest of a checked candidate that holds exactly the live versions, and the versions
+    whose provenance could not be proved, with the first reason.
 
     A parent with the same index profile is copied and the differences applied. Vectors come from
     the cache; missing ones are computed. A failed check does not stop the build: it is recorded in
@@ -131,7 +132,7 @@ def build(
     with _candidate_directory(store, final) as directory, Workers(processes) as workers:
         work = _Build(store, strategy, live, directory, origin, cache, processes, workers)
         work.run()
-        checks = work.check(lineage.parent)
+        checks, unproved = work.check(lineage.parent)
         work.write_versions()
         manifest = Manifest(
             release_id=release_id,
@@ -159,7 +160,7 @@ def build(
         _flush(directory)
         os.replace(directory, final)
         flush_directory(final.parent)
-    return manifest
+    return manifest, unproved
 
 
 def _next_moment(store: Store, namespace: str) -> datetime:
@@ -262,8 +263,10 @@ class _Build:
         for versions in self._batches():
             self._add(versions, catalog, words, vectors)
 
-    def check(self, parent: str | None) -> list[CheckResult]:
-        """The outcome of every check. Completes `hashes` with those of all files."""
+    def check(self, parent: str | None) -> tuple[list[CheckResult], dict[str, str]]:
+        """The outcome of every check, and version_id to reason of what could not be proved.
+        Completes `hashes` with those of all files.
+        """
         carried, fresh = release_files(
             self.directory, self.parent_directory, self.origin.files if self.origin else {}
         )
@@ -289,7 +292,7 @@ class _Build:
                 checks = candidate.results(self.workers)
             with self._step("hash"):
                 self.hashes = {**carried, **self.hashes, **hashing.result()}
-        return checks
+        return checks, candidate.unproved
 
     def _count_versions(self) -> int:
         """How many versions the release must hold."""

@@ -157,6 +157,7 @@ class Candidate:
     ann_recall: float | None = None  # as measured when the base was written
     # of the word index and of the vectors, against a parent whose catalog agrees with both
     index_changes: tuple[IndexChanges, IndexChanges] | None = None
+    unproved: dict[str, str] = field(default_factory=dict)  # version_id to reason; set by `results`
 
     def results(self, workers: Workers) -> list[CheckResult]:
         """The results of CHECKS, in that order. `workers` share the provenance proofs."""
@@ -282,6 +283,8 @@ class Candidate:
             failures += found
             chunks += checked
             edited += changed
+        for item in failures:
+            self.unproved.setdefault(item.version_id, item.reason)
         shown = "; ".join(
             f"{item.source_uri} {item.chunk_id}: {item.reason}" for item in failures[:_SHOWN]
         )

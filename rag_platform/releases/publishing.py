@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -47,6 +47,8 @@ from rag_platform.workspace import DataRoot, Workspace
 
 # publishing takes milliseconds: a lock that is held for longer belongs to a job
 _LOCK_SECONDS = 1.0
+# first words of the reasons of `prove_chunks` that tell of the data root, not of a document
+_DAMAGED = ("raw_", "facts_", "edits_", "sections_")
 
 
 def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
@@ -197,9 +199,10 @@ def build_candidate(
 
     By default it is built from the published release and the differences; with `full` from the
     stage outputs. A full build of unchanged content takes the place of the published release, also
-    in the rollback order. With `deletes` the candidate is the published release without what was
-    deleted since: pending or rejected changes do not become public with it. Where that cannot be
-    built any more, the live versions are used.
+    in the rollback order. New versions that are not proved by their files are given up, and the
+    candidate is built once more without them. With `deletes` the candidate is the published release
+    without what was deleted since: pending or rejected changes do not become public with it. Where
+    that cannot be built any more, the live versions are used.
 
     Raises ReleaseError when nothing is live, or when a live version has no outputs under the
     current strategy.
@@ -234,7 +237,7 @@ def build_candidate(
             profile_id=index_profile(strategy),
         ) as span,
     ):
-        manifest = build(
+        manifest, unproved = build(
             store,
             namespace,
             strategy,
@@ -247,7 +250,50 @@ def build_candidate(
         span.set(release_id=release_id, parent=parent, **manifest.counts)
         _trace_upsert(span, manifest, store)
     record_candidate(manifest, sequence, ledger)
+    given_up = not deletes and _give_up(unproved, parent, namespace, workspace)
+    if given_up and ledger.live(namespace):
+        return build_candidate(namespace, workspace, full=full)
     return manifest, list(manifest.checks)
+
+
+def _give_up(
+    unproved: Mapping[str, str], parent: str | None, namespace: str, workspace: Workspace
+) -> bool:
+    """Give up the versions that were read otherwise than their files prove, so that the other
+    documents do not wait for them; their documents stay as the parent has them. True if there were
+    any. Left are versions of which stored files are damaged, and those that the parent holds itself
+    or under another config: without them, published text would be lost.
+    """
+    store, ledger = workspace.store, workspace.ledger
+    profile = stage_profiles(workspace.strategy)["embeddings"]
+    versions = [
+        ledger.version(version_id)
+        for version_id, reason in unproved.items()
+        if not reason.startswith(_DAMAGED)
+    ]
+    published: dict[str, Version] = {}
+    titles: dict[str, str] = {}
+    if versions and parent:
+        with releases.open_catalog(store, namespace, parent) as catalog:
+            held = catalog.versions(catalog.version_ids({it.doc_id for it in versions})[0])
+            published = {it.doc_id: it for it in held.values()}
+            titles = {it.doc_id: it.title for it in catalog.documents_of(published)}
+    found = False
+    for version in versions:
+        before = published.get(version.doc_id)
+        if before and (
+            before.version_id == version.version_id or before.counts.get("profile") != profile
+        ):
+            continue
+        found |= ledger.withdraw(
+            version.version_id,
+            "not_proved",
+            f"what was read is not proved by the file: {unproved[version.version_id]}",
+            profile=profile,
+            back_to=before.version_id if before else None,
+            title=titles.get(version.doc_id),
+        )
+    return found
 
 
 def record_candidate(manifest: Manifest, sequence: int | None, ledger: Ledger) -> None:

@@ -324,6 +324,37 @@ def test_a_version_that_fails_too_often_is_dead_until_it_is_revived(ledger: Ledg
     )
 
 
+def test_a_withdrawn_version_makes_way_for_the_one_before(ledger: Ledger) -> None:
+    def withdraw(version: Version, back_to: str | None, title: str | None) -> bool:
+        return ledger.withdraw(
+            version.version_id, "not_proved", "why", profile="p1", back_to=back_to, title=title
+        )
+
+    for version, title in ((FIRST, "Guide"), (SECOND, "Garbled")):
+        ledger.receive([(DOCUMENT, version)])
+        ledger.complete(version.version_id, title=title, counts={"chunks": 3})
+    assert not withdraw(FIRST, None, None)  # it is no longer live
+    item = JobItem("docs/guide.md", "guide-1", SECOND.version_id, "new", "done")
+    jobs = [ledger.add_job("ingest", "lib", {}, [item]) for _ in range(2)]
+    ledger.update_job(jobs[0].job_id, state="done")
+    assert withdraw(SECOND, FIRST.version_id, "Guide")
+    [(document, live)] = ledger.live("lib")
+    assert (document.title, live.version_id) == ("Guide", FIRST.version_id)
+    found = ledger.version(SECOND.version_id)
+    assert (found.status, found.code, found.attempts) == ("dead", "not_proved", 1)
+    assert found.counts == {"chunks": 3, "failed_profile": "p1"}
+    states = [item.state for job in jobs for item in ledger.job_items(job.job_id)]
+    assert states == ["done", "dead"]
+    assert withdraw(FIRST, None, None) and ledger.live("lib") == []
+    ledger.complete(FIRST.version_id, title="Guide", counts={})
+    ledger.complete(SECOND.version_id, title="Garbled", counts={})
+    ledger.delete("lib", "guide-1", FIRST.version_id, "hard")
+    assert withdraw(SECOND, FIRST.version_id, "Guide") and ledger.live("lib") == []
+    ledger.complete(SECOND.version_id, title="Garbled", counts={})
+    ledger.pin("lib", "guide-1", SECOND.version_id)
+    assert not withdraw(SECOND, None, None)  # the user's choice
+
+
 def test_drafts_and_editions(ledger: Ledger) -> None:
     ledger.receive([(DOCUMENT, FIRST)])
     ledger.put_draft(

@@ -5,6 +5,7 @@ second writer may do to them.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -36,6 +37,7 @@ from rag_platform.releases.publishing import (
     publish_candidate,
     roll_back,
 )
+from rag_platform_tests.conftest import TINY
 
 pytestmark = pytest.mark.integration
 
@@ -53,6 +55,75 @@ def take(shelf: Any, tmp_path: Path) -> Callable[..., str]:
         return release_id
 
     return publish
+
+
+MISREADER = """
+import hashlib
+from dataclasses import dataclass, replace
+
+from rag_platform.loaders.text import TextLoader
+
+WRONG = "12"
+
+
+@dataclass(frozen=True)
+class Misreader(TextLoader):
+    def load(self, path, filename):
+        facts = super().load(path, filename)
+        text = facts.text.replace(WRONG, "21")
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        return replace(facts, text=text, summary=replace(facts.summary, md_sha256=sha256))
+"""
+
+
+@pytest.fixture
+def misread(
+    shelf: Any, tmp_path: Path, config_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """The workspace of a strategy that reads 12 in texts as 21, with a published document."""
+    (tmp_path / "misreader.py").write_text(MISREADER, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "misreader", raising=False)
+    text = TINY.replace("provider: text", "provider: misreader:Misreader")
+    (config_folder / "strategies" / "misread.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "dock.txt").write_text("The dock is yellow.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "docs", strategy="misread")
+    return shelf.workspace("misread")
+
+
+def test_a_document_that_its_file_does_not_prove_holds_no_other_back(
+    shelf: Any, misread: Any, tmp_path: Path
+) -> None:
+    docs, (before,) = tmp_path / "docs", shelf.ledger.live("default")
+    (docs / "dock.txt").write_text("The dock holds 12 trucks.\n", encoding="utf-8")
+    (docs / "gate.txt").write_text("The gate has 12 bars.\n", encoding="utf-8")
+    (docs / "ramp.txt").write_text("The ramp is steep.\n", encoding="utf-8")
+    received = receive((docs,), "default", misread, ReceiveOptions())
+    job = shelf.ledger.add_job("ingest", "default", {}, received.items)
+    ingest_versions([shelf.ledger.version(name) for name in received.to_process], misread)
+    manifest, _ = build_candidate("default", misread)
+    assert manifest.failures == []
+    publish_candidate("default", manifest.release_id, misread)
+    assert found(shelf, "dock gate ramp yellow trucks bars") == {"dock.txt", "ramp.txt"}
+    assert before[1] in [version for _, version in shelf.ledger.live("default")]
+    given_up = {item.source_uri: item for item in shelf.ledger.failed_job_items(job.job_id)}
+    assert given_up.keys() == {"docs/dock.txt", "docs/gate.txt"}
+    gate = given_up["docs/gate.txt"]
+    assert (gate.state, gate.code) == ("dead", "not_proved") and "block_bytes" in gate.reason
+    assert not behind(shelf)
+    # until the file or the program changes
+    assert not list(receive((docs,), "default", misread, ReceiveOptions()).to_process)
+
+
+def test_a_published_document_is_not_given_up(shelf: Any, misread: Any) -> None:
+    """A program that reads it worse must not take it away."""
+    sys.modules["misreader"].WRONG = "yellow"  # type: ignore[attr-defined]
+    ((_, version),) = shelf.ledger.live("default")
+    ingest_versions([version], misread, forced=[version.version_id])
+    manifest, _ = build_candidate("default", misread)
+    assert [check.name for check in manifest.failures] == ["provenance_proved"]
+    assert found(shelf, "yellow dock") == {"dock.txt"}
 
 
 def read(shelf: Any) -> str | None:

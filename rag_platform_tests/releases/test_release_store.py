@@ -130,7 +130,7 @@ def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
         publish: bool = True,
     ) -> Manifest:
         with EmbeddingCache(store.embeddings_path) as cache:
-            manifest = build(
+            manifest, _ = build(
                 store,
                 "default",
                 strategy,
@@ -306,7 +306,7 @@ def test_what_was_not_asked_for_but_left_is_noticed(
         db.execute("DELETE FROM documents WHERE doc_id LIKE 'notes%'")
     newer = make("guide", GUIDE + "A newer line.\n")
     with EmbeddingCache(store.embeddings_path) as cache:
-        manifest = build(
+        manifest, _ = build(
             store,
             "default",
             tiny,

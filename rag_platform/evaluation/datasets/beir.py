@@ -163,7 +163,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
         for row, where in read_json_lines(lines, f"{path.parent.name}/{path.name}"):
             has = row if isinstance(row, dict) else ()
             if missing := [name for name in needed if name not in has]:
-                raise InputError(f"{where} lacks {missing}")
+                raise InputError(f"the row at {where} lacks {missing}")
             yield row
 
 
