@@ -16,7 +16,6 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from rag_platform.errors import DocumentError
@@ -356,6 +355,8 @@ _MAX_CHARS, _MAX_LINES = 200, 3
 _MIN_PAGES = 3
 # from one occurrence to the next: left and right pages differ, and one of them may have none
 _MAX_PAGES_APART = 4
+_MIN_GAP = 2.0  # ems between a running line and the text
+_MIN_SENTENCE = 12  # letters and digits
 _SAME_HEIGHT = 8.0  # points by which the heights of equal lines may differ
 # words for page before or after the page number, which is written as \0
 _NAMES_PAGE = re.compile(
@@ -391,12 +392,14 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
     }
     by_number = {page.page: page for page in pages}
     for kind in ("header", "footer"):
-        rows_by_page = [
-            list(islice(_group_rows(page, from_below=kind == "footer"), _EDGE_ROWS))
+        # the outermost rows of each page, which may be running lines, and the next one inwards
+        rows_by_page = {
+            page.page: list(_group_rows(page, from_below=kind == "footer"))[: _EDGE_ROWS + 1]
             for page in pages
             if page.blocks
-        ]
-        places = [place for rows in rows_by_page for row in rows for place in row]
+        }
+        outer = (row for rows in rows_by_page.values() for row in rows[:_EDGE_ROWS])
+        places = [place for row in outer for place in row]
         repeated = _find_repeated(pages, places)
         repeated |= {
             (number, at): block.text
@@ -405,14 +408,18 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
             and number_depth(block.text.lstrip("§ "))
             and letters(block.text) in headings
         }
-        repeated |= _find_titled(by_number, [rows[0] for rows in rows_by_page])
+        repeated |= _find_titled(by_number, [rows[0] for rows in rows_by_page.values()])
         words |= repeated
-        for rows in rows_by_page:
-            for row in rows:  # from the edge inwards: what follows a row of text is text as well
-                running = [place for place in row if place in repeated]
-                found |= dict.fromkeys(running, kind)
-                if running != row:
+        for number, rows in rows_by_page.items():
+            # from the edge inwards: what follows a row of text is text as well
+            running: list[list[Place]] = []
+            for row in rows[:_EDGE_ROWS]:
+                running.append([place for place in row if place in repeated])
+                if running[-1] != row:
                     break
+            while running and _is_text_row(by_number[number], running[-1], rows[len(running) :]):
+                running.pop()
+            found |= {place: kind for row in running for place in row}
     notes = _find_break_notes(pages)
     found |= notes
     words |= dict.fromkeys(notes, "")
@@ -504,6 +511,29 @@ def _find_unique(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> se
     return {place for line, place in first.items() if line and line not in body}
 
 
+def _is_text_row(page: PageFacts, row: Sequence[Place], inner: Sequence[Sequence[Place]]) -> bool:
+    """True for an empty row, and for a row with a heading or sentence so close to the next row
+    inwards that the text of the page begins or ends with it.
+    """
+    boxes = [page.blocks[at].bbox for places in inner[:1] for _, at in places]
+    return not row or any(
+        max(min(box[1] for box in boxes) - bottom, top - max(box[3] for box in boxes))
+        < _MIN_GAP * block.size
+        for block in (page.blocks[at] for _, at in row)
+        for _, top, _, bottom in [block.bbox]
+        if boxes and (block.kind == "heading" or _is_sentence(block))
+    )
+
+
+def _is_sentence(block: PageBlock) -> bool:
+    text = block.text.rstrip()
+    return (
+        block.kind in ("paragraph", "list")
+        and text.endswith((".", "!", "?", "。", "！", "？"))
+        and len(letters(text)) > _MIN_SENTENCE
+    )
+
+
 def _group_rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:
     """The blocks of a page by printed row, from the top or the bottom."""
     row: list[int] = []
@@ -549,19 +579,24 @@ def _line_keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
     """(words, None) of the line as it is, and (words with \\0, number - page) for each number in it
     that may be a page number.
 
-    The number of a heading may be a chapter's. A list entry is text, unless all of it is a page
-    number: `- 7 -`.
+    The number of a heading may be a chapter's, so it stays unless it stands before or after another
+    number, as in `6 Chapter 2. Setup`. A list entry is text, unless all of it is a page number:
+    `- 7 -`.
     """
     words = " ".join(block.text.split())
     if block.kind != "list":
         yield words, None
     for match in NUMBER.finditer(words):
         others = f"{words[: match.start()]}\0{words[match.end() :]}"
-        counted = (
-            block.kind in ("header", "footer")
-            or (block.kind != "heading" and PAGE_WORDS.fullmatch(others) is not None)
-            or (block.kind not in ("heading", "list") and _NAMES_PAGE.search(others) is not None)
-        )
+        if block.kind == "heading":
+            rest = others.strip("\0")
+            counted = rest != others and number_depth(rest.strip()) > 0
+        else:
+            counted = (
+                block.kind in ("header", "footer")
+                or PAGE_WORDS.fullmatch(others) is not None
+                or (block.kind != "list" and _NAMES_PAGE.search(others) is not None)
+            )
         if counted:
             yield others, _parse_number(match[0]) - page
 
