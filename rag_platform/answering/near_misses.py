@@ -30,7 +30,7 @@ from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import HAN, HAN_DIGITS, has_han, is_wide, simplify
 from rag_platform.text.segmentation import chinese_dictionary
-from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
+from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS, ENGLISH
 from rag_platform.text.term_overlap import question_terms, question_words
 from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
 
@@ -128,7 +128,8 @@ _PROPERTY = (
     r"(?= (?:of|for|on|in|at|by|with|from)\b)"
     rf"|的([{HAN}]{{2,8}}?)(?:分别|各)?[是为有](?:多|什么|谁|哪|几)"
 )
-_VERB = r"(?:is|was|are|were|do|does|did|can|has|have|had|should|must|will|would)\b"
+_AUXILIARY = "do|does|did|can|should|must|will|would"
+_VERB = rf"(?:is|was|are|were|has|have|had|{_AUXILIARY})\b"
 _ASKS_PROPERTY = re.compile(_PROPERTY, re.IGNORECASE)
 # `AX-110 weight?`, `AX-110 重量`
 _THING_AND_PROPERTY = re.compile(
@@ -174,19 +175,22 @@ _ASKS_FACT = re.compile(
 )
 # where an English question names its thing: after the verb, before the end, a participle or more
 _LINK = "and|or|as|that|of|for|on|in|at|by|with|from|to|during|per|between|than|about|without|into"
-_AFTER_VERB = re.compile(rf"\b{_VERB}(?: (?!(?:{_LINK})\b)[a-z'-]+)* \Z")
+_SUBJECT = rf"(?: (?!(?:{_LINK})\b)[a-z'-]+)* \Z"
+_AFTER_VERB = re.compile(rf"\b{_VERB}{_SUBJECT}")
+_AFTER_AUXILIARY = re.compile(rf"\b(?:{_AUXILIARY}){_SUBJECT}")
 _PHRASE_END = re.compile(rf"(?: [\w'-]+)?\W*\Z| (?:\w+ed|held|kept|sold|paid|{_LINK})\b")
 _PLAIN_PHRASE = re.compile(rf"(?!(?:{_LINK})\b)[a-z-]+ [a-z-]+(?<!ed)")
-_COUNT = re.compile("[一两几每]")  # 一次
 _NO_TOPIC = re.compile("[几哪谁何，]|多[少大]|什么")  # what follows is not what a question is about
 _NOUN_TAGS = ("n", "j", "s", "t", "b", "vn")  # tags of Chinese words that qualify others begin so
+_HEAD_TAG = re.compile("n(?![rst])|[jstbv]")  # of what others qualify: no names, but also verbs
 # properties that an answer need not name: “it costs 3 euros” states a price
 _IMPLICIT_PROPERTY = re.compile(
-    r"(?:name|type|kind|sort|way|reason|purpose|difference|meaning|number|amount|quantit(?:y|ie)|value"
+    r"(?:(?:nick)?name|term|type|kind|sort|way|reason|purpose|difference|meaning|number|amount"
+    r"|quantit(?:y|ie)|value"
     r"|limit|maximum|minimum|default|rule|goal|aim|class|example|time|date|day|year|deadline|price"
     r"|cost|fee|size|dimension|material|place|location|address|owner|person|people|thing|result"
     r"|effect|problem|procedure|process|best|status|point|idea|as)e?s?"
-    r"|名称|名字|[上下]限|作用|原因|目的|含义|意思|区别|时间|日期|地[址点]|过程|方[法式]|数量|价[格钱]|费用|单价|金额|例子|标准|负责人"
+    r"|[名昵]称|名字|[上下]限|作用|原因|目的|含义|意思|区别|时间|日期|地[址点]|过程|方[法式]|数量|价[格钱]|费用|单价|金额|例子|标准|负责人"
     r"|情况|内容|状态|位置|尺寸|材[质料]|规定|什么",
     re.IGNORECASE,
 )
@@ -240,7 +244,8 @@ def find_near_miss(
         rest = words - titles - {thing}
         best = max(quoted, key=lambda it: len(rest & it.known))
         rival = _list_roles(best.text).get(role, "")
-        if not rival or rival in words or not rest & best.known or thing in best.known | titles:
+        is_other = rival and rival not in words and thing not in rival
+        if not is_other or not rest & best.known or thing in best.known | titles:
             continue
         others = [it for hit in passages for it in _list_sentences(hit) if thing in it.known]
         is_topic = any(role or _list_roles(it.text).get("") == thing for it in others)
@@ -415,16 +420,27 @@ def _find_missing_phrase(question: str, text: str, passages: Sequence[Hit]) -> s
 
 
 def _names_thing(phrase: _Phrase, written: str, question: str) -> bool:
-    """True where the first of two words qualifies the second: a noun in Chinese, in English a word
-    without capitals in the phrase after the first verb.
+    """True where the first of two words qualifies the second: in Chinese a noun before a noun or
+    verb (国庆节放假), in English a word without capitals in the phrase after the first verb, before
+    its infinitive (`run` of `does the contract run`).
     """
     before, _, after = question.partition(written)
     if not has_han(written):
         plain = _PLAIN_PHRASE.fullmatch(written)  # of the rest, texts say `it`
-        return bool(plain and _AFTER_VERB.search(before) and _PHRASE_END.match(after))
-    [*_, (_, tag)] = chinese_dictionary().tag(phrase.modifier)
-    is_topic = not _NO_TOPIC.search(before) and not _COUNT.match(phrase.head)
-    return is_topic and has_han(phrase.head) and tag.startswith(_NOUN_TAGS)
+        is_verb = not after.strip(" ?") and _AFTER_AUXILIARY.search(before)
+        return bool(
+            plain
+            and not is_verb
+            and _may_name(written.partition(" ")[0])
+            and _AFTER_VERB.search(before)
+            and _PHRASE_END.match(after)
+        )
+    return (
+        not _NO_TOPIC.search(before)
+        and has_han(phrase.head)
+        and _tag(phrase.modifier).startswith(_NOUN_TAGS)
+        and _HEAD_TAG.match(_tag(phrase.head)) is not None
+    )
 
 
 def _has_word(text: str, word: str) -> bool:
@@ -552,7 +568,9 @@ def _list_asked(question: str) -> Iterator[tuple[str, str]]:
 
 
 def _list_roles(text: str) -> dict[str, str]:
-    """The words of a sentence by the word before their `of` or the like, and its first by ""."""
+    """The words of a sentence by the word before their `of` or the like, and its first by "", if no
+    comma follows it as in `Ideally, ...`.
+    """
     found = _SENTENCE_START.match(text)
     first = found.end() if found else 0
     words = [it for it in _list_words(text) if it[1] >= first]
@@ -561,27 +579,36 @@ def _list_roles(text: str) -> dict[str, str]:
         for (one, _, end), (other, start, _) in pairwise(words)
         if _OF.fullmatch(text, end, start)
     }
-    if words and words[0][1] == first:
+    if words and words[0][1] == first and not text.startswith((",", "，"), words[0][2]):
         roles[""] = words[0][0]
     return roles
 
 
 def _may_name(word: str) -> bool:
-    """True for words that may begin the name of a thing: no numbers, in Chinese no verbs."""
+    """True for words that may begin the name of a thing: no numbers, in English no words without a
+    topic (`before`, `some`), in Chinese only nouns, of which times name no thing.
+    """
     if not has_han(word):
-        return not word.isdigit()
-    [*_, (_, tag)] = chinese_dictionary().tag(word)
-    return bool(tag.startswith((*_NOUN_TAGS, "a")))
+        return not word.isdigit() and word.lower() not in ENGLISH
+    tag = _tag(word)
+    return tag.startswith(_NOUN_TAGS) and tag != "t"
+
+
+def _tag(word: str) -> str:
+    """The part of speech of a Chinese word, of its last one where the dictionary cuts it."""
+    [*_, (_, tag)] = chinese_dictionary().tag(simplify(word))
+    return str(tag)
 
 
 def _write_both(question: str, thing: str, text: str, rival: str) -> tuple[str, str] | None:
     """A thing and its rival as their texts write them, with the word that follows, if it is the
-    same; None for a rival that may not be a thing.
+    same; None for words that name no things.
     """
     own, other = _find_heads(question, thing), _find_heads(text, rival)
-    for head in own.keys() & other.keys():
+    for head in (own.keys() & other.keys()) - ENGLISH:
         return own[head], other[head]
-    return (_write(question, thing), _write(text, rival)) if _may_name(rival) else None
+    names = _write(question, thing), _write(text, rival)
+    return names if all(map(_may_name, names)) else None
 
 
 def _find_heads(text: str, word: str) -> dict[str, str]:

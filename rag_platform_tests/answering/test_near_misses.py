@@ -57,6 +57,15 @@ def hit(text: str, title: str = "Guide") -> Hit:
         ("When do staging tokens expire?", TOKENS, None),
         # the sentence names it, in another clause
         ("When do production tokens expire?", f"{TOKENS[:35]}, but production ones do not.", None),
+        # neither a preposition, an adverb nor a time is a thing
+        (
+            "what do I do before going on holiday",
+            "Developers going on holiday hand over. Before noon it is quiet.",
+            None,
+        ),
+        ("How often is the tank cleaned?", "Ideally, it is cleaned daily. The tank is grey.", None),
+        ("水箱多久清洗一次？", "九月清洗一次。水箱为灰色。", None),
+        ("冰箱由谁管理？", "低温冰箱由王敏管理。冰箱为灰色。", None),  # a kind of it
     ],
 )
 def test_the_neighbour_of_what_was_asked_is_told(question: str, text: str, told: Any) -> None:
@@ -254,6 +263,7 @@ def embed(texts: Sequence[str]) -> Vectors:
             "",
         ),  # more than the title
         ("What is the purpose of pumps?", "Pumps lift water. [1]", ""),
+        ("What is the nickname of pumps?", "Pumps are called lifters. [1]", ""),
         ("Which valves do pumps have?", "Pumps have a red lid. [1]", ""),  # may be a kind of part
         ("What is the colour of pumps?", "Pumps have a red lid. [1]", ""),  # the passage has it
     ],
@@ -316,6 +326,14 @@ WASTE = "Bulky waste is collected on Monday. A paper permit costs 5 euros."
         ("春節放假幾天？", "春节放假8天。", ""),
         ("校准一次多少元？", "年度校准 5 元。每年一次。", ""),
         ("多少球员入选名单？", "11人入选名单。", ""),  # only counted, not what it is about
+        (
+            "how long does a permit run",
+            "A permit is valid for 12 months. It may run out.",
+            "",
+        ),  # a verb
+        ("what is the usual cost of a permit", "A permit costs 5 euros.", ""),
+        ("身体最高的部位是哪里？", "最高部位在背鳍前方。身体延长。", ""),
+        ("野马队对阵匹兹堡拿下多少分？", "野马队在匹兹堡拿下23分。", ""),  # a name
     ],
 )
 def test_a_thing_that_no_sentence_found_names_is_told(
