@@ -77,7 +77,9 @@ _FULL = (
     _Sizes(160, 80, 60),
 )
 _BRIEF = (_Sizes(0, 160, 160), _Sizes(0, 80, 80))
-# The same for `linked` results, whose structured data repeats the passages of the text.
+# The same for `linked` results, whose structured data repeats the passages of the text. Cited
+# passages shrink first, as the answer has what it quotes of them. The others stay long enough to
+# hold an answer: the last ones are left out sooner than all are cut to stubs.
 _LINKED = {
     "full": tuple(
         _Sizes(size, size, size, uncited)
@@ -85,13 +87,8 @@ _LINKED = {
             (WHOLE, WHOLE),
             (1600, 1000),
             (1200, 700),
-            (1000, 500),
-            (800, 400),
-            (600, 300),
-            (450, 220),
-            (320, 160),
-            (200, 120),
-            (120, 80),
+            (600, 700),
+            (200, 600),
         )
     ),
     "brief": (_Sizes(0, 160, 160, 100), _Sizes(0, 80, 80)),
@@ -101,6 +98,7 @@ _ANSWER_KEYS = {*AnswerData.__annotations__, "failure"} - {"results"}
 _PASSAGE_KEYS = {*FoundPassage.__annotations__} - {"source_uri", "score"}
 # tokens of the envelope around an answer: trace_id, warnings, braces, the cursor
 _ENVELOPE_TOKENS = 280
+_NAMED_SOURCES = 5  # of those with only left out results
 _BRIEF_RESULTS = 5  # with detail `brief`: the cited hits, then the best others
 
 
@@ -152,9 +150,12 @@ def fit_query(
                 " read the source itself (`rag docs show`)"
             )
         if count < everything:
+            sources = list(dict.fromkeys(hit.source_uri for hit in result.hits))
+            seen = len({hit.source_uri for hit in result.hits[:count]})
+            others = ", ".join(sources[seen : seen + _NAMED_SOURCES])
             notes.append(
                 f"{everything - count} of {everything} results were left out to fit"
-                f" {max_tokens} tokens"
+                f" {max_tokens} tokens{f'; the next are from {others}' if others else ''}"
             )
         return _query_data(result, numbered, levels[level], count, notes, linked), notes
 

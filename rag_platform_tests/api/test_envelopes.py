@@ -236,6 +236,24 @@ def test_whole_passages_fit_an_english_answer_of_the_default_size() -> None:
     assert all("were cut" in warning for warning in warnings)
 
 
+def test_a_client_gets_fewer_passages_to_read_rather_than_the_beginnings_of_all() -> None:
+    """Each of eight passages has 1,000 characters, and its answer at the 500th."""
+    text = "Filler words stand here. " * 20 + "The hidden port is 9443. " + "And so on. " * 40
+    hits = [hit(n, text, source_uri=f"docs/{n}.md", doc_id=f"guide-{n}") for n in range(1, 9)]
+    data, notes = fit_query(result(hits, [0]), "full", 4000, linked=True)
+    shown = len(data["results"])
+    read = [row["citation"]["text"] for row in data["results"] if row["citation"]["id"] > 1]
+    assert 3 <= shown < 8 and all("The hidden port is 9443." in each for each in read)
+    assert data["markdown"].count("The hidden port is 9443.") == len(read) == shown - 1
+    rest = ", ".join(f"docs/{n}.md" for n in range(shown + 1, 9))
+    left_out = f"{8 - shown} of 8 results were left out to fit 4000 tokens"
+    assert notes[-1] == f"{left_out}; the next are from {rest}"
+    answered = dataclasses.replace(result(hits, [0]), language="zh")
+    assert (
+        f"其后的结果来自：{rest}" in fit_query(answered, "full", 4000, linked=True)[0]["markdown"]
+    )
+
+
 def test_snippet_is_one_line_cut_at_a_word() -> None:
     assert snippet("one\n two", 20) == "one two"
     assert snippet("alpha beta gamma delta", 18) == "alpha beta gamma…"
