@@ -25,12 +25,15 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.resources import FileResource
 from mcp.server.stdio import stdio_server
 from mcp.shared._context_streams import create_context_streams
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
+    INVALID_PARAMS,
     PARSE_ERROR,
     CallToolResult,
     CompleteRequestParams,
     ErrorData,
+    GetPromptResult,
     InputRequiredResult,
     JSONRPCError,
     ListToolsResult,
@@ -216,6 +219,20 @@ class LibraryServer(MCPServer[Any]):
         if scheme != "asset":
             return await super().read_resource(uri, context)
         return [await self.contents.requests.picture(name)]
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        context: Context[Any, Any] | None = None,
+    ) -> GetPromptResult | InputRequiredResult:
+        """A filled prompt. Raises MCPError with the reason, which the SDK calls an internal error,
+        for an unknown one or a missing argument.
+        """
+        try:
+            return await super().get_prompt(name, arguments, context)
+        except ValueError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from error
 
     async def list_tools(self, shows_apps: bool = False) -> list[Definition]:
         """The definitions of the tools that the caller may use."""

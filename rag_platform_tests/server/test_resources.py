@@ -150,6 +150,10 @@ def test_prompts_say_what_to_do(shelf: Any, tmp_path: Path) -> None:
         overview = await text("explore_collection", collection="default", tag="house")
         asked = 'with {"collections": ["default"], "filter": {"tags": "house"}}'
         assert f"library_list_documents {asked}" in overview and "tagged house" in overview
+        with pytest.raises(MCPError, match=r"Missing required arguments: .'since'"):
+            await text("what_changed")
+        with pytest.raises(MCPError, match="Unknown prompt: nothing"):
+            await text("nothing")
         for name, more in (("explore_collection", {}), ("what_changed", {"since": today})):
             unknown = await text(name, collection="nope", **more)
             assert unknown.startswith("Tell the user") and "known: default" in unknown

@@ -411,6 +411,22 @@ def test_a_list_of_documents_names_the_libraries_that_it_leaves_out(
     assert "vault" not in call(server, "list_documents", collections=["default"]).content[0].text
 
 
+def test_a_call_that_needs_one_library_says_which_argument_names_it(
+    shelf: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "gate.md").write_text("# Gate\n\nIt closes at 22:15.\n", encoding="utf-8")
+    for name in ("vault", "yard"):
+        shelf.ingest(tmp_path / "gate.md", namespace=name)
+    server = serve(shelf)
+    for tool, arguments, named in (
+        ("list_documents", {}, "collections"),
+        ("delete_document", {"doc_id": "gate"}, "collection"),
+    ):
+        error = call(server, tool, **arguments).structured_content["error"]
+        assert error["code"] == "which_collection" and "(vault, yard)" in error["message"]
+        assert error["message"].endswith(f"`--namespace vault`, here with `{named}`")
+
+
 def test_a_sentence_is_not_called_unsupported_where_nothing_is_published(shelf: Any) -> None:
     found = call(serve(shelf), "verify", answer="The gate closes at 23:45.")
     assert found.is_error and found.structured_content["error"]["code"] == "no_release"

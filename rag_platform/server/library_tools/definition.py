@@ -241,6 +241,8 @@ class LibraryTool:
                     return f"; {hint}"
         if error["code"] == "busy" and " job_" in error["message"]:
             return f": wait for it with {tool_name(server, 'get_job')}, or give `wait`"
+        if error["code"] == "which_collection":
+            return f", here with `{_library_argument(self.definition.input_schema)}`"
         if error["code"] in _LISTED_BY:
             return f"; see {tool_name(server, _LISTED_BY[error['code']])}"
         if "`rag ingest" in error["message"] and "ingest" in server.allow:
@@ -266,10 +268,14 @@ _LISTED_BY = {
     "unknown_document": "list_documents",
     "unknown_expectation": "expect",
     "unknown_job": "get_job",
-    "which_collection": "list_collections",
 }
 # the argument's name on the command line, and models' guesses
 _NAMESPACES = ("namespace", "namespaces", "collection", "collections")
+
+
+def _library_argument(schema: dict[str, Any]) -> str:
+    """The argument that names a tool's libraries; empty if it has none."""
+    return next((it for it in ("collections", "collection") if it in schema["properties"]), "")
 
 
 def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
@@ -279,9 +285,8 @@ def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
     for item in error.errors():
         name = str(item["loc"][0])  # the rest of `loc` names branches of the type
         if item["type"] == "extra_forbidden":
-            hint = ""
-            if own := [other for other in ("collections", "collection") if other in known]:
-                hint = f"; libraries are named in {own[0]}" if name in _NAMESPACES else ""
+            own = _library_argument(schema) if name in _NAMESPACES else ""
+            hint = f"; libraries are named in {own}" if own else ""
             problems.append(f"unknown argument {name!r}; known: {', '.join(known)}{hint}")
         elif item["type"] == "missing":
             problems.append(f"argument {name!r} is missing")
