@@ -70,7 +70,7 @@ class QueryArguments(Arguments):
         None, description="hybrid is mostly best; sparse: exact words, dense: meaning."
     )
     detail: Literal["full", "brief"] = Field(
-        "full", description="brief: snippets instead of passages."
+        "full", description="brief: snippets of at most 5 results."
     )
     rerank: bool = Field(True, description="false is faster.")
     infer_filters: bool | Absent = Field(None, description="false: none from the question's words.")
