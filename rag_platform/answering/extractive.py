@@ -76,7 +76,7 @@ class Extractive:
     phrasings; where the evidence is in another script, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "21"
+    VERSION: ClassVar[str] = "22"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
@@ -244,12 +244,13 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
-        titles = find(f"{hit.section_path}\n{hit.doc_title}")
+        path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
         own_name = find(f"{hit.filename}\n{hit.doc_title}")
-        # a version or a year in the title applies to everything below it
-        title_numbers = frozenset(term for term in titles if DIGIT.search(term))
         for i, part in enumerate(parts):
-            inside = terms[n][i]
+            titles = find("\n".join([*find_path(path, units[part.first].headings), hit.doc_title]))
+            # a version or a year in the title applies to everything below it
+            title_numbers = frozenset(term for term in titles if DIGIT.search(term))
+            inside, quote = terms[n][i], hit.chunk_text[part.start : part.end]
             follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:
                 continue
@@ -264,7 +265,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
                 continue
             if own and header:  # the header names what the cells of a row are
                 own = weigh(inside | find(header) | title_numbers)
-            elif own:
+            elif own or (form.digit and not follows and DIGIT.search(quote)):  # or its date
                 own = weigh(inside | title_numbers)
             near = max(near, own)
             with_titles = weigh(close | titles)
@@ -273,7 +274,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             score *= topic_factors.get(n, 1.0)
             if part.kind == "code" and _SYNOPSIS.fullmatch(part.context):
                 score *= constants.POINTER_FACTOR
-            score *= form.factor(hit.chunk_text[part.start : part.end], part.kind)
+            score *= form.factor(quote, part.kind)
             score /= 1 + constants.PLACE_PENALTY * n
             by_header = part.kind == "row" and not inside
             coverage = weigh(close | titles | numbers_of[n]) / total_weight

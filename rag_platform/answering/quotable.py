@@ -132,8 +132,9 @@ def _introduces(text: str, read: Sequence[Unit], at: int) -> bool:
 
 
 def _read_section_list(text: str, read: Sequence[Unit], at: int) -> Part | None:
-    """The list that begins with unit `at` right below a heading, which becomes its topic. None for
-    any other unit, and for a list that is too long, has one item or only links.
+    """The list that begins with unit `at` right below a heading, which becomes its topic, with the
+    versions and dates above that: `Fixed` below `2.1.0` says what was fixed in 2.1.0. None for any
+    other unit, and for a list that is too long, has only links, or one item and no version.
     """
     own = read[at].headings
     if read[at].kind != "item" or not own or (at and read[at - 1].headings == own):
@@ -141,10 +142,13 @@ def _read_section_list(text: str, read: Sequence[Unit], at: int) -> Part | None:
     items = list(takewhile(lambda it: it.kind == "item" and it.headings == own, read[at:]))
     begin = text.rfind(own[-1][1], 0, items[0].start)
     short = items[-1].end - items[0].start <= MAX_LIST_CHARS
-    if len(items) == 1 or not short or begin < 0 or all(_is_only_links(text, it) for it in items):
+    versions = [words for _, words in own if _VERSION_OR_DATE.search(words)]
+    alone = len(items) == 1 and not versions
+    if alone or not short or begin < 0 or all(_is_only_links(text, it) for it in items):
         return None
     topic = (begin, begin + len(own[-1][1]))
-    return replace(_make_part(read, at, at + len(items) - 1, "list"), topic=topic)
+    part = _make_part(read, at, at + len(items) - 1, "list")
+    return replace(part, topic=topic, asked="\n".join(versions))
 
 
 def _ends_with_colon(text: str, unit: Unit) -> bool:

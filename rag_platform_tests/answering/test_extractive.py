@@ -628,6 +628,30 @@ def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
     assert "Ann" in said
 
 
+_LOG = (
+    "### 2.1.1\n\n*2026-03-04*\n\n#### Fixed\n\n- Tanks overflow.\n- Released pipes leak.\n\n"
+    "#### Added\n\n- Valves.\n\n"
+    "### 2.1.0\n\n*2026-01-05*\n\n#### Fixed\n\n- Pumps stall since 2.0.9.\n- Hoses tear.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "quote", "left_out"),
+    [
+        ("what was fixed in 2.1.1", "2.1.1, Fixed:\n\n- Tanks overflow.\n- Released", "Pumps"),
+        ("what was added in 2.1.1", "2.1.1, Added:\n\n- Valves.", "Pumps"),
+        ("What is new in 2.1.0?", "2.1.0, Fixed:\n\n- Pumps stall since 2.0.9.\n- Hoses", "Tanks"),
+        ("when was 2.1.1 released", "Change log, 2.1.1:\n\n*2026-03-04*", "2026-01-05"),
+    ],
+)
+def test_the_sections_below_a_version_are_those_of_the_version(
+    query: str, quote: str, left_out: str
+) -> None:
+    said = Extractive().answer(asked(query), [hit(1, _LOG, "Change log")]).text
+    assert quote in said
+    assert left_out not in said
+
+
 def test_a_short_answer_is_not_lengthened_by_the_next_bold_question() -> None:
     text = "**Can I swim?** Yes, in May.\n\n**Can I row?** Yes, in June."
     answer = Extractive().answer(asked("swim"), [hit(1, text, "Lake")])

@@ -64,7 +64,9 @@ def test_a_list_right_below_a_heading_is_a_part_about_that() -> None:
     items = "- Pumps are faster.\n- Valves close."
     text = f"## 1.3.0\n\n{items}\n\n## 1.2.0\n\n- Tanks are blue."
     found = read_layout(text).parts
-    assert [part.kind for part in found] == ["list", "item", "item", "item"]
+    # also of one item, below a version
+    assert [part.kind for part in found] == ["list", "item", "item", "list", "item"]
+    assert parts("## Tanks\n\n- They are blue.") == [("item", "They are blue.")]
     assert text[found[0].start : found[0].end] == items.removeprefix("- ")
     assert text[slice(*found[0].topic)] == "1.3.0"
     # neither behind a sentence nor where it only links
