@@ -303,7 +303,8 @@ def _drop_other_rows(
     words: Sequence[Word], evidence: Sequence[Hit], passages: Parts, terms: PartTerms
 ) -> tuple[Parts, PartTerms]:
     """The parts and their terms without rows about other things: where rows of a table have an
-    identifier of the question, those that have none, and no term that the former lack.
+    identifier of the question, those that have none, and no term that the former lack. A table that
+    has the identifiers in different rows compares them, so these rows count as having all.
     """
     codes = {word.text for word in words if word.weight > 1 and not word.text.isalpha()}
     if not codes:
@@ -327,9 +328,22 @@ def _drop_other_rows(
         ]
         for columns, row_terms in zip(headers, terms, strict=True)
     ]
+    rows = [row for pair in zip(headers, terms, strict=True) for row in zip(*pair, strict=True)]
+    compared = {  # header to the identifiers, if no row has all
+        header: inside & codes
+        for header, inside in matched.items()
+        if not any(columns == header and inside & codes <= row for columns, row in rows)
+    }
+
+    def add_compared(header: str | None, inside: frozenset[str]) -> frozenset[str]:
+        return inside if codes.isdisjoint(inside) else inside | compared.get(header, frozenset())
+
     return (
         [[parts[i] for i in some] for parts, some in zip(passages, kept, strict=True)],
-        [[inside[i] for i in some] for inside, some in zip(terms, kept, strict=True)],
+        [
+            [add_compared(columns[i], inside[i]) for i in some]
+            for columns, inside, some in zip(headers, terms, kept, strict=True)
+        ],
     )
 
 

@@ -501,6 +501,21 @@ def test_what_two_documents_say_otherwise_is_named_by_them(
     assert ":" not in Extractive().answer(question, of_one).text
 
 
+def test_the_rows_of_compared_identifiers_are_quoted_beside_a_sentence_with_both() -> None:
+    said = hit(1, "The A100 and the A200 are in stock and arrive in a week.", "Delivery")
+    head = "| Model | Weight | Power |\n| --- | --- | --- |\n"
+    rows = ["| A100 | 12 kg | 3 W |", "| A200 | 9 kg | 5 W |"]
+    table = hit(2, head + "\n".join([*rows, "| A300 | 7 kg | 8 W |"]), "Data")
+    found = Extractive().answer(asked("which is heavier, A100 or A200"), [said, table]).text
+    assert all(row in found for row in rows)
+    assert "A300" not in found
+    # a row that has both is what they have in common
+    table = hit(2, head + "\n".join([*rows, "| A100 with A200 | 21 kg | 8 W |"]), "Data")
+    found = Extractive(max_quotes=1).answer(asked("weight of A100 with A200"), [table]).text
+    assert "21 kg" in found
+    assert rows[0] not in found
+
+
 def test_a_table_of_which_only_the_header_is_asked_for_is_listed() -> None:
     rows = [f"| AX-{n} | {n} kW |" for n in range(1, 60)]
     table = hit(1, "\n".join(["| Model | Power |", "| --- | --- |", *rows[:3]]), "Motors")
