@@ -245,11 +245,15 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
+        headings: Sequence[tuple[int, str]] | None = None
+        titles = title_numbers = frozenset[str]()
         own_name = find(f"{hit.filename}\n{hit.doc_title}")
         for i, part in enumerate(parts):
-            titles = find("\n".join([*find_path(path, units[part.first].headings), hit.doc_title]))
-            # a version or a year in the title applies to everything below it
-            title_numbers = frozenset(term for term in titles if DIGIT.search(term))
+            if headings != units[part.first].headings:
+                headings = units[part.first].headings
+                titles = find("\n".join([*find_path(path, headings), hit.doc_title]))
+                # a version or a year in the title applies to everything below it
+                title_numbers = frozenset(term for term in titles if DIGIT.search(term))
             inside, quote = terms[n][i], hit.chunk_text[part.start : part.end]
             follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:
