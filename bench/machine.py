@@ -172,7 +172,7 @@ def compare_with_full(place: Place) -> None:
     published = state_of(place, queries=QUERIES)
     with EmbeddingCache(place.store.embeddings_path) as cache:
         deletions = place.ledger.deletion_sequence(NAMESPACE)
-        manifest = build(
+        manifest, _ = build(
             place.store,
             NAMESPACE,
             place.strategy,

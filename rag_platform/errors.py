@@ -76,7 +76,6 @@ NEEDS_ANOTHER_FILE = frozenset(
         "empty_file",
         "encrypted",
         "http_refused",
-        "not_proved",
         "port_not_allowed",
         "scheme_not_allowed",
         "too_deep",

@@ -106,7 +106,7 @@ def candidate(
         run_of_job(context, workspace, "release", namespace) as record,
         tracing.watching(_make_step_reporter(ledger, record.job)),
     ):
-        sequence, terms = ledger.sequence(namespace), read_terms(namespace, workspace)
+        terms = read_terms(namespace, workspace)
         manifest = _manifest_if_unchanged(record.job, namespace, workspace)
         if manifest is not None:
             message = f"nothing changed: release {manifest.release_id} holds what is live"
@@ -139,7 +139,9 @@ def candidate(
                 tags = {}
                 if manifest.may_pass_later:
                     tags = {PASSING_TAG: QUALITY_GATE}
-                elif ledger.sequence(namespace) == sequence:  # nothing came in meanwhile
+                elif ledger.sequence(namespace) == ledger.release_sequence(
+                    namespace, manifest.release_id
+                ):  # nothing came in meanwhile
                     inputs = release_inputs(namespace, workspace, terms)
                     tags = {REJECTED_TAG: inputs, CANDIDATE_TAG: manifest.release_id}
                 context.instance.add_run_tags(context.run.run_id, tags)

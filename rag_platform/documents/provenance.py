@@ -53,6 +53,12 @@ from rag_platform.storage.store import Store, read_record, read_records, sha256_
 
 # repetitions of one text in a section that are tried when only some of the chunks are verified
 _REPEATS = 1000
+# codes of reasons that do not tell what was read wrong: stored outputs are missing, damaged or of
+# another program, or the file could not be read again
+UNREADABLE = frozenset(
+    "raw_missing raw_changed facts_missing facts_changed edits_missing edits_changed"
+    " sections_changed unread".split()
+)
 
 
 def verify_version(
@@ -68,8 +74,7 @@ def verify_version(
     reason; empty when all are proved.
 
     A manually edited chunk is not a quote; instead, the chunks that it was edited from are proved.
-    `profiles` maps stage to profile. Reasons start with a code: raw_missing, raw_changed,
-    facts_missing, facts_changed, edits_missing, edits_changed, sections_changed, chunk_text,
+    `profiles` maps stage to profile. Reasons start with a code: one of UNREADABLE, chunk_text,
     fact_span, block_bytes, block_lines, chunk_bytes, chunk_lines, chunk_place, chunk_owner,
     chunk_section, chunk_id, block_boxes, block_locator, second_reader, no_block, uncovered,
     origin_missing, origin_span, block_order, chunk_order, section_gap.
@@ -84,17 +89,17 @@ def verify_version(
     second reader, and its words compared in order; what that one cannot read is appended to the
     list.
     """
+    edited = [chunk for chunk in chunks if chunk.edited_from]
     try:
         found = _read(store, version, profiles, strategy if alone is not None else None)
         if alone is not None:
             _require_order(found, store, version, profiles)
+        origins = _origins(store, version, profiles, edited)
+        quotes = [*(chunk for chunk in chunks if not chunk.edited_from), *origins.values()]
+        touched = _touched_blocks(found, quotes)
+        bad_blocks = _find_bad_blocks(found, version.loader, touched, limits or Limits())
     except _UnprovedError as error:
         return [_failure(version, chunk, str(error)) for chunk in chunks]
-    edited = [chunk for chunk in chunks if chunk.edited_from]
-    origins = _origins(store, version, profiles, edited)
-    quotes = [*(chunk for chunk in chunks if not chunk.edited_from), *origins.values()]
-    touched = _touched_blocks(found, quotes)
-    bad_blocks = _find_bad_blocks(found, version.loader, touched, limits or Limits())
     if alone is not None:
         bad_blocks = _reread(found, version, touched, limits or Limits(), alone) | bad_blocks
     identity = _IdentityCheck(version, strategy, max(len(chunks), _REPEATS))
@@ -395,10 +400,9 @@ def _replay(
             )
         )
     except DocumentError as error:
-        return {
-            block.ordinal: f"the file cannot be read again ({error.code}: {error.message})"
-            for block in blocks
-        }
+        raise _UnprovedError(
+            f"unread: the file cannot be read again ({error.code}: {error.message})"
+        ) from error
 
 
 def _decode(found: _Stored, start: int, end: int) -> str | None:

@@ -63,7 +63,8 @@ _LIFT = (
 _CHANGED_DOCUMENTS = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
 # back to another version that is ready and not deleted, else to none
 _WITHDRAW = """
-UPDATE documents SET updated_at = :now, title = COALESCE(:title, title),
+UPDATE documents SET updated_at = :now,
+    title = COALESCE(NULLIF(json_extract(metadata, '$.title'), ''), :title, title),
     live_version = (SELECT v.version_id FROM versions v WHERE v.version_id = :back_to
         AND v.status = 'ready' AND NOT EXISTS (SELECT 1 FROM deletions x
             WHERE x.namespace = documents.namespace AND x.doc_id = documents.doc_id

@@ -549,8 +549,8 @@ def carry(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
-    """The results of a function for each item, so many calls at a time, in the current context.
-    After the first error, which is raised, no more calls begin.
+    """The results of a function for each item, so many calls at a time, in the current context. The
+    first error in the order of the items is raised, and ends the calls that have not begun.
     """
     with ThreadPoolExecutor(threads) as pool:
         running = [pool.submit(carry(function), item) for item in items]

@@ -18,6 +18,7 @@ from rag_platform.config.gates import FILENAME as GATES_FILE
 from rag_platform.config.profiles import index_profile, stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
+from rag_platform.documents.provenance import UNREADABLE
 from rag_platform.errors import NotFoundError, RagError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -47,8 +48,6 @@ from rag_platform.workspace import DataRoot, Workspace
 
 # publishing takes milliseconds: a lock that is held for longer belongs to a job
 _LOCK_SECONDS = 1.0
-# first words of the reasons of `prove_chunks` that tell of the data root, not of a document
-_DAMAGED = ("raw_", "facts_", "edits_", "sections_")
 
 
 def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
@@ -249,50 +248,61 @@ def build_candidate(
         )
         span.set(release_id=release_id, parent=parent, **manifest.counts)
         _trace_upsert(span, manifest, store)
-    record_candidate(manifest, sequence, ledger)
-    given_up = not deletes and _give_up(unproved, parent, namespace, workspace)
-    if given_up and ledger.live(namespace):
+    if (
+        unproved
+        and not deletes
+        and _give_up(unproved, namespace, workspace)
+        and ledger.live(namespace)
+    ):
+        releases.drop(store.release_dir(namespace, release_id))
         return build_candidate(namespace, workspace, full=full)
+    record_candidate(manifest, sequence, ledger)
     return manifest, list(manifest.checks)
 
 
-def _give_up(
-    unproved: Mapping[str, str], parent: str | None, namespace: str, workspace: Workspace
-) -> bool:
+def _give_up(unproved: Mapping[str, str], namespace: str, workspace: Workspace) -> bool:
     """Give up the versions that were read otherwise than their files prove, so that the other
-    documents do not wait for them; their documents stay as the parent has them. True if there were
-    any. Left are versions of which stored files are damaged, and those that the parent holds itself
-    or under another config: without them, published text would be lost.
+    documents do not wait for them; their documents stay as published. True if one of all is not, or
+    no longer, live. Left are versions that could not be read again or of which stored files are
+    damaged, pinned ones, and those that are published or of whose document a version of another
+    config is: without them, published text would be lost.
     """
     store, ledger = workspace.store, workspace.ledger
     profile = stage_profiles(workspace.strategy)["embeddings"]
-    versions = [
-        ledger.version(version_id)
-        for version_id, reason in unproved.items()
-        if not reason.startswith(_DAMAGED)
-    ]
+    owners = {ledger.version(version_id).doc_id for version_id in unproved}
     published: dict[str, Version] = {}
     titles: dict[str, str] = {}
-    if versions and parent:
-        with releases.open_catalog(store, namespace, parent) as catalog:
-            held = catalog.versions(catalog.version_ids({it.doc_id for it in versions})[0])
-            published = {it.doc_id: it for it in held.values()}
-            titles = {it.doc_id: it.title for it in catalog.documents_of(published)}
+    if parent := releases.current(store, namespace):
+        try:
+            with releases.open_catalog(store, namespace, parent) as catalog:
+                held = catalog.versions(catalog.version_ids(owners)[0])
+                published = {it.doc_id: it for it in held.values()}
+                titles = {it.doc_id: it.title for it in catalog.documents_of(published)}
+        except RagError:  # its files are lost, so nobody knows what would be
+            return False
     found = False
-    for version in versions:
-        before = published.get(version.doc_id)
-        if before and (
-            before.version_id == version.version_id or before.counts.get("profile") != profile
+    for version_id, reason in unproved.items():
+        doc_id = ledger.version(version_id).doc_id
+        if ledger.document(namespace, doc_id).live_version != version_id:  # deleted meanwhile
+            found = True
+            continue
+        before = published.get(doc_id)
+        if reason.partition(":")[0] in UNREADABLE or (
+            before and (before.version_id == version_id or before.counts["profile"] != profile)
         ):
             continue
-        found |= ledger.withdraw(
-            version.version_id,
+        why = f"what was read is not proved by the file: {reason}"
+        if ledger.withdraw(
+            version_id,
             "not_proved",
-            f"what was read is not proved by the file: {unproved[version.version_id]}",
+            why,
             profile=profile,
             back_to=before.version_id if before else None,
-            title=titles.get(version.doc_id),
-        )
+            title=titles.get(doc_id),
+        ):
+            found = True
+            given_up = {"version_id": version_id, "stage": "release", "code": "not_proved"}
+            tracing.event("ingest.document_failed", {**given_up, "reason": why})
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -52,6 +53,9 @@ class Model:
             return refused(400, "not now")
         if any(isinstance(message["content"], list) for message in body["messages"]):
             return said(json.dumps(CAPTION))
+        if "response_format" in body:  # a gate judges no release of which the reranker failed
+            ids = re.findall(r'"id": (\d+)', body["messages"][-1]["content"])
+            return said(json.dumps({"grades": [{"id": int(n), "grade": 5} for n in ids]}))
         return said("The largest upload is 50 MB. [1]")
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.settings import ReleasePolicy
+from rag_platform.documents import provenance
 from rag_platform.errors import BusyError, NotFoundError, ReleaseError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
@@ -114,6 +115,21 @@ def test_a_document_that_its_file_does_not_prove_holds_no_other_back(
     assert not behind(shelf)
     # until the file or the program changes
     assert not list(receive((docs,), "default", misread, ReceiveOptions()).to_process)
+
+
+def test_a_full_build_gives_up_nothing_that_is_published(
+    shelf: Any, misread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it takes the place of the published release, and so has another parent."""
+    monkeypatch.setattr(
+        provenance,
+        "_find_bad_blocks",
+        lambda found, name, blocks, limits: {block.ordinal: "block_bytes: ..." for block in blocks},
+    )
+    manifest, _ = build_candidate("default", misread, full=True)
+    assert "replaces" in manifest.delta
+    assert [check.name for check in manifest.failures] == ["provenance_proved"]
+    assert len(shelf.ledger.live("default")) == 1
 
 
 def test_a_published_document_is_not_given_up(shelf: Any, misread: Any) -> None:
