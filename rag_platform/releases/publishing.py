@@ -262,10 +262,10 @@ def build_candidate(
 
 def _give_up(unproved: Mapping[str, str], namespace: str, workspace: Workspace) -> bool:
     """Give up the versions that were read otherwise than their files prove, so that the other
-    documents do not wait for them; their documents stay as published. True if one of all is not, or
-    no longer, live. Left are versions that could not be read again or of which stored files are
-    damaged, pinned ones, and those that are published or of whose document a version of another
-    config is: without them, published text would be lost.
+    documents do not wait for them; their documents stay as published. True if any of the versions
+    is no longer live. Left are those that could not be read again or of which stored files are
+    damaged, pinned ones, and where the version itself or one of another config is published:
+    without these, published text would be lost.
     """
     store, ledger = workspace.store, workspace.ledger
     profile = stage_profiles(workspace.strategy)["embeddings"]
@@ -288,7 +288,7 @@ def _give_up(unproved: Mapping[str, str], namespace: str, workspace: Workspace) 
             continue
         before = published.get(doc_id)
         if reason.partition(":")[0] in UNREADABLE or (
-            before and (before.version_id == version_id or before.counts["profile"] != profile)
+            before and (before.version_id == version_id or before.counts.get("profile") != profile)
         ):
             continue
         why = f"what was read is not proved by the file: {reason}"
