@@ -14,7 +14,7 @@ import dagster as dg
 
 from rag_platform.assets.collecting import PartitionKeys
 from rag_platform.assets.dagster_private import log_checks
-from rag_platform.assets.metadata import define_asset
+from rag_platform.assets.metadata import check_processed, define_asset, failure
 from rag_platform.assets.partitions import (
     CODE_VERSION,
     define_check,
@@ -33,6 +33,7 @@ from rag_platform.assets.runs import (
 from rag_platform.assets.signals import check_signal
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
 from rag_platform.config.settings import fingerprint, load_settings
+from rag_platform.errors import DocumentError
 from rag_platform.evaluation.gating import apply_gates, gates_fingerprint, why_not_judged
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, Release
@@ -41,6 +42,7 @@ from rag_platform.processes.jobs import Progress
 from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest, read_head
 from rag_platform.releases.publishing import (
+    NOT_PROVED,
     build_candidate,
     description_of,
     find_equal,
@@ -106,7 +108,7 @@ def candidate(
         run_of_job(context, workspace, "release", namespace) as record,
         tracing.watching(_make_step_reporter(ledger, record.job)),
     ):
-        terms = read_terms(namespace, workspace)
+        before, terms = ledger.sequence(namespace), read_terms(namespace, workspace)
         manifest = _manifest_if_unchanged(record.job, namespace, workspace)
         if manifest is not None:
             message = f"nothing changed: release {manifest.release_id} holds what is live"
@@ -121,6 +123,7 @@ def candidate(
                 # the purge reports what a deletion drops
                 deletes=deletes,
             )
+            _report_given_up(context, manifest, before, ledger, record.job)
             manifest = apply_gates(namespace, manifest, workspace, deletes=deletes)
             results = list(manifest.checks)
             message = (
@@ -339,6 +342,24 @@ def published_release(
         if not own:  # an own job has ended above
             report("release", 0, 1, "published; asking it questions made of the release before")
         log_checks(context, [check_signal("canaries", namespace, platform.root)])
+
+
+def _report_given_up(
+    context: dg.AssetExecutionContext, manifest: Manifest, before: int, ledger: Ledger, job: Job
+) -> None:
+    """Fail the check `processed` of the documents that the build of a candidate gave up, by which
+    the ledger's sequence differs from the one `before`.
+    """
+    if ledger.release_sequence(manifest.namespace, manifest.release_id) == before:
+        return
+    checks = []
+    for version in ledger.find_wanted(manifest.namespace, "dead"):
+        if version.code == NOT_PROVED:
+            context.log.warning(f"{version.source_uri}: {version.reason}")
+            error = DocumentError(version.reason, code=version.code)
+            why = failure(version, "release", error, job.job_id)
+            checks.append(check_processed(version, error, why))
+    log_checks(context, checks)
 
 
 def _failed_documents(namespace: str, ledger: Ledger) -> dict[str, Any]:

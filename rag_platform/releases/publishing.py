@@ -48,6 +48,7 @@ from rag_platform.workspace import DataRoot, Workspace
 
 # publishing takes milliseconds: a lock that is held for longer belongs to a job
 _LOCK_SECONDS = 1.0
+NOT_PROVED = "not_proved"  # code of versions that a build gave up
 
 
 def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
@@ -294,14 +295,14 @@ def _give_up(unproved: Mapping[str, str], namespace: str, workspace: Workspace) 
         why = f"what was read is not proved by the file: {reason}"
         if ledger.withdraw(
             version_id,
-            "not_proved",
+            NOT_PROVED,
             why,
             profile=profile,
             back_to=before.version_id if before else None,
             title=titles.get(doc_id),
         ):
             found = True
-            given_up = {"version_id": version_id, "stage": "release", "code": "not_proved"}
+            given_up = {"version_id": version_id, "stage": "release", "code": NOT_PROVED}
             tracing.event("ingest.document_failed", {**given_up, "reason": why})
     return found
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -38,6 +39,8 @@ from rag_platform.releases.publishing import (
     roll_back,
 )
 from rag_platform.workspace import Workspace
+from rag_platform_tests.conftest import TINY
+from rag_platform_tests.releases.test_publishing import MISREADER
 
 pytestmark = pytest.mark.integration
 
@@ -174,6 +177,31 @@ def test_partitions_are_those_of_what_is_live_or_on_its_way(
     shelf.ledger.pin("default", shelf.ledger.version(gate).doc_id, gate)
     # what its source holds stays wanted
     assert run(instance).success and keys() == {gate, later, "other.gate@1"}
+
+
+def test_a_document_that_its_file_does_not_prove_fails_its_own_check(
+    instance: dg.DagsterInstance,
+    shelf: Any,
+    tmp_path: Path,
+    config_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "misreader.py").write_text(MISREADER, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "misreader", raising=False)
+    text = TINY.replace("provider: text", "provider: misreader:Misreader")
+    (config_folder / "strategies" / "tiny.yaml").write_text(text, encoding="utf-8")
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "dock.txt").write_text("The dock is yellow.\n", encoding="utf-8")
+    (folder / "gate.txt").write_text("The gate has 12 bars.\n", encoding="utf-8")
+    keys = receive([folder], "default", shelf.workspace(), ReceiveOptions()).to_process
+    ingest_versions([shelf.ledger.version(key) for key in keys], shelf.workspace())
+    result = run(instance)
+    assert result.success and "yellow" in said(shelf, "Which colour is the dock?")
+    (check,) = [e for e in result.get_asset_check_evaluations() if e.check_name == "processed"]
+    assert not check.passed and ".gate-" in check.partition
+    assert check.metadata["code"].value == "not_proved"
 
 
 def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
