@@ -109,6 +109,9 @@ fusion:
   options: {alpha: 0.3}
 """
 WITH_LAYOUT = TINY.replace("{profile: fast}", "{profile: layout}")  # PDF pages by their model
+MISREADING = TINY.replace(  # 12 in text files is read as 21
+    "provider: text", "provider: 'rag_platform_tests.broken_providers:Misreader'"
+)
 
 
 # a PNG of 2 x 2 pixels

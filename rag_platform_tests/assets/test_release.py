@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -39,8 +38,7 @@ from rag_platform.releases.publishing import (
     roll_back,
 )
 from rag_platform.workspace import Workspace
-from rag_platform_tests.conftest import TINY
-from rag_platform_tests.releases.test_publishing import MISREADER
+from rag_platform_tests.conftest import MISREADING
 
 pytestmark = pytest.mark.integration
 
@@ -180,17 +178,9 @@ def test_partitions_are_those_of_what_is_live_or_on_its_way(
 
 
 def test_a_document_that_its_file_does_not_prove_fails_its_own_check(
-    instance: dg.DagsterInstance,
-    shelf: Any,
-    tmp_path: Path,
-    config_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    instance: dg.DagsterInstance, shelf: Any, tmp_path: Path, config_folder: Path
 ) -> None:
-    (tmp_path / "misreader.py").write_text(MISREADER, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "misreader", raising=False)
-    text = TINY.replace("provider: text", "provider: misreader:Misreader")
-    (config_folder / "strategies" / "tiny.yaml").write_text(text, encoding="utf-8")
+    (config_folder / "strategies" / "tiny.yaml").write_text(MISREADING, encoding="utf-8")
     folder = tmp_path / "docs"
     folder.mkdir()
     (folder / "dock.txt").write_text("The dock is yellow.\n", encoding="utf-8")

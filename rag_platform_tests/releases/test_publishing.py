@@ -5,7 +5,6 @@ second writer may do to them.
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -38,7 +37,8 @@ from rag_platform.releases.publishing import (
     publish_candidate,
     roll_back,
 )
-from rag_platform_tests.conftest import TINY
+from rag_platform_tests.broken_providers import Misreader
+from rag_platform_tests.conftest import MISREADING
 
 pytestmark = pytest.mark.integration
 
@@ -58,35 +58,10 @@ def take(shelf: Any, tmp_path: Path) -> Callable[..., str]:
     return publish
 
 
-MISREADER = """
-import hashlib
-from dataclasses import dataclass, replace
-
-from rag_platform.loaders.text import TextLoader
-
-WRONG = "12"
-
-
-@dataclass(frozen=True)
-class Misreader(TextLoader):
-    def load(self, path, filename):
-        facts = super().load(path, filename)
-        text = facts.text.replace(WRONG, "21")
-        sha256 = hashlib.sha256(text.encode()).hexdigest()
-        return replace(facts, text=text, summary=replace(facts.summary, md_sha256=sha256))
-"""
-
-
 @pytest.fixture
-def misread(
-    shelf: Any, tmp_path: Path, config_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Any:
+def misread(shelf: Any, tmp_path: Path, config_folder: Path) -> Any:
     """The workspace of a strategy that reads 12 in texts as 21, with a published document."""
-    (tmp_path / "misreader.py").write_text(MISREADER, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "misreader", raising=False)
-    text = TINY.replace("provider: text", "provider: misreader:Misreader")
-    (config_folder / "strategies" / "misread.yaml").write_text(text, encoding="utf-8")
+    (config_folder / "strategies" / "misread.yaml").write_text(MISREADING, encoding="utf-8")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "dock.txt").write_text("The dock is yellow.\n", encoding="utf-8")
     shelf.ingest(tmp_path / "docs", strategy="misread")
@@ -132,9 +107,11 @@ def test_a_full_build_gives_up_nothing_that_is_published(
     assert len(shelf.ledger.live("default")) == 1
 
 
-def test_a_published_document_is_not_given_up(shelf: Any, misread: Any) -> None:
+def test_a_published_document_is_not_given_up(
+    shelf: Any, misread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program that reads it worse must not take it away."""
-    sys.modules["misreader"].WRONG = "yellow"  # type: ignore[attr-defined]
+    monkeypatch.setattr(Misreader, "WRONG", "yellow")
     ((_, version),) = shelf.ledger.live("default")
     ingest_versions([version], misread, forced=[version.version_id])
     manifest, _ = build_candidate("default", misread)
