@@ -42,7 +42,7 @@ def _results(
         ann_recall=manifest.counts.get("ann_recall"),
     )
     with Workers() as workers:
-        results = candidate.results(workers)
+        results, _ = candidate.results(workers)
     passed = {result.name: result.details for result in results if result.passed}
     failed = {result.name: result.details for result in results if not result.passed}
     if changed := changed_files(directory, manifest.files):

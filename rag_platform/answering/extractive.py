@@ -230,7 +230,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
     asks_url = ASKS_ADDRESS.search(question.lower()) is not None
     terms = _find_part_terms(evidence, passages, find, with_urls=asks_url)
-    numbers_of, others = _find_document_numbers(words, evidence, terms, find)
+    numbers_of, others = _find_document_numbers(words, evidence, passages, terms, find)
     terms = [
         [inside - numbers for inside in parts]
         for parts, numbers in zip(terms, numbers_of, strict=True)
@@ -352,7 +352,11 @@ def _drop_other_rows(
 
 
 def _find_document_numbers(
-    words: Sequence[Word], evidence: Sequence[Hit], terms: PartTerms, find: FindTerms
+    words: Sequence[Word],
+    evidence: Sequence[Hit],
+    passages: Parts,
+    terms: PartTerms,
+    find: FindTerms,
 ) -> tuple[list[frozenset[str]], set[int]]:
     """(for each passage the terms of identifiers that name its document, the passages of documents
     without these identifiers).
@@ -372,7 +376,9 @@ def _find_document_numbers(
         if (
             similar == {number}
             and any(inside - find(number) for n in own for inside in terms[n])
-            and not any(_has_in_row(evidence[n].chunk_text, number, find) for n in own)
+            and not any(
+                _has_in_row(number, evidence[n].chunk_text, passages[n], terms[n]) for n in own
+            )
         ):
             for n in own:
                 numbers_of[n] |= find(number)
@@ -381,10 +387,14 @@ def _find_document_numbers(
     return [every if n in others else numbers for n, numbers in enumerate(numbers_of)], others
 
 
-def _has_in_row(text: str, identifier: str, find: FindTerms) -> bool:
+def _has_in_row(
+    identifier: str, text: str, parts: Sequence[Part], terms: Sequence[frozenset[str]]
+) -> bool:
     """True where a row of a table with more than two columns has an identifier."""
-    rows = (text[it.start : it.end] for it in read_layout(text).parts if it.kind == "row")
-    return any(identifier in find(row) and len(cells(row)) > 2 for row in rows)
+    return any(
+        part.kind == "row" and identifier in inside and len(cells(text[part.start : part.end])) > 2
+        for part, inside in zip(parts, terms, strict=True)
+    )
 
 
 def _compile_form(identifier: str) -> re.Pattern[str]:

@@ -194,13 +194,17 @@ def run_range(work: Work) -> Outcome:
 
 
 def _describe_failed(work: Work) -> Outcome:
-    failed = work.root.ledger.failed_job_items(work.job.job_id)
+    failed = _list_failed(work)
     return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
 
 
-def run_documents(work: Work) -> list[JobItem]:
-    """Run the ingest job over the job's versions, unless its ranges did. Returns the failed
-    documents, including those that a broken run did not reach.
+def _list_failed(work: Work) -> list[JobItem]:
+    return work.root.ledger.failed_job_items(work.job.job_id)
+
+
+def run_documents(work: Work) -> None:
+    """Run the ingest job over the job's versions, unless its ranges did. Documents that a broken
+    run did not reach have failed as well.
     """
     # a lost range does not get here: its job has failed
     wanted = [] if work.job.args.get("ranges") else list(work.job.args["version_ids"])
@@ -213,7 +217,6 @@ def run_documents(work: Work) -> list[JobItem]:
     if broken:
         reason = f"the ingest run broke before this document was done: {broken}"
         work.root.ledger.settle_job_items(work.job.job_id, "failed", "run_failed", reason[:2000])
-    return work.root.ledger.failed_job_items(work.job.job_id)
 
 
 def release(work: Work) -> str:
@@ -293,7 +296,8 @@ def live(work: Work) -> Outcome:
     """Rebuild the version that is to be live if it is stale, pin it or unpin its document, then
     release.
     """
-    failed = run_documents(work)
+    run_documents(work)
+    failed = _list_failed(work)
     why = f"[{failed[0].code}] {failed[0].reason}" if failed else ""
     if failed and work.job.args["live"]:
         return "failed", f"nothing was pinned: {failed[0].version_id} failed: {why}"
@@ -307,7 +311,8 @@ def draft(work: Work) -> Outcome:
     """Make the edition of a draft's version, then release it."""
     if gone := no_longer_live(work.job, work.root.ledger):
         return "failed", gone
-    if failed := run_documents(work):
+    run_documents(work)
+    if failed := _list_failed(work):
         return "failed", f"nothing was published: [{failed[0].code}] {failed[0].reason}"
     return publish(work)
 

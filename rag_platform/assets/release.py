@@ -348,9 +348,9 @@ def _report_given_up(
     context: dg.AssetExecutionContext, manifest: Manifest, before: int, ledger: Ledger, job: Job
 ) -> None:
     """Fail the check `processed` of the documents that the build of a candidate gave up, by which
-    the ledger's sequence differs from the one `before`.
+    the ledger's sequence rose above the one `before`.
     """
-    if ledger.release_sequence(manifest.namespace, manifest.release_id) == before:
+    if (ledger.release_sequence(manifest.namespace, manifest.release_id) or 0) <= before:
         return
     checks = []
     for version in ledger.find_wanted(manifest.namespace, "dead"):

@@ -248,18 +248,7 @@ class Ledger(DocumentList, Servers):
         never). The live version is not affected.
         """
         with self._write() as db:
-            known = self.version(version_id)
-            same = known.counts.get("failed_profile", profile) == profile
-            attempts = known.attempts + 1 if same else 1
-            changes = {
-                "status": "dead" if 1 <= max_attempts <= attempts else "failed",
-                "attempts": attempts,
-                "code": code,
-                "reason": reason,
-                "completed_at": now(),
-                "counts": {**known.counts, "failed_profile": profile},
-            }
-            update(db, "versions", changes, {"version_id": version_id})
+            self._mark_failed(db, version_id, code, reason, max_attempts, profile)
 
     def withdraw(
         self,
@@ -275,19 +264,31 @@ class Ledger(DocumentList, Servers):
         to. The version `back_to` with its `title` goes live again, unless it was deleted. False,
         and no change, where the version is pinned or no longer live.
         """
-        moment = now()
-        values = {"version_id": version_id, "now": moment, "back_to": back_to, "title": title}
+        values = {"version_id": version_id, "now": now(), "back_to": back_to, "title": title}
         with self._write() as db:
             if not db.execute(_WITHDRAW, values).rowcount:
                 return False
-            given_up = {"code": code, "reason": reason, "attempts": 1}
-            counts = {**self.version(version_id).counts, "failed_profile": profile}
-            changes = {**given_up, "status": "dead", "completed_at": moment, "counts": counts}
-            update(db, "versions", changes, {"version_id": version_id})
+            self._mark_failed(db, version_id, code, reason, 1, profile)
             running = [job.job_id for job in self.open_jobs()]
-            changes = {**given_up, "state": "dead"}
+            changes = {"state": "dead", "code": code, "reason": reason, "attempts": 1}
             update(db, "job_items", changes, {"version_id": version_id, "job_id": running})
         return True
+
+    def _mark_failed(
+        self, db: Any, version_id: str, code: str, reason: str, max_attempts: int, profile: str
+    ) -> None:
+        known = self.version(version_id)
+        same = known.counts.get("failed_profile", profile) == profile
+        attempts = known.attempts + 1 if same else 1
+        changes = {
+            "status": "dead" if 1 <= max_attempts <= attempts else "failed",
+            "attempts": attempts,
+            "code": code,
+            "reason": reason,
+            "completed_at": now(),
+            "counts": {**known.counts, "failed_profile": profile},
+        }
+        update(db, "versions", changes, {"version_id": version_id})
 
     def revive(self, version_ids: Sequence[str]) -> None:
         """Clear the failures of dead and failed versions, so that they are tried again."""

@@ -289,10 +289,10 @@ class _Build:
         with ThreadPoolExecutor(max_workers=1) as pool:
             hashing = pool.submit(hash_files, self.directory, left)
             with self._step("check"):
-                checks = candidate.results(self.workers)
+                found = candidate.results(self.workers)
             with self._step("hash"):
                 self.hashes = {**carried, **self.hashes, **hashing.result()}
-        return checks, candidate.unproved
+        return found
 
     def _count_versions(self) -> int:
         """How many versions the release must hold."""

@@ -157,10 +157,11 @@ class Candidate:
     ann_recall: float | None = None  # as measured when the base was written
     # of the word index and of the vectors, against a parent whose catalog agrees with both
     index_changes: tuple[IndexChanges, IndexChanges] | None = None
-    unproved: dict[str, str] = field(default_factory=dict)  # version_id to reason; set by `results`
 
-    def results(self, workers: Workers) -> list[CheckResult]:
-        """The results of CHECKS, in that order. `workers` share the provenance proofs."""
+    def results(self, workers: Workers) -> tuple[list[CheckResult], dict[str, str]]:
+        """The results of CHECKS, in that order, and version_id to the first reason of those whose
+        provenance is not proved. `workers` share the proofs.
+        """
         with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = catalog.counts()
             vectors = [
@@ -173,13 +174,14 @@ class Candidate:
                     self._vectors_valid(catalog),
                     self._ann_recall(),
                 ]
+            proved, unproved = self._provenance_proved(workers)
             return [
                 self._counts_agree(catalog, counts),
                 *vectors,
                 self._versions_complete(catalog, counts),
-                self._provenance_proved(workers),
+                proved,
                 self._files_intact(),
-            ]
+            ], unproved
 
     def _counts_agree(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
         wrong = index_differences(self.directory, self.strategy, catalog, self.index_changes)
@@ -272,7 +274,7 @@ class Candidate:
         figures = {"versions": versions, "missing": len(live - held), "not_live": len(held - live)}
         return CheckResult("versions_complete", not wrong, details, figures)
 
-    def _provenance_proved(self, workers: Workers) -> CheckResult:
+    def _provenance_proved(self, workers: Workers) -> tuple[CheckResult, dict[str, str]]:
         failures: list[VerifyFailure] = []
         chunks = edited = 0
         tasks = [
@@ -283,8 +285,9 @@ class Candidate:
             failures += found
             chunks += checked
             edited += changed
+        unproved: dict[str, str] = {}
         for item in failures:
-            self.unproved.setdefault(item.version_id, item.reason)
+            unproved.setdefault(item.version_id, item.reason)
         shown = "; ".join(
             f"{item.source_uri} {item.chunk_id}: {item.reason}" for item in failures[:_SHOWN]
         )
@@ -304,7 +307,7 @@ class Candidate:
             "not_proved": len(failures),
             "edited": edited,
         }
-        return CheckResult("provenance_proved", not failures, details, figures)
+        return CheckResult("provenance_proved", not failures, details, figures), unproved
 
     def _files_intact(self) -> CheckResult:
         wrong = [name for name in self.files if not (self.directory / name).is_file()]

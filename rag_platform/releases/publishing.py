@@ -270,24 +270,23 @@ def _give_up(unproved: Mapping[str, str], namespace: str, workspace: Workspace) 
     """
     store, ledger = workspace.store, workspace.ledger
     profile = stage_profiles(workspace.strategy)["embeddings"]
-    owners = {ledger.version(version_id).doc_id for version_id in unproved}
+    owners = {version_id: ledger.version(version_id).doc_id for version_id in unproved}
     published: dict[str, Version] = {}
     titles: dict[str, str] = {}
     if parent := releases.current(store, namespace):
         try:
             with releases.open_catalog(store, namespace, parent) as catalog:
-                held = catalog.versions(catalog.version_ids(owners)[0])
+                held = catalog.versions(catalog.version_ids(owners.values())[0])
                 published = {it.doc_id: it for it in held.values()}
                 titles = {it.doc_id: it.title for it in catalog.documents_of(published)}
         except RagError:  # its files are lost, so nobody knows what would be
             return False
     found = False
-    for version_id, reason in unproved.items():
-        doc_id = ledger.version(version_id).doc_id
+    for version_id, doc_id in owners.items():
         if ledger.document(namespace, doc_id).live_version != version_id:  # deleted meanwhile
             found = True
             continue
-        before = published.get(doc_id)
+        before, reason = published.get(doc_id), unproved[version_id]
         if reason.partition(":")[0] in UNREADABLE or (
             before and (before.version_id == version_id or before.counts.get("profile") != profile)
         ):

@@ -23,7 +23,7 @@ from rag_platform.errors import NotFoundError
 from rag_platform.ir import Chunk, Document, Edit, Json, Section, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Tombstone
-from rag_platform.loaders.parts import longest_ticks
+from rag_platform.loaders.parts import fence
 from rag_platform.normalisation.edits import apply_edits
 from rag_platform.releases.release_store import list_heads, open_catalog
 from rag_platform.storage.store import Store, read_records
@@ -405,11 +405,8 @@ def _diff(before: Chunk | None, after: Chunk | None) -> list[str]:
         for line in difflib.unified_diff(old, new, n=_CONTEXT_LINES, lineterm="")
         if not line.startswith(("--- ", "+++ ", "@@"))
     ]
-    fence = "`" * max(3, 1 + longest_ticks("\n".join(body)))
     return [
         f"**{chunk.section_path or 'no section'}**, chunk {chunk.chunk_index}, {what}:",
         "",
-        f"{fence}diff",
-        *body,
-        fence,
+        fence("\n".join(body), "diff"),
     ]
