@@ -16,12 +16,7 @@ from rag_platform.assets.signals import check_signal
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
-from rag_platform.evaluation.reporting.reports import (
-    LEADING,
-    draw_metrics,
-    embed_picture,
-    run_markdown,
-)
+from rag_platform.evaluation.reporting.reports import LEADING, run_markdown
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, open_library
@@ -199,7 +194,7 @@ def _evaluate(
     store: ResultStore,
     namespace: str,
 ) -> Metadata:
-    """Run an evaluation; returns its metrics, report and chart as metadata."""
+    """Run an evaluation; returns its metrics and report as metadata."""
     own = "" if dataset.load_documents is not None else namespace
     options = RunOptions(namespace=own, strategy=strategy)
     run = run_strategy(platform.root, library, dataset, options, store)
@@ -215,14 +210,13 @@ def _evaluate(
         "failed": run.failed,
         "seconds": float(run.figures.get("seconds", 0.0)),
         "report": dg.MetadataValue.md(run_markdown(run)),
-        "picture": dg.MetadataValue.md(embed_picture(draw_metrics({strategy: run}), strategy)),
         **{name: float(item["value"]) for name, item in run.aggregates.items()},
     }
 
 
 def _compare(context: Context, platform: Platform, target: str, store: ResultStore) -> Metadata:
     """Compare the newest runs with that of the namespace's strategy, without those of an earlier
-    release or of other cases; returns tables and charts as metadata.
+    release or of other cases; returns tables and figures as metadata.
     """
     dataset, namespace = _open(target, platform)
     own = platform.root.ledger.namespaces().get(namespace, "")
@@ -243,7 +237,6 @@ def _compare(context: Context, platform: Platform, target: str, store: ResultSto
     return {
         "compared_with": next(iter(ordered)),
         "table": dg.MetadataValue.md(comparison_table(found)),
-        "picture": dg.MetadataValue.md(embed_picture(draw_metrics(ordered), target)),
         "report": dg.MetadataValue.md(comparison_markdown(found)),
         **{
             f"{metric} of {name}": float(run.aggregates[metric]["value"])

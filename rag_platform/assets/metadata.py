@@ -2,6 +2,7 @@
 code references), and of the events of one stage of one document.
 """
 
+import base64
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,6 @@ from rag_platform.assets.partitions import stage_tags, strategies_in_use
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents import versions
 from rag_platform.errors import DocumentError, RagError
-from rag_platform.evaluation.reporting.reports import embed_picture
 from rag_platform.evaluation.results import CaseResult
 from rag_platform.evaluation.strategies import compare_strategies, run_strategy
 from rag_platform.indexes.embedding import embed_texts
@@ -277,7 +277,7 @@ def _preview(preview: Json, store: Store) -> dict[str, Any]:
         # rendered, it would make the viewer's browser fetch its links and pictures
         found["preview"] = dg.MetadataValue.md(fence(text))
     if len(page := preview.get("page", b"")) in range(1, _PICTURE_BYTES):
-        found["page_1"] = dg.MetadataValue.md(embed_picture(page, "page 1"))
+        found["page_1"] = dg.MetadataValue.md(_embed_picture(page, "page 1"))
     if pictures := _pictures(preview.get("pictures", ()), store):
         found["pictures"] = dg.MetadataValue.md(pictures)
     if "row_count" in preview:
@@ -289,7 +289,12 @@ def _pictures(asset_ids: Sequence[str], store: Store) -> str:
     """The thumbnails of stored images, embedded in Markdown."""
     paths = {asset_id: store.media_dir(asset_id) / "thumb.webp" for asset_id in asset_ids}
     return " ".join(
-        embed_picture(path.read_bytes(), asset_id[:12], "webp")
+        _embed_picture(path.read_bytes(), asset_id[:12], "webp")
         for asset_id, path in paths.items()
         if path.is_file() and path.stat().st_size < _PICTURE_BYTES
     )
+
+
+def _embed_picture(picture: bytes, title: str, kind: str = "png") -> str:
+    """The picture as a Markdown image with a data URI."""
+    return f"![{title}](data:image/{kind};base64,{base64.b64encode(picture).decode()})"

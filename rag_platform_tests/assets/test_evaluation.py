@@ -71,7 +71,6 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
         dg.AssetKey("published_release")
     }
     assert (shelved.store.home / found["files"].value / "cases.parquet").is_file()
-    assert str(found["picture"].value).startswith("![sparse_only](data:image/png;base64,")
     compared = metadata(instance, "strategy_comparison", "golden@default")
     assert compared["compared_with"].value == "tiny"
     assert compared["retrieval.hit_rate@10 of dense_only"] == dg.FloatMetadataValue(1.0)

@@ -9,7 +9,6 @@ import pytest
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.reporting.reports import draw_metrics, embed_picture
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import RunOptions, open_library
 from rag_platform.evaluation.strategies import (
@@ -101,9 +100,6 @@ def test_every_way_to_ask_is_asked_as_it_says(root: DataRoot, results: ResultSto
     table = comparison_table(found).splitlines()
     assert table[0] == "| metric | tiny | dense_only | sparse_only | hybrid | hybrid+rerank |"
     assert any(line.startswith("| retrieval.hit_rate@10 | 1.000 |") for line in table)
-    picture = draw_metrics(runs)
-    assert picture.startswith(b"\x89PNG") and len(picture) < 40_000
-    assert embed_picture(b"\x89PNG", "a").startswith("![a](data:image/png;base64,iVBORw")
 
 
 def test_what_cannot_be_compared_is_named(root: DataRoot, results: ResultStore) -> None:
