@@ -101,14 +101,17 @@ def pin_expectation(library: Library, namespace: str, case: EvalCase) -> tuple[b
     """
     # imported late: listing expectations needs no query engine
     from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
-    from rag_platform.evaluation.runs import RunOptions, evaluate_case
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.runs import RunOptions, evaluate
 
     new = add_expectation(library.store, namespace, case)
     if current(library.store, namespace) is None:
         return new, ""
     dataset = Dataset(dataset_id="expectation", version=VERSION, cases=(case,), k_values=(TOP,))
     options = RunOptions(namespace=namespace, metric_sets=CHEAP_METRIC_SETS)
-    outcome = judge(evaluate_case(library, dataset, options))
+    with closing(ResultStore(None)) as results:
+        run = evaluate(library, dataset, options, results)
+        (outcome,) = map(judge, results.cases(run.run_id))
     if outcome.met:
         return new, ""
     return new, (

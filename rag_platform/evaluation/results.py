@@ -122,17 +122,16 @@ def _escape(words: str) -> str:
 
 
 class ResultStore:
-    """Runs and case results of one data root; thread-safe. With `create` false, a missing database
-    is not created but read as empty.
+    """Runs and case results of one data root; thread-safe. Without a `home` they are in memory and
+    not kept. With `create` false, a missing database is not created but read as empty.
     """
 
-    def __init__(self, home: Path, *, create: bool = True) -> None:
-        self._path = home / DATABASE
+    def __init__(self, home: Path | None, *, create: bool = True) -> None:
+        self._path = Path(":memory:")
+        if home is not None and (create or (home / DATABASE).is_file()):
+            self._path = home / DATABASE
         self._lock = threading.Lock()
-        if create:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        path = self._path if create or self._path.is_file() else Path(":memory:")
-        self._db, _ = connect_versioned(path, SCHEMA_VERSION, _SCHEMA)
+        self._db, _ = connect_versioned(self._path, SCHEMA_VERSION, _SCHEMA)
 
     def close(self) -> None:
         """Close the database."""

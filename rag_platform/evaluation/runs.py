@@ -105,12 +105,6 @@ def evaluate(
         return _Run(library, dataset, options, lease).finish(store, on_progress)
 
 
-def evaluate_case(library: Library, dataset: Dataset, options: RunOptions) -> CaseResult:
-    """The result of the only case of a dataset, which is not kept."""
-    with library.lease(options.namespace, options.release_id) as lease:
-        return _Run(library, dataset, options, lease).ask_only()
-
-
 def evaluate_release(
     library: Library, lease: Lease, dataset: Dataset, store: ResultStore, **options: Any
 ) -> EvalRun:
@@ -192,12 +186,6 @@ class _Run:
             cases=len(dataset.cases),
             providers={"evaluator": {"id": evaluator_id, "version": evaluator.VERSION}},
         )
-
-    def ask_only(self) -> CaseResult:
-        (case,) = self._dataset.cases
-        with ThreadPoolExecutor(1) as pool:
-            (result,) = self._ask(pool, [(0, case)], {case.case_id: ""}, lambda done: None)
-        return result
 
     def finish(self, store: ResultStore, on_progress: OnProgress | None) -> EvalRun:
         if self._options.require_found:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -183,8 +182,7 @@ def ask_canaries(
     """
     started = time.perf_counter()
     with (
-        tempfile.TemporaryDirectory() as folder,
-        closing(ResultStore(Path(folder))) as store,
+        closing(ResultStore(None)) as store,
         library.lease(namespace, release_id) as lease,
         library.lease(namespace, before or release_id) as old,
     ):
