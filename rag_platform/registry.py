@@ -58,7 +58,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "knowledge_json": "rag_platform.evaluation.datasets.files:KnowledgeJson",
         "beir": "rag_platform.evaluation.datasets.beir:Beir",
         "canaries": "rag_platform.evaluation.monitoring.canaries:Canaries",
-        "synthetic": "rag_platform.evaluation.datasets.synthetic:Synthetic",
+        "synthetic": "rag_platform.evaluation.datasets.stored:Synthetic",
         "traces": "rag_platform.evaluation.datasets.stored:SampledTraces",
         "expectations": "rag_platform.evaluation.datasets.stored:Expectations",
     },

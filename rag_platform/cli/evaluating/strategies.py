@@ -211,7 +211,7 @@ def synthesize(context: Context, size: int, seed: int) -> Json:
     """Make questions with their evidence, one case a line: by the language model of `judge` in
     settings.yaml, without one the known-item questions of `rag eval canaries`.
     """
-    from rag_platform.evaluation.datasets.synthetic import synthesize_cases
+    from rag_platform.evaluation.datasets.stored import synthesize_cases
 
     made = synthesize_cases(
         context.settings, context.store, context.namespace, size=size, seed=seed
