@@ -102,6 +102,3 @@ def trace_stats(store: Store, where: TraceFilter = _EVERY) -> TraceStats:
 def _visible(where: TraceFilter) -> TraceFilter:
     """The filter, limited to what the caller may see."""
     return replace(where, visible=access.current().namespaces)
-
-
-__all__ = ["TraceFilter", "find_trace", "get_trace", "list_traces", "trace_stats"]

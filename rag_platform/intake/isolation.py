@@ -49,11 +49,6 @@ _ocr_lock = threading.Lock()
 OnPage = Callable[[int, int], None]
 
 
-def running() -> list[int]:
-    """Process ids of the living children, busy or idle."""
-    return sorted(child.process.pid for child in list(pool().all) if child.is_alive())
-
-
 # --- formats without pages ----------------------------------------------------------------------
 
 

@@ -55,13 +55,14 @@ from rag_platform.releases.manifest import (
     VersionChanges,
     VersionEntries,
     embedder_info,
+    read_head,
     read_manifest,
     read_version_changes,
     write_manifest,
     write_versions,
 )
 from rag_platform.releases.proofs.catalog_proof import given_fingerprints
-from rag_platform.releases.release_store import list_heads, usable_parent
+from rag_platform.releases.release_store import full_build_reason, list_heads
 from rag_platform.releases.version_bundles import fetch_version, output_fingerprint
 from rag_platform.storage.store import (
     Store,
@@ -128,16 +129,18 @@ def build(
         raise ReleaseError(
             f"release {release_id!r} exists already; build under another id", code="release_exists"
         )
-    origin = None if lineage.full else usable_parent(store, namespace, strategy, lineage.parent)[0]
+    parent, origin = lineage.parent, None
+    if parent and not lineage.full and not full_build_reason(store, namespace, strategy, parent):
+        origin = read_head(store.release_dir(namespace, parent))
     with _candidate_directory(store, final) as directory, Workers(processes) as workers:
         work = _Build(store, strategy, live, directory, origin, cache, processes, workers)
         work.run()
-        checks, unproved = work.check(lineage.parent)
+        checks, unproved = work.check(parent)
         work.write_versions()
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,
-            parent=lineage.parent,
+            parent=parent,
             created_at=_next_moment(store, namespace).isoformat(timespec="microseconds"),
             strategy=strategy.name,
             strategy_config_id=strategy_config_id(strategy),

@@ -82,41 +82,34 @@ class OpenRelease:
 
 def full_build_reason(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
     """Why the next release cannot be built from its parent and the differences; "" when it can."""
-    return usable_parent(store, namespace, strategy, parent)[1]
-
-
-def usable_parent(
-    store: Store, namespace: str, strategy: Strategy, parent: str | None
-) -> tuple[Manifest | None, str]:
-    """The parent's manifest head, or why differences cannot be applied to a copy of the parent."""
     if parent is None:
-        return None, "nothing is published yet"
+        return "nothing is published yet"
     directory = store.release_dir(namespace, parent)
     try:
         manifest = read_head(directory)
         with open_catalog(store, namespace, parent) as catalog:
             schema = catalog.schema_version
     except NotFoundError:
-        return None, f"release {parent} is gone from disk"
+        return f"release {parent} is gone from disk"
     except SchemaVersionError:
-        return None, f"release {parent} was written by another version of the program"
+        return f"release {parent} was written by another version of the program"
     except IntegrityError:
-        return None, f"files of release {parent} are damaged"
+        return f"files of release {parent} are damaged"
     if schema != SCHEMA_VERSION:
-        return None, f"release {parent} has a catalog of an older schema"
+        return f"release {parent} has a catalog of an older schema"
     if manifest.failures:
-        return None, f"checks of release {parent} failed"
+        return f"checks of release {parent} failed"
     if manifest.embedder != (embedder := embedder_info(strategy)):
         now, before = _name_distinctly(embedder, manifest.embedder)
-        return None, f"the embedder is {now}, release {parent} holds vectors of {before}"
+        return f"the embedder is {now}, release {parent} holds vectors of {before}"
     if manifest.index_profile == index_profile(strategy):
-        return manifest, ""
+        return ""
     profiles = stage_profiles(strategy).items()
     if changed := [name for name, profile in profiles if manifest.profiles.get(name) != profile]:
         reason = f"the config or the program of {', '.join(changed)} changed"
-        return None, f"{reason} since release {parent}"
+        return f"{reason} since release {parent}"
     reason = "the encoding, the word index or the vector index is configured differently"
-    return None, f"{reason} than in release {parent}"
+    return f"{reason} than in release {parent}"
 
 
 def _name_distinctly(*embedders: EmbedderInfo | None) -> list[str]:

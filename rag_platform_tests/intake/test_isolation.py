@@ -47,6 +47,11 @@ path.read_text()}
 """
 
 
+def running() -> list[int]:
+    """Process ids of the living children, busy or idle."""
+    return sorted(child.process.pid for child in child_pool.pool().all if child.is_alive())
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _end_children():
     yield
@@ -132,7 +137,7 @@ def test_more_threads_than_children_wait_their_turn(tmp_path):
     for thread in threads:
         thread.join()
     assert texts == {str(n): f"text of {n}" for n in range(6)}
-    assert len(isolation.running()) <= 2 * child_pool.pool().size
+    assert len(running()) <= 2 * child_pool.pool().size
 
 
 @pytest.mark.integration
@@ -161,14 +166,14 @@ def test_proofs_of_pages_are_made_window_by_window():
 @pytest.mark.integration
 def test_no_child_outlives_the_pool():
     child_pool.pool().close()
-    assert isolation.running() == []
+    assert running() == []
     isolation.load_in_child(Path(__file__), "a.py", "text", {}, Limits())
-    pids = isolation.running()
+    pids = running()
     assert pids
     child_pool.pool().end_waiting()
-    assert isolation.running() == []
+    assert running() == []
     isolation.load_in_child(Path(__file__), "a.py", "text", {}, Limits())
-    pids += isolation.running()
+    pids += running()
     child_pool.pool().close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from rag_platform import access
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.api.status import list_collections, status
-from rag_platform.api.traces import TraceFilter, trace_stats
+from rag_platform.api.traces import trace_stats
 from rag_platform.config.profiles import providers_snapshot, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.contract.schema import CollectionsData, StatusData
@@ -27,6 +27,7 @@ from rag_platform.contract.upkeep_shapes import (
 )
 from rag_platform.errors import RagError
 from rag_platform.evaluation.runs import evaluation_snapshot
+from rag_platform.observability.trace_store.queries import TraceFilter
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.store import directory_bytes

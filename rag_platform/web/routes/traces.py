@@ -11,9 +11,9 @@ from pydantic import Field
 from starlette.responses import Response
 
 from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get_trace_detail
-from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
+from rag_platform.api.traces import list_traces, trace_stats
 from rag_platform.contract.traces import TraceDetail, TracesData, TraceStats
-from rag_platform.observability.trace_store.queries import Status, TraceType
+from rag_platform.observability.trace_store.queries import Status, TraceFilter, TraceType
 from rag_platform.web.dependencies import LibraryOf, PageView, View
 from rag_platform.web.first_page import FormFields
 from rag_platform.web.rendering import is_fragment, render
