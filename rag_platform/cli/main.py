@@ -49,7 +49,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "expect": "evaluating.runs:expect",
     },
     "Fill": {
-        "demo": "start:demo",
+        "demo": "writing:demo",
         "ingest": "writing:ingest",
         "preview": "reading:preview",
         "rebuild": "writing:rebuild",
@@ -59,7 +59,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Operate": {
         "status": "reading:status",
         "doctor": "maintenance:doctor",
-        "init": "start:init",
+        "init": "maintenance:init",
         "jobs": "maintenance:jobs",
         "releases": "releases:releases",
         "namespaces": "releases:namespaces",
@@ -74,9 +74,9 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Connect": {
         "dagster": "serving:dagster",
-        "mcp": "mcp:mcp",
+        "mcp": "connecting:mcp",
         "serve": "serving:serve",
-        "token": "tokens:token",
+        "token": "connecting:token",
         "ui": "serving:ui",
     },
 }

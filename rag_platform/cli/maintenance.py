@@ -1,4 +1,4 @@
-"""Commands about jobs, garbage collection, the doctor, the ledger database and servers."""
+"""Commands about config, jobs, garbage collection, the doctor, the ledger database, servers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rag_platform.cli.output import (
     wait_for_job,
     wait_option,
 )
+from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.processes import jobs as work
@@ -234,6 +235,39 @@ def doctor(context: Context) -> Json:
         error = RagError(f"to be mended: {', '.join(wrong)}", code="unhealthy")
         return envelopes.failure(error, local=True, data=data)
     return data
+
+
+# what `rag init` writes unless told to write all
+_EDITED = ("settings.yaml", "gates.yaml", "strategies/*.yaml")
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--all", "everything", is_flag=True, help="Prompts, datasets and logging too.")
+@answers(own_trace=True)
+def init(context: Context, folder: Path | None, everything: bool) -> Json:
+    """Write a config to edit: settings, gates and strategies. What is there already stays.
+
+    FOLDER is by default RAG_CONFIG, else the user's config folder of the platform. A file that you
+    delete there counts as the shipped one again.
+    """
+    target = (folder or config_dir()).expanduser().resolve()
+    wanted = ("**/*.yaml",) if everything else _EDITED
+    written, kept = [], []
+    for source in sorted(path for pattern in wanted for path in SHIPPED.glob(pattern)):
+        name = source.relative_to(SHIPPED).as_posix()
+        path = target / name
+        if path.exists():
+            kept.append(name)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source.read_bytes())
+        written.append(name)
+    lines = [f"{target}", *(f"- wrote {name}" for name in written)]
+    lines += [f"- kept {name}, which was there" for name in kept]
+    if target != config_dir().resolve():
+        lines.append(f"To use it: export RAG_CONFIG={target}")
+    return {"markdown": "\n".join(lines), "folder": str(target), "written": written, "kept": kept}
 
 
 # --- ledger and servers ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Commands that ingest and rebuild: each launches a job and prints its result."""
+"""Commands that ingest, rebuild or try the samples: each launches a job and prints its result."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rag_platform.api import envelopes
 from rag_platform.cli.language import say_filled
 from rag_platform.cli.output import (
     Context,
@@ -19,11 +20,18 @@ from rag_platform.cli.output import (
     wait_option,
 )
 from rag_platform.cli.progress import format_duration
+from rag_platform.config.folders import DEMO, SAMPLES
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.text.plurals import pluralise
 
 _LONG_SECONDS = 15.0
+# of the demo: in Chinese, about a table in a PDF, an exact identifier
+_QUESTIONS = (
+    "主机失去心跳多久后备机接管？",
+    "What is the maximum throughput of the PX-40?",
+    "PPR-9087",
+)
 
 
 @click.command()
@@ -170,6 +178,41 @@ def rebuild(
             err=True,
         )
     return finish_job(context, started, started_at)
+
+
+@click.command()
+@answers(own_trace=True)
+def demo(context: Context) -> Json:
+    """Ingest the shipped samples into the library `demo` and ask them three questions."""
+    from rag_platform.answering.engine import answer
+    from rag_platform.api.query_data import fit_query
+    from rag_platform.ingestion.job_start import start_ingest
+    from rag_platform.intake.receiving import ReceiveOptions
+    from rag_platform.ir import QueryRequest
+
+    started_at = time.perf_counter()
+    workspace = context.root.workspace(DEMO)
+    started = start_ingest([SAMPLES], DEMO, workspace, ReceiveOptions(moved=True))
+    ingested = finish_job(context, started, started_at)
+    if not ingested["ok"]:
+        return ingested
+    parts, asked = [str(ingested["data"]["markdown"])], []
+    for question in _QUESTIONS:
+        data, _ = fit_query(
+            answer(context.library, QueryRequest(question, DEMO)),
+            detail="brief",
+            max_tokens=context.settings.server.result_tokens,
+        )
+        parts.append(f'$ rag query "{question}" --namespace {DEMO}\n\n{data["markdown"]}')
+        asked.append(data)
+    parts.append(
+        "Next: `rag ingest FOLDER` takes in your own documents; then ask with `rag query YOUR"
+        " QUESTION`, or in a browser with `rag ui`"
+    )
+    return envelopes.envelope(
+        {"markdown": "\n\n".join(parts), "ingest": ingested["data"], "questions": asked},
+        str(ingested["trace_id"]),
+    )
 
 
 # --- progress -----------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from rag_platform.cli.connecting import CLIENTS
 from rag_platform.cli.main import main
-from rag_platform.cli.mcp import CLIENTS
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.server.client_files import Launch, client_files
 from rag_platform.server.probing import probe
