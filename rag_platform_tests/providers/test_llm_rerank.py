@@ -20,17 +20,9 @@ from rag_platform_tests.providers.rerank_hits import hits_of, question
 
 
 def reranker(url: str, **options: Any) -> Reranker:
-    model = {
-        "provider": "openai",
-        "options": {
-            "model": "m",
-            "base_url": url,
-            "api_key_env": "",
-            "retries": 0,
-            "timeout_ms": 5000,
-        },
-    }
-    built: Reranker = make_provider("reranker", "llm", {"llm": model, **options})
+    address = {"model": "m", "base_url": url, "api_key_env": ""}
+    model = make_provider("llm", "openai", {**address, "retries": 0, "timeout_ms": 5000})
+    built: Reranker = make_provider("reranker", "llm", {"model": model, **options})
     return built
 
 
@@ -140,16 +132,6 @@ def test_a_failing_model_fails_the_reranking(judges: str) -> None:
     ):
         reranker(server.url, judges=judges).score(question(), hits_of("a", "b"))
     assert caught.value.code == "server_error"
-
-
-def test_a_model_may_be_given_as_it_is() -> None:
-    with chat_server(lambda body, number: said(graded(3))) as server:
-        model = make_provider(
-            "llm", "openai", {"model": "m", "base_url": server.url, "api_key_env": ""}
-        )
-        assert make_provider("reranker", "llm", {"model": model}).score(
-            question(), hits_of("a")
-        ) == [3.0]
 
 
 def test_without_a_model_the_error_says_where_to_name_one() -> None:

@@ -20,7 +20,7 @@ from rag_platform.providers.model_replies import (
     quote_text,
 )
 from rag_platform.providers.model_texts import passage
-from rag_platform.registry import make_provider, require_at_least
+from rag_platform.registry import require_at_least
 from rag_platform.traits import Traits
 
 _PLACEHOLDERS = {"listwise": ("query", "passages"), "pointwise": ("query", "passage")}
@@ -30,8 +30,8 @@ _GRADE: Json = {"grade": {"type": "number", "minimum": 0, "maximum": _MAX_GRADE}
 
 @dataclass(frozen=True)
 class LlmReranker:
-    """Grades from 0 to 10 by a language model: `llm` is {provider, options}, or `model` the model
-    itself.
+    """Grades from 0 to 10 by a language model: `model`, which the caller makes of the option `llm`,
+    {provider, options}, or of the strategy's own.
 
     `judges: listwise` grades the whole list in one call, `pointwise` each passage in a call of its
     own, `parallel` of them at once. Hits beyond `max_hits` are not read and rank below all others.
@@ -49,8 +49,6 @@ class LlmReranker:
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits(uses_llm=True)
-
-    _built: dict[str, LLM] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.judges not in _PLACEHOLDERS:
@@ -70,27 +68,19 @@ class LlmReranker:
         """
         if not hits:
             return []
-        prompt = load_prompt(
-            self.prompt or f"rerank/{self.judges}", _PLACEHOLDERS[self.judges], query.query_hash
-        )
-        model = self._find_model()
-        texts = [passage(hit, self.max_chars) for hit in hits[: self.max_hits]]
-        question = quote_text(query.original.strip()[: self.max_chars])
-        grade = self._grade_list if self.judges == "listwise" else self._grade_each
-        return [*grade(model, prompt, question, texts), *[-1.0] * (len(hits) - len(texts))]
-
-    def _find_model(self) -> LLM:
-        if self.model is not None:
-            return self.model
-        if not self.llm:
+        if self.model is None:
             raise ProviderError(
                 "the reranker 'llm' has no language model; name one in its option `llm`, as"
                 " {provider: openai, options: {model: ...}}, or in the strategy's `llm`",
                 code="no_model",
             )
-        if "llm" not in self._built:
-            self._built["llm"] = make_provider("llm", self.llm["provider"], self.llm.get("options"))
-        return self._built["llm"]
+        prompt = load_prompt(
+            self.prompt or f"rerank/{self.judges}", _PLACEHOLDERS[self.judges], query.query_hash
+        )
+        texts = [passage(hit, self.max_chars) for hit in hits[: self.max_hits]]
+        question = quote_text(query.original.strip()[: self.max_chars])
+        grade = self._grade_list if self.judges == "listwise" else self._grade_each
+        return [*grade(self.model, prompt, question, texts), *[-1.0] * (len(hits) - len(texts))]
 
     def _grade_list(
         self, model: LLM, prompt: prompts.Prompt, question: str, texts: Sequence[str]
