@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from rag_platform.api.envelopes import failure
 from rag_platform.contract.schema import ErrorPart
@@ -39,10 +39,13 @@ _CODES = {  # of other errors
 
 
 def error_response(request: Request, error: Exception) -> Response:
-    """The response to an error: JSON under /api, else a page."""
+    """The response to an error: JSON under /api, else a page or the way to one."""
     status, part = describe(request, error)
     if request.url.path.startswith("/api/"):
         return JSONResponse(part, status)
+    if status == 405 and request.method == "GET":
+        # the address that a form was sent to, such as after an error: its page is above it
+        return RedirectResponse(request.url.path.rpartition("/")[0] or "/", 303)
     namespace = {**request.query_params, **request.path_params}.get("namespace", "")
     parts = ("error_part.html", "error.html")
     return render_part(request, *parts, status, error=part, namespace=namespace)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -149,6 +150,29 @@ def test_a_choice_of_language_and_theme_is_kept(browser: TestClient) -> None:
     assert answer.url.path == "/"
     assert '<html lang="zh" data-theme="dark"' in answer.text
     assert "theme: " not in answer.text
+
+
+def test_a_long_chinese_question_outlives_a_choice_and_a_login(browser: TestClient) -> None:
+    asked = "/?" + urlencode({"q": "为什么还不行" * 20})  # 120 characters
+    answer = browser.post("/preferences", data={"next": asked}, follow_redirects=False)
+    assert answer.headers["location"] == asked
+    assert browser.post("/login", data={"next": asked, "token": "wrong"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("sent_to", "page"),
+    [
+        ("/ingestion/place", "/ingestion"),
+        ("/drafts/default/guide/operations", "/drafts/default/guide"),
+        ("/preferences", "/"),
+    ],
+)
+def test_the_address_of_a_form_leads_to_its_page(
+    browser: TestClient, sent_to: str, page: str
+) -> None:
+    """It is the page's address after an error: reloaded, or shown again in another language."""
+    answer = browser.get(sent_to, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, page)
 
 
 @pytest.mark.parametrize("target", ["https://example.com/", "//example.com", "/\\example.com", "x"])

@@ -372,6 +372,7 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
     shelf.ledger.update_job_item(job.job_id, "default.d1@1", "failed", "empty_file", "no text")
     page = desk.get(f"/ingestion/jobs/{job.job_id}?").text
     assert "empty_file" in page and "Try this one again" not in page
+    assert ">Try again<" in page
     data = desk.get(f"/api/jobs/{job.job_id}?limit=1").json()
     assert [it["state"] for it in data["items"]] == ["failed"]
     assert data["counts"] == {"done": 1, "failed": 1, "unprocessed": 1}
@@ -384,6 +385,10 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
     assert stream.startswith("event: end\n")
     assert '"state":"failed"' in stream
     assert "event: end" in desk.get(f"/ingestion/jobs/{job.job_id}/events").text
+    # nothing is left but a file that has to be replaced
+    shelf.ledger.update_job(job.job_id, state="partly")
+    shelf.ledger.update_job_item(job.job_id, "default.d2@1", "done")
+    assert ">Try again<" not in desk.get(f"/ingestion/jobs/{job.job_id}?").text
 
 
 def test_jobs_come_in_pages_newest_first(desk: TestClient, shelf: Shelf) -> None:

@@ -37,6 +37,38 @@ def test_the_pages_fit_a_telephone(chromium: Any, address: str) -> None:
     context.close()
 
 
+def test_back_closes_the_source_where_it_was_opened(chromium: Any, address: str) -> None:
+    page = chromium.new_page(viewport={"width": 390, "height": 600})
+    asked: list[str] = []
+    page.on("request", lambda it: asked.append(it.url) if it.is_navigation_request() else None)
+
+    def ask(question: str) -> Any:
+        page.locator("input[type=search]").fill(question)
+        page.locator("input[type=search]").press("Enter")
+        page.locator(f"#answer:has-text('{question}') .sources a.mark").first.wait_for()
+        return page.locator(".sources a.mark").first
+
+    page.goto(address)
+    mark = ask("BX-030")
+    mark.scroll_into_view_if_needed()
+    before = page.evaluate("scrollY")
+    mark.press("Enter")
+    page.locator("#panel:focus table.rows mark").first.wait_for()
+    page.go_back()
+    page.locator("#panel:empty").wait_for(state="attached")
+    page.wait_for_function(f"scrollY === {before}")
+    assert mark.evaluate("it => it === document.activeElement")
+    mark.press("Enter")
+    page.locator("#panel table.rows mark").first.wait_for()
+    ask("quokka")
+    assert page.locator("#panel").inner_html() == ""
+    page.locator("[name=theme]").select_option("dark")
+    page.locator("html[data-theme=dark]").wait_for()
+    assert page.locator("input[type=search]").input_value() == "quokka"
+    assert [it.removeprefix(address) for it in asked if "q=BX" in it] == []
+    page.close()
+
+
 # lines of a question's source, the last of which is cited
 LONG = "# Winch\n\n" + "".join(f"B{n}.\n\n" for n in range(50))
 

@@ -17,10 +17,11 @@ from rag_platform.web.tokens import Tokens
 pages = APIRouter()
 _YEAR = 365 * 24 * 3600
 _Text = Annotated[str, Form(max_length=500)]
+_Address = Annotated[str, Form()]  # may hold a question, each Chinese character as nine
 
 
 @pages.post("/preferences")
-def prefer(next: _Text = "/", language: _Text = "", theme: _Text = "") -> Response:
+def prefer(next: _Address = "/", language: _Text = "", theme: _Text = "") -> Response:
     """Set the language or the theme, and show the page again."""
     answer = RedirectResponse(_local(next), 303)
     for cookie, value, known in (
@@ -39,7 +40,7 @@ def ask_for_token(request: Request, next: str = "/") -> Response:
 
 
 @pages.post(LOGIN_PATH)
-def log_in(request: Request, library: LibraryOf, token: _Text, next: _Text = "/") -> Response:
+def log_in(request: Request, library: LibraryOf, token: _Text, next: _Address = "/") -> Response:
     """Store a valid token in a cookie."""
     if Tokens(library.store).find(token.strip()) is None:
         return render(request, "login.html", 401, next=_local(next), refused=True)

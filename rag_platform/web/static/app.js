@@ -1,5 +1,5 @@
 // What pages do beside htmx: a key that focuses the question, forms that apply on change, times of
-// the browser's zone, sources shown where they are cited.
+// the browser's zone, sources shown where they are cited and closed by Back.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -19,7 +19,20 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("change", (event) => {
-  event.target.closest("form[data-submit-on-change]")?.requestSubmit();
+  const form = event.target.closest("form[data-submit-on-change]");
+  // an answer has changed the page's address since the form was made
+  if (form?.elements.next) form.elements.next.value = location.pathname + location.search;
+  form?.requestSubmit();
+});
+
+// Back closes a source that was opened beside an answer: on a telephone it is below it
+let opener;
+window.addEventListener("popstate", (event) => {
+  const panel = document.querySelector("#panel:not(:empty)");
+  if (!panel || event.state?.source) return;
+  event.stopImmediatePropagation(); // htmx would ask the question again
+  panel.replaceChildren();
+  opener.focus({ preventScroll: true });
 });
 
 document.addEventListener("htmx:load", ({ detail: { elt } }) => {
@@ -35,7 +48,13 @@ document.addEventListener("htmx:load", ({ detail: { elt } }) => {
     const mark = box.querySelector("mark");
     if (mark) box.scrollTop = mark.offsetTop - box.offsetTop - box.clientHeight / 3;
   }
+  // the source of another question
+  if (elt.matches("#answer > .live")) document.querySelector("#panel").replaceChildren();
   // whoever opened it by key goes on in it
-  if (elt.matches("#panel > .source-view")) elt.parentElement.focus({ preventScroll: true });
+  if (elt.matches("#panel > .source-view")) {
+    if (!elt.parentElement.contains(document.activeElement)) opener = document.activeElement;
+    if (!history.state?.source) history.pushState({ htmx: true, source: true }, "");
+    elt.parentElement.focus({ preventScroll: true });
+  }
   elt.querySelector(".source-view :is(mark, .cited)")?.scrollIntoView({ block: "nearest" });
 });
