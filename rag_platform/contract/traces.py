@@ -500,6 +500,16 @@ class ComparedData(TypedDict):
     same_ranking: bool
 
 
+class ExpectationPart(TypedDict):
+    """What a question must find, or that it must be refused."""
+
+    case_id: str
+    query: str
+    files: list[str]
+    texts: list[str]
+    refuse: bool
+
+
 class PinnedData(TypedDict):
     """A saved expectation; `new` is false if it already existed, `warning` says why the published
     release does not meet it.

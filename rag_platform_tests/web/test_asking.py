@@ -592,8 +592,22 @@ def test_what_was_found_can_be_expected(own_hall: Shelf) -> None:
         assert made["case_id"] in client.post("/expect", data=form, headers=FRAGMENT).text
         refusal = client.post("/api/expectations", json={"q": "moon", "namespace": "default"})
         assert refusal.json()["new"]
+        listed = client.get("/api/expectations").json()
+        assert [(it["query"], it["files"], it["refuse"]) for it in listed] == [
+            ("hatch", ["docs/belts.pdf"], False),
+            ("moon", [], True),
+        ]
     lines = (own_hall.store.home / "expectations" / "default.jsonl").read_text(encoding="utf-8")
     first, second = map(json.loads, lines.splitlines())
     assert first["expected_text"][0]["text"] == "The console then names"
     assert first["expected_text"][0]["file"] == "docs/belts.pdf"
     assert second["should_refuse"]
+    # what no longer holds would keep every release back
+    with browse(own_hall) as client:
+        removal = {"namespace": "default", "case_id": made["case_id"]}
+        page = client.post("/evaluation/expectations/remove", data=removal)
+        assert page.url.path == "/evaluation/expectations"
+        assert made["case_id"] not in page.text and "moon" in page.text
+        assert client.delete(f"/api/expectations/{made['case_id']}").status_code == 404
+        assert client.delete(f"/api/expectations/{second['case_id']}").json()["query"] == "moon"
+        assert client.get("/api/expectations").json() == []

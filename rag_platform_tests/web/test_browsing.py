@@ -421,6 +421,8 @@ def test_a_deletion_shows_what_goes_and_takes_its_own_code(
     monkeypatch.setattr(jobs, "launch", lambda job, settings, store: jobs.Started(job, None))
     doc_id = doc_id_of(desk)
     page = desk.get(f"/documents/default/{doc_id}/delete?mode=hard").text
+    uri = desk.get(f"/api/documents/{doc_id}").json()["source_uri"]
+    assert f"<bdi>{uri}</bdi>" in page
     code = re.search(r'name="confirm" value="([0-9a-f]{8})"', page)
     assert code is not None
     wrong = desk.post(f"/documents/default/{doc_id}/delete", data={"confirm": "00000000"})
@@ -431,7 +433,8 @@ def test_a_deletion_shows_what_goes_and_takes_its_own_code(
     )
     assert gone.url.path.startswith("/ingestion/jobs/")
     assert desk.get("/api/documents").json()["total"] == 0
-    assert "deleted" in desk.get(f"/documents/default/{doc_id}").text
+    shown = desk.get(f"/documents/default/{doc_id}").text
+    assert "Ingesting the file again brings it back" in shown and "waits for" not in shown
     proof = desk.get(f"/api/documents/{doc_id}/proof").json()
     told = desk.get(f"/documents/default/{doc_id}/proof", headers={"Accept-Language": "zh"}).text
     assert not re.search(r"<tr><td>[a-z ]+</td>", told)

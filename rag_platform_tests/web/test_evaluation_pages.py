@@ -26,6 +26,7 @@ PAGES = (
     "/evaluation/trends",
     "/evaluation/compare",
     "/evaluation/strategies",
+    "/evaluation/expectations",
     "/evaluation/monitoring",
     "/evaluation/drift",
     "/evaluation/gaps",

@@ -22,16 +22,25 @@ from rag_platform.contract.schema import CitationPart
 from rag_platform.contract.traces import (
     AskedData,
     ComparedData,
+    ExpectationPart,
     OrderData,
     PinnedData,
     ReplayData,
 )
 from rag_platform.errors import RagError
+from rag_platform.evaluation.cases import EvalCase
 from rag_platform.messages import translate
 from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
-from rag_platform.web.dependencies import LibraryOf, MayWrite, PageView, View
+from rag_platform.web.dependencies import (
+    ApiView,
+    FormView,
+    LibraryOf,
+    MayWrite,
+    PageView,
+    View,
+)
 from rag_platform.web.failures import describe
 from rag_platform.web.first_page import QuestionForm, show_form
 from rag_platform.web.rendering import (
@@ -131,6 +140,32 @@ def post_expectation(library: LibraryOf, expected: Expected) -> PinnedData:
     return {"case_id": case.case_id, "query": case.query, "new": new, "warning": warning}
 
 
+@api.get("/expectations")
+def list_expectations(view: ApiView) -> list[ExpectationPart]:
+    """What questions of a library must find before a release is published."""
+    from rag_platform.evaluation.expectations import read_expectations
+
+    return [_shown(case) for case in read_expectations(view.library.store, view.namespace).cases]
+
+
+@api.delete("/expectations/{case_id}", dependencies=[MayWrite])
+def remove_expectation(view: ApiView, case_id: str) -> ExpectationPart:
+    """Expect something no longer."""
+    from rag_platform.evaluation import expectations
+
+    return _shown(expectations.remove_expectation(view.library.store, view.namespace, case_id))
+
+
+def _shown(case: EvalCase) -> ExpectationPart:
+    return {
+        "case_id": case.case_id,
+        "query": case.query,
+        "files": [*case.expected_files, *(it.file for it in case.expected_text if it.file)],
+        "texts": [it.text for it in case.expected_text],
+        "refuse": bool(case.should_refuse),
+    }
+
+
 @api.get(
     "/ask/stream",
     response_class=StreamingResponse,
@@ -183,6 +218,7 @@ STAGE_MESSAGES = {
 
 
 FormQuery = Annotated[QuestionForm, Query()]
+_CaseId = Annotated[str, Form(max_length=200)]
 
 
 @pages.get("/")
@@ -306,6 +342,18 @@ def expect(request: Request, library: LibraryOf, expected: Annotated[Expected, F
     parts = ("asking/expected.html", "asking/expected_page.html")
     pinned = post_expectation(library, expected)
     return render_part(request, *parts, namespace=expected.namespace, pinned=pinned)
+
+
+@pages.get("/evaluation/expectations")
+def show_expectations(view: PageView) -> Response:
+    """What is expected of a library, each with a button that removes it."""
+    return view.render("evaluation/expectations.html", expected=list_expectations(view))
+
+
+@pages.post("/evaluation/expectations/remove", dependencies=[MayWrite])
+def remove_shown_expectation(view: FormView, case_id: _CaseId) -> Response:
+    remove_expectation(view, case_id)
+    return RedirectResponse(link("/evaluation/expectations", namespace=view.namespace), 303)
 
 
 @pages.get("/compare-answers")

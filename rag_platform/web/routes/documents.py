@@ -386,7 +386,9 @@ def plan_deletion(
 ) -> Response:
     deletion.confirm = None
     plan = delete_document(view, doc_id, deletion)
-    return view.render("browsing/delete.html", plan=plan, deletion=deletion, doc_id=doc_id)
+    with listing.open_with_published(view.library, view.namespace) as (ledger, _):
+        document = ledger.document(view.namespace, doc_id)
+    return view.render("browsing/delete.html", plan=plan, deletion=deletion, document=document)
 
 
 @pages.post("/documents/{namespace}/{doc_id}/delete", dependencies=[MayAdminister])
