@@ -249,7 +249,7 @@ class LibraryServer(MCPServer[Any]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """The envelope of a call. Raises ToolError for an unknown tool."""
-        if name not in self.contents.tools:
+        if not self.contents.has(name):
             return await super().call_tool(name, arguments, context)
         return await self.contents.call(name, arguments, context)
 

@@ -5,7 +5,7 @@ This module is imported after the handshake, as that takes longer than the rest 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from mcp_types.version import is_version_at_least
 
 from rag_platform import access
 from rag_platform.api.envelopes import failure
-from rag_platform.config.settings import ServerSettings
+from rag_platform.config.settings import ServerSettings, tool_name
 from rag_platform.errors import RagError
 from rag_platform.observability import tracing
 from rag_platform.releases.servers import following
@@ -129,17 +129,30 @@ def client_level(context: ServerRequestContext[Any, Any]) -> str:
     return "L2" if shows or context.method.startswith("resources/") else "L1"
 
 
-def refuse_scope(name: str, scope: str) -> CallToolResult | None:
-    """The error result if the caller's token does not allow a tool; else None."""
-    own_scope = access.current().scope
-    if access.current().may(scope):
+def refuse(name: str, spec: ToolSpec, allow: Sequence[str]) -> CallToolResult | None:
+    """The error result if the caller's token, or the server, does not allow a tool; else None.
+
+    The token comes first: who lacks the scope is not told what the server allows.
+    """
+    caller = access.current()
+    if not caller.may(spec.scope):
+        error = RagError(
+            f"{name} needs a token with the scope {spec.scope}, this one has {caller.scope}: ask"
+            f" the user for another (`rag token create NAME --scope {spec.scope}`)",
+            code="insufficient_scope",
+            scope=spec.scope,
+        )
+    elif spec.allowed_by and spec.allowed_by not in allow:
+        option = f"--allow {','.join([*allow, spec.allowed_by])}"
+        error = RagError(
+            f"{name} is not allowed on this server: ask the user to start it with `rag serve"
+            f" {option}`, or where a client starts it to run `rag mcp install --client CLIENT"
+            f" {option} --write` (and `--root FOLDER` for files to add)",
+            code="tool_not_allowed",
+            allow=spec.allowed_by,
+        )
+    else:
         return None
-    error = RagError(
-        f"{name} needs a token with the scope {scope}, this one has {own_scope}: ask the user for"
-        f" another (`rag token create NAME --scope {scope}`)",
-        code="insufficient_scope",
-        scope=scope,
-    )
     return error_result(failure(error))
 
 
@@ -154,19 +167,25 @@ class Contents:
         self.library = library
         self._questions = QueryPool(library, settings.processes)
         self.tools = {it.definition.name: it for it in tools(library, settings, self._questions)}
+        self._specs = {tool_name(settings, spec.name): spec for spec in SPECS}
         listeners = Listeners()
         self.requests = ResourceRequests(library, listeners, server.list_resources)
         self._publications = Publications(library, server.bus, listeners)
         add_resources(server, library)
         add_prompts(server, library, settings)
 
+    def has(self, name: str) -> bool:
+        """True for a tool of the platform, even one that is not allowed."""
+        return name in self._specs
+
     async def call(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> CallToolResult:
         """Call a tool for the current caller."""
-        tool = self.tools[name]
-        if (refused := refuse_scope(name, tool.spec.scope)) is not None:
+        spec, allow = self._specs[name], self.library.settings.server.allow
+        if (refused := refuse(name, spec, allow)) is not None:
             return refused
+        tool = self.tools[name]
         if context is None:
             return await tool.run(arguments, None)
         return await tool.run(arguments, str(context.request_id), progress_of(context))

@@ -123,10 +123,7 @@ class JobTasks(Extension):
         return result
 
     async def _call(self, name: str, params: TaskParams) -> CallToolResult:
-        contents = self._contents()
-        if name not in contents.tools:
-            raise MCPError(INVALID_REQUEST, f"this server does not offer {name}")
-        return await contents.call(name, {"job_id": params.task_id}, None)
+        return await self._contents().call(name, {"job_id": params.task_id}, None)
 
     def _is_spoken(self, ctx: ServerRequestContext[Any, Any]) -> bool:
         declared = ctx.session.client_capabilities

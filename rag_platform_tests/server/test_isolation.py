@@ -188,6 +188,12 @@ def test_a_lower_scope_changes_nothing(place: Place) -> None:
         for name in names:
             error = call(place, caller, name).structured_content["error"]
             assert error["code"] == "insufficient_scope"
+    settings = place.library.settings
+    own = settings.model_copy(update={"server": settings.server.model_copy(update={"allow": ()})})
+    read_only = place._replace(server=build_server(own, type(place.library).open(own)))
+    for name in writes:  # nor is the reader told what the server allows
+        error = call(read_only, READER, name).structured_content["error"]
+        assert error["code"] == "insufficient_scope"
 
 
 @pytest.fixture

@@ -81,6 +81,11 @@ def test_nothing_may_be_changed_unless_it_is_allowed(read_only_shelf: Any) -> No
     assert {"library_ingest", "library_delete_document", "library_expect"}.isdisjoint(names())
     assert names("ingest") - names() == {"library_ingest", "library_cancel_job"}
     assert names("delete") - names() == {"library_delete_document"}
+    refused = call(serve(read_only_shelf, allow=("delete",)), "ingest", path="x")
+    error = refused.structured_content["error"]
+    assert refused.is_error and error["code"] == "tool_not_allowed"
+    assert "library_ingest is not allowed" in error["message"]
+    assert "`rag serve --allow delete,ingest`" in error["message"]
 
 
 @pytest.fixture
