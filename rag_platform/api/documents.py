@@ -122,7 +122,7 @@ def list_documents(
             None if last is None else make_cursor(group_by, last.group, last.document.source_uri)
         ),
     }
-    data["markdown"] = documents_markdown(data)
+    data["markdown"] = documents_markdown(data, filtered=bool(filter))
     return data
 
 

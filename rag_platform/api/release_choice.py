@@ -16,7 +16,7 @@ def find_release(library: Library, namespace: str, text: str, *, before: bool = 
     one, or an ISO date for the newest release at that date.
 
     A date is a year, month, day or UTC time, and means its end; with `before` its beginning, or the
-    oldest release if that is of the same period. Raises NotFoundError: `unknown_release` with the
+    oldest release if none is older. Raises NotFoundError: `unknown_release` with the
     kept releases, and that of a namespace without a release.
     """
     published = library.current(namespace)
@@ -24,8 +24,8 @@ def find_release(library: Library, namespace: str, text: str, *, before: bool = 
     if _DATE.fullmatch(text.strip()):
         date = text.strip().replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
         kept_then = (
-            [m for m in kept if m.created_at < date or m is kept[-1]]
-            if before and kept and kept[-1].created_at[: len(date)] <= date
+            [m for m in kept if m.created_at < date] or kept[-1:]
+            if before
             else [m for m in kept if m.created_at[: len(date)] <= date]
         )
         if kept_then:

@@ -65,17 +65,18 @@ def docs_list(
     from rag_platform.contract.markdown_views import documents_markdown
 
     grouped, name = None if group_by == "none" else group_by, context.namespace
+    wanted = parse_pairs(filters, "--filter")
     data = list_documents(
         context.library,
         name,
         group_by=grouped,
-        filter=parse_pairs(filters, "--filter"),
+        filter=wanted,
         limit=limit,
         cursor=cursor,
         include_deleted=include_deleted,
     )
     if not context.json_output:
-        shown = documents_markdown(data, terminal_language())
+        shown = documents_markdown(data, terminal_language(), filtered=bool(wanted))
         data["markdown"] = f"{shown}\n\n{context.name_others()}".rstrip()
     return data
 

@@ -82,13 +82,13 @@ def document_line(listed: ListedDocument, grouping: str | None = None, language:
     return f"- {' '.join(title.split())} ({', '.join(marks)}): `{listed['doc_id']}`"
 
 
-def documents_markdown(data: DocumentsData, language: str = "en") -> str:
+def documents_markdown(data: DocumentsData, language: str = "en", *, filtered: bool = False) -> str:
     """A page of documents as a list by group, with labels in the given language."""
     say = partial(translate_filled, language=language)
     if not data["groups"]:
         return say(
             f"No documents in library {data['namespace']} match."
-            if data["total"]
+            if filtered or data["total"]
             else f"No documents in library {data['namespace']}."
         )
     lines = [say(f"{pluralise(data['total'], 'document')} in library {data['namespace']}")]

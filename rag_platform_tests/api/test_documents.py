@@ -139,6 +139,8 @@ def test_filters(library: Library, given: dict[str, Any], expected: list[str]) -
     data = list_documents(library, "default", group_by=None, filter=given)
     assert [row["source_uri"] for group in data["groups"] for row in group["documents"]] == expected
     assert data["total"] == len(expected)
+    missed = "No documents in library default match."
+    assert (data["markdown"] == missed) == (not expected)
 
 
 @pytest.mark.parametrize(

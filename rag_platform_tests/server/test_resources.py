@@ -146,7 +146,10 @@ def test_prompts_say_what_to_do(shelf: Any, tmp_path: Path) -> None:
         changes = await text("what_changed", since=first)
         assert "changed files/gate.md" in changes and "library default" in changes
         assert "changed files/gate.md" in await text("what_changed", since=today)
-        assert "cannot be told" in await text("what_changed", since="1999")
+        assert "cannot be told" in await text("what_changed", since="the other day")
+        all_along = await text("what_changed", since="1999")
+        assert f"since 1999. Release {first} is the oldest that is kept" in all_along
+        assert "changed files/gate.md" in all_along
         overview = await text("explore_collection", collection="default", tag="house")
         asked = 'with {"collections": ["default"], "filter": {"tags": "house"}}'
         assert f"library_list_documents {asked}" in overview and "tagged house" in overview

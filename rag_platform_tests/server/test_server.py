@@ -254,6 +254,9 @@ def test_null_is_a_value_where_it_means_something(read_only_shelf: Any) -> None:
             "bad_range",
             "no passage is on pages 9-9; those of the document have no pages, lines 5-16",
         ),
+        # within one passage, which both ends touch
+        ("get_document", {"doc_id": "PORTS", "lines": "9-8"}, "bad_range", "smaller number first"),
+        ("get_document", {"doc_id": "PORTS", "lines": "0-9"}, "bad_range", "counts from 1"),
     ],
 )
 def test_errors_are_envelopes_as_text_and_as_structure(

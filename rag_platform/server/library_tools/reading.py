@@ -34,8 +34,7 @@ the context of a citation."""
 SUMMARIZE_DOCUMENT = """Summarize a whole document by its doc_id, naming the sections drawn from. \
 For a question about it: query with a filter on doc_id."""
 
-LIST_DOCUMENTS = """List documents without searching: what there is, or to find a doc_id. \
-Pass next_cursor back as cursor."""
+LIST_DOCUMENTS = """List documents without searching: what there is, or to find a doc_id."""
 
 LIST_COLLECTIONS = """List the libraries (collections) with size, languages and date."""
 
@@ -94,7 +93,8 @@ class ListDocumentsArguments(Arguments):
         None,
         description=(
             "words (of its title), tags, categories, source, status (active, pending,"
-            ' failed, retired, deleted). Example: {"tags": ["guide", "api"]}'
+            " failed, retired, deleted), since, until (dates of change). Example:"
+            ' {"tags": ["guide", "api"]}'
         ),
     )
     limit: int = Field(50, ge=1, le=documents.MAX_LIMIT, description="Rows a page.")
@@ -156,7 +156,13 @@ def _parse_range(name: str, text: str | None) -> tuple[int, int] | None:
         raise InputError(
             f'{name} {text[:40]!r} is no range: give a number or two, as in "3-5"', code="bad_range"
         )
-    return int(found[1]), int(found[2] or found[1])
+    first, last = int(found[1]), int(found[2] or found[1])
+    if not 1 <= first <= last:
+        raise InputError(
+            f"{name} {text[:40]!r} is no range: it counts from 1, the smaller number first",
+            code="bad_range",
+        )
+    return first, last
 
 
 def _find_namespace(call: Call, doc_id: str, names: list[str] | None) -> str:
