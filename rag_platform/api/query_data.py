@@ -77,25 +77,20 @@ _FULL = (
     _Sizes(160, 80, 60),
 )
 _BRIEF = (_Sizes(0, 160, 160), _Sizes(0, 80, 80))
-# The same for `linked` results, whose structured data repeats the passages of the text. Cited
-# passages shrink first, as the answer has what it quotes of them. The others stay long enough to
-# hold an answer: the last ones are left out sooner than all are cut to stubs.
+# The same for `linked` results, whose structured data repeats the passages of the text. An answer
+# may stand anywhere in a passage: the last results are left out sooner than all are cut further.
 _LINKED = {
-    "full": tuple(
-        _Sizes(size, size, size, uncited)
-        for size, uncited in (
-            (WHOLE, WHOLE),
-            (1600, 1000),
-            (1200, 700),
-            (600, 700),
-            (200, 600),
-        )
-    ),
+    "full": tuple(_Sizes(n, n, n) for n in (WHOLE, 1600, 1300, 1000, 800, 600, 300, 150)),
     "brief": (_Sizes(0, 160, 160, 100), _Sizes(0, 80, 80)),
 }
+_READABLE = 4  # of the full ones, the last before results are left out
 
 _ANSWER_KEYS = {*AnswerData.__annotations__, "failure"} - {"results"}
 _PASSAGE_KEYS = {*FoundPassage.__annotations__} - {"source_uri", "score"}
+# What models need of the tokens that are estimated for an embedder: of ASCII at most the first
+# (o200k_base two thirds for English), of other text the second (1.0 for Chinese in the median of
+# passages, 1.14 in traditional characters).
+_ASCII_SHARE, _OTHER_SHARE = 0.8, 1.15
 # tokens of the envelope around an answer: trace_id, warnings, braces, the cursor
 _ENVELOPE_TOKENS = 280
 _NAMED_SOURCES = 5  # of those with only left out results
@@ -124,7 +119,8 @@ def fit_query(
     `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a
     citation: those of the answer keep their number, the others are numbered after them. To fit,
     texts are cut to a verbatim part of their chunk, its beginning or what the answer quotes; only
-    if that is not enough, the last results are left out. With `linked`, for clients of the server,
+    if that is not enough, the last results that it does not cite are left out. With `linked`, for
+    clients of the server,
     `markdown` has link, score and text of each source, and the budget covers `markdown` and its
     `answer_data` together.
     """
@@ -138,6 +134,7 @@ def fit_query(
         result, numbered = abridge(result, numbered, levels[0].text, levels[0].uncited)
     everything = len(result.hits)
     longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
+    cited = {citation.chunk_id for citation in result.citations}
 
     @cache
     def build(level: int, count: int) -> tuple[QueryData, list[str]]:
@@ -149,36 +146,39 @@ def fit_query(
                 else f"texts were cut to fit {max_tokens} tokens; ask for fewer with top_k, or"
                 " read the source itself (`rag docs show`)"
             )
-        if count < everything:
-            sources = list(dict.fromkeys(hit.source_uri for hit in result.hits))
-            seen = len({hit.source_uri for hit in result.hits[:count]})
-            others = ", ".join(sources[seen : seen + _NAMED_SOURCES])
+        hits = [it for n, it in enumerate(result.hits) if n < count or it.chunk_id in cited]
+        if len(hits) < everything:
+            seen = {hit.source_uri for hit in hits}
+            unseen = dict.fromkeys(it.source_uri for it in result.hits if it.source_uri not in seen)
+            others = ", ".join(list(unseen)[:_NAMED_SOURCES])
             notes.append(
-                f"{everything - count} of {everything} results were left out to fit"
+                f"{everything - len(hits)} of {everything} results were left out to fit"
                 f" {max_tokens} tokens{f'; the next are from {others}' if others else ''}"
             )
-        return _query_data(result, numbered, levels[level], count, notes, linked), notes
+        return _query_data(result, numbered, levels[level], hits, notes, linked), notes
 
     def fits(level: int, count: int) -> bool:
         data, notes = build(level, count)
         if not linked:
             return estimate_tokens(canonical_json(data)) <= max_tokens
-        text = estimate_tokens(data["markdown"]) + estimate_tokens(canonical_json(notes))
-        return (
-            text + estimate_tokens(canonical_json(answer_data(data, detail))) + _ENVELOPE_TOKENS
-            <= max_tokens
-        )
+        texts = (data["markdown"], canonical_json(notes), canonical_json(answer_data(data, detail)))
+        return sum(map(_count_for_model, texts)) + _ENVELOPE_TOKENS <= max_tokens
 
     if fits(0, everything):
         return build(0, everything)
     last = len(levels) - 1
-    level = bisect_left(range(last), True, lo=1, key=lambda number: fits(number, everything))
-    if level < last or fits(last, everything):
-        return build(level, everything)
+    least = _READABLE if linked and detail == "full" else last
     fewer = bisect_left(
-        range(everything - 1), True, key=lambda dropped: fits(last, everything - dropped)
+        range(everything - 1), True, key=lambda dropped: fits(least, everything - dropped)
     )
-    return build(last, max(everything - fewer, 1))
+    count = max(everything - fewer, 1)
+    return build(bisect_left(range(last), True, key=lambda number: fits(number, count)), count)
+
+
+def _count_for_model(text: str) -> float:
+    """The tokens of a text for a language model, rather too many than too few."""
+    plain = estimate_tokens(text.encode("ascii", "ignore").decode())
+    return _ASCII_SHARE * plain + _OTHER_SHARE * (estimate_tokens(text) - plain)
 
 
 def _number_citations(result: QueryResult) -> dict[str, Citation]:
@@ -193,11 +193,10 @@ def _query_data(
     result: QueryResult,
     numbered: Mapping[str, Citation],
     sizes: _Sizes,
-    count: int,
+    hits: Sequence[Hit],
     notes: Sequence[str],
     linked: bool = False,
 ) -> QueryData:
-    hits = result.hits[:count]
     several = len(result.releases) > 1
     cited = {citation.chunk_id for citation in result.citations}
     parts = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_platform.api.envelopes import envelope, exit_code, failure, fill_shape
-from rag_platform.api.query_data import fit_query, snippet
+from rag_platform.api.query_data import answer_data, fit_query, snippet
 from rag_platform.contract.upkeep_shapes import JobItemRow
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Citation, Hit, QueryResult
@@ -212,7 +212,7 @@ def test_a_text_that_is_cut_keeps_its_quote() -> None:
     asked = result([hit(rank, text) for rank in range(1, 9)], [0])
     start = text.index("The port")
     quoted = dataclasses.replace(asked.citations[0], spans=((start, start + 17),))
-    for linked, tokens in ((False, 8000), (True, 3000), (True, 1600)):
+    for linked, tokens in ((False, 8000), (True, 4000), (True, 1600)):
         shown, notes = fit_query(
             dataclasses.replace(asked, citations=(quoted,)), "full", tokens, linked=linked
         )
@@ -237,14 +237,16 @@ def test_whole_passages_fit_an_english_answer_of_the_default_size() -> None:
 
 
 def test_a_client_gets_fewer_passages_to_read_rather_than_the_beginnings_of_all() -> None:
-    """Each of eight passages has 1,000 characters, and its answer at the 500th."""
+    """Each of eight passages, also the cited one, has 1,000 characters and its answer at the
+    500th.
+    """
     text = "Filler words stand here. " * 20 + "The hidden port is 9443. " + "And so on. " * 40
     hits = [hit(n, text, source_uri=f"docs/{n}.md", doc_id=f"guide-{n}") for n in range(1, 9)]
     data, notes = fit_query(result(hits, [0]), "full", 4000, linked=True)
     shown = len(data["results"])
-    read = [row["citation"]["text"] for row in data["results"] if row["citation"]["id"] > 1]
-    assert 3 <= shown < 8 and all("The hidden port is 9443." in each for each in read)
-    assert data["markdown"].count("The hidden port is 9443.") == len(read) == shown - 1
+    read = [row["citation"]["text"] for row in data["results"]]
+    assert 5 <= shown < 8 and all("The hidden port is 9443." in each for each in read)
+    assert data["markdown"].count("The hidden port is 9443.") == shown
     rest = ", ".join(f"docs/{n}.md" for n in range(shown + 1, 9))
     left_out = f"{8 - shown} of 8 results were left out to fit 4000 tokens"
     assert notes[-1] == f"{left_out}; the next are from {rest}"
@@ -252,6 +254,19 @@ def test_a_client_gets_fewer_passages_to_read_rather_than_the_beginnings_of_all(
     assert (
         f"其后的结果来自：{rest}" in fit_query(answered, "full", 4000, linked=True)[0]["markdown"]
     )
+
+
+def test_a_cited_passage_is_not_left_out() -> None:
+    """A mark without its passage could not be followed from the fields alone."""
+    text = "Filler words stand here. " * 40
+    hits = [hit(n, text, source_uri=f"docs/{n}.md") for n in range(1, 9)]
+    data, notes = fit_query(result(hits, [7], answer="So it is. [1]"), "full", 4000, linked=True)
+    shown = len(data["results"])
+    assert [row["rank"] for row in data["results"]] == [*range(1, shown), 8] and shown < 8
+    last = answer_data(data)["results"][-1]
+    assert (last["id"], last["uri"], last["cited"]) == (1, "chunk://chk_8", True)
+    assert notes[-1].startswith(f"{8 - shown} of 8 results were left out")
+    assert notes[-1].endswith(", ".join(f"docs/{n}.md" for n in range(shown, 8)))
 
 
 def test_snippet_is_one_line_cut_at_a_word() -> None:

@@ -24,6 +24,7 @@ from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.server.app import build_server
 from rag_platform.server.contents import SPECS
 from rag_platform.server.library_tools.definition import Call
+from rag_platform.server.library_tools.querying import count_to_gap
 from rag_platform.server.resources import list_page
 from rag_platform.server.worker_pool import QueryPool
 from rag_platform_tests.web.conftest import run_beside
@@ -514,6 +515,12 @@ def test_results_are_paged_without_gaps(shelf: Any, tmp_path: Path) -> None:
     assert len(cursors) == 2, "the third page is short: nothing follows"
     other = call(server, "query", query="something else", cursor=cursors[0])
     assert other.structured_content["error"]["code"] == "bad_cursor"
+
+
+def test_a_page_begins_with_the_first_result_that_was_left_out() -> None:
+    """Also where a cited one behind it was shown."""
+    for ranks, skip, shown in (([1, 2, 3], 0, 3), ([1, 2, 6], 0, 2), ([9, 10], 8, 2), ([], 0, 0)):
+        assert count_to_gap([{"rank": rank} for rank in ranks], skip) == shown
 
 
 def test_after_the_last_result_nothing_takes_the_answer_back(shelf: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from mcp_types import ContentBlock, ResourceLink
@@ -144,7 +145,7 @@ def query(call: Call, arguments: QueryArguments) -> Answer:
     data, trace_id, warnings = call.questions.respond(request, arguments.detail)
     if request.skip and not data["results"]:
         data["markdown"] = "No further results."
-    shown = request.skip + len(data["results"])
+    shown = request.skip + count_to_gap(data["results"], request.skip)
     has_more = bool(data["results"]) and shown < MAX_TOP_K and not data["exhausted"]
     if has_more and arguments.detail == "full":  # brief results are not a prefix of the ranking
         release_id = "" if request.namespaces else data["release_id"]
@@ -154,6 +155,11 @@ def query(call: Call, arguments: QueryArguments) -> Answer:
 
 
 _PAGE = 8
+
+
+def count_to_gap(results: Sequence[Mapping[str, Any]], skip: int) -> int:
+    """The number of results before the first that was left out; cited ones may follow it."""
+    return sum(row["rank"] == place for place, row in enumerate(results, skip + 1))
 
 
 def _links(data: QueryData) -> list[ContentBlock]:
