@@ -94,6 +94,7 @@ def list_documents(
             after=after,
             limit=limit + 1,  # one more tells whether a page follows
         )
+        counts = {} if filter or cursor else ledger.count_documents(namespace, published)
     rows = [
         (
             place,
@@ -122,6 +123,8 @@ def list_documents(
             None if last is None else make_cursor(group_by, last.group, last.document.source_uri)
         ),
     }
+    if unpublished := counts.get("failed", 0) + counts.get("pending", 0):
+        data["unpublished"] = unpublished
     data["markdown"] = documents_markdown(data, filtered=bool(filter))
     return data
 

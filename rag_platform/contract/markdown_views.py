@@ -91,7 +91,10 @@ def documents_markdown(data: DocumentsData, language: str = "en", *, filtered: b
             if filtered or data["total"]
             else f"No documents in library {data['namespace']}."
         )
-    lines = [say(f"{pluralise(data['total'], 'document')} in library {data['namespace']}")]
+    heading = f"{pluralise(data['total'], 'document')} in library {data['namespace']}"
+    if unpublished := data.get("unpublished"):
+        heading += f", {unpublished} of them not published"
+    lines = [say(heading)]
     listed: set[str] = set()  # a document with two tags is in two groups
     for group in data["groups"]:
         if data["group_by"]:

@@ -207,6 +207,8 @@ class DocumentsData(TypedDict):
     group_by: str | None
     groups: list[DocumentGroup]
     total: int
+    # of `total`, those that failed or are waiting; on the first page of a list without filter
+    unpublished: NotRequired[int]
     next_cursor: str | None
 
 
@@ -226,6 +228,7 @@ class BriefDocumentsData(TypedDict):
     group_by: str | None
     groups: list[BriefGroup]
     total: int
+    unpublished: NotRequired[int]
     next_cursor: str | None
 
 

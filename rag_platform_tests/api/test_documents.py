@@ -185,6 +185,11 @@ def test_statuses_and_deletions(shelf: Any, tmp_path: Path) -> None:
     assert shape(list_documents(library, "default", group_by=None)) == [
         ("", 2, ["docs/b.md", "docs/c.md"])
     ]
+    plain = list_documents(library, "default", limit=1)
+    said = "2 documents in library default, 1 of them not published\n"
+    assert plain["unpublished"] == 1 and plain["markdown"].startswith(said)
+    later = list_documents(library, "default", limit=1, cursor=plain["next_cursor"])
+    assert "unpublished" not in later, "counted once"
     everything = list_documents(library, "default", group_by=None, include_deleted=True)
     states = {row["source_uri"]: row["status"] for row in everything["groups"][0]["documents"]}
     assert states == {"docs/a.md": "retired", "docs/b.md": "active", "docs/c.md": "failed"}
