@@ -144,10 +144,11 @@ def refuse(name: str, spec: ToolSpec, allow: Sequence[str]) -> CallToolResult | 
         )
     elif spec.allowed_by and spec.allowed_by not in allow:
         option = f"--allow {','.join([*allow, spec.allowed_by])}"
+        option += " --root FOLDER" if spec.allowed_by == "ingest" else ""
         error = RagError(
             f"{name} is not allowed on this server: ask the user to start it with `rag serve"
             f" {option}`, or where a client starts it to run `rag mcp install --client CLIENT"
-            f" {option} --write` (and `--root FOLDER` for files to add)",
+            f" {option} --write`",
             code="tool_not_allowed",
             allow=spec.allowed_by,
         )

@@ -86,7 +86,7 @@ def test_nothing_may_be_changed_unless_it_is_allowed(read_only_shelf: Any) -> No
     error = refused.structured_content["error"]
     assert refused.is_error and error["code"] == "tool_not_allowed"
     assert "library_ingest is not allowed" in error["message"]
-    assert "`rag serve --allow delete,ingest`" in error["message"]
+    assert "`rag serve --allow delete,ingest --root FOLDER`" in error["message"]
 
 
 @pytest.fixture
