@@ -468,7 +468,7 @@ class CatalogReader:
     def _names_in(self, part: Part) -> Iterator[Name]:
         """The names of one part, in pages, since a large library has too many for memory."""
         sql = (
-            "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM"
+            "SELECT d.doc_id, d.source_uri, d.filename, d.title, (SELECT count(*) FROM"
             f" {part.name or 'main'}.chunks c WHERE c.doc_id = d.doc_id) FROM {part['documents']} d"
             f" WHERE d.doc_id > ? AND {part.kept('d.doc_id')} ORDER BY d.doc_id LIMIT {_PAGE}"
         )

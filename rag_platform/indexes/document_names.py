@@ -1,4 +1,4 @@
-"""An index of the words in the file names and titles of a release's documents.
+"""An index of the words in the folders, file names and titles of a release's documents.
 
     names.sqlite    the names of the base, catalog.sqlite; written and shared with it, absent for a
                     small base. Without it a process would take 2.5 s and 40 MB to read the names of
@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from posixpath import splitext
+from posixpath import dirname, splitext
 
 import numpy as np
 
@@ -30,17 +30,17 @@ NAMES = "names.sqlite"  # next to the catalog
 STORED = 2_000  # minimum documents of a base; the names of fewer are read in 20 ms
 # characters; a longer title is not a name, but the first line of a text, cut at 200
 _MAX_TITLE = 180
-_VERSION = 2  # of the words of `text.names` and of the tables; files of other versions are ignored
+_VERSION = 3  # of the words of `text.names` and of the tables; files of other versions are ignored
 _TABLES = """
 CREATE TABLE words (word TEXT PRIMARY KEY, plain BLOB NOT NULL, joined BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE documents (number INTEGER PRIMARY KEY, doc_id TEXT NOT NULL, chunks INTEGER NOT NULL);
 """
 _NAMES_OF_BASE = (
-    "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM chunks c WHERE c.doc_id ="
-    " d.doc_id) FROM documents d ORDER BY d.doc_id"
+    "SELECT d.doc_id, d.source_uri, d.filename, d.title, (SELECT count(*) FROM chunks c WHERE"
+    " c.doc_id = d.doc_id) FROM documents d ORDER BY d.doc_id"
 )
 
-Name = tuple[str, str, str, int]  # doc_id, filename, title, number of chunks
+Name = tuple[str, str, str, str, int]  # doc_id, source_uri, filename, title, number of chunks
 # ascending numbers of the documents with a word, and of those with it as two separate words
 Holders = tuple[Sequence[int], Sequence[int]]
 
@@ -56,17 +56,17 @@ class ReadNames:
         # names to be segmented when the first Chinese question loads the dictionary
         self._chinese: list[tuple[int, str]] = []
         self.plain, self.joined = _Numbers(), _Numbers()
-        for number, (doc_id, filename, title, chunks) in enumerate(names, first):
+        for number, (doc_id, source_uri, filename, title, chunks) in enumerate(names, first):
             title = title if len(title) <= _MAX_TITLE else ""
             self.doc_ids.append(doc_id)
             self.sizes.append(chunks)
-            stem = splitext(filename)[0]
-            (of_file, file_pairs), (of_title, title_pairs) = (
-                name_words(name, chinese=False) for name in (stem, title)
+            path = f"{dirname(source_uri)}/{splitext(filename)[0]}"
+            (of_path, path_pairs), (of_title, title_pairs) = (
+                name_words(name, chinese=False) for name in (path, title)
             )
-            self.plain.add(number, of_file | of_title)
-            self.joined.add(number, {*file_pairs, *title_pairs})
-            if has_han(both := f"{stem}\n{title}"):
+            self.plain.add(number, of_path | of_title)
+            self.joined.add(number, {*path_pairs, *title_pairs})
+            if has_han(both := f"{path}\n{title}"):
                 self._chinese.append((number, both))
 
     def read_chinese(self) -> None:

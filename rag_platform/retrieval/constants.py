@@ -46,11 +46,9 @@ HELD_LANGUAGE: Final = 0.05
 MEANT_SHARE: Final = 0.6
 # minimum mean chunks of the documents meant; smaller ones gain nothing; chosen by hand
 MIN_MEANT_CHUNKS: Final = 3
-# maximum documents that a word may name; a more common word only distinguishes documents that
-# another word names; chosen by hand
+# maximum documents that a word may name, and that a question may mean; a more common word only
+# distinguishes documents that another word names; chosen by hand
 MAX_NAMESAKES: Final = 256
-# maximum documents that one question may mean; chosen by hand
-MAX_MEANT: Final = 32
 # minimum chunks with a word in the documents named by it, for one chunk elsewhere; chosen by hand
 OWN_CHUNKS: Final = 3
 # chunks elsewhere, of which one may have the word in any case; chosen by hand

@@ -1,11 +1,12 @@
-"""Finds the documents that a question names, by the words of their file names and titles.
+"""Finds the documents that a question names, by the words of their folders, file names and titles.
 
 Half of the questions to a library name a document ("the Boeing report of 2022"), but few chunks
-repeat the name of their document. A word of a name or title counts as a mention when most passages
-with the word belong to the documents that it names. `Boeing` counts; `state` in the title "The
-state of packaging" does not, because texts of other documents use it too. A number alone names no
-document, but distinguishes documents with the same name, as the year of a report does. Documents of
-one or two chunks are ignored: their names are in the headings of these chunks and searched there.
+repeat the name of their document. A word of a folder, name or title counts as a mention when most
+passages with the word belong to the documents that it names. `Boeing` counts; `state` in the title
+"The state of packaging" does not, because texts of other documents use it too. A number alone names
+no document, but distinguishes documents with the same name, as the year of a report does. Documents
+of one or two chunks are ignored: their names are in the headings of these chunks and searched
+there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.constants import (
     FOREIGN_CHUNKS,
     KEPT_NAMED,
-    MAX_MEANT,
     MAX_NAMESAKES,
     MEANT_SHARE,
     MIN_MEANT_CHUNKS,
@@ -69,7 +69,7 @@ class DocumentNames:
         naming, scores = self._score(question)
         best = max(scores.values(), default=0.0)
         meant = {number for number, score in scores.items() if score >= MEANT_SHARE * best}
-        if not 0 < len(meant) <= MAX_MEANT:
+        if not 0 < len(meant) <= MAX_NAMESAKES:
             return None
         known = self._names.documents(meant)
         if sum(size for _, size in known.values()) < MIN_MEANT_CHUNKS * len(meant):

@@ -243,8 +243,8 @@ def test_counts(catalog: CatalogReader) -> None:
     }
     assert catalog.chunk_counts() == {"default.doc-1@aaa": 3, "default.doc-2@aaa": 3}
     assert list(catalog.names()) == [
-        ("doc-1", "1.md", "Title 1", 3),
-        ("doc-2", "2.md", "Title 2", 3),
+        ("doc-1", "handbook/1.md", "1.md", "Title 1", 3),
+        ("doc-2", "handbook/2.md", "2.md", "Title 2", 3),
     ]
     assert set(catalog.unembedded()) == {"default.doc-2@aaa"}
     assert catalog.chunk_ids("in_dense") == ["chk-1-0", "chk-1-1", "chk-1-2", "chk-2-0"]

@@ -17,11 +17,12 @@ from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, ChangesW
 from rag_platform.indexes.document_names import NAMES, Names, write_names
 from rag_platform.ir import Chunk, Document, Version
 
-WORDS = {"boeing", "2022", "bestbuy", "buy", "state", "腾讯", "airbus", "nothing"}
+WORDS = {"boeing", "2022", "bestbuy", "buy", "state", "腾讯", "airbus", "plans", "nothing"}
+FOLDERS = {"state": "Plans (old)/"}
 
 
 def put(catalog: CatalogWriter, doc_id: str, filename: str, title: str, size: int) -> None:
-    version_id, uri = f"default.{doc_id}@{filename}", f"notes/{filename}"
+    version_id, uri = f"default.{doc_id}@{filename}", f"notes/{FOLDERS.get(doc_id, '')}{filename}"
     catalog.replace_documents(
         [Document("default", doc_id, "notes", uri, filename, title, live_version=version_id)],
         [f"default.{doc_id}@BOEING_2022_10K.pdf"],
@@ -78,6 +79,7 @@ def test_stored_names_are_found_by_their_words(catalog: CatalogReader) -> None:
         "buy": ({"buy"}, set()),
         "state": ({"state"}, set()),
         "腾讯": ({"tx"}, set()),
+        "plans": ({"state"}, set()),
     }
     assert names.documents([0, 2]) == {0: ("b22", 3), 2: ("state", 1)}
 

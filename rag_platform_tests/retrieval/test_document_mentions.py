@@ -22,13 +22,17 @@ from rag_platform.retrieval.document_mentions import (
 from rag_platform.retrieval.library import Library
 from rag_platform.text.names import name_words
 
-FILES = {
-    "b22": ("BOEING_2022_10K.pdf", "0000012927-23-000007", 40),
-    "b21": ("BOEING_2021_10K.pdf", "", 40),
-    "buy": ("BESTBUY_2024Q2_10Q.pdf", "", 30),
-    "state": ("trends.pdf", "The state of packaging", 20),
-    "tx": ("腾讯-年度报告.pdf", "", 10),
-    "note": ("Zenith note.md", "", 1),
+FILES = {  # folder, file name, title, chunks
+    "b22": ("reports", "BOEING_2022_10K.pdf", "0000012927-23-000007", 40),
+    "b21": ("reports", "BOEING_2021_10K.pdf", "", 40),
+    "buy": ("reports", "BESTBUY_2024Q2_10Q.pdf", "", 30),
+    "state": ("reports", "trends.pdf", "The state of packaging", 20),
+    "tx": ("reports", "腾讯-年度报告.pdf", "", 10),
+    "note": ("notes", "Zenith note.md", "", 1),
+    "k1": ("manuals/kestrel-2", "setup.md", "Installation", 5),
+    "k2": ("manuals/kestrel-2", "care.md", "Maintenance", 5),
+    "m1": ("manuals/merlin", "setup.md", "Installation", 9),
+    "m2": ("manuals/青鸟", "setup.md", "Installation", 9),
 }
 # word: chunks with it in each document
 TEXTS = {
@@ -46,12 +50,15 @@ TEXTS = {
 class Catalog:
     def stored_names(self) -> None: ...
 
-    def names(self, *, changed: bool = False) -> Sequence[tuple[str, str, str, int]]:
-        return [(doc_id, *rest) for doc_id, rest in FILES.items()]
+    def names(self, *, changed: bool = False) -> Sequence[tuple[str, str, str, str, int]]:
+        return [
+            (doc_id, f"{folder}/{filename}", filename, title, chunks)
+            for doc_id, (folder, filename, title, chunks) in FILES.items()
+        ]
 
     def chunk_ids(self, where: str = "1", params: Sequence[str] = ()) -> list[str]:
         assert where == "doc_id = ?"
-        return [f"{params[0]}-{number}" for number in range(FILES[params[0]][2])]
+        return [f"{params[0]}-{number}" for number in range(FILES[params[0]][-1])]
 
 
 class Texts:
@@ -82,6 +89,13 @@ def test_words_written_together_in_a_file_name_are_known_apart() -> None:
 
 def test_a_chinese_name_is_a_word_of_the_dictionary() -> None:
     assert documents("腾讯的收入是多少") == {"tx": 1.0}
+
+
+def test_a_folder_names_what_is_in_it() -> None:
+    assert documents("Where must a Kestrel stand?") == {"k1": 1.0, "k2": 1.0}
+    assert documents("How is the Merlin installed?") == {"m1": 1.0}
+    assert documents("青鸟怎么安装") == {"m2": 1.0}
+    assert documents("What do the manuals say?").keys() == {"k1", "k2", "m1", "m2"}
 
 
 @pytest.mark.parametrize(
