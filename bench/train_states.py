@@ -10,13 +10,17 @@ r"""Fits what `rag_platform/answering/states.py` decides by, and writes its coef
     python bench/small_answers.py --half tuned --results small_searches.jsonl --searches
     python bench/train_states.py --searches searches.jsonl small_searches.jsonl
 
+    python bench/small_answers.py --half tuned --strategy default --results small_default.jsonl
+    python bench/train_states.py --quotes small.jsonl small_default.jsonl
+
 What no results are given for stays as it is.
 
 A logistic regression with a ridge penalty over standardised signals, by Newton's method; what
-it learns is whether the evidence is among the first three hits. The penalty is the one of PENALTIES
-with the least log loss in cross-validation. The thresholds are quantiles of
-the probabilities that five-fold cross-validation gives: so many of the unanswerable questions stay
-below `answered`, so few of the answerable ones below `closest`. Only the tuned half is read.
+it learns is whether the evidence is among the first three hits, of `quotes` whether they have it.
+The penalty is the one of PENALTIES with the least log loss in cross-validation. The thresholds are
+quantiles of the probabilities that five-fold cross-validation gives: so many of the unanswerable
+questions stay below `answered`, so few of the answerable ones below `closest`. Only the tuned half
+is read.
 """
 
 from __future__ import annotations
@@ -37,7 +41,12 @@ from rag_platform.ir import Json
 TARGET = Path(answers.REPOSITORY / "rag_platform" / "answering" / "states.yaml")
 PENALTIES = (0.3, 1.0, 2.0, 5.0, 10.0)
 FOLDS, SEEDS = 5, range(10)
-KEPT_BACK = 0.9  # unanswerable questions that are not to be told `answered`
+SIGNALS = {
+    "question": ["words_found", "words_absent", "sparse_reach", "sparse_margin", "dense_standing"],
+    "quotes": ["words_found", "quotes_near"],
+}
+# unanswerable questions that are not to be told `answered`
+KEPT_BACK = {"question": 0.9, "searches": 0.9, "quotes": 0.92}
 MOST_NOTHING = 0.3  # the probability above which a question is never told `nothing_found`
 LEFT_OUT = {"question": 0.02, "searches": 0.01}  # answerable ones that may be told `nothing_found`
 HEAD = """\
@@ -93,12 +102,14 @@ def log_loss(sure: Array, found: Array) -> float:
     return float(-np.log(np.where(found > 0, sure, 1 - sure)).mean())
 
 
-def train(results: list[Json], rows: list[Json], left_out: float) -> tuple[Json, float]:
+def train(name: str, results: list[Json], rows: list[Json]) -> tuple[Json, float]:
     """The model of one way to ask, and its penalty."""
-    rules = ("numbers_absent", "names_absent")
-    names = [name for name in results[0]["signals"] if name not in rules]
+    names = SIGNALS["quotes" if name == "quotes" else "question"]
     values, means, deviations = standardise([row["signals"] for row in results], names)
-    found = np.array([float((row["rank"] or 99) <= answers.FOUND_IN) for row in rows])
+    if name == "quotes":
+        found = np.array([float(row["in_answer"]) for row in rows])
+    else:
+        found = np.array([float((row["rank"] or 99) <= answers.FOUND_IN) for row in rows])
     answerable = np.array([row["answerable"] for row in rows])
     crossed = {penalty: cross_validate(values, found, penalty) for penalty in PENALTIES}
     penalty = min(PENALTIES, key=lambda item: log_loss(crossed[item], found))
@@ -112,9 +123,12 @@ def train(results: list[Json], rows: list[Json], left_out: float) -> tuple[Json,
         "means": short(means),
         "deviations": short(deviations),
         "weights": short(dict(zip(names, map(float, weights[1:]), strict=True))),
-        "answered": round(float(np.quantile(sure[~answerable], KEPT_BACK)), 3),
-        "closest": round(min(MOST_NOTHING, float(np.quantile(sure[answerable], left_out))), 3),
+        "answered": round(float(np.quantile(sure[~answerable], KEPT_BACK[name])), 3),
+        "closest": 0.0,  # of `quotes`: the model of `question` has decided on `nothing_found`
     }
+    if name in LEFT_OUT:
+        lowest = float(np.quantile(sure[answerable], LEFT_OUT[name]))
+        model["closest"] = round(min(MOST_NOTHING, lowest), 3)
     return model, penalty
 
 
@@ -126,6 +140,7 @@ def main() -> None:
     several: Json = {"type": Path, "nargs": "+", "metavar": "FILE"}
     parser.add_argument("--question", help="results of the questions alone", **several)
     parser.add_argument("--searches", help="results with the search phrasings", **several)
+    parser.add_argument("--quotes", help="results at small libraries", **several)
     parser.add_argument("--material", type=Path, default=answers.MATERIAL)
     given = parser.parse_args()
     folder = given.material / "questions"
@@ -137,12 +152,14 @@ def main() -> None:
         known.update(small_answers.read_questions(library))
     kept = yaml.safe_load(TARGET.read_text(encoding="utf-8"))
     models, trained_on = kept["models"], kept["trained_on"]
-    for name in filter(partial(getattr, given), ("question", "searches")):
+    for name in filter(partial(getattr, given), KEPT_BACK):
         results = [row for path in getattr(given, name) for row in answers.read_lines(path)]
         if other := [row["id"] for row in results if row["id"] not in known]:
             parser.error(f"{other[0]} is no question of the tuned half; run with --half tuned")
+        if name == "quotes":
+            results = [row for row in results if row["signals"]["quotes_near"] is not None]
         rows = answers.judge_results(judge, known, results)
-        models[name], penalty = train(results, rows, LEFT_OUT[name])
+        models[name], penalty = train(name, results, rows)
         trained_on[name] = {"results": len(results), "penalty": penalty}
     files = [*sorted(folder.glob("*.jsonl")), small_answers.LIBRARIES]
     data = b"".join(path.read_bytes() for path in files)

@@ -15,14 +15,16 @@ from functools import partial
 import numpy as np
 
 from rag_platform.answering import citations, states
-from rag_platform.answering.citations import escape_marks, make_citation, shorten
+from rag_platform.answering.citations import escape_marks, find_cited, make_citation, shorten
 from rag_platform.answering.constants import (
     CLOSEST_PASSAGES,
+    COMPARED_CHARS,
+    COMPARED_QUOTES,
     MAX_REFUSAL_CONFIDENCE,
     SNIPPET_CHARS,
 )
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
-from rag_platform.answering.near_misses import Embed, find_doubts
+from rag_platform.answering.near_misses import Embed, find_doubts, list_quoted
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.answering.quotable import read_layout
 from rag_platform.answering.quote_places import narrow
@@ -36,6 +38,7 @@ from rag_platform.protocols import Answerer
 from rag_platform.query import analysis
 from rag_platform.registry import traits, traits_of
 from rag_platform.retrieval.namespace_search import Found
+from rag_platform.text.scripts import is_wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Answer:
     text: str = ""
     citations: tuple[Citation, ...] = ()
     confidence: float = 0.0
+    quotes_near: float | None = None
     state: State = "nothing_found"
     warnings: tuple[str, ...] = ()
     unsupported: tuple[Json, ...] = ()  # sentence and reason
@@ -68,12 +72,16 @@ def compose(
     context: list[Hit],
     deadline: Deadline,
     span: tracing.Span,
-    probability: float,
+    assessed: states.Assessment,
 ) -> Answer:
-    """The answer from the context, by the strategy's answerer or its fallbacks; `probability` is
-    that of the hits containing the answer.
-    """
-    composer = _Composer(found[0], probability, context, _find_embedder(q, found[0]))
+    """The answer from the context, by the strategy's answerer or its fallbacks."""
+    composer = _Composer(
+        found[0],
+        assessed,
+        context,
+        _find_embedder(q, found[0]),
+        _find_embedder(q, found[0], query=True),
+    )
     written, degraded = _run_answerer(q, composer, deadline, span)
     if degraded:
         with faults.Attempt("stage.generation"):  # on failure the passages are listed below
@@ -119,7 +127,7 @@ def _run_answerer(
     try:
         with q.attempt("generation", warning, span=span):
             if not composer.context:
-                return Answer(confidence=composer.probability), False
+                return Answer(confidence=composer.assessed.probability), False
             built = q.library.models.answerer(composer.first.strategy)
             answerer = built.instance
             if isinstance(answerer, Extractive):
@@ -142,12 +150,16 @@ def _run_answerer(
     return Answer(), True
 
 
-def _find_embedder(q: Question, found: Found) -> Embed | None:
-    """The embedder of the search; None without one, where it is remote, and under load."""
+def _find_embedder(q: Question, found: Found, *, query: bool = False) -> Embed | None:
+    """The embedder of the search, with `query` as it embeds questions, cached; None without one,
+    where it is remote, and under load.
+    """
     config = found.strategy.embedding
     searched = found.mode in ("dense", "hybrid")
     if not searched or q.shed or traits("embedder", config.provider).remote:
         return None
+    if query:
+        return lambda texts: np.stack(q.library.models.query_vectors(config, texts)[0])
     return partial(q.library.models.embed, config)
 
 
@@ -174,9 +186,10 @@ class _Composer:
     """Runs an answerer over the context, checks what it wrote and decides the answer's state."""
 
     first: Found
-    probability: float  # that the hits contain the answer
+    assessed: states.Assessment
     context: list[Hit]
     embed: Embed | None
+    embed_questions: Embed | None  # cached
 
     def run(
         self,
@@ -201,18 +214,25 @@ class _Composer:
         decide = partial(
             states.decide, phrased=bool(query.rewrites), least=config.min_confidence, reads=reads
         )
-        if not reads and decide(self.probability) == "nothing_found":
-            return Answer(confidence=round(self.probability, 3))  # its quotes would not be shown
+        probability = self.assessed.probability
+        if not reads and decide(probability) == "nothing_found":
+            return Answer(confidence=round(probability, 3))  # its quotes would not be shown
         written = answerer.answer(query, self.context, on_text=on_text)
         checked = citations.check_answer(written.text, self.context)
-        confidence, warnings = round(self.probability * checked.agreement, 3), written.warnings
+        near = None if reads else self._measure_nearness(written.text)
+        if near is not None:
+            signals = dataclasses.replace(self.assessed.signals, quotes_near=near)
+            probability = states.probability(signals, phrased=False)
+            decide = partial(decide, quotes_near=near)
+        confidence, warnings = round(probability * checked.agreement, 3), written.warnings
         doubts = () if reads else find_doubts(query, written.text, self.context, self.embed)
         if doubts:
-            confidence = states.hedge(confidence, phrased=bool(query.rewrites))
+            confidence = states.hedge(confidence, phrased=bool(query.rewrites), quotes_near=near)
             warnings += doubts
         state = decide(confidence)
         answer = Answer(
             confidence=confidence,
+            quotes_near=near,
             state=state,
             warnings=warnings,
             prompt_profile_id=written.prompt_profile_id,
@@ -250,6 +270,25 @@ class _Composer:
             state="closest" if state == "answered" else state,
             warnings=warnings,
         )
+
+    def _measure_nearness(self, answer: str) -> float | None:
+        """How near in meaning the quotes of a small library are, where the scores of a search say
+        little; None elsewhere, with phrasings, and where question and quotes differ in script.
+        """
+        query, signals = self.first.query, self.assessed.signals
+        small = signals.words_found is not None and signals.sparse_reach is None
+        if not small or query.rewrites or self.embed_questions is None:
+            return None
+        cited = [self.context[n - 1] for n in sorted(find_cited(answer, len(self.context)))]
+        quoted = list_quoted(answer, cited)[:COMPARED_QUOTES]
+        wide = is_wide(query.dense_text)
+        if not quoted or any(is_wide(text) != wide for text in quoted):
+            return None
+        texts = [text[:COMPARED_CHARS] for text in quoted]
+        vectors = self.embed_questions(
+            [query.dense_text, *texts, *states.list_unrelated(wide=wide)]
+        )
+        return states.measure_nearness(vectors, len(quoted))
 
 
 @dataclass

@@ -30,6 +30,9 @@ READ_HITS: Final = 3
 # counts for the confidence; chosen by hand
 OWN_WORDS_FOUND: Final = 0.9
 
+# first quoted sentences of a small library that are compared with the question; chosen by hand
+COMPARED_QUOTES: Final = 3
+
 # minimum columns of a table whose similarities form a baseline; chosen by hand
 MIN_COLUMNS: Final = 3
 # standard deviations above the mean similarity of a table's columns from which a word matches one

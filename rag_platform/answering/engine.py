@@ -135,17 +135,20 @@ def _answer(q: Question) -> QueryResult:
             found = [_search(q, lease, strategy, deadline)]
             q.include(found[0].fallbacks)
         hits = _merge(q, found)
-        signals, probability = _assess(q, found, hits)
+        assessed = _assess(q, found, hits)
+        signals = assessed.signals
         if q.request.answer:
             context = _build_context(q, found, hits)
-            answer = _generate(q, found, hits, context, deadline, probability)
+            answer = _generate(q, found, hits, context, deadline, assessed)
+            signals = dataclasses.replace(signals, quotes_near=answer.quotes_near)
             _warn_of_failed_updates(q, answer)
             _warn_of_unread_documents(q, found, answer)
         else:
+            probability = assessed.probability
             state = states.decide(probability, phrased=bool(found[0].query.rewrites))
             state = "closest" if state == "answered" else state
             answer = Answer(confidence=probability, state=state)
-        return _format_response(q, found, hits, answer, budget, signals)
+        return _format_response(q, found, hits, answer, budget, dataclasses.asdict(signals))
 
 
 def _strategy(q: Question, lease: Lease | None) -> Strategy:
@@ -296,10 +299,8 @@ def _merge(q: Question, found: list[Found]) -> list[Hit]:
         return [dataclasses.replace(hit, rank=rank) for rank, hit in enumerate(hits, 1)]
 
 
-def _assess(q: Question, found: list[Found], hits: list[Hit]) -> tuple[Json, float]:
-    """(the signals by name, the probability that the first hits contain the answer), measured on
-    the namespace of the first hit; 0 without hits.
-    """
+def _assess(q: Question, found: list[Found], hits: list[Hit]) -> states.Assessment:
+    """Measured on the namespace of the first hit; 0 without hits."""
     first = hits[0].namespace if hits else ""
     item = next((item for item in found if item.lease.namespace == first), found[0])
     own = [hit for hit in hits if hit.namespace == first]
@@ -311,7 +312,7 @@ def _assess(q: Question, found: list[Found], hits: list[Hit]) -> tuple[Json, flo
     probability = 0.0
     if hits:
         probability = states.probability(signals, phrased=phrased, question_only=question_only)
-    return dataclasses.asdict(signals), probability
+    return states.Assessment(signals, probability)
 
 
 def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit]:
@@ -373,7 +374,7 @@ def _generate(
     hits: list[Hit],
     context: list[Hit],
     deadline: Deadline,
-    probability: float,
+    assessed: states.Assessment,
 ) -> Answer:
     """The answer to the question, from the response cache or composed."""
     config = found[0].strategy.answerer
@@ -384,7 +385,7 @@ def _generate(
         cached: Answer | None = q.library.responses.get(key) if key is not None else None
         if cached is not None and q.on_text is not None:
             q.on_text(cached.text)
-        answer = cached or composition.compose(q, found, hits, context, deadline, span, probability)
+        answer = cached or composition.compose(q, found, hits, context, deadline, span, assessed)
         q.flags.update(answered=answer.answered, state=answer.state)
         q.warnings += answer.warnings
         if key is not None and cached is None and not answer.degraded:

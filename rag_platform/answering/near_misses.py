@@ -224,8 +224,7 @@ def find_near_miss(
     words = _parse_clause(question).words
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
     titles = _parse_clause(places).words
-    plain = _strip(answer)
-    quoted = [it for hit in cited for it in _list_sentences(hit) if it.text in plain]
+    quoted = _list_quoted(answer, cited)
     for role, thing in _list_asked(question) if quoted else ():
         rest = words - titles - {thing}
         best = max(quoted, key=lambda it: len(rest & it.known))
@@ -240,6 +239,16 @@ def find_near_miss(
         if is_topic and fewer and names:
             return names
     return None
+
+
+def list_quoted(answer: str, cited: Sequence[Hit]) -> list[str]:
+    """The sentences, items and rows that an extractive answer quotes of its passages."""
+    return [it.text for it in _list_quoted(answer, cited)]
+
+
+def _list_quoted(answer: str, cited: Sequence[Hit]) -> list[_Sentence]:
+    plain = _strip(answer)
+    return [it for hit in cited for it in _list_sentences(hit) if it.text in plain]
 
 
 def find_doubts(

@@ -17,11 +17,13 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from rag_platform.answering.constants import OWN_WORDS_FOUND, READ_HITS
 from rag_platform.answering.groundedness import find_names, missing_names, numbers
 from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
+from rag_platform.protocols import Vectors
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.dates import write_alike
 from rag_platform.text.scripts import is_wide
@@ -44,6 +46,16 @@ class Signals:
     dense_standing: float | None = None
     numbers_absent: float | None = None  # the share of the question's numbers in none of the hits
     names_absent: float | None = None  # the same share of its names
+    quotes_near: float | None = None  # of an answer of quotes, as of `measure_nearness`
+
+
+class Assessment(NamedTuple):
+    """The probability that a passage with the answer is among the first three hits, and its
+    signals.
+    """
+
+    signals: Signals
+    probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +131,7 @@ def probability(signals: Signals, *, phrased: bool, question_only: Signals | Non
     question without them. A missing signal counts as an average one. The result stays below
     `answered` if a number of the question is absent, or, without phrasings, a name.
     """
-    model = _load_models()["searches" if phrased else "question"]
+    model = _find_model(phrased=phrased, quotes_near=signals.quotes_near)
     total = model.intercept
     for name, value in asdict(signals).items():
         if value is not None and name in model.weights:
@@ -128,26 +140,56 @@ def probability(signals: Signals, *, phrased: bool, question_only: Signals | Non
     if question_only is not None and (question_only.words_found or 0.0) >= OWN_WORDS_FOUND:
         result = max(result, probability(question_only, phrased=False))
     absent = signals.numbers_absent or (signals.names_absent and not phrased)
-    return hedge(result, phrased=phrased) if absent else result
+    return min(result, _below(model)) if absent else result
 
 
-def hedge(confidence: float, *, phrased: bool) -> float:
+def measure_nearness(vectors: Vectors, count: int) -> float:
+    """How near in meaning the best of `count` sentences is to a question: 0 if the nearest
+    unrelated sentence is as near, 1 if both mean the same. The rows of `vectors` are those of the
+    question, the sentences, and the unrelated ones, whose similarity depends on the embedder.
+    """
+    cosines = vectors[1:] @ vectors[0]
+    unrelated = float(cosines[count:].max())
+    return round((float(cosines[:count].max()) - unrelated) / max(1 - unrelated, _STEP), 4)
+
+
+@cache
+def list_unrelated(*, wide: bool) -> tuple[str, ...]:
+    """Everyday sentences that no question is about, in Chinese or English."""
+    sentences = packaged_yaml(Path(__file__).with_name("unrelated.yaml"))
+    return tuple(sentences["zh" if wide else "en"])
+
+
+def hedge(confidence: float, *, phrased: bool, quotes_near: float | None = None) -> float:
     """The confidence, capped just below that of `answered`."""
-    model = _load_models()["searches" if phrased else "question"]
-    return min(confidence, round(model.answered - _STEP, 3))
+    return min(confidence, _below(_find_model(phrased=phrased, quotes_near=quotes_near)))
+
+
+def _below(model: _Model) -> float:
+    return round(model.answered - _STEP, 3)
 
 
 def decide(
-    confidence: float, *, phrased: bool, least: float | None = None, reads: bool = False
+    confidence: float,
+    *,
+    phrased: bool,
+    quotes_near: float | None = None,
+    least: float | None = None,
+    reads: bool = False,
 ) -> State:
     """The state at a confidence. `least` overrides the threshold of `answered`; by default that is
     the threshold of `closest` for a language model, which `reads` the passages.
     """
-    model = _load_models()["searches" if phrased else "question"]
+    model = _find_model(phrased=phrased, quotes_near=quotes_near)
     threshold = model.closest if reads else model.answered
     if confidence >= (threshold if least is None else least):
         return "answered"
     return "closest" if confidence >= model.closest else "nothing_found"
+
+
+def _find_model(*, phrased: bool, quotes_near: float | None) -> _Model:
+    name = "searches" if phrased else "question" if quotes_near is None else "quotes"
+    return _load_models()[name]
 
 
 @cache

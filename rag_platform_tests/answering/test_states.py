@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -62,14 +63,14 @@ def test_the_probability_is_that_of_a_logistic_model(monkeypatch: pytest.MonkeyP
 def test_the_shipped_coefficients_say_what_they_were_fitted_on() -> None:
     assert MODELS["trained_on"]["half"] == "tuned"
     assert len(MODELS["trained_on"]["sha256"]) == 64
-    for model in MODELS["models"].values():
+    for name, model in MODELS["models"].items():
+        quotes = {"words_found", "quotes_near"}
+        search = set(Signals.__dataclass_fields__) - RULES - {"quotes_near"}
         assert (
-            set(model["weights"])
-            == set(model["means"])
-            == set(Signals.__dataclass_fields__) - RULES
+            set(model["weights"]) == set(model["means"]) == (quotes if name == "quotes" else search)
         )
         assert min(model["deviations"].values()) > 0
-        assert 0 < model["closest"] < model["answered"] < 1
+        assert 0 <= model["closest"] < model["answered"] < 1
         assert model["weights"]["words_found"] > 0
 
 
@@ -179,9 +180,31 @@ def test_no_passage_about_another_number_is_an_answer(
     guide: None, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sure = states._Model(9.0, {}, {}, {}, answered=0.7, closest=0.3)
-    monkeypatch.setattr(states, "_load_models", lambda: {"question": sure})
+    monkeypatch.setattr(states, "_load_models", lambda: {"question": sure, "quotes": sure})
     known = answer(library, QueryRequest("Is the maximum upload size 50 MB?"))
     other = answer(library, QueryRequest("Is the maximum upload size 80 MB?"))
     assert known.state == "answered" and known.confidence > 0.9
     assert (other.state, other.signals["numbers_absent"]) == ("closest", 1.0)
     assert other.confidence == 0.699
+
+
+def test_nearness_is_measured_from_unrelated_sentences() -> None:
+    question, same, half, unrelated = (1, 0), (1, 0), (0.6, 0.8), (0.2, 0.98)
+    near = [
+        states.measure_nearness(np.array([question, best, (0, 1), unrelated, (0, 1)]), 2)
+        for best in (same, half, unrelated)
+    ]
+    assert near == [1.0, 0.5, 0.0]
+
+
+def test_quotes_far_from_the_question_in_meaning_are_no_answer_of_a_small_library(
+    guide: None, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = "What is the maximum upload size?"
+    near = answer(library, QueryRequest(asked))
+    assert near.state == "answered" and near.signals["quotes_near"] > 0
+    phrased = answer(library, QueryRequest(asked, searches=("maximum upload size",)))
+    assert phrased.signals["quotes_near"] is None
+    monkeypatch.setattr(states, "measure_nearness", lambda vectors, count: -0.5)
+    far = answer(library, QueryRequest(asked))
+    assert (far.state, far.signals["quotes_near"]) == ("closest", -0.5)
