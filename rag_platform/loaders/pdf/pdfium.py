@@ -50,7 +50,7 @@ from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.accents import place_accents
-from rag_platform.loaders.pdf.printed.bitmap_fonts import BULLET_CODE
+from rag_platform.loaders.pdf.printed.bitmap_fonts import BULLET_CODE, MAX_HEIGHT, TALLEST
 from rag_platform.loaders.pdf.printed.characters import MONOSPACED, UNKNOWN, clean_char
 from rag_platform.loaders.pdf.printed.lines import line_text, mark_bullets, order_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run, clamp_box, round_out, union
@@ -72,7 +72,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "25"
+    VERSION: ClassVar[str] = "26"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property
@@ -321,6 +321,8 @@ def _read_lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[C
             text = "•"
         box = _box(textpage, i, left, top)
         size = _font_size(textpage, i)
+        if size < 1 and (height := _baseline(textpage, i, top) - box[1]) > MAX_HEIGHT * size:
+            size = max(font.size, height / TALLEST)  # a font measured in dots of the printer
         if chars and not text.isspace() and _starts_line(chars, box, size, angle):
             yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
@@ -359,6 +361,12 @@ def _box(textpage: Any, i: int, left: float, top: float) -> Box:
     x0, x1 = sorted((rect.left - left, rect.right - left))
     y0, y1 = sorted((top - rect.top, top - rect.bottom))
     return clamp_box((x0, y0, x1, y1))
+
+
+def _baseline(textpage: Any, i: int, top: float) -> float:
+    x, y = ctypes.c_double(), ctypes.c_double()
+    raw.FPDFText_GetCharOrigin(textpage, i, x, y)
+    return top - y.value
 
 
 def _font_size(textpage: Any, i: int) -> float:

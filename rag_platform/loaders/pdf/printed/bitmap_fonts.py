@@ -1,4 +1,6 @@
-"""What the glyphs of TeX's bitmap fonts mean: the PDF says neither that nor the fonts' names."""
+"""What the glyphs of TeX's bitmap fonts mean and how large they are: the PDF says neither that nor
+the fonts' names.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +25,40 @@ _OTHER_ENCODING = re.compile("[\x0b-\x0f]")  # ligatures in the encoding OT1, no
 _WORD = re.compile("[a-z]{4}")  # not in the symbols of a formula
 _NARROW, _WIDE = frozenset("fijlrt"), frozenset("mw")
 _SAME_WIDTH = 0.02  # ems by which the letters of a monospaced font may differ
+TALLEST = 0.7  # ems from the baseline to the top of the tallest letters, such as `b` and `T`
+MAX_HEIGHT = 2.0  # font sizes; no glyph of a font with a true size is taller
+# their digits are named `1` to `9`, which MuPDF reads as control codes, and the tab as a space
+_DIGITS = str.maketrans({chr(code): str(code) for code in range(1, 9)} | {" ": "9"})
+# text or figures, but no symbols
+_LACKS_DIGITS = re.compile("(?=.*(?:0|[a-z]{4}))[^\x001-9]*", re.S)
+
+
+def correct_dot_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
+    """Gives fonts measured in dots of the printer (0.24 points for text of 10 points) the size of
+    their glyphs.
+    """
+    for spans in _group_fonts(page, blocks).values():
+        height = max(
+            (char["origin"][1] - char["bbox"][1]) / span["size"]
+            for span in spans
+            for char in span["chars"]
+        )
+        for span in spans if height > MAX_HEIGHT else ():
+            span["size"] *= height / TALLEST
+            span["in_dots"] = True
 
 
 def read_bitmap_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
     """Decodes the ligatures, quotation marks and dashes of the bitmap fonts with words in the
     blocks of `extractRAWDICT`, and flags the monospaced ones; decodes the bullets and other symbols
-    of those without letters.
+    of those without letters, and the digits of those measured in dots.
     """
-    names = {font[3] for font in page.get_fonts(full=True) if font[2] == "Type3"}
-    if not names:
-        return
-    fonts: dict[str, list[dict[str, Any]]] = {}
-    for span in chain.from_iterable(
-        line["spans"] for block in blocks for line in block.get("lines", ())
-    ):
-        if span["font"] in names or span["font"].startswith("Type3 ("):
-            fonts.setdefault(span["font"], []).append(span)
-    for spans in fonts.values():
-        text = " ".join("".join(char["c"] for char in span["chars"]) for span in spans)
+    for spans in _group_fonts(page, blocks).values():
+        text = _text(spans)
+        if spans[0].get("in_dots") and _LACKS_DIGITS.fullmatch(text):
+            for char in chain.from_iterable(span["chars"] for span in spans):
+                if not char.get("synthetic"):
+                    char["c"] = char["c"].translate(_DIGITS)
         words = _WORD.search(text) is not None
         if not words and any(map(str.isalpha, text)):
             continue
@@ -51,6 +69,24 @@ def read_bitmap_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
         if text.translate(encoding) != text and not _OTHER_ENCODING.search(text):
             for span in spans:
                 split_letters(span, encoding)
+
+
+def _group_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Name to spans of each bitmap font."""
+    names = {font[3] for font in page.get_fonts(full=True) if font[2] == "Type3"}
+    if not names:
+        return {}
+    fonts: dict[str, list[dict[str, Any]]] = {}
+    for span in chain.from_iterable(
+        line["spans"] for block in blocks for line in block.get("lines", ())
+    ):
+        if span["font"] in names or span["font"].startswith("Type3 ("):
+            fonts.setdefault(span["font"], []).append(span)
+    return fonts
+
+
+def _text(spans: Sequence[dict[str, Any]]) -> str:
+    return " ".join("".join(char["c"] for char in span["chars"]) for span in spans)
 
 
 def _is_monospaced(spans: Sequence[dict[str, Any]]) -> bool:

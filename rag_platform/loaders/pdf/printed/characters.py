@@ -12,7 +12,7 @@ from typing import Any
 from rag_platform.loaders.pdf.opening import load_pymupdf, unrotate
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.accents import place_accents
-from rag_platform.loaders.pdf.printed.bitmap_fonts import read_bitmap_fonts
+from rag_platform.loaders.pdf.printed.bitmap_fonts import correct_dot_fonts, read_bitmap_fonts
 from rag_platform.loaders.pdf.printed.forms import write_fields, write_marks
 from rag_platform.loaders.pdf.printed.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.printed.lines import (
@@ -183,6 +183,7 @@ def _read_blocks(page: Any) -> tuple[list[dict[str, Any]], int]:
         by_number = {block["number"]: block for block in again}
         for block, at in empty:
             block["lines"][at] = by_number[block["number"]]["lines"][at]
+    correct_dot_fonts(page, blocks)
     return list(blocks), flags
 
 

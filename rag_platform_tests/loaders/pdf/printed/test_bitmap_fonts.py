@@ -10,8 +10,14 @@ from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
 
 
-def write_bitmap_font(path: Path, lines: list[bytes], narrow: int, wide: int) -> Path:
-    """A page in a Type 3 font without Unicode; i and l are `narrow`, all else is `wide`."""
+def write_bitmap_font(
+    path: Path, lines: list[bytes], narrow: int, wide: int, *, in_dots: bool = False
+) -> Path:
+    """A page in a Type 3 font without Unicode; i and l are `narrow`, all else is `wide`.
+
+    `in_dots` measures the font in dots of a printer and names each glyph by its character.
+    """
+    unit, size, leading = (1, 0.24, 24) if in_dots else (0.01, 10, 12)
     codes = sorted(set(b"".join(lines)))
     with pymupdf.open() as document:
         page = document.new_page()
@@ -22,19 +28,25 @@ def write_bitmap_font(path: Path, lines: list[bytes], narrow: int, wide: int) ->
             drawn.append(document.get_new_xref())
             document.update_object(drawn[-1], "<<>>")
             document.update_stream(drawn[-1], b"%d 0 0 0 40 70 d1 0 0 40 70 re f" % width)
-        named = " ".join(f"/a{code} {xref} 0 R" for code, xref in zip(codes, drawn, strict=True))
+        glyphs = {code: f"/{chr(code) if in_dots else f'a{code}'}" for code in codes}
+        named = " ".join(
+            f"{glyphs[code]} {xref} 0 R" for code, xref in zip(codes, drawn, strict=True)
+        )
         document.update_object(procedures, f"<<{named}>>")
-        names = " ".join(f"{code}/a{code}" for code in codes)
+        names = " ".join(f"{code}{glyphs[code]}" for code in codes)
         each = " ".join(str(narrow if chr(code) in "il" else wide) for code in range(256))
         document.update_object(
             font,
-            f"<</Type/Font/Subtype/Type3/Name/F25/FontBBox[0 0 100 100]/FontMatrix[.01 0 0 .01 0 0]"
-            f"/CharProcs {procedures} 0 R/Encoding<</Type/Encoding/Differences[{names}]>>"
+            f"<</Type/Font/Subtype/Type3/Name/F25/FontBBox[0 0 100 100]"
+            f"/FontMatrix[{unit} 0 0 {unit} 0 0]/CharProcs {procedures} 0 R"
+            f"/Encoding<</Type/Encoding/Differences[{names}]>>"
             f"/FirstChar 0/LastChar 255/Widths[{each}]>>",
         )
         shown = " T* ".join(f"<{line.hex()}> Tj" for line in lines)
         document.update_object(content, "<<>>")
-        document.update_stream(content, f"BT /F25 10 Tf 12 TL 72 700 Td {shown} ET".encode())
+        document.update_stream(
+            content, f"BT /F25 {size} Tf {leading} TL 72 700 Td {shown} ET".encode()
+        )
         document.xref_set_key(page.xref, "Contents", f"{content} 0 R")
         document.xref_set_key(page.xref, "Resources", f"<</Font<</F25 {font} 0 R>>>>")
         document.save(path)
@@ -73,3 +85,12 @@ def test_a_bitmap_font_whose_letters_are_equally_wide_is_code(tmp_path: Path) ->
     for widths, kind in (((60, 60), "code"), ((30, 60), "paragraph")):
         path = write_bitmap_font(tmp_path / "code.pdf", lines, *widths)
         assert [b.kind for b in PdfLoader(profile="fast").load(path, "c.pdf").blocks] == [kind]
+
+
+def test_a_font_measured_in_dots_is_read_with_its_digits(tmp_path: Path) -> None:
+    path = write_bitmap_font(tmp_path / "dots.pdf", [b"updated", b"1998"], 30, 60, in_dots=True)
+    facts = PdfLoader(profile="fast").load(path, "dots.pdf")
+    assert facts.text == "updated\n\n1998"
+    assert facts.summary.hidden == ()
+    # PDFium does not know the letters, but keeps them together
+    assert PdfiumLoader().load(path, "dots.pdf").text == 7 * "\ufffd" + " " + 4 * "\ufffd"
