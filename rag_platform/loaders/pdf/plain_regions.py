@@ -151,12 +151,14 @@ def _join_initials(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, l
             continue
         x0, y0, x1, y1 = initial.box
         for _, group in result:
+            if len(group) < 2 or initial.size <= _INITIAL * group[0].size:
+                continue
             left, top, _, bottom = bounding_box(group)
             beside = (
                 x0 <= left < x1 + group[0].size
                 and y0 - group[0].size < top < y1 < bottom + group[0].size
             )
-            if beside and initial.size > _INITIAL * group[0].size and len(group) > 1:
+            if beside:
                 group.insert(0, initial)
                 result.remove(piece)
                 break
