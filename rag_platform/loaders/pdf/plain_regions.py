@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 from rag_platform.loaders.numerals import without_page_number
 from rag_platform.loaders.pdf.parallel_fields import find_parallel_fields
 from rag_platform.loaders.pdf.printed import bidi
-from rag_platform.loaders.pdf.printed.lines import is_cjk, opens_item
+from rag_platform.loaders.pdf.printed.lines import is_cjk, opens_bullet, opens_item
 from rag_platform.loaders.pdf.printed.runs import Run, bounding_box, contains, round_out
 from rag_platform.loaders.pdf.regions import (
     LONG_LINE_EMS,
@@ -304,7 +304,10 @@ def _split(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[
         large = size > 1.1 * body or (bold and size > 0.95 * body)
         label = "text"
         found: object = (label, mono)
-        if large and len(text) < 160 and not _has_cells(line):
+        item = opens_bullet(text) and text[0] not in "–—"
+        if pieces and pieces[-1][0] == "list-item":
+            item |= _hangs(line, pieces[-1][1])
+        if large and len(text) < 160 and not _has_cells(line) and not item:
             label = "section-header"
             found = (label, round(size), bold)
         elif opens_item(text) and not mono:
@@ -331,6 +334,13 @@ def _split(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list[
         ("text" if label == "section-header" and _is_body(group) else label, group)
         for label, group in pieces
     ]
+
+
+def _hangs(line: Sequence[Run], entry: Sequence[Run]) -> bool:
+    """True for a line in the style of a list entry that is indented below its marker."""
+    size, bold = max(run.size for run in line), all(run.bold for run in line)
+    indent = line[0].box[0] - entry[0].box[0]
+    return indent > _HANGING[0] * size and size < 1.1 * entry[-1].size and bold == entry[-1].bold
 
 
 def _has_cells(line: Sequence[Run]) -> bool:

@@ -193,6 +193,29 @@ def test_the_date_of_a_letter_is_no_entry_of_a_list() -> None:
     ]
 
 
+def test_a_bold_or_large_line_with_a_bullet_is_an_entry() -> None:
+    def bold(text: str, x: float, y: float) -> Run:
+        return line(text, x, y)._replace(bold=True)
+
+    regions = plain_regions(
+        [
+            bold("Updates in version 2", 72, 100),
+            bold("• Nodules that have been seen to grow", 82, 112),
+            bold("are looked at twice a year.", 92, 124),
+            bold("Medullary carcinoma", 72, 136),
+            bold("• One treatment was added.", 82, 148),
+            line("Text in the usual weight, which is the longest on this page.", 72, 200, 1),
+        ]
+    )
+    assert [(region.label, region.bbox[1], region.bbox[3]) for region in regions] == [
+        ("section-header", 100, 112),
+        ("list-item", 112, 136),
+        ("section-header", 136, 148),
+        ("list-item", 148, 160),
+        ("text", 200, 212),
+    ]
+
+
 def test_an_entry_goes_on_in_indented_lines() -> None:
     text = [
         ("Zeileis A. Structural change tests based on an esti-", 72),

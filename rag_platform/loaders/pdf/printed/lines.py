@@ -362,10 +362,11 @@ def _spaced_text(line: Sequence[Run], advance: float) -> str:
 
 def opens_item(line: str) -> bool:
     """True for a line that begins with a bullet or an entry's number."""
-    return _opens_bullet(line) or bool(_NUMBERED.match(line) and not _DATE.fullmatch(line))
+    return opens_bullet(line) or bool(_NUMBERED.match(line) and not _DATE.fullmatch(line))
 
 
-def _opens_bullet(line: str) -> bool:
+def opens_bullet(line: str) -> bool:
+    """True for a line that begins with a bullet."""
     return (
         line[:1] in BULLETS
         and line != ""
@@ -381,7 +382,7 @@ def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: fro
         return "\n".join(lines)
     entries: list[tuple[float, str, list[str]]] = []  # left edge, marker, lines
     for line, runs in zip(lines, printed, strict=True):
-        if _opens_bullet(line):
+        if opens_bullet(line):
             entries.append((min(run.box[0] for run in runs), "- ", [line[1:].strip()]))
         elif _NUMBERED.match(line) or not entries:
             entries.append(
