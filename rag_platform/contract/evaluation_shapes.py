@@ -266,6 +266,7 @@ class DatasetPart(TypedDict):
     cases: int
     fingerprint: str  # of its cases; runs with the same one can be compared
     problem: str  # why it cannot be read
+    about: str  # the only library that has its documents; empty: any may
 
 
 class EvalChoicesData(TypedDict):

@@ -13,6 +13,7 @@ from pathlib import Path
 from rag_platform import access
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.writing import watch
+from rag_platform.config.folders import DEMO, SHIPPED
 from rag_platform.config.settings import Settings
 from rag_platform.contract.evaluation_shapes import DatasetPart, EvalChoicesData, EvalJobData
 from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError
@@ -169,7 +170,8 @@ def list_datasets() -> list[DatasetPart]:
     """The datasets of the config folder; one that cannot be read has a `problem`."""
     found: list[DatasetPart] = []
     for name, path in dataset_names().items():
-        part: DatasetPart = {"name": name, "cases": 0, "fingerprint": "", "problem": ""}
+        about = DEMO if path.is_relative_to(SHIPPED) else ""
+        part = DatasetPart(name=name, cases=0, fingerprint="", problem="", about=about)
         try:
             part["cases"], part["fingerprint"] = _summarise(path, path.stat().st_mtime_ns)
         except (RagError, OSError) as error:
@@ -185,6 +187,7 @@ def _expectations(store: Store, namespaces: Sequence[str]) -> list[DatasetPart]:
             "cases": len(dataset.cases),
             "fingerprint": dataset.fingerprint,
             "problem": "",
+            "about": name,
         }
         for name in namespaces
         if (dataset := read_expectations(store, name)).cases

@@ -235,7 +235,7 @@ class _Run:
             raise InputError(
                 f"none of the {stale} documents and texts that {self._dataset.dataset_id} expects"
                 f" is in release {self._lease.release_id} of library {self._lease.namespace!r};"
-                " name the library that the dataset is about with --namespace",
+                " choose the library that the dataset is about",
                 code="other_namespace",
             )
 

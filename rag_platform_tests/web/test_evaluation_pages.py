@@ -97,6 +97,14 @@ def test_every_page_answers(browser: TestClient, language: str) -> None:
         assert f'<html lang="{language}"' in shown.text
 
 
+def test_the_dataset_of_the_library_is_chosen_not_that_of_the_samples(
+    browser: TestClient, runs: tuple[str, str]
+) -> None:
+    page = browser.get("/evaluation").text
+    assert '<option value="expectations:default" selected>' in page
+    assert "golden (50 cases, about library demo)" in page
+
+
 def test_runs_are_listed_newest_first_and_paged(browser: TestClient, runs: tuple[str, str]) -> None:
     first = get(browser, "/api/eval/runs", limit=1)
     assert [run["run_id"] for run in first["runs"]] == [runs[1]]
@@ -229,7 +237,7 @@ def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.Monk
     monkeypatch.setattr(jobs, "launch", run_here)
     form = {"dataset": "golden", "namespace": "default", "mode": "retrieval_only"}
     shown = browser.post("/eval/run", data={**form, "strategy": "sparse_only"})
-    assert "name the library that the dataset is about" in shown.text
+    assert "choose the library that the dataset is about" in shown.text
     job = get(browser, "/api/eval/jobs")[0]
     assert (job["state"], job["run_id"]) == ("failed", "")
 
