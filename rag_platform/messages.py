@@ -116,11 +116,20 @@ def _match(message: str, fixed: Sequence[str], kinds: Sequence[str]) -> list[str
 
 
 def _fill(template: str, values: Sequence[str]) -> str:
+    """The template with its values, a space between Chinese and a number or word beside it."""
     rest = iter(values)
-    return _PLACEHOLDER.sub(lambda at: values[int(at[1])] if at[1] else next(rest), template)
+
+    def fill(at: re.Match[str]) -> str:
+        value = values[int(at[1])] if at[1] else next(rest)
+        before = " " if _HAN.match(template[: at.start()][-1:]) and _LATIN.match(value) else ""
+        after = " " if _HAN.match(template[at.end() :]) and _LATIN.match(value[-1:]) else ""
+        return f"{before}{value}{after}"
+
+    return _PLACEHOLDER.sub(fill, template)
 
 
 _PLACEHOLDER = re.compile(r"\{(\d*|#)\}")
+_HAN, _LATIN = re.compile("[\u4e00-\u9fff]"), re.compile("[0-9A-Za-z]")
 _NUMBER = re.compile(r"[\d.,]+")
 
 

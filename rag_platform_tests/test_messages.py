@@ -200,6 +200,11 @@ def test_every_translation_has_the_places_of_its_original() -> None:
         ),
         ("1 of 3 expectations not met", "3 条期望中有 1 条未满足"),
         (
+            "7 documents of library 'lib' could not be read and may say more; `rag status` says"
+            " why",
+            "知识库 'lib' 中有 7 个文档无法读取，其中可能有更多内容；见 `rag status`",
+        ),
+        (
             "text may be missing: 80.0% of 50 words that a second reader finds stand in the chunks;"
             " 2 of them were set aside on purpose (`rag docs show DOC --dropped`); page 1: 2% of 9",
             "可能缺失文字：另一个解析器读出 50 个词，文本块里有其中的 80.0%；其中 2 个是有意略去的"

@@ -213,6 +213,8 @@ def test_the_menu_of_a_page_about_one_thing_leads_to_the_pages_of_a_library(
     found = browser.get("/source/other/chk_1").text
     assert '<form method="get" action="/" data-submit-on-change>' in found
     assert "<option selected>other</option>" in found
+    asked = browser.get("/?q=Which+port%3F&namespace=other").text
+    assert '<input type="hidden" name="q" value="Which port?">' in asked
     gaps = browser.get("/evaluation/monitoring?namespace=other").text
     assert '<form method="get" action="/evaluation/monitoring" data' in gaps
     assert 'aria-current="true">Evaluation' in gaps and 'aria-current="page">Monitoring' in gaps

@@ -22,6 +22,8 @@ document.addEventListener("change", (event) => {
   const form = event.target.closest("form[data-submit-on-change]");
   // an answer has changed the page's address since the form was made
   if (form?.elements.next) form.elements.next.value = location.pathname + location.search;
+  const question = document.querySelector("form.question input[name=q]");
+  if (form?.elements.q && question) form.elements.q.value = question.value;
   form?.requestSubmit();
 });
 
