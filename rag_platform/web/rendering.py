@@ -22,6 +22,7 @@ from rag_platform.errors import NEEDS_ANOTHER_FILE
 from rag_platform.ir import format_section
 from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
 from rag_platform.retrieval.library import Library
+from rag_platform.web.commands import show_message
 from rag_platform.web.guards import STATIC_PATH
 
 if TYPE_CHECKING:
@@ -113,20 +114,22 @@ def _templates() -> Jinja2Templates:
         "pieces": pieces,
         "excerpt": excerpt,
         "needs_another_file": NEEDS_ANOTHER_FILE,
+        "filled": show_message,
     }
     return Jinja2Templates(env=environment, context_processors=[_context])
 
 
 def _context(request: Request) -> dict[str, Any]:
-    """The variables of every template: `_` translates, and `filled` translates texts that already
-    contain their values, such as error messages; `place_of` describes a passage's place, and
-    `quote_of` puts the place of its quote into a citation.
+    """The variables of every template: `_` translates, and `translated` translates texts that
+    already contain their values, such as error messages (`filled` also links what they name);
+    `place_of` describes a passage's place, and `quote_of` puts the place of its quote into a
+    citation.
     """
     language = language_of(request)
     theme = request.cookies.get(THEME_COOKIE)
     return {
         "_": partial(translate, language=language),
-        "filled": partial(translate_filled, language=language),
+        "translated": partial(translate_filled, language=language),
         "place_of": partial(place_of, language=language),
         "quote_of": quote_of,
         "language": language,

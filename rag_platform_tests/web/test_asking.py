@@ -333,7 +333,8 @@ def test_a_page_without_a_release_says_so(tmp_path: Path, settings: Any) -> None
         assert client.get("/").status_code == 200
         told = client.get("/", params={"q": "anything"})
     assert told.status_code == 404
-    assert "rag ingest" in told.text
+    assert '“<a href="/ingestion?namespace=default">Add documents</a>”' in told.text
+    assert "rag ingest" not in told.text
 
 
 def test_marks_are_links_outside_of_code_and_of_other_links() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from starlette.testclient import TestClient
 
 from rag_platform.api.uploads import preview_upload
 from rag_platform.api.writing import file_name, get_job
-from rag_platform.config.settings import with_http
+from rag_platform.config.settings import Settings, with_http
 from rag_platform.errors import CancelledError, InputError
 from rag_platform.ledger.schema import JobItem
 from rag_platform.processes import jobs
@@ -93,6 +94,12 @@ def test_the_list_says_what_there_is_and_leads_on(browser: TestClient) -> None:
     second = browser.get(following[1].replace("&amp;", "&")).text
     assert first.count("<tbody>") == second.count("<tbody>") == 1
     assert "No document matches" in browser.get("/browser?words=nothing-like-this").text
+
+
+def test_an_empty_library_says_how_to_add_documents(tmp_path: Path, settings: Settings) -> None:
+    with TestClient(create_app(Library.open(settings)), base_url="http://127.0.0.1") as client:
+        page = client.get("/browser").text
+    assert "There are no documents yet." in page and "No document matches" not in page
 
 
 def test_a_document_shows_versions_outline_chunks_text_and_what_was_dropped(
@@ -359,12 +366,18 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
         " space (`rag gc` removes what nothing needs); `rag jobs retry"
         f" {job.job_id}` does the work then"
     )
+    progress = {"stages": {"documents": {"done": 1, "total": 3}}}
+    shelf.ledger.update_job(job.job_id, state="running", pid=os.getpid(), progress=progress)
+    page = desk.get(f"/ingestion/jobs/{job.job_id}").text
+    assert "1 in progress" in page and "queued" not in page
     shelf.ledger.update_job(job.job_id, state="failed", reason=reason, ended_at="x")
     shelf.ledger.update_job(job.job_id, ended_at="2026-11-23T10:00:00Z", trace_id="tr_1")
     page = desk.get(f"/ingestion/jobs/{job.job_id}?").text
     assert "the disk is full" in page
     told = desk.get(f"/ingestion/jobs/{job.job_id}?", headers={"Accept-Language": "zh"}).text
-    assert "磁盘已满：仅剩 0.1 MB" in told and f"`rag jobs retry {job.job_id}` 会完成工作" in told
+    assert "磁盘已满：仅剩 0.1 MB" in told
+    again = f'“<a href="/ingestion/jobs/{job.job_id}?namespace=default">重试</a>” 会完成工作'
+    assert again in told and "<code>rag gc</code> （在终端中执行）" in told
     assert desk.get(f"/api/jobs/{job.job_id}").json()["code"] == "disk_full"
     given = get_job(shelf.settings, job.job_id)
     assert given["code"] == "disk_full" and "[disk_full] the disk is full" in given["markdown"]
@@ -372,7 +385,7 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
     shelf.ledger.update_job_item(job.job_id, "default.d1@1", "failed", "empty_file", "no text")
     page = desk.get(f"/ingestion/jobs/{job.job_id}?").text
     assert "empty_file" in page and "Try this one again" not in page
-    assert ">Try again<" in page
+    assert "<button>Try again<" in page
     data = desk.get(f"/api/jobs/{job.job_id}?limit=1").json()
     assert [it["state"] for it in data["items"]] == ["failed"]
     assert data["counts"] == {"done": 1, "failed": 1, "unprocessed": 1}
@@ -388,7 +401,7 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
     # nothing is left but a file that has to be replaced
     shelf.ledger.update_job(job.job_id, state="partly")
     shelf.ledger.update_job_item(job.job_id, "default.d2@1", "done")
-    assert ">Try again<" not in desk.get(f"/ingestion/jobs/{job.job_id}?").text
+    assert "<button>Try again<" not in desk.get(f"/ingestion/jobs/{job.job_id}?").text
 
 
 def test_jobs_come_in_pages_newest_first(desk: TestClient, shelf: Shelf) -> None:

@@ -105,7 +105,7 @@ def test_from_files_to_an_answer_its_proof_an_edit_and_a_deletion(
     page.goto("/")
     page.get_by_role("link", name=says("Add documents")).click()
     page.set_input_files("input[type=file]", write_files(tmp_path, language))
-    press("Look at them")
+    press("Preview")
     page.get_by_text("belts.pdf").click()
     page.locator("details[open]", has_text=before).wait_for()  # the preview came into the open part
     press("Ingest")
