@@ -38,6 +38,7 @@ class Caller:
 
 
 OWNER = Caller()  # the user of the data root's machine
+NOBODY = Caller(scope=SCOPES[0], namespaces=frozenset())  # has not shown a token yet
 _current: contextvars.ContextVar[Caller] = contextvars.ContextVar("rag_caller", default=OWNER)
 
 

@@ -45,7 +45,7 @@ def show_message(context: Context, message: str) -> Markup:
     """A message that already contains its values, translated, with a link to the page in place of
     a command that a page can do.
     """
-    language, namespace = context["language"], str(context.get("namespace") or "")
+    language, namespace = context["language"], context["namespace"]
     parts = _QUOTED.split(translate_filled(message, language))
     return Markup("").join(
         _show_quoted(part, language, namespace) if at % 2 else part for at, part in enumerate(parts)

@@ -20,7 +20,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rag_platform.access import Caller
+from rag_platform.access import NOBODY, Caller
 from rag_platform.config.services import HttpSettings
 from rag_platform.observability import logs, tracing
 from rag_platform.web.tokens import InvalidToken
@@ -287,6 +287,7 @@ class RequireToken:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if scope["type"] != "http" or path.startswith(_OPEN_PATHS):
+            scope["caller"] = NOBODY
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -299,7 +300,9 @@ class RequireToken:
         except InvalidToken as error:
             answer = self._refuse_token(scope, str(error), sent=bool(secret))
             if "text/html" in headers.get("accept", ""):
-                answer = RedirectResponse(f"{LOGIN_PATH}?next={quote(path)}", 303)
+                asked = scope.get("query_string", b"").decode("latin-1")
+                address = f"{path}?{asked}" if asked else path
+                answer = RedirectResponse(f"{LOGIN_PATH}?next={quote(address)}", 303)
             await answer(scope, receive, send)
             return
         if caller is not None:

@@ -113,6 +113,7 @@ def _templates() -> Jinja2Templates:
         "link": link,
         "pieces": pieces,
         "excerpt": excerpt,
+        "namespace": "",  # of a page without a library; Jinja's own would be a class
         "needs_another_file": NEEDS_ANOTHER_FILE,
         "filled": show_message,
     }

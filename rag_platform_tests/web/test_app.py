@@ -224,14 +224,28 @@ def test_a_browser_logs_in_with_a_token(settings: Settings, store: Store) -> Non
     _, secret = Tokens(store).create("reader")
     with guarded(settings) as client:
         assert client.get("/api/status").status_code == 401
-        asked = client.get("/?q=x", headers=HTML)
+        asked = client.get("/?q=x&mode=dense", headers=HTML)
         assert asked.url.path == "/login"
         refused = client.post("/login", data={"token": "rag_wrong", "next": "/"})
         assert refused.status_code == 401
-        client.post("/login", data={"token": secret, "next": "/"})
+        kept = asked.url.params["next"]
+        told = client.post("/login", data={"token": secret, "next": kept}, follow_redirects=False)
+        assert told.headers["location"] == "/?q=x&mode=dense"
         assert client.get("/api/status").status_code == 200
         client.post("/logout")
         assert client.get("/api/status").status_code == 401
+
+
+def test_the_login_page_names_no_library(shelf: Shelf, tmp_path: Path) -> None:
+    for name in ("payroll", "merger"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nA text.\n", encoding="utf-8")
+        shelf.ingest(tmp_path / f"{name}.md", namespace=name)
+    Tokens(Store.of(shelf.settings)).create("reader")
+    with guarded(shelf.settings) as client:
+        page = client.get("/releases?namespace=payroll", headers=HTML)
+    assert page.url.path == "/login"
+    menu = page.text.partition("<main")[0]
+    assert "<option>" not in menu and "merger" not in page.text and "jinja2" not in page.text
 
 
 def test_the_cookie_is_no_token_for_assistants(settings: Settings, store: Store) -> None:
