@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from rag_platform.text import segmentation, stop_words
-from rag_platform.text.scripts import HAN, is_wide
+from rag_platform.text.scripts import HAN, has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.stop_words import CHINESE_FUNCTION_CHARACTER, CHINESE_FUNCTION_WORDS
 from rag_platform.text.terms import (
@@ -68,7 +68,8 @@ POINTS = re.compile(
 )
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
 NAME_WEIGHT = 2.0
-_COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number is a term as well
+# T恤. After more than one letter or a digit the character is the next word: cookie会, 6度
+_LETTER_WORD = re.compile(rf"[a-z][{HAN}]")
 _HAN_RUN = re.compile(f"[{HAN}]+")
 _MAX_SEARCHED = 64  # terms; for more, a text is tokenised instead of searched for each
 _WITHIN_WORD = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
@@ -112,7 +113,8 @@ def question_words(query: str) -> tuple[Word, ...]:
     shares = _shares(text)
     words: dict[str, Word] = {}
     for term in stemmed_terms(text):
-        if not _HAN_RUN.match(term) and not _COUNTED.match(term) and not is_weak_term(term):
+        is_word = not has_han(term) or _LETTER_WORD.fullmatch(term)
+        if is_word and not is_weak_term(term):
             weight = (
                 IDENTIFIER_WEIGHT if is_identifier(term) else NAME_WEIGHT if term in names else 1.0
             )

@@ -315,6 +315,12 @@ def test_names_weigh_more_than_words() -> None:
     assert names_coverage("端口是多少", ["Redis listens on 6379"]) == 0.5
 
 
+def test_a_character_after_a_latin_word_belongs_to_the_next_word() -> None:
+    assert [word.text for word in question_words("不设cookie会怎样")] == ["cooki", "不设"]
+    assert [word.text for word in question_words("python2能用吗")] == ["python2", "python", "2"]
+    assert "t恤" in {word.text for word in question_words("T恤多少钱")}
+
+
 def test_parts_of_an_identifier_count_half_of_it_together() -> None:
     assert [(word.text, word.weight) for word in question_words("Who sells a FastAPI license")] == [
         ("sell", 1.0),
