@@ -26,7 +26,7 @@ from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.dates import write_alike
-from rag_platform.text.scripts import is_wide
+from rag_platform.text.scripts import has_han, is_wide
 
 _STEP = 0.001  # probabilities have three decimals
 _CODE_NAME = re.compile(r"(?<![\w/.-])(?:[a-z]+(?:[A-Z][a-z]|_[a-z])\w*|--[a-z][\w-]+)")  # useState
@@ -81,7 +81,8 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     texts = [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in first]
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
-    same_script = [item for item in read if item.wide == wide]
+    both_mixed = bool(hits) and has_han(question) and has_han(hits[0].chunk_text)
+    same_script = [item for item in read if both_mixed or item.wide == wide]
     passages = "\n".join([*texts, *(hit.source_uri for hit in first)])
     # Chinese texts transliterate the names of a Latin question
     names_compare = is_wide(question) or not wide

@@ -45,7 +45,7 @@ from rag_platform.query.filters import SOFT_FIELDS
 from rag_platform.query.synonyms import Vocabulary, load_vocabulary, read_mtime
 from rag_platform.text import stop_words
 from rag_platform.text.language import UNKNOWN, language
-from rag_platform.text.scripts import HAN, UNSPACED, has_han, simplify
+from rag_platform.text.scripts import HAN, UNSPACED, has_han, is_wide, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
@@ -148,6 +148,8 @@ def prepare(
     )
     inferred = {**found.filters, **{name: True for name in preferences if name not in given}}
     detected = language(cleaned)
+    if detected == "en" and has_han(cleaned) and is_wide(cleaned):
+        detected = "zh"  # its Latin words are identifiers
     return QueryIR(
         original=text,
         **_texts(found.rest, config),

@@ -28,7 +28,8 @@ RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _CJK_CHARACTER = re.compile(f"[{CJK}]")
 _OTHER_LETTER = re.compile(rf"[^\W\d_A-Za-z\u00c0-\u024f{CJK}]")
-_LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
+# an identifier, a path or an address counts as one word
+_LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}[\w\u00c0-\u024f./:@-]*", re.ASCII)
 
 
 def has_han(text: str) -> bool:
@@ -37,8 +38,13 @@ def has_han(text: str) -> bool:
 
 
 def is_wide(text: str) -> bool:
-    """True for a text with more Chinese, Japanese and Korean characters than Latin words."""
-    return not text.isascii() and len(_CJK_CHARACTER.findall(text)) > len(_LATIN_WORD.findall(text))
+    """True for a text with Chinese, Japanese or Korean characters, at least as many as Latin words:
+    vue-router 怎么用.
+    """
+    if text.isascii():
+        return False
+    wide = len(_CJK_CHARACTER.findall(text))
+    return wide > 0 and wide >= len(_LATIN_WORD.findall(text))
 
 
 def find_script(text: str) -> Literal["wide", "latin", "other"]:

@@ -86,6 +86,15 @@ def test_a_question_in_the_words_of_a_passage_is_answered(
     assert attrs["signals"] == result.signals and attrs["flags"]["state"] == "answered"
 
 
+def test_chinese_words_are_compared_with_chinese_words_among_code(
+    publish: Any, library: Library
+) -> None:
+    code = "create client connect with retry timeout and host name then close session pool"
+    publish({"guide": [("连接", f"```\n{code}\n# 超时 3 秒\n```"), *GUIDE]})
+    result = answer(library, QueryRequest("create client 超时多少秒"))
+    assert "超时" in result.hits[0].chunk_text and result.signals["words_found"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "statement"),
     [

@@ -56,6 +56,8 @@ def test_a_text_with_a_chinese_character(text: str, found: bool) -> None:
         ("", False),
         ("plain words", False),
         ("使用 Redis 缓存", True),
+        ("vue-element-admin 支持ie吗", True),
+        ("order_target_percent 和 order_percent 的区别", True),
         ("a word like 好 in English", False),
         ("한국어", True),
         ("Ж", False),
