@@ -76,7 +76,7 @@ class Extractive:
     phrasings; where the evidence is in another script, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "22"
+    VERSION: ClassVar[str] = "23"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted

@@ -45,6 +45,7 @@ _VERSION_OR_DATE = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
 _QUESTION_PREFIX = re.compile(rf"^{ASKS}\s*")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` after a heading
+_EMPHASIS = re.compile(r"</?(?:b|em|i)>")
 # the last full stop of `5.2.1. Tools`, which would read as the end of a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
 _HANGUL = re.compile(f"[{HANGUL}]")  # Korean uses Western punctuation
@@ -222,7 +223,7 @@ def _is_only_links(text: str, unit: Unit) -> bool:
     if "](" not in own:
         return False
     rest = LINK.sub("", own)
-    is_switch = unit.kind != "row" and "|" in rest and len(rest.split()) <= 3
+    is_switch = unit.kind != "row" and "|" in rest and len(rest.replace("|", " ").split()) <= 2
     return is_switch or not any(map(str.isalnum, rest))
 
 
@@ -569,7 +570,8 @@ def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[s
 
 def format_label(names: Sequence[str]) -> str:
     """The names as a line that ends with a colon; empty without any."""
-    names = [_QUESTION_PREFIX.sub("", _ANCHOR.sub("", strip_markup(name))) for name in names]
+    names = [_EMPHASIS.sub("", _ANCHOR.sub("", strip_markup(name))) for name in names]
+    names = [_QUESTION_PREFIX.sub("", name) for name in names]
     names = [_NUMBER_END.sub("", name.strip(" #*:：?？.。")) for name in names]
     if not any(names):
         return ""

@@ -214,10 +214,13 @@ def _level(block: str) -> int:
 
 
 def _read_label(block: str) -> str:
-    """The words of a line that labels what follows, empty for any other block."""
+    """The words of a line that labels what follows, empty for any other block, as a bold sentence:
+    in Chinese, clauses with or without a full stop. A question labels its answer.
+    """
     label = _LABEL.match(block)
     words = (label["title"] or label["bold"]) if label else ""
-    return "" if words.endswith((".", "!", "。", "！")) else words
+    is_clauses = "，" in words and not words.endswith(("?", "？"))
+    return "" if is_clauses or words.endswith((".", "!", "。", "！")) else words
 
 
 def is_contents(text: str) -> bool:

@@ -32,6 +32,7 @@ def parts(text: str) -> list[tuple[str, str]]:
         ("See also:\n\n- [Pipes](pipes.md)\n- [Valves](valves.md)\n", 0),
         ("[Home](a.md) | [Pipes](b.md)\n\nIt is new.", 1),
         ("English | [简体中文](README_cn.md)\n\nIt is new.", 1),
+        ("[简体中文](a.md) | 繁體中文 | [English](b.md) | [日本語](c.md)\n\nIt is new.", 1),
         ("Settings are:", 0),  # what they are is in another chunk
     ],
 )
@@ -322,3 +323,5 @@ def test_a_clause_is_not_lengthened_by_the_next_one() -> None:
     parts = read_layout(text).parts
     assert [list(extend(text, part)) for part in parts] == [[0], [1], [2]]
     assert label_units(text, [2], "") == "几点发车："
+    emphasised = "## <b>Q：几点<i>发车</i>？</b>\n\n- 早上八点。\n- 晚上六点。"
+    assert label_units(emphasised, [0, 1], "") == "几点发车："

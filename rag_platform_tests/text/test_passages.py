@@ -386,6 +386,8 @@ def test_a_line_of_bold_words_names_what_follows() -> None:
         "Turn it.",
     ]
     assert [unit.context for unit in read] == ["A pump hums", "A pump hums", "Wide"]
+    warned = units("**不支持低版本浏览器，请自行添加 polyfill**\n\n**为什么，怎么办？**\n\n升级。")
+    assert [unit.context for unit in warned] == ["", "为什么，怎么办？"]
     options = units(
         "**-u**\n\n**--user**\n\nNames you.\n\n**--all**\n\nTakes all.\n\n**Notes**\n\nNo."
     )
