@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -113,6 +113,40 @@ def run_job(job_id: str, launcher: Json | None = None) -> int:
     return {"done": 0, "partly": 3}.get(state, 1)
 
 
+@contextmanager
+def _take_turn(job: Job, root: DataRoot) -> Iterator[None]:
+    """Hold the write lock of the job's library, after the other jobs that are at work there. Raises
+    BusyError if anything else holds it for `jobs.lock_seconds`.
+    """
+    owner, shared = f"{job.kind} {job.job_id}", job.kind == "range"
+    wait = root.settings.jobs.lock_seconds
+    with ExitStack() as held:
+        has_company = _has_company(job, root)
+        while True:
+            try:
+                held.enter_context(
+                    root.store.writer(job.namespace, owner, shared=shared, wait=wait)
+                )
+                break
+            except BusyError:
+                # a job lets go of the lock before it is recorded as over
+                had_company, has_company = has_company, _has_company(job, root)
+                if not (had_company or has_company):
+                    raise
+        yield
+
+
+def _has_company(job: Job, root: DataRoot) -> bool:
+    """True while another job is at work in the same library."""
+    silent, own = root.settings.jobs.silent_seconds, (job.job_id, range_of(job.job_id))
+    return any(
+        other.namespace in (job.namespace, "")
+        and other.job_id not in own
+        and jobs.at_work(other, silent)
+        for other in root.ledger.open_jobs()
+    )
+
+
 def _carry_out(job: Job, root: DataRoot) -> Outcome:
     """Run the job's work; every exception becomes a state and a reason."""
     settings, store, ledger = root.settings, root.store, root.ledger
@@ -121,16 +155,7 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
         with (
             dg.DagsterInstance.get() as instance,
             # a job for the whole data root takes the lock of each namespace itself
-            (
-                store.writer(
-                    job.namespace,
-                    f"{job.kind} {job.job_id}",
-                    shared=job.kind == "range",
-                    wait=settings.jobs.lock_seconds,
-                )
-                if job.namespace
-                else nullcontext()
-            ),
+            _take_turn(job, root) if job.namespace else nullcontext(),
         ):
             place_runs(instance, DEFINITIONS)
             end_orphans(instance, ledger, settings.jobs)

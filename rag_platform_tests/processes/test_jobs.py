@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -508,6 +509,28 @@ def test_a_launched_job_that_finds_the_namespace_taken_can_be_tried_again(
             retried.exit_code == 0
             and ledger.job(retried.data["job_id"]).args["retry_of"] == job.job_id
         )
+
+
+@pytest.mark.integration
+def test_a_launched_job_waits_for_another_job_however_long_that_takes(
+    desk: Any, elsewhere: Any
+) -> None:
+    """As of two deletions, one after the other: that of a large library takes minutes."""
+    desk.write(gate=GATE)
+    desk.call("ingest", desk.docs)
+    args = {"version_ids": [], "release": True, "full": True}
+    with desk.ledger() as ledger:
+        first, second = (ledger.add_job("rebuild", "default", args) for _ in range(2))
+        lock = desk.store.writer("default", f"rebuild {first.job_id}")
+        with working(SLEEP, first.job_id) as (made, _), ThreadPoolExecutor() as pool:
+            process = launchers.of_process(made.pid)
+            ledger.update_job(first.job_id, state="running", **process)
+            with elsewhere(lock):
+                code = pool.submit(run_job, second.job_id)
+                time.sleep(1.0)  # five times lock_seconds
+                assert not code.done()
+            assert code.result() == 0
+        assert ledger.job(second.job_id).state == "done"
 
 
 @pytest.mark.integration
