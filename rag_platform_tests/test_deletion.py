@@ -122,6 +122,26 @@ def test_gc_says_who_is_in_the_way(desk: Any, elsewhere: Any) -> None:
     assert busy.exit_code == 1 and "ingest job_1" in busy.error["message"]
 
 
+def test_an_unfinished_purge_is_named_with_the_command_that_finishes_it(
+    desk: Any, elsewhere: Any
+) -> None:
+    """`rag gc` alone does not, as long as the published release has the document."""
+    desk.write(dock=DOCK, gate=GATE)
+    desk.publish()
+    with elsewhere(desk.store.writer("default", "publish by hand")):
+        assert desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes").exit_code == 1
+    assert desk.call("gc").exit_code == 0
+    left = desk.call("gc", "--prove", "gate.md")
+    assert (left.exit_code, left.error["code"]) == (1, "not_purged")
+    command = f"rag docs delete {left.data['doc_id']} --mode hard --namespace default"
+    assert left.data["markdown"].endswith(f"\n`{command}` purges it.")
+    unfinished = f"default: a hard deletion is not finished: `{command}` goes on with it"
+    assert unfinished in desk.call("status").data["problems"]
+    assert desk.call(*command.split()[1:], "--yes").exit_code == 0
+    assert desk.call("gc", "--prove", "gate.md").exit_code == 0
+    assert unfinished not in desk.call("status").data["problems"]
+
+
 def test_it_says_what_it_drops_and_asks(desk: Any) -> None:
     desk.write(dock=DOCK)
     first = desk.publish()

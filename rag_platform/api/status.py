@@ -34,8 +34,10 @@ from rag_platform.observability import faults
 from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES, as_it_stands
+from rag_platform.releases.deletion import name_purge
 from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
 from rag_platform.releases.release_store import find_newer
+from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA
@@ -156,6 +158,19 @@ def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[Serv
     ]
 
 
+def _find_unpurged(store: Store, ledger: Ledger, namespace: str) -> Iterator[str]:
+    """A warning for each hard deletion that stopped before everything was purged."""
+    if any(job.kind in ("delete", "gc") for job in ledger.open_jobs()):
+        return
+    for tombstone in ledger.tombstones(namespace):
+        if tombstone.mode != "hard":
+            continue
+        record = read_record(store, namespace, tombstone.sequence)
+        if record is not None and not record.purged_at:
+            command = name_purge(namespace, tombstone.doc_id, tombstone.version_id)
+            yield f"{namespace}: a hard deletion is not finished: `{command}` goes on with it"
+
+
 def _compare_with_ledger(
     store: Store, found: NamespaceStatus, namespace: str, release_id: str
 ) -> Iterator[str]:
@@ -271,6 +286,7 @@ def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus
             found["failed"], failures = ledger.document_problems(
                 namespace, published, _SHOWN_FAILURES
             )
+            problems += _find_unpurged(library.store, ledger, namespace)
         found["failures"] = [
             {"source_uri": str(without_paths(uri)), "reason": str(without_paths(reason))}
             for uri, reason in failures

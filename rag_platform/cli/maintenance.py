@@ -15,6 +15,7 @@ from rag_platform.api import envelopes
 from rag_platform.cli.output import (
     Context,
     answers,
+    fail_if,
     finish_job,
     job_envelope,
     wait_for_job,
@@ -179,7 +180,7 @@ def gc(context: Context, plan: bool, doc: str | None, version: str | None) -> Js
                 version,
                 partitions=_open_partitions(context, opened),
             )
-            return proof.data()
+            return fail_if(proof.hard and proof.total > 0, proof.data(), code="not_purged")
     if context.given_namespace:
         context.known_namespace()
     if plan:

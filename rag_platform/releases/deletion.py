@@ -295,6 +295,12 @@ def start_delete(plan: DeletionPlan, root: DataRoot) -> StartedDeletion:
     return StartedDeletion(job, process, tombstone, document, old_names)
 
 
+def name_purge(namespace: str, doc_id: str, version_id: str | None) -> str:
+    """The command that purges a document or a version, also after an interrupted deletion."""
+    version = f" --version {version_id}" if version_id else ""
+    return f"rag docs delete {doc_id}{version} --mode hard --namespace {namespace}"
+
+
 def _find_tombstone(
     document: Document, version_id: str | None, mode: str, ledger: Ledger
 ) -> Tombstone | None:

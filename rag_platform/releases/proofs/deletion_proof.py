@@ -23,6 +23,7 @@ from rag_platform.releases.deletion import (
     Partitions,
     find_belongings,
     find_lingering_vectors,
+    name_purge,
     names_of,
     strategies_of,
 )
@@ -49,6 +50,8 @@ class Proof:
     remaining: dict[str, int]
     shared: dict[str, int]  # items that other documents need too
     open: tuple[str, ...]  # what could not be searched, with the reason
+    command: str  # that purges it
+    hard: bool  # a hard deletion is in force
 
     @property
     def total(self) -> int:
@@ -71,6 +74,10 @@ class Proof:
             if count
         ]
         lines += [f"- not looked into: {reason}" for reason in self.open]
+        if left:
+            lines.append(f"`{self.command}` purges it.")
+        if self.remaining["other_files"]:
+            lines.append("Other files are not of this program: remove them by hand.")
         return {
             "markdown": "\n".join(lines),
             "doc_id": self.doc_id,
@@ -155,6 +162,8 @@ def prove(
         remaining,
         {name: count for name, count in work.shared.items() if count},
         tuple(work.open),
+        name_purge(namespace, doc_id, version_id),
+        any(it.mode == "hard" and not it.lifted_at for it in tombstones),
     )
 
 
