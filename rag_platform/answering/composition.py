@@ -273,10 +273,11 @@ class _Composer:
 
     def _measure_nearness(self, answer: str) -> float | None:
         """How near in meaning the quotes of a small library are, where the scores of a search say
-        little; None elsewhere, with phrasings, and where question and quotes differ in script.
+        little; None elsewhere, with phrasings, where question and quotes differ in script, and
+        where words were not looked up in the index, which alone tells how small the library is.
         """
         query, signals = self.first.query, self.assessed.signals
-        small = signals.words_found is not None and signals.sparse_reach is None
+        small = signals.words_absent is not None and signals.sparse_reach is None
         if not small or query.rewrites or self.embed_questions is None:
             return None
         cited = [self.context[n - 1] for n in sorted(find_cited(answer, len(self.context)))]

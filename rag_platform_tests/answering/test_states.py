@@ -214,6 +214,8 @@ def test_quotes_far_from_the_question_in_meaning_are_no_answer_of_a_small_librar
     assert near.state == "answered" and near.signals["quotes_near"] > 0
     phrased = answer(library, QueryRequest(asked, searches=("maximum upload size",)))
     assert phrased.signals["quotes_near"] is None
+    # without the words' index, which a search by meaning alone leaves out, no library is small
+    assert answer(library, QueryRequest(asked, mode="dense")).signals["quotes_near"] is None
     monkeypatch.setattr(states, "measure_nearness", lambda vectors, count: -0.5)
     far = answer(library, QueryRequest(asked))
     assert (far.state, far.signals["quotes_near"]) == ("closest", -0.5)
