@@ -388,7 +388,8 @@ def _generate(
         answer = cached or composition.compose(q, found, hits, context, deadline, span, assessed)
         q.flags.update(answered=answer.answered, state=answer.state)
         q.warnings += answer.warnings
-        if key is not None and cached is None and not answer.degraded:
+        # under load quotes are not compared by meaning
+        if key is not None and cached is None and not answer.degraded and not q.shed:
             q.library.responses.put(key, answer)
         if answer.unsupported:
             q.flags["unsupported"] = list(answer.unsupported)

@@ -193,3 +193,17 @@ def test_answers_are_remembered_only_where_configured(
         heard: list[str] = []
         assert answer(remembering, request, on_text=heard.append).answer_markdown == "".join(heard)
         remembering.close()
+
+
+def test_an_answer_written_under_load_is_not_remembered(
+    publish: Any, settings: Settings, store: Store
+) -> None:
+    publish({"guide": GUIDE})
+    library = Library(
+        load_settings({"caches": {"responses": 4}, "load": {"skip_rerank_at": 2}}), store
+    )
+    request = QueryRequest("What is the maximum upload size?")
+    with library.load.question():
+        assert answer(library, request).signals["quotes_near"] is None
+    assert answer(library, request).signals["quotes_near"] > 0
+    library.close()
