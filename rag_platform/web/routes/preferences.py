@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
@@ -65,7 +65,7 @@ def log_out(request: Request) -> Response:
 
 
 def _local(address: str) -> str:
-    """The URL if it is local to this server, else `/`."""
-    parts = urlsplit(address.replace("\\", "/"))
-    inside = not parts.scheme and not parts.netloc and address.startswith("/")
-    return address if inside else "/"
+    """The URL if it is local to this server, else `/`. Browsers read `//`, `///` and `/\\` as the
+    beginning of another host.
+    """
+    return address if re.match(r"/(?![/\\\s])", address) else "/"
