@@ -87,11 +87,12 @@ def add_expectation(store: Store, namespace: str, case: EvalCase) -> bool:
     """Pin a case; False if it is pinned already. Raises NotFoundError `unknown_document` if the
     published release has no such document, as the case would block every release.
     """
-    cases = read_expectations(store, namespace).cases
-    if any(known.case_id == case.case_id for known in cases):
-        return False
-    _require_document(store, namespace, case)
-    _write(store, namespace, (*cases, case))
+    with store.expecting(namespace):
+        cases = read_expectations(store, namespace).cases
+        if any(known.case_id == case.case_id for known in cases):
+            return False
+        _require_document(store, namespace, case)
+        _write(store, namespace, (*cases, case))
     return True
 
 
@@ -138,23 +139,25 @@ def _require_document(store: Store, namespace: str, case: EvalCase) -> None:
 
 def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
     """Remove and return a case. Raises NotFoundError `unknown_expectation`."""
-    cases = read_expectations(store, namespace).cases
-    found = [case for case in cases if case.case_id == case_id]
-    if not found:
-        raise NotFoundError(
-            f"library {namespace!r} has no expectation {case_id!r}; see `rag expect list`",
-            code="unknown_expectation",
-        )
-    _write(store, namespace, tuple(case for case in cases if case.case_id != case_id))
+    with store.expecting(namespace):
+        cases = read_expectations(store, namespace).cases
+        found = [case for case in cases if case.case_id == case_id]
+        if not found:
+            raise NotFoundError(
+                f"library {namespace!r} has no expectation {case_id!r}; see `rag expect list`",
+                code="unknown_expectation",
+            )
+        _write(store, namespace, tuple(case for case in cases if case.case_id != case_id))
     return found[0]
 
 
 def drop_for_document(store: Store, namespace: str, source_uri: str) -> list[EvalCase]:
     """Remove and return the cases that name only this deleted document, as they may quote it."""
-    cases = read_expectations(store, namespace).cases
-    dropped = [case for case in cases if _is_about(case, source_uri)]
-    if dropped:
-        _write(store, namespace, tuple(case for case in cases if case not in dropped))
+    with store.expecting(namespace):
+        cases = read_expectations(store, namespace).cases
+        dropped = [case for case in cases if _is_about(case, source_uri)]
+        if dropped:
+            _write(store, namespace, tuple(case for case in cases if case not in dropped))
     return dropped
 
 

@@ -240,6 +240,12 @@ class Store:
         what = f"a draft of library {namespace!r} is being changed"
         return hold_lock(lock, "a draft", what, wait=wait)
 
+    def expecting(self, namespace: str) -> AbstractContextManager[None]:
+        """This machine's lock for changing the namespace's expectations. Raises BusyError."""
+        path = self.home / "expectations" / f".{namespace}"
+        what = f"the expectations of library {namespace!r} are being changed"
+        return hold_lock(path, "an expectation", what, wait=10.0)
+
     def pointing(self, namespace: str) -> AbstractContextManager[None]:
         """This machine's lock for changing CURRENT. Raises BusyError."""
         path = self.releases_dir(namespace) / ".pointer"

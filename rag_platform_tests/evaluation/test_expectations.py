@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,16 @@ def test_what_is_pinned_is_kept_in_order_and_once(tmp_path: Path) -> None:
     assert read_expectations(store, "notes").cases == (zebra,)
     with pytest.raises(NotFoundError, match="rag expect list"):
         remove_expectation(store, "notes", port.case_id)
+
+
+def test_no_change_at_the_same_time_is_lost(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    pinned = [expectation(f"zebra {number}", refuse=True) for number in range(12)]
+    with ThreadPoolExecutor(12) as threads:
+        assert all(threads.map(partial(add_expectation, store, "notes"), pinned))
+        ids = [case.case_id for case in read_expectations(store, "notes").cases]
+        assert len(list(threads.map(partial(remove_expectation, store, "notes"), ids))) == 12
+    assert read_expectations(store, "notes").cases == ()
 
 
 @pytest.mark.parametrize("question", ["", " \n "])
