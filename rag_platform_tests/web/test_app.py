@@ -165,6 +165,7 @@ def test_a_long_chinese_question_outlives_a_choice_and_a_login(browser: TestClie
         ("/ingestion/place", "/ingestion"),
         ("/drafts/default/guide/operations", "/drafts/default/guide"),
         ("/preferences", "/"),
+        ("/evaluation/run", "/evaluation"),
     ],
 )
 def test_the_address_of_a_form_leads_to_its_page(

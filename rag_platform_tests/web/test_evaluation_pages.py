@@ -221,7 +221,7 @@ def test_a_run_is_started_and_its_job_leads_to_it(
         "metric_sets": ["retrieval"],
         "reuse": "false",
     }
-    shown = browser.post("/eval/run", data=form)
+    shown = browser.post("/evaluation/run", data=form)
     assert shown.status_code == 200
     job = get(browser, "/api/eval/jobs")[0]
     assert shown.url.path == f"/evaluation/jobs/{job['job_id']}"
@@ -236,7 +236,7 @@ def test_a_run_is_started_and_its_job_leads_to_it(
 def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "launch", run_here)
     form = {"dataset": "golden", "namespace": "default", "mode": "retrieval_only"}
-    shown = browser.post("/eval/run", data={**form, "strategy": "sparse_only"})
+    shown = browser.post("/evaluation/run", data={**form, "strategy": "sparse_only"})
     assert "choose the library that the dataset is about" in shown.text
     job = get(browser, "/api/eval/jobs")[0]
     assert (job["state"], job["run_id"]) == ("failed", "")
@@ -273,7 +273,7 @@ def test_a_token_that_only_reads_starts_nothing(shared_desk: Desk, runs: tuple[s
         own = {"Authorization": f"Bearer {secret}"}
         refused = client.post("/api/eval/runs", json={"dataset": "golden"}, headers=own)
         assert refused.status_code == 403
-        assert "/eval/run" not in client.get("/evaluation", headers=own).text
+        assert 'action="/evaluation/run"' not in client.get("/evaluation", headers=own).text
         stranger = {"Authorization": f"Bearer {elsewhere}"}
         assert client.get("/api/eval/runs", headers=stranger).json()["runs"] == []
         assert client.get(f"/api/eval/runs/{runs[0]}", headers=stranger).status_code == 404

@@ -226,7 +226,7 @@ def show_runs(
     )
 
 
-@pages.post("/eval/run", dependencies=[MayWrite])
+@pages.post("/evaluation/run", dependencies=[MayWrite])
 def start_shown_run(library: LibraryOf, choice: Annotated[RunChoice, Form()]) -> Response:
     """Start a run and show its progress."""
     job = post_run(library, choice)
