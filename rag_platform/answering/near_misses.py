@@ -242,8 +242,11 @@ def find_near_miss(
 
 
 def list_quoted(answer: str, cited: Sequence[Hit]) -> list[str]:
-    """The sentences, items and rows that an extractive answer quotes of its passages."""
-    return [it.text for it in _list_quoted(answer, cited)]
+    """The sentences, items and rows that an extractive answer quotes of its passages, without those
+    that are part of another, such as the item `port` of a sentence with that word.
+    """
+    quoted = [it.text for it in _list_quoted(answer, cited)]
+    return [text for text in quoted if not any(text != it and text in it for it in quoted)]
 
 
 def _list_quoted(answer: str, cited: Sequence[Hit]) -> list[_Sentence]:

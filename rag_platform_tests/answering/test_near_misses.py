@@ -14,6 +14,7 @@ from rag_platform.answering.near_misses import (
     find_near_miss,
     find_other_date,
     find_other_year,
+    list_quoted,
 )
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit
@@ -77,6 +78,12 @@ def test_what_a_heading_names_is_all_that_stands_below_it() -> None:
     question = "When do production tokens expire?"
     passages = [hit(TOKENS, "Production")]
     assert find_near_miss(question, TOKENS, passages, passages) is None
+
+
+def test_an_item_that_a_quoted_sentence_contains_is_not_quoted() -> None:
+    sentence = "The port of the host is 8080."
+    passage = hit(f"- port\n- host\n- user\n\n{sentence}")
+    assert list_quoted(f"{sentence} [1]", [passage]) == [sentence]
 
 
 LOCK = "童锁用于防止误触。长按锁键3秒可关闭童锁。香薰盒在底座右侧。"
