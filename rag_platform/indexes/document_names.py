@@ -10,6 +10,7 @@ changed since, whose names are read from the catalog.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,7 +31,8 @@ NAMES = "names.sqlite"  # next to the catalog
 STORED = 2_000  # minimum documents of a base; the names of fewer are read in 20 ms
 # characters; a longer title is not a name, but the first line of a text, cut at 200
 _MAX_TITLE = 180
-_VERSION = 3  # of the words of `text.names` and of the tables; files of other versions are ignored
+_VERSION = 4  # of the words of `text.names` and of the tables; files of other versions are ignored
+_SCHEME = re.compile(r"\w+://(?:www\.)?")  # of a web page, which no question means
 _TABLES = """
 CREATE TABLE words (word TEXT PRIMARY KEY, plain BLOB NOT NULL, joined BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE documents (number INTEGER PRIMARY KEY, doc_id TEXT NOT NULL, chunks INTEGER NOT NULL);
@@ -60,7 +62,8 @@ class ReadNames:
             title = title if len(title) <= _MAX_TITLE else ""
             self.doc_ids.append(doc_id)
             self.sizes.append(chunks)
-            path = f"{dirname(source_uri)}/{splitext(filename)[0]}"
+            folders = dirname(_SCHEME.sub("", source_uri, count=1))
+            path = f"{folders}/{splitext(filename)[0]}"
             (of_path, path_pairs), (of_title, title_pairs) = (
                 name_words(name, chinese=False) for name in (path, title)
             )

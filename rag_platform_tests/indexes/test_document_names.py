@@ -92,6 +92,12 @@ def test_the_first_line_of_a_text_is_no_name(tmp_path: Path) -> None:
         assert holding(Names(None, catalog.names())) == {"state": ({"short"}, set())}
 
 
+def test_the_site_and_folders_of_a_page_name_it_but_not_its_protocol() -> None:
+    page = ("page", "https://www.example.com/guide/start.html?from=/", "start.html", "", 1)
+    held = Names(None, [page]).holders({"https", "www", "example", "guide", "start"})
+    assert set(held) == {"example", "guide", "start"}
+
+
 def test_what_came_and_went_since_the_base_counts(base: Path) -> None:
     with ChangesWriter(base) as changes:
         put(changes, "b22", "Airbus 2022.pdf", "", 5)  # another name
