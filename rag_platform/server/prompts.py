@@ -11,7 +11,6 @@ from pydantic import Field
 from rag_platform.api.release_choice import find_release
 from rag_platform.config.settings import ServerSettings, tool_name
 from rag_platform.errors import RagError
-from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
 
@@ -110,6 +109,6 @@ def add_prompts(server: MCPServer[Any], library: Library, settings: ServerSettin
         except RagError as error:
             here = ", here with `collection`" if error.code == "which_collection" else ""
             return f"Tell the user that this cannot be told: {error.message}{here}"
-        is_oldest = before == list_heads(library.store, name)[-1].release_id
-        oldest = OLDEST.format(release=before) if is_oldest else ""
+        first = find_release(library, name, "0000", before=True)
+        oldest = OLDEST.format(release=before) if before == first else ""
         return CHANGES.format(name=name, since=since, oldest=oldest, changes=changes, **names)

@@ -133,6 +133,10 @@ def test_ids_tags_and_libraries_are_completed(lamps: Any) -> None:
 
 def test_prompts_say_what_to_do(shelf: Any, tmp_path: Path) -> None:
     path = tmp_path / "gate.md"
+    path.write_text("# Gate\n\nIt is planned.\n", encoding="utf-8")
+    rejected = shelf.store.release_dir("default", shelf.ingest(path)) / "manifest.json"
+    checks = rejected.read_text(encoding="utf-8").replace('"passed": true', '"passed": false', 1)
+    rejected.write_text(checks, encoding="utf-8")
     path.write_text("# Gate\n\nIt closes at 22:15.\n", encoding="utf-8")
     first = shelf.ingest(path)
     path.write_text("# Gate\n\nIt closes at 23:45.\n", encoding="utf-8")
