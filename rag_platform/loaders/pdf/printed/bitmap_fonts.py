@@ -38,6 +38,8 @@ def correct_dot_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
     their glyphs.
     """
     for spans in _group_fonts(page, blocks).values():
+        if max(span["size"] for span in spans) >= 1:
+            continue  # a true size, of which a brace may be a multiple
         height = max(
             (char["origin"][1] - char["bbox"][1]) / span["size"]
             for span in spans

@@ -8,12 +8,14 @@ import pymupdf
 
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
+from rag_platform.loaders.pdf.printed.bitmap_fonts import correct_dot_fonts
 
 
 def write_bitmap_font(
     path: Path, lines: list[bytes], narrow: int, wide: int, *, in_dots: bool = False
 ) -> Path:
-    """A page in a Type 3 font without Unicode; i and l are `narrow`, all else is `wide`.
+    """A page in a Type 3 font without Unicode; i and l are `narrow`, all else is `wide`, and | is
+    taller than two lines.
 
     `in_dots` measures the font in dots of a printer and names each glyph by its character.
     """
@@ -27,7 +29,8 @@ def write_bitmap_font(
             width = narrow if chr(code) in "il" else wide
             drawn.append(document.get_new_xref())
             document.update_object(drawn[-1], "<<>>")
-            document.update_stream(drawn[-1], b"%d 0 0 0 40 70 d1 0 0 40 70 re f" % width)
+            box = b"0 0 40 %d" % (250 if chr(code) == "|" else 70)
+            document.update_stream(drawn[-1], b"%d 0 %b d1 %b re f" % (width, box, box))
         glyphs = {code: f"/{chr(code) if in_dots else f'a{code}'}" for code in codes}
         named = " ".join(
             f"{glyphs[code]} {xref} 0 R" for code, xref in zip(codes, drawn, strict=True)
@@ -94,3 +97,13 @@ def test_a_font_measured_in_dots_is_read_with_its_digits(tmp_path: Path) -> None
     assert facts.summary.hidden == ()
     # PDFium does not know the letters, but keeps them together
     assert PdfiumLoader().load(path, "dots.pdf").text == 7 * "\ufffd" + " " + 4 * "\ufffd"
+
+
+def test_a_tall_glyph_does_not_make_a_font_of_true_size_larger(tmp_path: Path) -> None:
+    path = write_bitmap_font(tmp_path / "tall.pdf", [b"updated", b"|"], 30, 60)
+    with pymupdf.open(path) as document:
+        flags = pymupdf.TEXT_ACCURATE_BBOXES
+        blocks = document[0].get_text("rawdict", flags=flags)["blocks"]
+        correct_dot_fonts(document[0], blocks)
+    spans = [span for block in blocks for line in block["lines"] for span in line["spans"]]
+    assert {span["size"] for span in spans} == {10.0}
