@@ -76,7 +76,7 @@ class Extractive:
     phrasings; where the evidence is in another script, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "23"
+    VERSION: ClassVar[str] = "24"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
@@ -219,7 +219,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     question = " ".join((subject_of(query), *query.rewrites))
     form = _AnswerForm.of(subject_of(query))
     words = question_words(question)
-    find_in = question_terms(question).find_in
+    find_in = _find_more_than_pieces(words, question_terms(question).find_in)
     total = find_in(" ".join(ASKS_TOTAL.findall(simplify(question).lower())))
 
     @cache
@@ -284,6 +284,20 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             coverage = weigh(close | titles | numbers_of[n]) / total_weight
             scored.append(Scored(score, coverage, n, part, by_header))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
+
+
+def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:
+    """`find`, which finds nothing where a text only has numbers of identifiers: 603 is not B603."""
+    codes = [word.text for word in words if word.weight == IDENTIFIER_WEIGHT]
+    pieces = {
+        it.text for it in words if it.text.isdigit() and any(it.text in code for code in codes)
+    }
+
+    def find_in(text: str) -> frozenset[str]:
+        found = find(text)
+        return frozenset() if found <= pieces else found
+
+    return find_in if pieces else find
 
 
 def _find_part_terms(

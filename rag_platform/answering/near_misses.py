@@ -32,7 +32,7 @@ from rag_platform.text.scripts import HAN, HAN_DIGITS, has_han, is_wide, simplif
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS, ENGLISH
 from rag_platform.text.term_overlap import question_terms, question_words
-from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
+from rag_platform.text.terms import IDENTIFIER_WEIGHT, is_weak_term, meaning, stem, stem_prefix
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
 # questions whose answer is a name; that of `who may` and `who approves` is a role
@@ -122,6 +122,7 @@ _ASKS_PROPERTY = re.compile(_PROPERTY, re.IGNORECASE)
 _THING_AND_PROPERTY = re.compile(
     rf"[\w./-]*\d[\w./-]* (?:(?:[a-z]+ ){{0,2}}([a-z]{{2,}})|([{HAN}]{{2,6}}))\W*", re.IGNORECASE
 )
+_CODE = re.compile(r"[a-z]+[-_]?\d[\w-]*")  # letters and a number
 # questions for numbers and dates, each with what answers it
 _FORMS = (
     (_ASKS_DATE, _DATE),
@@ -322,7 +323,11 @@ def _check(
         return ()
     if _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
-    missing = _find_missing_part(question, passages) or _find_missing_post(question, text, cited)
+    missing = (
+        _find_missing_code(question, cited, passages)
+        or _find_missing_part(question, passages)
+        or _find_missing_post(question, text, cited)
+    )
     if not missing and not query.rewrites:  # the passages may have a word of a phrasing for it
         missing = _find_missing_phrase(question, text, passages) or (
             _find_missing_column(question, table, passages, embed)
@@ -343,6 +348,18 @@ def _matches_only_header(query: QueryIR, table: re.Match[str], passages: Sequenc
 
 def _name_place(hit: Hit) -> str:
     return f"{hit.doc_title}\n{hit.section_path}\n{hit.source_uri}"
+
+
+def _find_missing_code(question: str, cited: Sequence[Hit], passages: Sequence[Hit]) -> str:
+    """A code of a question, as `B603`, that other passages or their titles have but not the cited
+    ones; else "".
+    """
+    own, every = (
+        "\n".join(f"{_name_place(hit)}\n{hit.chunk_text}" for hit in hits).casefold()
+        for hits in (cited, passages)
+    )
+    words = (it.text for it in question_words(question) if it.weight == IDENTIFIER_WEIGHT)
+    return next((it for it in words if _CODE.fullmatch(it) and it in every and it not in own), "")
 
 
 def _find_missing_part(question: str, passages: Sequence[Hit]) -> str:

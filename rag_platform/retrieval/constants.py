@@ -46,6 +46,9 @@ HELD_LANGUAGE: Final = 0.05
 MEANT_SHARE: Final = 0.6
 # minimum mean chunks of the documents meant; smaller ones gain nothing; chosen by hand
 MIN_MEANT_CHUNKS: Final = 3
+# maximum chunks of the documents meant, by which questions are filtered (75,000 take 50 ms); chosen
+# by hand
+MAX_MEANT_CHUNKS: Final = 20_000
 # maximum documents that a word may name, and that a question may mean; a more common word only
 # distinguishes documents that another word names; chosen by hand
 MAX_NAMESAKES: Final = 256

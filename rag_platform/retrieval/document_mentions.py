@@ -25,6 +25,7 @@ from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.constants import (
     FOREIGN_CHUNKS,
     KEPT_NAMED,
+    MAX_MEANT_CHUNKS,
     MAX_NAMESAKES,
     MEANT_SHARE,
     MIN_MEANT_CHUNKS,
@@ -72,7 +73,8 @@ class DocumentNames:
         if not 0 < len(meant) <= MAX_NAMESAKES:
             return None
         known = self._names.documents(meant)
-        if sum(size for _, size in known.values()) < MIN_MEANT_CHUNKS * len(meant):
+        chunks = sum(size for _, size in known.values())
+        if not MIN_MEANT_CHUNKS * len(meant) <= chunks <= MAX_MEANT_CHUNKS:
             return None
         by_id = sorted((doc_id, number) for number, (doc_id, _) in known.items())
         documents = {doc_id: round(scores[number] / best, 4) for doc_id, number in by_id}

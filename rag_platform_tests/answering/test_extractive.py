@@ -47,6 +47,14 @@ CHINESE = hit(3, "连接池的最大连接数是 100。超过上限的请求会�
 EVIDENCE = [UPLOADS, TABLE, CHINESE]
 
 
+def test_a_number_within_a_code_does_not_stand_for_the_code() -> None:
+    fixed, other = hit(1, "Fix a wrong hint (#603)."), hit(2, "Code B603 warns of shells.")
+    assert Extractive().answer(asked("what is B603?"), [fixed]).text == ""
+    found = Extractive().answer(asked("what is B603?"), [fixed, other]).text
+    assert found == "Code B603 warns of shells. [2]"
+    assert Extractive().answer(asked("which hint was wrong, B603?"), [fixed]).text
+
+
 @pytest.mark.parametrize(
     ("query", "answer"),
     [

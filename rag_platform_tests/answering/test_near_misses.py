@@ -376,6 +376,26 @@ def test_a_numbered_part_that_the_document_lacks_is_told(
     assert find_doubts(query, f"{text} [1]", passages) == tell(unsaid)
 
 
+@pytest.mark.parametrize(
+    ("question", "first", "unsaid"),
+    [
+        ("What does bandit B603 check?", "# B603: subprocess", "b603"),
+        ("B603 检查什么", "# B603：子进程", "b603"),
+        # no passage has it, and the answer may say it in other words
+        ("What does bandit B604 check?", "# B603: subprocess", ""),
+        ("What does bandit check?", "# B603: subprocess", ""),
+    ],
+)
+def test_an_answer_without_the_code_of_another_passage_is_told(
+    question: str, first: str, unsaid: str
+) -> None:
+    text = "检查子进程。" if "检查" in question else "Bandit checks calls."
+    passages = [hit(first, "B603"), hit(text)]
+    query = prepare(question, Limits())
+    assert find_doubts(query, f"{text} [2]", passages) == tell(unsaid)
+    assert find_doubts(query, f"{text} [1]", [hit(text, "B603"), hit(first)]) == ()
+
+
 HIT = Hit(1, "c1", 1.0, "hybrid", "d", "d@1", "minutes.md", "minutes.md", "Minutes", "", 1, "")
 
 

@@ -98,6 +98,12 @@ def test_a_folder_names_what_is_in_it() -> None:
     assert documents("What do the manuals say?").keys() == {"k1", "k2", "m1", "m2"}
 
 
+def test_documents_with_very_many_chunks_are_not_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert documents("What did Boeing earn?")
+    monkeypatch.setitem(FILES, "b21", ("reports", "BOEING_2021_10K.pdf", "", 20_000))
+    assert documents("What did Boeing earn?") == {}
+
+
 @pytest.mark.parametrize(
     "question",
     [
