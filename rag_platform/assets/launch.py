@@ -128,11 +128,12 @@ def _take_turn(job: Job, root: DataRoot) -> Iterator[None]:
                     root.store.writer(job.namespace, owner, shared=shared, wait=wait)
                 )
                 break
-            except BusyError:
+            except BusyError as error:
                 # a job lets go of the lock before it is recorded as over
                 had_company, has_company = has_company, _has_company(job, root)
                 if not (had_company or has_company):
                     raise
+                jobs.Progress(root.ledger, job.job_id)("waiting", 0, 0, error.message)
         yield
 
 

@@ -529,6 +529,9 @@ def test_a_launched_job_waits_for_another_job_however_long_that_takes(
                 code = pool.submit(run_job, second.job_id)
                 time.sleep(1.0)  # five times lock_seconds
                 assert not code.done()
+                progress = ledger.job(second.job_id).progress
+                assert progress["stage"] == "waiting"
+                assert f"by rebuild {first.job_id}" in progress["message"]
             assert code.result() == 0
         assert ledger.job(second.job_id).state == "done"
 
