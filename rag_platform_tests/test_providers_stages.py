@@ -120,13 +120,11 @@ def judged(body: dict[str, Any], number: int) -> Reply:
 @pytest.fixture(params=sorted(PROVIDERS["reranker"]))
 def reranker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reranker]:
     with chat_server(judged) as server:
-        model = {
-            "provider": "openai",
-            "options": {"model": "m", "base_url": server.url, "api_key_env": "", "retries": 0},
-        }
+        address = {"model": "m", "base_url": server.url, "api_key_env": ""}
+        model = make_provider("llm", "openai", {**address, "retries": 0})
         options: dict[str, Any] = {
             "http": {"url": f"{server.url}/rerank", "api_key_env": ""},
-            "llm": {"llm": model},
+            "llm": {"model": model},
         }.get(request.param, {})
         if request.param == "cross_encoder":
             pytest.importorskip(

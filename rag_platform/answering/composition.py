@@ -282,13 +282,12 @@ class _Composer:
             return None
         cited = [self.context[n - 1] for n in sorted(find_cited(answer, len(self.context)))]
         quoted = list_quoted(answer, cited)[:COMPARED_QUOTES]
-        wide = is_wide(query.dense_text)
+        subject = analysis.subject_of(query)
+        wide = is_wide(subject)
         if not quoted or any(is_wide(text) != wide for text in quoted):
             return None
         texts = [text[:COMPARED_CHARS] for text in quoted]
-        vectors = self.embed_questions(
-            [query.dense_text, *texts, *states.list_unrelated(wide=wide)]
-        )
+        vectors = self.embed_questions([subject, *texts, *states.list_unrelated(wide=wide)])
         return states.measure_nearness(vectors, len(quoted))
 
 

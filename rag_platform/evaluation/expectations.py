@@ -7,6 +7,7 @@ rewrites the file.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,25 +140,27 @@ def _require_document(store: Store, namespace: str, case: EvalCase) -> None:
 
 def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
     """Remove and return a case. Raises NotFoundError `unknown_expectation`."""
-    with store.expecting(namespace):
-        cases = read_expectations(store, namespace).cases
-        found = [case for case in cases if case.case_id == case_id]
-        if not found:
-            raise NotFoundError(
-                f"library {namespace!r} has no expectation {case_id!r}; see `rag expect list`",
-                code="unknown_expectation",
-            )
-        _write(store, namespace, tuple(case for case in cases if case.case_id != case_id))
-    return found[0]
+    for case in _drop(store, namespace, lambda case: case.case_id == case_id):
+        return case
+    raise NotFoundError(
+        f"library {namespace!r} has no expectation {case_id!r}; see `rag expect list`",
+        code="unknown_expectation",
+    )
 
 
 def drop_for_document(store: Store, namespace: str, source_uri: str) -> list[EvalCase]:
     """Remove and return the cases that name only this deleted document, as they may quote it."""
+    return _drop(store, namespace, lambda case: _is_about(case, source_uri))
+
+
+def _drop(store: Store, namespace: str, is_meant: Callable[[EvalCase], bool]) -> list[EvalCase]:
+    """Remove and return the cases that are meant; without any, nothing is locked or written."""
+    if not any(map(is_meant, read_expectations(store, namespace).cases)):
+        return []
     with store.expecting(namespace):
         cases = read_expectations(store, namespace).cases
-        dropped = [case for case in cases if _is_about(case, source_uri)]
-        if dropped:
-            _write(store, namespace, tuple(case for case in cases if case not in dropped))
+        dropped = [case for case in cases if is_meant(case)]
+        _write(store, namespace, tuple(case for case in cases if case not in dropped))
     return dropped
 
 
