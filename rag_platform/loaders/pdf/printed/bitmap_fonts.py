@@ -5,7 +5,7 @@ the fonts' names.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -37,6 +37,8 @@ def correct_dot_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> None:
     """Gives fonts measured in dots of the printer (0.24 points for text of 10 points) the size of
     their glyphs.
     """
+    if all(span["size"] >= 1 for span in _list_spans(blocks)):
+        return  # as on nearly all pages; looking up their fonts takes longer
     for spans in _group_fonts(page, blocks).values():
         if max(span["size"] for span in spans) >= 1:
             continue  # a true size, of which a brace may be a multiple
@@ -79,12 +81,14 @@ def _group_fonts(page: Any, blocks: Sequence[dict[str, Any]]) -> dict[str, list[
     if not names:
         return {}
     fonts: dict[str, list[dict[str, Any]]] = {}
-    for span in chain.from_iterable(
-        line["spans"] for block in blocks for line in block.get("lines", ())
-    ):
+    for span in _list_spans(blocks):
         if span["font"] in names or span["font"].startswith("Type3 ("):
             fonts.setdefault(span["font"], []).append(span)
     return fonts
+
+
+def _list_spans(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    return chain.from_iterable(line["spans"] for block in blocks for line in block.get("lines", ()))
 
 
 def _text(spans: Sequence[dict[str, Any]]) -> str:
