@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from rag_platform.answering import citations, states
-from rag_platform.answering.citations import escape_marks, find_cited, make_citation, shorten
+from rag_platform.answering.citations import escape_marks, make_citation, shorten
 from rag_platform.answering.constants import (
     CLOSEST_PASSAGES,
     COMPARED_CHARS,
@@ -280,8 +280,7 @@ class _Composer:
         small = signals.words_absent is not None and signals.sparse_reach is None
         if not small or query.rewrites or self.embed_questions is None:
             return None
-        cited = [self.context[n - 1] for n in sorted(find_cited(answer, len(self.context)))]
-        quoted = list_quoted(answer, cited)[:COMPARED_QUOTES]
+        quoted = list_quoted(answer, self.context)[:COMPARED_QUOTES]
         subject = analysis.subject_of(query)
         wide = is_wide(subject)
         if not quoted or any(is_wide(text) != wide for text in quoted):

@@ -55,7 +55,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import IDENTIFIER_WEIGHT, is_weak_term, meaning
+from rag_platform.text.terms import is_weak_term, meaning
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -288,7 +288,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
 
 def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:
     """`find`, which finds nothing where a text only has numbers of identifiers: 603 is not B603."""
-    codes = [word.text for word in words if word.weight == IDENTIFIER_WEIGHT]
+    codes = [word.text for word in words if word.is_identifier]
     pieces = {
         it.text for it in words if it.text.isdigit() and any(it.text in code for code in codes)
     }
@@ -380,7 +380,7 @@ def _find_document_numbers(
     """
     numbers_of = [frozenset[str]()] * len(evidence)
     containing = set[int]()
-    identifiers = [it.text for it in words if it.weight == IDENTIFIER_WEIGHT]
+    identifiers = [word.text for word in words if word.is_identifier]
     documents = {hit.doc_id for hit in evidence}
     for doc_id, number in product(documents, filter(_DOCUMENT_NUMBER.match, identifiers)):
         own = [n for n, hit in enumerate(evidence) if hit.doc_id == doc_id]

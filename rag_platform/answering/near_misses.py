@@ -32,7 +32,7 @@ from rag_platform.text.scripts import HAN, HAN_DIGITS, has_han, is_wide, simplif
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS, ENGLISH
 from rag_platform.text.term_overlap import question_terms, question_words
-from rag_platform.text.terms import IDENTIFIER_WEIGHT, is_weak_term, meaning, stem, stem_prefix
+from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
 # questions whose answer is a name; that of `who may` and `who approves` is a role
@@ -242,12 +242,16 @@ def find_near_miss(
     return None
 
 
-def list_quoted(answer: str, cited: Sequence[Hit]) -> list[str]:
+def list_quoted(answer: str, passages: Sequence[Hit]) -> list[str]:
     """The sentences, items and rows that an extractive answer quotes of its passages, without those
     that are part of another, such as the item `port` of a sentence with that word.
     """
-    quoted = [it.text for it in _list_quoted(answer, cited)]
+    quoted = [it.text for it in _list_quoted(answer, _list_cited(answer, passages))]
     return [text for text in quoted if not any(text != it and text in it for it in quoted)]
+
+
+def _list_cited(answer: str, passages: Sequence[Hit]) -> list[Hit]:
+    return [passages[n - 1] for n in sorted(find_cited(answer, len(passages)))]
 
 
 def _list_quoted(answer: str, cited: Sequence[Hit]) -> list[_Sentence]:
@@ -306,7 +310,7 @@ def _check(
     passage mentions the property asked for. `embed` compares that property with the columns of a
     table. Empty without a doubt.
     """
-    cited = [passages[n - 1] for n in sorted(find_cited(answer, len(passages)))]
+    cited = _list_cited(answer, passages)
     if other := (
         find_other_year(query.original, answer, cited)
         or find_other_date(query.original, answer, cited)
@@ -354,12 +358,14 @@ def _find_missing_code(question: str, cited: Sequence[Hit], passages: Sequence[H
     """A code of a question, as `B603`, that other passages or their titles have but not the cited
     ones; else "".
     """
+    words = [word.text for word in question_words(question) if word.is_identifier]
+    if not (codes := list(filter(_CODE.fullmatch, words))):
+        return ""
     own, every = (
         "\n".join(f"{_name_place(hit)}\n{hit.chunk_text}" for hit in hits).casefold()
         for hits in (cited, passages)
     )
-    words = (it.text for it in question_words(question) if it.weight == IDENTIFIER_WEIGHT)
-    return next((it for it in words if _CODE.fullmatch(it) and it in every and it not in own), "")
+    return next((code for code in codes if code in every and code not in own), "")
 
 
 def _find_missing_part(question: str, passages: Sequence[Hit]) -> str:

@@ -84,6 +84,10 @@ class Word:
     parts: tuple[str, ...]
     weight: float
 
+    @property
+    def is_identifier(self) -> bool:
+        return self.weight == IDENTIFIER_WEIGHT
+
     def share_in(self, have: Collection[str]) -> float:
         """The share of the word among the terms of a text, 0 to 1; a partial share is multiplied by
         0.66, since half of the terms carry less than half of the meaning.
