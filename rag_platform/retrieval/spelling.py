@@ -6,8 +6,9 @@ Only words of ASCII letters are corrected, alone or as parts of identifiers
 kept, and so are words that are single tokens of the embedder's tokenizer (`stock`, `hand|ed`). A
 correction begins with the same letter and is one edit away: a letter too many or too few, two
 letters swapped, or another vowel. Words of at least LONG_WORD letters may need two edits of any
-kind (optimal string alignment). Words with the same first two letters are tried first. The nearest
-word is chosen, of several the most frequent.
+kind (optimal string alignment), unless the tokenizer knows them as two pieces, like many names
+(`ever|note`). Words with the same first two letters are tried first. The nearest word is chosen, of
+several the most frequent.
 """
 
 from __future__ import annotations
@@ -85,11 +86,15 @@ def find_corrections(
     found = {}
     for word in words[:MAX_CHECKED_WORDS]:
         lowered = word.lower()
-        if index.doc_freq(lowered) or (count_tokens and _is_word(lowered, count_tokens)):
+        if index.doc_freq(lowered):
+            continue
+        pieces = min(count_tokens([lowered, _ENDING.sub("", lowered)])) if count_tokens else 3
+        if pieces == 1:
             continue
         # errors are rare in the first two letters, and few words share both
         for letters in (2, 1):
-            if correction := _find_nearest(lowered, index.terms_with_prefix(lowered[:letters])):
+            known = index.terms_with_prefix(lowered[:letters])
+            if correction := _find_nearest(lowered, known, pieces - 1):
                 found[word] = _match_case(word, correction)
                 break
     return found
@@ -114,17 +119,14 @@ def _change(query: QueryIR, write: Callable[[str], str]) -> QueryIR:
     )
 
 
-def _is_word(word: str, count_tokens: Callable[[Sequence[str]], list[int]]) -> bool:
-    return 1 in count_tokens([word, _ENDING.sub("", word)])
-
-
-def _find_nearest(word: str, known: Sequence[tuple[str, int]]) -> str:
+def _find_nearest(word: str, known: Sequence[tuple[str, int]], max_edits: int) -> str:
     """The nearest of the known words, of several the most frequent; empty where none is near."""
     near = [
         (edits, -count, other)
         for other, count in known
         if abs(len(other) - len(word)) <= 2  # a cheap test first, as there may be thousands
         and (edits := count_edits(word, other)) is not None
+        and edits <= max_edits
         and not is_weak_term(stem(other))
     ]
     edits, _, nearest = min(near, default=(0, 0, ""))

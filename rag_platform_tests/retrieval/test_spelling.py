@@ -41,13 +41,15 @@ def test_edits_of_a_typing_error(word: str, other: str, edits: int | None) -> No
     assert count_edits(word, other) == edits
 
 
-def read(library: Library, question: str, known: Sequence[str] = ()) -> dict[str, str]:
-    """The corrections of a question; the words `known` are one token each."""
+def read(
+    library: Library, question: str, known: Sequence[str] = (), pieces: int = 2
+) -> dict[str, str]:
+    """The corrections of a question; the words `known` are one token each, others `pieces`."""
     with library.lease("default") as lease:
         return find_corrections(
             prepare(question, Limits()),
             lease.release.lexical,
-            lambda texts: [1 if text in known else 2 for text in texts],
+            lambda texts: [1 if text in known else pieces for text in texts],
         )
 
 
@@ -69,6 +71,9 @@ def test_only_what_the_library_lacks_is_read_as_another_word(
     # what a tokenizer knows is a word that the library lacks
     assert read(library, "stock handed") == {"stock": "stack", "handed": "handled"}
     assert read(library, "stock handed", known=("stock", "hand")) == {}
+    # one of two tokens is rather another word than one with two errors
+    assert read(library, "temperate") == {}
+    assert read(library, "temperate", pieces=3) == {"temperate": "template"}
 
 
 def test_a_correction_reaches_all_that_is_searched(publish: Any, library: Library) -> None:
