@@ -45,6 +45,12 @@ _CODE = frozenset(
 _HIDDEN_DIRECTIVES = frozenset(
     "toctree index autosummary raw meta graphviz mermaid uml testsetup testcleanup".split()
 )
+# directives that show their argument, an object's signature, even without a body
+_OBJECTS = frozenset(
+    "function class method attribute data exception property staticmethod classmethod decorator"
+    " macro type member var enum enumerator struct union option cmdoption envvar confval describe"
+    " object".split()
+)
 # admonition to the text that replaces its name; its content may begin on the same line
 _ADMONITIONS = dict.fromkeys(
     "note warning tip important caution danger attention hint error seealso todo".split(), ""
@@ -307,7 +313,11 @@ class _Reader:
         while after < end and (begun := self._lines[after].text) and (text or begun[0] == ":"):
             after += 1  # skip options and further lines of the arguments
         body = next((n for n in range(after, end) if self._lines[n].text), end)
-        if name in _HIDDEN_DIRECTIVES or (body == end and name != "rubric"):
+        if name == "math" and text:  # the formula may begin on the same line
+            self._read_formula(at, end, text, out)
+        elif name in _OBJECTS and text and body == end:
+            self._edit(line.start, self._lines[end - 1].end, f"{' ' * out}- `{text}`")
+        elif name in _HIDDEN_DIRECTIVES or (body == end and name != "rubric"):
             self._remove(at, end)
         elif name in _CODE:
             self._fence(line.start, body, end, text.split()[0] if text else "", out)
@@ -323,6 +333,17 @@ class _Reader:
                 label = f"{'#' * min(self._level + 1, _MAX_LEVEL)} `{text}`"
             self._edit(line.start, self._lines[after - 1].end, " " * out + label)
             self._read_lines(body, end, out)
+
+    def _read_formula(self, at: int, end: int, text: str, out: int) -> None:
+        for number in range(at + 1, end):
+            option = self._lines[number]
+            if _FIELD.match(option.text):
+                self._remove(number, number + 1)
+                self._lines[number] = replace(option, text="")
+        line = self._lines[at]
+        begin = line.begin + len(line.text) - len(text)
+        self._lines[at] = replace(line, start=begin, begin=begin, text=text)
+        self._fence(line.start, at, end, "", out)
 
     # --- tables
 

@@ -78,6 +78,17 @@ def test_literal_blocks_and_code_are_fenced_where_they_stand() -> None:
     assert read("1. Run::\n\n    make\n\n2. Stop.") == (
         "1. Run:\n\n   ```\n   make\n   ```\n\n2. Stop."
     )
+    assert read(".. math:: E = mc^2\n\nThen.") == "```\nE = mc^2\n```\n\nThen."
+    formula = "* So:\n\n  .. math:: a = b\n     :label: one\n\n     c = d"
+    assert read(formula).split("\n") == [
+        "* So:",
+        "",
+        "  ```",
+        "  a = b",
+        *["", ""],  # where the label was
+        "       c = d",
+        "  ```",
+    ]
     assert read("So:\n\n>>> 1 + 1\n2\n\nThen.") == "So:\n\n```pycon\n>>> 1 + 1\n2\n```\n\nThen."
 
 
@@ -89,6 +100,8 @@ def test_boxes_are_read_as_text_and_what_they_describe_is_a_heading() -> None:
     assert read(".. admonition:: Mind *it*\n\n   It stops.") == "**Mind *it***\n\nIt stops."
     described = "API\n===\n\n.. py:function:: run(port)\n   :async:\n\n   Runs it.\n"
     assert read(described) == "# API\n\n\n## `run(port)`\n\nRuns it."
+    bare = ".. method:: Log.error(text)\n.. option:: --quiet\n   :noindex:\n\nThen."
+    assert read(bare) == "- `Log.error(text)`\n- `--quiet`\n\nThen."
 
 
 @pytest.mark.parametrize(
@@ -101,6 +114,7 @@ def test_boxes_are_read_as_text_and_what_they_describe_is_a_heading() -> None:
         ".. _name: https://example.org",
         ".. |name| replace:: words",
         ".. image:: a.png\n   :alt: A valve",
+        ".. autoclass:: a.Client\n   :members:",  # Sphinx takes its text from the code
         "__ https://example.org",
     ],
 )
