@@ -191,10 +191,10 @@ class _Reader:
         if _GRID_BORDER.match(line.text):
             self._read_grid(at, end, out)
         elif line.text.startswith(">>>"):
-            self._fence(line.start, at, end, "pycon", out)
+            self._fence(line, at, end, "pycon", out)
         elif line.text.startswith("| "):  # a line block
             for line in self._lines[at:end]:
-                self._edit(line.start, line.end - len(line.text.lstrip("| ")), " " * out)
+                self._edit(line.start, line.end - len(line.text.lstrip("| ")), _pad(line, out))
             self._read_inline(at, end, out)
         elif end == at + 1 and len(line.text) >= 4 and _ADORNMENT.match(line.text):
             self._edit(line.start, line.end, "")
@@ -237,7 +237,7 @@ class _Reader:
         """
         line = self._lines[at]
         text = self.text[begin : line.end].rstrip()
-        self._edit(line.start, begin, " " * out + (mark if text else mark.rstrip()))
+        self._edit(line.start, begin, _pad(line, out) + (mark if text else mark.rstrip()))
         column = min([own, *(line.column for line in self._lines[at + 1 : end] if line.text)])
         self._lines[at] = _Line(begin, begin, line.end, column, text)
         self._read_lines(at, end, out + hang)
@@ -251,13 +251,13 @@ class _Reader:
         if stop == code:  # nothing is indented below it
             return end
         if end == at + 1 and re.fullmatch("``[^`]+``", ending.text):
-            self._edit(ending.start, ending.end, f"{' ' * out}**{ending.text}**")
+            self._edit(ending.start, ending.end, f"{_pad(ending, out)}**{ending.text}**")
         if not ending.text.endswith("::"):
             return end
         bare = ending.text[:-2].rstrip()
         colon = ":" if ending.text[-3:-2].strip() else ""
         self._edit(ending.begin + len(bare), ending.begin + len(ending.text), colon)
-        self._fence(self._lines[code].start, code, stop, "", out)
+        self._fence(self._lines[code], code, stop, "", out)
         return stop
 
     def _read_title(self, at: int, last: int) -> int:
@@ -316,11 +316,11 @@ class _Reader:
         if name == "math" and text:  # the formula may begin on the same line
             self._read_formula(at, end, text, out)
         elif name in _OBJECTS and text and body == end:
-            self._edit(line.start, self._lines[end - 1].end, f"{' ' * out}- `{text}`")
+            self._edit(line.start, self._lines[end - 1].end, f"{_pad(line, out)}- `{text}`")
         elif name in _HIDDEN_DIRECTIVES or (body == end and name != "rubric"):
             self._remove(at, end)
         elif name in _CODE:
-            self._fence(line.start, body, end, text.split()[0] if text else "", out)
+            self._fence(line, body, end, text.split()[0] if text else "", out)
         elif name == "list-table":
             self._read_list(self._read_caption(at, text, out), body, end, out)
         elif name == "csv-table":
@@ -331,7 +331,7 @@ class _Reader:
                 label = self._bold(text) if text else ""
             elif text and name not in _CONTAINERS:
                 label = f"{'#' * min(self._level + 1, _MAX_LEVEL)} `{text}`"
-            self._edit(line.start, self._lines[after - 1].end, " " * out + label)
+            self._edit(line.start, self._lines[after - 1].end, _pad(line, out) + label)
             self._read_lines(body, end, out)
 
     def _read_formula(self, at: int, end: int, text: str, out: int) -> None:
@@ -342,8 +342,8 @@ class _Reader:
                 self._lines[number] = replace(option, text="")
         line = self._lines[at]
         begin = line.begin + len(line.text) - len(text)
-        self._lines[at] = replace(line, start=begin, begin=begin, text=text)
-        self._fence(line.start, at, end, "", out)
+        self._lines[at] = replace(line, start=begin, begin=begin, column=99, text=text)
+        self._fence(line, at, end, "", out)
 
     # --- tables
 
@@ -351,8 +351,8 @@ class _Reader:
         """Read the caption of a table; returns the line where the table begins."""
         if not text:
             return at
-        label = f"{' ' * out}{self._bold(text)}\n"
-        self._edit(self._lines[at].start, self._lines[at].end, label)
+        line = self._lines[at]
+        self._edit(line.start, line.end, f"{_pad(line, out)}{self._bold(text)}\n")
         return at + 1
 
     def _bold(self, text: str) -> str:
@@ -392,7 +392,7 @@ class _Reader:
                     words = [" ".join(cell.split()) for cell in cells]
                     rows += [(last, last, words)] if cells else []
         except csv.Error:  # an unclosed quote
-            self._fence(self._lines[at].start, first, end, "", out)
+            self._fence(self._lines[at], first, end, "", out)
             return
         head = bool(header) or "header-rows" in options
         self._write_table(at, end, rows, out, head=head)
@@ -405,7 +405,7 @@ class _Reader:
         head = False
         for number, text in enumerate(lines, at):
             if len(text) != len(lines[0]) or text[0] not in "+|" or text[-1] not in "+|":
-                self._fence(self._lines[at].start, at, end, "", out)
+                self._fence(self._lines[at], at, end, "", out)
                 return
             ruled = [set(text[a : b + 1]) <= set("+-=") for a, b in pairwise(edges)]
             if all(ruled):
@@ -466,12 +466,13 @@ class _Reader:
         rows = rows if head else [(at, at, []), *rows]
         edges = [*(self._lines[last].end for _, last, _ in rows[:-1]), self._lines[end - 1].end]
         begin, rule = self._lines[at].start, f"\n{' ' * out}{format_rule(width)}"
+        pad = _pad(self._lines[at], out)
         self.blocks.append(Block(0, "table", begin, edges[-1]))
         for (_, _, cells), edge in zip(rows, edges, strict=True):
             shown = [_INLINE.sub(self._to_markdown, cell).replace("\0", "") for cell in cells]
-            row = " " * out + format_row(shown + [""] * (width - len(cells)))
+            row = pad + format_row(shown + [""] * (width - len(cells)))
             self._edit(begin, edge, row + rule if rule else f"\n{row}")
-            begin, rule = edge, ""
+            begin, rule, pad = edge, "", " " * out
 
     # --- lines and edits
 
@@ -490,17 +491,18 @@ class _Reader:
     def _remove(self, at: int, end: int, rule: str = _HIDDEN) -> None:
         self._edit(self._lines[at].start, self._lines[end - 1].end, "", rule)
 
-    def _fence(self, start: int, code: int, end: int, language: str, out: int) -> None:
-        """Put lines [code, end) into a fenced code block that begins at offset `start`."""
+    def _fence(self, opening: _Line, code: int, end: int, language: str, out: int) -> None:
+        """Put lines [code, end) into a fenced code block that begins at a line before them."""
         lines = [line for line in self._lines[code:end] if line.text]
-        width = min(line.begin - line.start for line in lines)
+        # a line right after a list mark has no indentation, but a column
+        width = min(line.begin - line.start or line.column for line in lines)
         inside = self.text[lines[0].start : lines[-1].end]
         mark = "`" * max(3, 1 + longest_ticks(inside))
         for line in lines[1:]:
             self._edit(line.start, line.start + width, " " * out)
-        first, last = lines[0].start + width, lines[-1].end
+        first, last = min(lines[0].start + width, lines[0].begin), lines[-1].end
         pad = " " * out
-        self._edit(start, first, f"{pad}{mark}{language}\n{pad}")
+        self._edit(opening.start, first, f"{_pad(opening, out)}{mark}{language}\n{pad}")
         self._edit(last - 1, last, f"{self.text[last - 1]}\n{pad}{mark}")
         self.blocks.append(Block(0, "code", lines[0].start, last))
 
@@ -532,6 +534,11 @@ class _Reader:
             return str(match["word"])
         dropped = match["blank"] or match["note"]
         return str(match["cited"] or ("" if dropped else match[0]))
+
+
+def _pad(line: _Line, out: int) -> str:
+    """The indentation of a block that begins on a line; none right after a list mark."""
+    return " " * out if line.begin > line.start else ""
 
 
 def _extend_row(rows: list[_Row], number: int, cells: Sequence[str]) -> None:

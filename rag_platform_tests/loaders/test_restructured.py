@@ -86,9 +86,12 @@ def test_literal_blocks_and_code_are_fenced_where_they_stand() -> None:
         "  ```",
         "  a = b",
         *["", ""],  # where the label was
-        "       c = d",
+        "  c = d",
         "  ```",
     ]
+    assert read("* >>> 1\n  1\n\n* .. code::\n\n     run") == (
+        "* ```pycon\n  >>> 1\n  1\n  ```\n\n* ```\n  run\n  ```"
+    )
     assert read("So:\n\n>>> 1 + 1\n2\n\nThen.") == "So:\n\n```pycon\n>>> 1 + 1\n2\n```\n\nThen."
 
 
