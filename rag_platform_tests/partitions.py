@@ -25,3 +25,8 @@ class Keys:
 
     def count_records(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
         return 0, []
+
+    def prune(
+        self, kept: Collection[str], days: float, *, plan: bool
+    ) -> dict[str, tuple[int, int]]:
+        return {}

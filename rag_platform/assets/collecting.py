@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from rag_platform.assets import history
 from rag_platform.assets.event_erasing import Events
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import document_versions
@@ -67,6 +68,12 @@ class PartitionKeys:
         """(number of records that `forget` would erase, storages that could not be searched)."""
         events = Events(self.instance)
         return events.count(keys, names), events.list_unreached()
+
+    def prune(
+        self, kept: Collection[str], days: float, *, plan: bool
+    ) -> dict[str, tuple[int, int]]:
+        """As `history.prune`."""
+        return history.prune(self.instance, kept, days, plan=plan)
 
 
 def run_collection(

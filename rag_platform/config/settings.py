@@ -116,11 +116,14 @@ class TextKept(Section):
 
 
 class Retention(Section):
-    """What `gc` keeps besides live versions and those in kept releases."""
+    """What `gc` keeps besides live versions and those in kept releases, and of Dagster's runs
+    besides those with the newest results.
+    """
 
     versions: int = Field(default=3, ge=0)  # of each document, newest first
     # since a version was received, or a document was soft-deleted or retired
     days: float = Field(default=30.0, ge=0)
+    run_days: float = Field(default=30.0, ge=0)  # since a run of Dagster ended
 
 
 class CacheSettings(Section):

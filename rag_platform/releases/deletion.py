@@ -8,7 +8,7 @@ recorded, so that a proof can count afterwards what every store still holds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -510,6 +510,13 @@ class Partitions(Protocol):
 
     def count_records(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
         """(number of events that `forget` would erase, what could not be searched)."""
+
+    def prune(
+        self, kept: Collection[str], days: float, *, plan: bool
+    ) -> Mapping[str, tuple[int, int]]:
+        """Remove runs older than `days` and the events of keys that are not `kept`, or with `plan`
+        only count them. Returns (count, bytes) by kind.
+        """
 
 
 def names_of(document: Document, ledger: Ledger) -> tuple[list[str], list[str]]:

@@ -217,6 +217,7 @@ class _Collection:
             "cache": self.caches,
             "rest": self.rest,
             "deletions": self.deletions,
+            "history": self.history,
             "traces": self.traces,
         }
         for number, (name, step) in enumerate(steps.items()):
@@ -477,6 +478,15 @@ class _Collection:
             for folder, _, _ in os.walk(area, topdown=False):
                 if folder != str(area) and not os.listdir(folder):
                     os.rmdir(folder)
+
+    def history(self) -> None:
+        """Remove old runs of Dagster, and what it recorded about versions that are gone."""
+        if self.partitions is None or self.scope:
+            return
+        kept = {*self.kept.versions, *self.kept.partitions}
+        days = self.root.settings.retention.run_days
+        for name, (count, size) in self.partitions.prune(kept, days, plan=self.plan).items():
+            self.result.add(name, count, size)
 
     def traces(self) -> None:
         """Compact the logs into the trace store, and drop traces beyond the configured limits."""
