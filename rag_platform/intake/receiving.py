@@ -348,9 +348,11 @@ def _refuse_replaced_folders(
 ) -> None:
     """Refuse folders of which so much is gone that another disk or checkout may stand in their
     place, and read nothing of them. What was only renamed or moved inside of them is not gone.
+    Folders without any file are left to `_refuse_emptied_folders`.
     """
+    held = [it.source_uri for it in finds.found.values() if not it.ignored or it.arriving]
     for place in finds.looked:
-        if place.startswith(tuple(finds.unseen)):
+        if place.startswith(tuple(finds.unseen)) or not any(it.startswith(place) for it in held):
             continue
         lost = [document for document in missing if document.source_uri.startswith(place)]
         live = sum(document.source_uri.startswith(place) for document in state.live())

@@ -270,6 +270,19 @@ def test_a_sync_of_a_folder_without_a_file_to_read_retires_only_what_is_said(
     assert decisions(library.receive(sync=True)) == {"docs/mount-here.xyz": "ignored"}
 
 
+def test_a_sync_of_an_empty_folder_says_so_whatever_came_from_it(library: Library) -> None:
+    for number in range(7):
+        library.write(f"{number}.md", f"# Part {number}")
+    library.complete(library.receive())
+    for number in range(7):
+        (library.folder / f"{number}.md").unlink()
+    library.write(".stignore", "")
+    reception = library.receive(sync=True)
+    [refused] = [item for item in reception.items if item.decision == "refused"]
+    assert refused.code == "emptied" and "7 documents, e.g. docs/0.md" in refused.reason
+    assert (reception.retired, len(library.ledger.live("lib"))) == ((), 7)
+
+
 def test_a_sync_of_another_disk_in_the_same_place_reads_and_retires_nothing_unasked(
     library: Library,
 ) -> None:
