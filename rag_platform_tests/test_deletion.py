@@ -125,12 +125,10 @@ def test_gc_says_who_is_in_the_way(desk: Any, elsewhere: Any) -> None:
 def test_an_unfinished_purge_is_named_with_the_command_that_finishes_it(
     desk: Any, elsewhere: Any
 ) -> None:
-    """`rag gc` alone does not, as long as the published release has the document."""
     desk.write(dock=DOCK, gate=GATE)
     desk.publish()
     with elsewhere(desk.store.writer("default", "publish by hand")):
         assert desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes").exit_code == 1
-    assert desk.call("gc").exit_code == 0
     left = desk.call("gc", "--prove", "gate.md")
     assert (left.exit_code, left.error["code"]) == (1, "not_purged")
     command = f"rag docs delete {left.data['doc_id']} --mode hard --namespace default"
@@ -294,3 +292,26 @@ def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
     found = answer(library, QueryRequest("gate opens", mode="sparse")).hits
     assert "gate.md" not in {hit.filename for hit in found}
     library.close()
+
+
+def test_gc_finishes_a_hard_deletion_that_stopped_before_its_release(
+    desk: Any, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.write(gate=GATE, dock=DOCK)
+    desk.publish()
+    monkeypatch.setenv("RAG_JOBS__LOCK_SECONDS", "0.1")
+    with elsewhere(desk.store.writer("default", "somebody else")):
+        stopped = desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes")
+    assert (stopped.exit_code, stopped.error["code"]) == (1, "delete_failed")
+    assert desk.call("gc", "--prove", "gate.md").error["code"] == "not_purged"
+
+    done = desk.call("gc")
+    assert (done.exit_code, done.data["left"]) == (0, [])
+    assert desk.call("gc", "--prove", "gate.md").data["total"] == 0
+    assert quoting(desk.store.home) == []
+    with desk.ledger() as ledger:
+        states = [(job.kind, job.state) for job in ledger.jobs()]
+    assert states == [("delete", "done"), ("gc", "done"), ("delete", "failed")]
+    assert desk.call("gc").exit_code == 0  # and starts no other
+    with desk.ledger() as ledger:
+        assert [job.kind for job in ledger.jobs(limit=2)] == ["gc", "delete"]

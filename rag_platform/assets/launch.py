@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,7 @@ from rag_platform.ir import Json
 from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import faults, otlp
 from rag_platform.processes import jobs, launchers
+from rag_platform.releases.garbage_collection import find_unreleased
 from rag_platform.releases.publishing import find_equal, is_behind_ledger, settle
 from rag_platform.releases.release_store import current
 from rag_platform.releases.revising import go_live
@@ -352,9 +353,26 @@ def delete(work: Work) -> Outcome:
 
 
 def gc(work: Work) -> Outcome:
-    """Collect all garbage, or that of one deletion."""
+    """Collect all garbage, after the deletions that were stopped, or that of one deletion."""
+    if work.job.kind == "gc":
+        for job in _list_stopped_deletions(work.root):
+            items = [
+                replace(item, state="queued") for item in work.root.ledger.job_items(job.job_id)
+            ]
+            args = {**job.args, "retry_of": job.job_id}
+            run_job(work.root.ledger.add_job("delete", job.namespace, args, items).job_id)
     found = run_collection(work.job, work.root, work.instance, work.progress)
     return "done", "; ".join(found.left)
+
+
+def _list_stopped_deletions(root: DataRoot) -> Iterator[Job]:
+    """The newest job of each hard deletion that is still in the published release."""
+    for record in find_unreleased(root):
+        for job in root.ledger.jobs(record.namespace, limit=10_000):
+            if job.kind == "delete" and job.args["sequence"] == record.sequence:
+                if job.state in jobs.FINAL_STATES:
+                    yield job
+                break
 
 
 def evaluate(work: Work) -> Outcome:

@@ -165,6 +165,20 @@ def collect_here(record: Record, root: DataRoot) -> None:
     _Collection(root, scope=record, force=True, here=True).run()
 
 
+def find_unreleased(root: DataRoot) -> list[Record]:
+    """The hard deletions whose data the published release still holds: their jobs stopped before
+    they made one without it.
+    """
+    work, found = _Collection(root, plan=True), []
+    for it in work.pending:
+        store, namespace = root.store, it.record.namespace
+        if (published := releases.current_or_empty(store, namespace)) and work._has_remains(
+            releases.manifest_of(store, namespace, published), it
+        ):
+            found.append(it.record)
+    return found
+
+
 @dataclass
 class _Collection:
     """One call of `collect`."""
