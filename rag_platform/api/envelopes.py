@@ -72,7 +72,7 @@ def failure(
 
 def exit_code(outcome: Mapping[str, Any]) -> int:
     """The exit code of a command: DONE, NOTHING_DONE, USAGE (a wrong argument) or PARTLY_DONE (some
-    documents failed).
+    documents failed). Failures that an earlier sync told do not count.
     """
     if not outcome["ok"]:
         error = outcome["error"]
@@ -80,10 +80,10 @@ def exit_code(outcome: Mapping[str, Any]) -> int:
     data = outcome["data"] or {}
     achieved = [data[key] for key in ("new", "new_versions", "continued", "skipped") if key in data]
     nothing = achieved and not sum(achieved)
-    if data.get("failed"):
+    if (failed := data.get("failed") or 0) > data.get("failed_before", 0):
         return NOTHING_DONE if nothing and not data.get("published") else PARTLY_DONE
     # no file, or none that could be ingested
-    nothing = nothing and not data.get("retired") and not data.get("kept")
+    nothing = nothing and not (failed or data.get("retired") or data.get("kept"))
     return NOTHING_DONE if nothing and (data.get("ignored") or data.get("empty")) else DONE
 
 

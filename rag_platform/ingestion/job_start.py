@@ -80,6 +80,7 @@ def start_ingest(
             "due": due,  # release even if every document fails
             "retired": list(reception.retired),
             "looked": list(reception.looked),
+            "sync": options.sync,
             **_refused_places(inputs, reception.items, options),
         }
         # also list stale versions, so that a failure of theirs that stops the release is reported
@@ -432,6 +433,9 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     items = root.ledger.job_items(job.job_id)
     succeeded = [item for item in items if item.state in ("done", "skipped")]
     failed = [item for item in items if item.state in _BAD_STATES]
+    told = root.ledger.find_told(job) if job.args.get("sync") else set()
+    lasting = {item.source_uri for item in failed if item.source_uri in told and _lasts(item)}
+    failed.sort(key=lambda item: item.source_uri in lasting)  # new failures first
     ignored = [item for item in items if item.decision == "ignored"]
     decisions = Counter(item.decision for item in succeeded)
     published = releases.current(root.store, job.namespace)
@@ -447,6 +451,7 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
         "retired": len(job.args.get("retired", [])),
         "kept": sum(item.decision == "kept" for item in items),
         "failed": len(failed),
+        "failed_before": len(lasting),  # of these: told by an earlier sync, and unchanged
         "unprocessed": sum(item.state in ("queued", "cancelled") for item in items),
         "ignored": len(ignored),
         "empty": job.kind == "ingest" and not items,  # no file was found
@@ -475,6 +480,11 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     return {"markdown": _ingest_markdown(data, job), **data}
 
 
+def _lasts(item: JobItem) -> bool:
+    """True for a failure that is the same at every sync until somebody does something about it."""
+    return item.state == "dead" or item.code in {*NEEDS_ANOTHER_FILE, "unreadable"}
+
+
 def _pick(item: JobItem, *names: str) -> Json:
     return {name: getattr(item, name) for name in names}
 
@@ -497,7 +507,12 @@ def _ingest_markdown(data: Json, job: Job) -> str:
             f" {pluralise(data['embeddings_computed'], 'embedding')} computed,"
             f" {data['embeddings_reused']} reused."
         )
-    lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
+    new = len(data["failures"]) - data["failed_before"]
+    lines += [
+        f"- failed{' as before' if place >= new else ''}: {f['source_uri']}: [{f['code']}]"
+        f" {f['reason']}"
+        for place, f in enumerate(data["failures"])
+    ]
     if (still := data["still_read"]) and not data["gone_back"]:
         lines.append(f"Of {pluralise(still, 'failed file')} the version before is still read.")
     lines += [

@@ -564,5 +564,8 @@ def _refusal(file: Found, error: Exception, document: Document | None) -> JobIte
     code = getattr(error, "code", "unreadable")
     if code == "unsupported_type" and not file.explicit:
         return JobItem(file.source_uri, "", "", "ignored", "skipped", code, str(error))
+    reason = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        reason = f"it cannot be read ({error.strerror}); look at its permissions and its disk"
     doc_id = document.doc_id if document else ""
-    return JobItem(file.source_uri, doc_id, "", "refused", "failed", code, str(error))
+    return JobItem(file.source_uri, doc_id, "", "refused", "failed", code, reason)

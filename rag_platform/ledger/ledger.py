@@ -60,6 +60,7 @@ _LIFT = (
     "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND"
     " (version_id IS NULL OR version_id = ?)"
 )
+_RECENT_JOBS = 50  # in which a failure that was told is looked for
 _CHANGED_DOCUMENTS = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
 # back to another version that is ready and not deleted, else to none
 _WITHDRAW = """
@@ -655,6 +656,20 @@ class Ledger(DocumentList, Servers):
     def failed_job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job that failed or were given up."""
         return [item for item in self.job_items(job_id) if item.state in ("failed", "dead")]
+
+    def find_told(self, job: Job) -> set[str]:
+        """The source_uris of a job's failures that an earlier job told when it last met the file:
+        with the same code, about the same bytes.
+        """
+        left = {item.source_uri: item for item in self.failed_job_items(job.job_id)}
+        told = set()
+        for earlier in self.jobs(job.namespace, _RECENT_JOBS, before=job.job_id):
+            where = {"job_id": earlier.job_id, "source_uri": list(left)}
+            for item in self._select(JobItem, "job_items", where, "source_uri") if left else ():
+                failed = left.pop(item.source_uri)
+                if (item.version_id, item.code) == (failed.version_id, failed.code):
+                    told.add(item.source_uri)
+        return told
 
     def job_item_page(self, job_id: str, begin: int, limit: int) -> list[JobItem]:
         """At most `limit` documents of a job from position `begin` on, failed ones first."""

@@ -167,6 +167,34 @@ def test_only_what_failed_is_tried_again(desk: Any, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.integration
+def test_a_sync_tells_a_lasting_failure_again_but_alarms_only_once(desk: Any) -> None:
+    """By the exit code: 3 for bytes that no sync before has met, 0 for those that have not changed
+    since it told them.
+    """
+
+    def sync() -> tuple[int, int, int, list[str]]:
+        found = desk.call("ingest", desk.docs, "--sync")
+        failures = [failure["source_uri"] for failure in found.data["failures"]]
+        return found.exit_code, found.data["failed"], found.data["failed_before"], failures
+
+    desk.write(gate=GATE)
+    empty, odd = desk.docs / "empty.md", desk.docs / "odd.md"
+    empty.write_bytes(b"")
+    assert sync() == (3, 1, 0, ["docs/empty.md"])
+    assert sync() == (0, 1, 1, ["docs/empty.md"])
+    assert "- failed as before: docs/empty.md" in desk.call("ingest", desk.docs, "--sync").said
+    odd.write_bytes(b"\n")
+    assert sync() == (3, 2, 1, ["docs/odd.md", "docs/empty.md"])
+    odd.write_bytes(b" \n")
+    assert sync() == (3, 2, 1, ["docs/odd.md", "docs/empty.md"])
+    empty.write_text("# Mended", encoding="utf-8")
+    assert sync() == (0, 1, 1, ["docs/odd.md"])
+    empty.write_bytes(b"")  # as it was long ago
+    assert sync() == (3, 2, 1, ["docs/empty.md", "docs/odd.md"])
+    assert desk.call("ingest", desk.docs).exit_code == 3  # nobody asked for news alone
+
+
+@pytest.mark.integration
 def test_a_file_that_was_given_up_waits_for_a_person(desk: Any) -> None:
     settings = desk.folder / "config" / "settings.yaml"
     settings.write_text(
@@ -187,7 +215,7 @@ def test_a_file_that_was_given_up_waits_for_a_person(desk: Any) -> None:
             third.data["failed"],
             third.data["skipped"],
             third.data["release_id"],
-        ) == (3, 1, 1, release)
+        ) == (0, 1, 1, release)
         assert "given up after 2 failed runs" in third.data["failures"][0]["reason"]
         job = ledger.job(third.data["job_id"])
         # nothing was started
