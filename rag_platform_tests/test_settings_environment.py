@@ -91,7 +91,8 @@ def test_a_wrong_value_is_told_with_its_variable(
 
 
 def test_a_variable_that_names_no_setting_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RAG_SERVER__PROCESSES", "RAG_HOME", "RAG_LANG", "RAG_EMPTY__KEY"):
+    own = ("RAG_PASSWORD", "RAG_API_KEY", "RAG_BROKER")  # of a provider or a deployment
+    for name in ("RAG_SERVER__PROCESSES", "RAG_HOME", "RAG_LANG", "RAG_EMPTY__KEY", *own):
         monkeypatch.setenv(name, "" if name == "RAG_EMPTY__KEY" else "1")
     assert find_unknown_variables() == {}
     monkeypatch.setenv("RAG_SERVER__PROCESES", "7")
@@ -106,7 +107,15 @@ def test_a_variable_that_names_no_setting_is_warned_about(monkeypatch: pytest.Mo
     assert [(it.level, it.message) for it in warned] == [
         ("warning", message) for message in found.values()
     ]
-    # a server says so when it starts, whatever becomes of it
+    monkeypatch.setenv("RAG_HOEM", "/srv/rag")
+    monkeypatch.setenv("RAG_RETENTION_DAYS", "5")
+    meant = [message.rpartition(" ")[2] for message in find_unknown_variables().values()]
+    assert meant[1:3] == ["'RAG_HOME'?", "'RAG_RETENTION__DAYS'?"]
+    # every command says so, whatever becomes of it
+    for words in (["status"], ["query", "x", "--namespace", "none"]):
+        said = CliRunner().invoke(main, words)
+        assert "names no setting and is ignored; did you mean 'RAG_HOME'?" in said.stderr
+    # a server says so when it starts
     monkeypatch.setenv("RAG_LANG", "zh")
     said = CliRunner().invoke(main, ["serve", "--allow", "nothing"]).stderr
     assert "警告: 环境变量 RAG_SERVER__PROCESES 不是任何设置，已被忽略" in said

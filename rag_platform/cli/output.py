@@ -22,7 +22,12 @@ from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.gates import find_gate_problems
-from rag_platform.config.settings import Settings, load_settings, strategy_names
+from rag_platform.config.settings import (
+    Settings,
+    find_unknown_variables,
+    load_settings,
+    strategy_names,
+)
 from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
@@ -185,6 +190,8 @@ def answers(
             context = Context(json_output, kwargs.pop("namespace", None) if namespace else None)
             with context.opened:
                 envelope = _run(function, context, own_trace, args, kwargs)
+            warnings = [*envelope.get("warnings", ()), *find_unknown_variables().values()]
+            envelope = {**envelope, "warnings": warnings}
             print_envelope(envelope, json_output, context.render, reports=reports)
             sys.exit(envelopes.exit_code(envelope))
 
@@ -261,6 +268,8 @@ def print_envelope(
         return
     envelope = make_visible(envelope)
     if not envelope["ok"]:
+        for warning in envelope.get("warnings", ()):
+            click.echo(f"{say('warning')}: {_say_warning(warning)}", err=True)
         message, report = envelope["error"]["message"], (envelope["data"] or {}).get("markdown")
         if report is not None and report not in message:
             click.echo(say_lines(report))

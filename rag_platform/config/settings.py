@@ -6,6 +6,7 @@ are read from the environment by the providers that need them, and are not setti
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import logging
@@ -367,6 +368,16 @@ def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
+# read elsewhere
+_OTHER_VARIABLES = (
+    "RAG_CONFIG",
+    "RAG_ENV",
+    "RAG_EXPORT_KEY",
+    "RAG_GIT_SHA",
+    "RAG_LANG",
+    "RAG_LOG_LEVEL",
+)
+_ALIKE = 0.85  # of 1: RAG_HOEM and RAG_RETENTION_DAYS are warned about, RAG_PASSWORD is not
 # values that are taken from the environment verbatim; all others are parsed as YAML
 _PLAIN_TEXT = {
     "home",
@@ -396,17 +407,20 @@ def variables(model: type[Section] = Settings, above: str = "") -> dict[str, str
 
 
 def find_unknown_variables() -> dict[str, str]:
-    """Environment variables of the form `RAG_SECTION__KEY` that name no setting, each with a
-    warning.
+    """Environment variables that name no setting, each with a warning: those of the form
+    `RAG_SECTION__KEY`, and those that look like one that is known.
     """
-    known = set(variables().values())
-    given = (name for name, value in os.environ.items() if value.strip())
-    return {
-        name: f"the environment variable {name} names no setting and is ignored"
-        f"{did_you_mean(name, known)}"
-        for name in sorted(given)
-        if re.fullmatch("RAG_.+__.+", name) and name not in known
-    }
+    known = {*variables().values(), *_SHORT.values(), *_OTHER_VARIABLES}
+    flat = {name.replace("__", "_"): name for name in known}
+    found = {}
+    for name in sorted(name for name, value in os.environ.items() if value.strip()):
+        if not re.fullmatch("RAG_.+", name) or name in known:
+            continue
+        near = difflib.get_close_matches(name.replace("__", "_"), flat, n=1, cutoff=_ALIKE)
+        if near or "__" in name:
+            meant = f"; did you mean {flat[near[0]]!r}?" if near else did_you_mean(name, known)
+            found[name] = f"the environment variable {name} names no setting and is ignored{meant}"
+    return found
 
 
 def _read_environment(values: dict[str, Any]) -> dict[str, str]:
