@@ -24,7 +24,7 @@ from rag_platform.contract.schema import (
     ServerStatus,
     StatusData,
 )
-from rag_platform.errors import ConfigError, IntegrityError, RagError
+from rag_platform.errors import NEEDS_ANOTHER_FILE, ConfigError, IntegrityError, RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
@@ -81,6 +81,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     if library.store.remote is not None and not data["ledger_problem"]:
         with closing(open_ledger(library.store)) as ledger:
             data["servers"] = servers_data(library.settings, ledger, server_id(library.store))
+    told = {row["namespace"] for row in data["namespaces"] if _tells_failures(row)}
     data["problems"] = [
         *filter(None, [data["ledger_problem"]]),
         *(f"{row['namespace']}: {row['problem']}" for row in data["namespaces"] if row["problem"]),
@@ -94,7 +95,8 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
             f"{row['namespace']}: job {row['job_id']} ({row['kind']}) {row['state']}:"
             f" {row['reason']}"
             for row in data["jobs"]
-            if row["state"] in ("failed", "partly")
+            if row["state"] == "failed"
+            or (row["state"] == "partly" and row["namespace"] not in told)
         ),
         *(problem for _, problems in rows for problem in problems),
         *(find_gate_problems(lambda: names) if caller.namespaces is None else ()),
@@ -105,6 +107,12 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
+
+
+def _tells_failures(row: NamespaceStatus) -> bool:
+    """True if all failures of a namespace are listed, and a job could not add how to retry them."""
+    codes = {it["reason"].removeprefix("[").partition("]")[0] for it in row["failures"]}
+    return row["failed"] == len(row["failures"]) > 0 and codes <= NEEDS_ANOTHER_FILE
 
 
 def _release_problems(library: Library, lease: Lease) -> Iterator[str]:

@@ -190,8 +190,11 @@ def answers(
             context = Context(json_output, kwargs.pop("namespace", None) if namespace else None)
             with context.opened:
                 envelope = _run(function, context, own_trace, args, kwargs)
-            warnings = [*envelope.get("warnings", ()), *find_unknown_variables().values()]
-            envelope = {**envelope, "warnings": warnings}
+            unknown = find_unknown_variables().values()
+            envelope = {**envelope, "warnings": [*envelope.get("warnings", ()), *unknown]}
+            if not (envelope["ok"] or json_output):  # whose other warnings are not printed
+                for warning in unknown:
+                    click.echo(f"{say('warning')}: {_say_warning(warning)}", err=True)
             print_envelope(envelope, json_output, context.render, reports=reports)
             sys.exit(envelopes.exit_code(envelope))
 
@@ -268,8 +271,6 @@ def print_envelope(
         return
     envelope = make_visible(envelope)
     if not envelope["ok"]:
-        for warning in envelope.get("warnings", ()):
-            click.echo(f"{say('warning')}: {_say_warning(warning)}", err=True)
         message, report = envelope["error"]["message"], (envelope["data"] or {}).get("markdown")
         if report is not None and report not in message:
             click.echo(say_lines(report))

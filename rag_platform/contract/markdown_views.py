@@ -277,8 +277,9 @@ def _waiting_lines(row: NamespaceStatus) -> list[str]:
     lines = []
     if behind := row.get("behind", 0):
         lines.append(f"  {pluralise(behind, 'publication')} did not come here yet")
-    if row["pending"] or row["failed"]:
-        lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
+    counts = ((row["pending"], "not yet published"), (row["failed"], "failed"))
+    if shown := [f"{count} {what}" for count, what in counts if count]:
+        lines.append(f"  {', '.join(shown)}")
     if row["stale"]:
         lines.append(
             f"  {row['stale']} built by an earlier config or program; `rag rebuild --namespace"
@@ -307,11 +308,11 @@ def status_markdown(data: StatusData) -> str:
         lines += _waiting_lines(row)
     if not data["namespaces"]:
         lines.append("- nothing ingested yet; run `rag ingest PATH`")
-    for job in data.get("jobs", ()):
-        ended = f", ended {job['ended_at']}" if job["ended_at"] else ""
-        lines.append(
-            f"- job {job['job_id']} ({job['kind']} of {job['namespace']}): {job['state']}{ended}"
-        )
+    lines += [
+        f"- job {job['job_id']} ({job['kind']} of {job['namespace']}): {job['state']}"
+        for job in data.get("jobs", ())
+        if not job["ended_at"]  # what went wrong with others is below
+    ]
     lines += [f"- server {server_line(row)}" for row in data.get("servers", ())]
     if problems := data.get("problems"):
         indented = (problem.replace("\n", "\n  ") for problem in problems)
