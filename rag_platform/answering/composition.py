@@ -31,6 +31,7 @@ from rag_platform.answering.quote_places import narrow
 from rag_platform.contract.markdown_views import hit_text
 from rag_platform.errors import CancelledError
 from rag_platform.ir import Citation, Hit, Json, State, format_section
+from rag_platform.messages import translate_filled
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Deadline
@@ -308,33 +309,16 @@ class _Relay:
 
 # --- without an answer ----------------------------------------------------------------------------
 
-# By kind, in English and in Chinese.
 _STATEMENTS = {
-    "nothing": (
-        "Nothing in the library matches this question.",
-        "知识库中没有与该问题匹配的内容。",
-    ),
-    "filtered": (
-        "The filters let no passage through, so that nothing was searched.",
-        "没有符合过滤条件的段落，因此未进行检索。",
-    ),
-    "nothing_found": (
-        "The library seems to hold nothing on this. The nearest passages are:",
-        "知识库中似乎没有相关内容。最接近的段落如下：",
-    ),
-    "closest": (
-        "This may not be the answer. What comes closest:",
-        "这可能不是答案。最接近的原文如下：",
-    ),
+    "nothing": "Nothing in the library matches this question.",
+    "filtered": "The filters let no passage through, so that nothing was searched.",
+    "nothing_found": "The library seems to hold nothing on this. The nearest passages are:",
+    "closest": "This may not be the answer. What comes closest:",
     "no_answer": (
-        "No passage clearly answers this question. The closest ones, which may not answer it:",
-        "没有段落明确回答这个问题。最接近的段落如下，未必是答案：",
+        "No passage clearly answers this question. The closest ones, which may not answer it:"
     ),
-    "failed": (
-        "The answer could not be written; these are the passages found:",
-        "未能生成回答；检索到的段落如下：",
-    ),
-    "unreachable": ("The library could not be searched: {reason}", "无法检索知识库：{reason}"),
+    "failed": "The answer could not be written; these are the passages found:",
+    "unreachable": "The library could not be searched: {reason}",
 }
 
 
@@ -346,7 +330,7 @@ def list_passages(
     `kind` is a key of `_STATEMENTS`. Each passage comes with its sentence nearest to the question;
     where that is empty, its beginning is shown if nothing in it can be quoted, as of an image.
     """
-    lines = [_STATEMENTS[kind][1 if language == "zh" else 0].format(reason=reason)]
+    lines = [translate_filled(_STATEMENTS[kind].format(reason=reason), language)]
     if passages:
         lines.append("")
     cited: list[Citation] = []
@@ -365,4 +349,4 @@ def list_passages(
 
 def mark_closest(text: str, language: str) -> str:
     """The quotes, preceded by a statement that they may not be the answer."""
-    return f"{_STATEMENTS['closest'][1 if language == 'zh' else 0]}\n\n{text}"
+    return f"{translate_filled(_STATEMENTS['closest'], language)}\n\n{text}"

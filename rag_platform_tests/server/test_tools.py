@@ -534,6 +534,11 @@ def test_after_the_last_result_nothing_takes_the_answer_back(shelf: Any, tmp_pat
     after = call(server, "query", **asked, cursor=cursor)
     assert data_of(after)["results"] == [] and "next_cursor" not in data_of(after)
     assert [block.text for block in after.content] == ["No further results."]
+    asked = {"query": "灯能亮多久？", "top_k": 1}
+    cursor = data_of(first := call(server, "query", **asked))["next_cursor"]
+    assert f"更多结果：cursor `{cursor}`" in first.content[0].text
+    after = call(server, "query", **asked, cursor=cursor)
+    assert [block.text for block in after.content] == ["没有更多结果。"]
 
 
 def test_further_results_end_with_the_candidates_of_the_first(shelf: Any, tmp_path: Path) -> None:

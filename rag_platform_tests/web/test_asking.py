@@ -612,3 +612,10 @@ def test_what_was_found_can_be_expected(own_hall: Shelf) -> None:
         assert client.delete(f"/api/expectations/{made['case_id']}").status_code == 404
         assert client.delete(f"/api/expectations/{second['case_id']}").json()["query"] == "moon"
         assert client.get("/api/expectations").json() == []
+
+
+def test_that_nothing_was_searched_is_said_in_the_language_of_the_page(browser: TestClient) -> None:
+    asked = {"q": "When does the belt stop?", "tags": "no-such-tag"}
+    chinese = browser.get("/", params=asked, headers={"Accept-Language": "zh"}).text
+    assert "没有符合过滤条件的段落，因此未进行检索。" in chinese
+    assert "let no passage through" in browser.get("/", params=asked).text

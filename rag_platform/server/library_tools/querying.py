@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from mcp_types import ContentBlock, ResourceLink
@@ -17,6 +18,7 @@ from rag_platform.contract.markdown_views import chunk_uri
 from rag_platform.contract.schema import QueryData
 from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
+from rag_platform.messages import translate_filled
 from rag_platform.query.constants import MAX_SEARCHES
 from rag_platform.retrieval.constants import MAX_TOP_K
 from rag_platform.retrieval.library import Library
@@ -30,6 +32,7 @@ from rag_platform.server.library_tools.definition import (
     Texts,
     ToolSpec,
 )
+from rag_platform.text.language import language
 
 QUERY = """Search the user's document library and get an answer with exact sources. Use it for \
 every question that the user's own documents may answer, before answering from memory. Give \
@@ -142,15 +145,16 @@ def query(call: Call, arguments: QueryArguments) -> Answer:
             top_k=min(MAX_TOP_K, skip + (page or _PAGE)),
             release_id=release_id or None,
         )
+    say = partial(translate_filled, language=language(arguments.query))
     data, trace_id, warnings = call.questions.respond(request, arguments.detail)
     if request.skip and not data["results"]:
-        data["markdown"] = "No further results."
+        data["markdown"] = say("No further results.")
     shown = request.skip + count_to_gap(data["results"], request.skip)
     has_more = bool(data["results"]) and shown < MAX_TOP_K and not data["exhausted"]
     if has_more and arguments.detail == "full":  # brief results are not a prefix of the ranking
         release_id = "" if request.namespaces else data["release_id"]
         data["next_cursor"] = make_cursor(release_id, shown, query_hash)
-        data["markdown"] += f"\n\nMore results: cursor `{data['next_cursor']}`"
+        data["markdown"] += "\n\n" + say(f"More results: cursor `{data['next_cursor']}`")
     return Answer(data, trace_id, warnings, answer_data(data, arguments.detail), _links(data))
 
 
