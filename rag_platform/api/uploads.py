@@ -23,7 +23,7 @@ from rag_platform.errors import CancelledError, InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 
-_ID = re.compile(r"up_[0-9a-f]{16}")
+_ID = re.compile(r"up_[0-9a-f]{16}(_\w+)?")  # with the id of a token limited to libraries
 _BLOCK = 1024 * 1024
 MAX_PREVIEW_CHUNKS = 20
 
@@ -47,7 +47,7 @@ def keep_upload(settings: Settings, files: Sequence[tuple[str, BinaryIO]]) -> Up
             f"two of the files are called {twice[0]!r}; rename one, or name their folder instead",
             code="same_name",
         )
-    upload_id = f"up_{secrets.token_hex(8)}"
+    upload_id = f"up_{secrets.token_hex(8)}{_own_mark()}"
     folder = _folder(settings, upload_id)
     folder.mkdir(parents=True)
     left = http.max_upload_bytes
@@ -78,6 +78,19 @@ def _copy(source: BinaryIO, target: Path, most: int) -> int | None:
                 return None
             opened.write(block)
     return size
+
+
+def list_uploads(settings: Settings) -> list[UploadData]:
+    """The uploads that wait, newest first; to a token limited to libraries only its own ones."""
+    folders = _folder(settings, "").glob(f"up_*{_own_mark()}")
+    found = [(folder.stat().st_mtime, folder.name) for folder in folders if any(folder.iterdir())]
+    return [show_upload(settings, upload_id) for _, upload_id in sorted(found, reverse=True)]
+
+
+def _own_mark() -> str:
+    """What ids of the caller's uploads end with; empty for one who may see every library."""
+    caller = access.current()
+    return "" if caller.namespaces is None else f"_{caller.token_id}"
 
 
 def show_upload(settings: Settings, upload_id: str) -> UploadData:

@@ -274,10 +274,24 @@ def test_files_wait_are_looked_at_and_forgotten(desk: TestClient, store: Store) 
     assert (preview["title"], preview["chunks_total"]) == ("A", 1)
     assert desk.get(f"{address}/preview?name=../b.txt").status_code == 404
     assert desk.get(f"/ingestion/uploads/{kept['upload_id']}").status_code == 200
+    assert f"/ingestion/uploads/{kept['upload_id']}" in desk.get("/ingestion").text
     assert desk.delete(address).status_code == 204
     assert desk.get(address).status_code == 404
     assert not list((store.spool_dir / "uploads").iterdir())
     assert desk.get("/api/documents").json()["total"] == 1
+
+
+def test_a_token_for_one_library_sees_only_its_own_uploads(desk: TestClient, shelf: Shelf) -> None:
+    theirs = upload(desk, ("salaries.md", b"# A")).json()["upload_id"]
+    token, secret = Tokens(shelf.store).create("w", scope="write", namespaces=["default"])
+    with client_of(shelf) as client:
+        client.headers["Authorization"] = f"Bearer {secret}"
+        own = upload(client, ("mine.md", b"# B")).json()["upload_id"]
+        page = client.get("/ingestion").text
+        assert own in page and "salaries.md" not in page
+        assert client.get(f"/api/uploads/{own}").json()["files"][0]["name"] == "mine.md"
+    Tokens(shelf.store).revoke(token.token_id)
+    assert theirs in (page := desk.get("/ingestion").text) and own in page
 
 
 def test_a_preview_that_nobody_waits_for_ends(desk: TestClient, shelf: Shelf) -> None:

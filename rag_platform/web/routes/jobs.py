@@ -335,7 +335,8 @@ def show(view: PageView, cursor: Cursor = None) -> Response:
 
 def _show(view: View, status: int = 200, cursor: str | None = None, **values: Any) -> Response:
     data = list_jobs(view, cursor=cursor)
-    return view.render("browsing/ingestion.html", status, data=data, **values)
+    waiting = uploads.list_uploads(view.settings) if access.current().may("write") else []
+    return view.render("browsing/ingestion.html", status, data=data, waiting=waiting, **values)
 
 
 @pages.post("/ingestion/upload", dependencies=[MayWrite])
