@@ -357,7 +357,7 @@ class TotalPart(TypedDict):
 
 class OverviewData(TypedDict):
     """One library. `health`, `caches` and `model_calls` are statistics of the traces of the last
-    `days`, `process_caches` of this process.
+    `days`, `process_caches` of this process; `troubled` are other libraries with problems.
     """
 
     namespace: str
@@ -378,6 +378,7 @@ class OverviewData(TypedDict):
     process_caches: dict[str, Any]
     model_calls: list[ModelFigures]
     problems: list[str]
+    troubled: list[str]
     jobs: list[JobStatus]
     app_version: str
     uptime_seconds: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -55,6 +56,18 @@ def test_a_library_at_a_glance(read_only_shelf: Shelf) -> None:
     assert data["problems"] == []
     assert "embedder.hashing" in page
     assert str(read_only_shelf.settings.home) not in page
+
+
+def test_the_problems_of_another_library_are_a_link(shelf: Shelf, tmp_path: Path) -> None:
+    for name, namespace in (("ours", "default"), ("theirs", "other")):
+        (tmp_path / f"{name}.pdf").write_bytes(b"no pdf")
+        shelf.ingest(tmp_path / f"{name}.pdf", namespace=namespace)
+    with client_of(shelf.settings) as client:
+        data = get(client, "/api/overview?namespace=default")
+        page = client.get("/overview?namespace=default").text
+    assert len(data["problems"]) == 1 and "ours.pdf" in data["problems"][0]
+    assert data["troubled"] == ["other"]
+    assert "theirs.pdf" not in page and 'href="/overview?namespace=other"' in page
 
 
 def test_what_came_in_earlier_is_no_news(read_only_shelf: Shelf) -> None:

@@ -79,6 +79,11 @@ def show(view: PageView) -> OverviewData:
         library.store, TraceFilter(namespace=namespace, since=since, published=True)
     )
     strategy, problem = _strategy(library, namespace)
+    others = [name for name in rows if name != namespace]
+    about = [problem.partition(": ")[0] for problem in installation["problems"]]
+    own = [
+        it for it, name in zip(installation["problems"], about, strict=True) if name not in others
+    ]
     # a namespace with a problem is already among the installation's problems
     known = [] if row is not None and row["problem"] else [problem] * bool(problem)
     return {
@@ -99,8 +104,9 @@ def show(view: PageView) -> OverviewData:
         "caches": stats["caches"],
         "process_caches": installation.get("caches", {}),
         "model_calls": stats["model_calls"],
-        "problems": [*known, *installation["problems"]][:_SHOWN_PROBLEMS],
-        "jobs": installation["jobs"],
+        "problems": [*known, *own][:_SHOWN_PROBLEMS],
+        "troubled": [name for name in others if name in about],
+        "jobs": [job for job in installation["jobs"] if job["namespace"] == namespace],
         "app_version": installation["app_version"],
         "uptime_seconds": installation["uptime_seconds"],
     }
