@@ -188,9 +188,18 @@ class _Run:
         )
 
     def finish(self, store: ResultStore, on_progress: OnProgress | None) -> EvalRun:
+        """The finished run; one that an error ends stays in the store as failed."""
         if self._options.require_found:
             self._require_found()
         store.put_run(self._run)
+        try:
+            return self._ask_all(store, on_progress)
+        except Exception:
+            failed = dataclasses.replace(self._run, ended_at=tracing.now(), status="failed")
+            store.put_run(failed)
+            raise
+
+    def _ask_all(self, store: ResultStore, on_progress: OnProgress | None) -> EvalRun:
         cases = list(enumerate(self._dataset.cases))
         started, reused = time.perf_counter(), 0
         with ThreadPoolExecutor(_THREADS) as pool:

@@ -30,6 +30,7 @@ _KINDS = {  # the more specific first
 }
 _CODES = {  # of other errors
     "insufficient_scope": 403,
+    "limited_token": 403,
     "overloaded": 503,
     "ledger_unreachable": 503,
     "deadline": 504,

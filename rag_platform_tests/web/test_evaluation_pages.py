@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from rag_platform.config.prompts import read_choice, versions
 from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.evaluation.results import CaseFilter, ResultStore
 from rag_platform.evaluation.run_requests import RunRequest, run_dataset
@@ -240,6 +242,26 @@ def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.Monk
     assert "choose the library that the dataset is about" in shown.text
     job = get(browser, "/api/eval/jobs")[0]
     assert (job["state"], job["run_id"]) == ("failed", "")
+    listed = browser.get("/evaluation").text
+    assert f"/evaluation/jobs/{job['job_id']}" in listed
+    assert "choose the library that the dataset is about" in listed
+
+
+def test_a_version_of_a_prompt_is_compared_and_activated(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAG_CONFIG", str(tmp_path))
+    second = tmp_path / "prompts" / "retrieval" / "answer" / "v2.yaml"
+    second.parent.mkdir(parents=True)
+    first = versions("retrieval/answer")[1].read_text(encoding="utf-8")
+    second.write_text(first.replace("system: ", "system: Be brief. ", 1), encoding="utf-8")
+    page = browser.get("/evaluation/prompts").text
+    assert "+system: Be brief." in page and page.count("Activate") == 1
+    form = {"namespace": "default", "reference": "retrieval/answer@2"}
+    shown = browser.post("/evaluation/prompts/activate", data=form)
+    assert shown.url.path == "/evaluation/prompts"
+    assert read_choice("retrieval/answer").active.version == 2
+    assert browser.post("/evaluation/prompts/activate", data=form).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -268,6 +290,7 @@ def test_a_token_that_only_reads_starts_nothing(shared_desk: Desk, runs: tuple[s
     tokens = Tokens(shared_desk.store)
     listed, secret = tokens.create("reader", scope="read")
     other, elsewhere = tokens.create("elsewhere", namespaces=["other"])
+    limited, admin = tokens.create("limited", scope="admin", namespaces=["default"])
     app = create_app(Library.open(shared_desk.settings))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         own = {"Authorization": f"Bearer {secret}"}
@@ -277,5 +300,9 @@ def test_a_token_that_only_reads_starts_nothing(shared_desk: Desk, runs: tuple[s
         stranger = {"Authorization": f"Bearer {elsewhere}"}
         assert client.get("/api/eval/runs", headers=stranger).json()["runs"] == []
         assert client.get(f"/api/eval/runs/{runs[0]}", headers=stranger).status_code == 404
-    for token in (listed, other):
+        activated = "/api/eval/prompts/activate?reference=retrieval/answer@1"
+        keys = {"Authorization": f"Bearer {admin}"}
+        for headers in (own, keys):
+            assert client.post(activated, headers=headers).status_code == 403
+    for token in (listed, other, limited):
         tokens.revoke(token.token_id)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
+from rag_platform import access
+from rag_platform.config.prompts import activate, diff_versions
 from rag_platform.contract.evaluation_shapes import (
     CanariesData,
     DriftData,
@@ -24,6 +27,7 @@ from rag_platform.contract.evaluation_shapes import (
     PromptPart,
     StrategiesData,
 )
+from rag_platform.errors import RagError
 from rag_platform.evaluation.monitoring import canaries, drift, experiments, gaps
 from rag_platform.evaluation.reporting import views
 from rag_platform.evaluation.results import CaseFilter
@@ -34,7 +38,16 @@ from rag_platform.evaluation.run_requests import (
     list_run_jobs,
     start_run,
 )
-from rag_platform.web.dependencies import ApiView, LibraryOf, MayWrite, PageView, SettingsOf, View
+from rag_platform.web.dependencies import (
+    ApiView,
+    FormView,
+    LibraryOf,
+    MayAdminister,
+    MayWrite,
+    PageView,
+    SettingsOf,
+    View,
+)
 from rag_platform.web.rendering import link, render
 
 api = APIRouter(prefix="/eval", tags=["evaluation"])
@@ -197,6 +210,19 @@ def get_prompts(library: LibraryOf) -> list[PromptPart]:
     return experiments.list_prompts()
 
 
+@api.post("/prompts/activate", dependencies=[MayAdminister])
+def activate_prompt(reference: Annotated[str, Query(max_length=200)]) -> list[PromptPart]:
+    """Make a version of a prompt, NAME@VERSION, the active one of all libraries."""
+    caller = access.current()
+    if caller.namespaces is not None:
+        raise RagError(
+            "prompts are those of all libraries: this needs a token that is not limited to some",
+            code="limited_token",
+        )
+    activate(reference, caller.token_id or getpass.getuser())
+    return experiments.list_prompts()
+
+
 # --- pages --------------------------------------------------------------------------------------
 
 
@@ -213,6 +239,12 @@ def show_runs(
 ) -> Response:
     """Runs, the trend of the leading metric, and the form to start a run."""
     namespace = "" if everywhere else view.namespace
+    # a run that goes on, or failed before its first answer, is only a job
+    unfinished = [
+        job
+        for job in list_run_jobs(view.library.store, _PAGE)
+        if not job["run_id"] and (everywhere or job["namespace"] in ("", namespace))
+    ]
     return view.render(
         "evaluation/runs.html",
         everywhere=everywhere,
@@ -222,7 +254,7 @@ def show_runs(
         found=get_runs(view.settings, namespace, dataset_id, strategy, _PAGE, cursor),
         trends=get_trends(view.settings, dataset_id=dataset_id, namespace=namespace),
         choices=get_choices(view.library),
-        jobs=get_jobs(view.library),
+        unfinished=[] if dataset_id or strategy or cursor else unfinished,
     )
 
 
@@ -344,8 +376,24 @@ def show_canaries(view: PageView) -> Response:
 
 @pages.get("/evaluation/prompts")
 def show_prompts(view: PageView) -> Response:
-    """The versions of prompts."""
-    return view.render("evaluation/prompts.html", prompts=experiments.list_prompts())
+    """The versions of prompts; those that are not active with what they would change."""
+    prompts = experiments.list_prompts()
+    active = {it["name"]: it["version"] for it in prompts if it["status"] == "active"}
+    changes = {
+        reference: diff_versions(f"{it['name']}@{active[it['name']]}", reference)
+        for it in prompts
+        if it["version"] != active[it["name"]] and (reference := f"{it['name']}@{it['version']}")
+    }
+    return view.render("evaluation/prompts.html", prompts=prompts, changes=changes)
+
+
+@pages.post("/evaluation/prompts/activate", dependencies=[MayAdminister])
+def activate_shown_prompt(
+    view: FormView, reference: Annotated[str, Form(max_length=200)]
+) -> Response:
+    """Make a version the active one."""
+    activate_prompt(reference)
+    return RedirectResponse(link("/evaluation/prompts", namespace=view.namespace), 303)
 
 
 def _render_monitor(view: View, name: str, found: Any) -> Response:
