@@ -196,10 +196,11 @@ def _parse_text(key: str, value: Any) -> str:
 
 def _read_place(cursor: str, group_by: str | None) -> tuple[str, str]:
     """The (group, source_uri) of the last row before the page. Raises InputError `bad_cursor`."""
-    grouping, group, source_uri = read_cursor(cursor, (object, str, str))
-    if grouping != group_by:
+    grouping, group, source_uri = read_cursor(cursor, (str, str, str))
+    if grouping != (group_by or ""):
         raise InputError(
-            f"the cursor belongs to a list grouped by {grouping}; ask with the same group_by",
+            f"the cursor belongs to a list grouped by {grouping or None}; ask with the same"
+            " group_by",
             code="bad_cursor",
         )
     return group, source_uri
@@ -296,7 +297,7 @@ def get_document(
     part, markdown, following = _read_leased(library, namespace, doc_id, version_id, read)
     data: DocumentData = {"markdown": markdown, "document": part}
     if following:
-        data["next_cursor"] = make_cursor(part["version_id"], format, *following)
+        data["next_cursor"] = make_cursor(_content_of(part["version_id"]), format, *following)
         data["warnings"] = [cut_notice(part, max_chars)]
     return data
 
@@ -308,13 +309,19 @@ def _read_start(cursor: str | None, found: PublishedDocument, format: str) -> tu
     if cursor is None:
         return 0, 0
     version_id, form, row, offset = read_cursor(cursor, (str, str, int, int))
-    if (version_id, form) != (found.version.version_id, format) or row < 0 or offset < 0:
+    read = _content_of(found.version.version_id)
+    if (version_id, form) != (read, format) or row < 0 or offset < 0:
         raise InputError(
-            f"the cursor belongs to version {version_id} as {form}; this is"
-            f" {found.version.version_id} as {format}: begin again without it",
+            f"the cursor belongs to version {version_id} as {form}; this is {read} as {format}:"
+            " begin again without it",
             code="bad_cursor",
         )
     return row, offset
+
+
+def _content_of(version_id: str) -> str:
+    """The part of a version_id that the versions of a document differ in, as cursors are short."""
+    return version_id.rpartition("@")[2]
 
 
 def list_dropped(
