@@ -37,6 +37,45 @@ def test_the_pages_fit_a_telephone(chromium: Any, address: str) -> None:
     context.close()
 
 
+def test_a_question_that_the_server_does_not_receive_says_so(chromium: Any, address: str) -> None:
+    context = chromium.new_context(locale="zh-CN")
+    page = context.new_page()
+    page.goto(address + "/?q=BX-030")
+    context.set_offline(True)
+    page.locator("input[type=search]").fill("quokka")
+    page.locator("input[type=search]").press("Enter")
+    again = page.locator("#answer [role=alert] a")
+    again.wait_for()
+    assert page.locator("#answer").inner_text() == "服务器没有响应。 重试"
+    context.set_offline(False)
+    again.click()
+    page.wait_for_url("**/?q=quokka*")
+    context.close()
+
+
+def test_wide_tables_and_lines_from_right_to_left_are_laid_out(
+    chromium: Any, tmp_path: Path
+) -> None:
+    shelves = make_shelf(tmp_path / "yard")
+    shelf = next(shelves)
+    cells = [f"column_{n}" for n in range(30)]
+    rows = [cells, ["---"] * 30, [f"ZX-{n}" for n in range(30)]]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    (tmp_path / "wide.md").write_text(f"# Stock\n\n{table}\n", encoding="utf-8")
+    (tmp_path / "arabic.md").write_text("المسؤول هو أحمد.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "wide.md", tmp_path / "arabic.md")
+    with served(Library.open(shelf.settings)) as url:
+        page = chromium.new_page(viewport={"width": 390, "height": 800})
+        page.goto(url + "/?q=ZX-3")
+        page.locator("#answer .prose td").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.goto(url + "/?q=المسؤول")
+        box = "document.querySelector('.passage').firstElementChild.getBoundingClientRect().right"
+        assert page.evaluate(f"{box} > innerWidth / 2"), "an Arabic line begins at the right"
+        page.close()
+    next(shelves, None)
+
+
 def test_back_closes_the_source_where_it_was_opened(chromium: Any, address: str) -> None:
     page = chromium.new_page(viewport={"width": 390, "height": 600})
     asked: list[str] = []

@@ -1,5 +1,6 @@
 // What pages do beside htmx: a key that focuses the question, forms that apply on change, times of
-// the browser's zone, sources shown where they are cited and closed by Back.
+// the browser's zone, sources shown where they are cited and closed by Back,
+// and a message where the server does not answer.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -35,6 +36,15 @@ window.addEventListener("popstate", (event) => {
   event.stopImmediatePropagation(); // htmx would ask the question again
   panel.replaceChildren();
   opener.focus({ preventScroll: true });
+});
+
+// without this, an earlier answer would stand below a question that was never received
+document.addEventListener("htmx:sendError", ({ detail: { requestConfig, pathInfo, target } }) => {
+  const notice = document.querySelector("#unreachable").content.cloneNode(true);
+  const again = notice.querySelector("a");
+  if (requestConfig.verb === "get") again.href = pathInfo.finalRequestPath;
+  else again.remove();
+  target.replaceChildren(notice);
 });
 
 document.addEventListener("htmx:load", ({ detail: { elt } }) => {
