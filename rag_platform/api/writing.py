@@ -341,7 +341,8 @@ def job_progress(job: Job) -> JobProgress:
 
 def _markdown(data: JobData) -> str:
     running = data["state"] not in jobs.FINAL_STATES
-    line = f"**{data['job_id']}** ({data['kind']} of {data['namespace']}): {data['state']}"
+    library = f" of {data['namespace']}" if data["namespace"] else ""  # evaluations have none
+    line = f"**{data['job_id']}** ({data['kind']}{library}): {data['state']}"
     if running and data["stage"]:
         line += f", {data['stage']} {data['done']} of {data['total']}"
     if data["seconds_left"] is not None:

@@ -16,6 +16,8 @@ for (const zone of document.querySelectorAll("[data-drop]")) {
     event.preventDefault();
     input.files = event.dataTransfer.files;
   });
+  // a page that Back restores as it was lacks the files that wait since
+  window.addEventListener("pageshow", (event) => event.persisted && location.reload());
 }
 
 // characters, not UTF-16 units: the server counts code points
