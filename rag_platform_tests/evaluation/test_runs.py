@@ -205,6 +205,15 @@ def test_a_killed_run_goes_on(library: Library, results: ResultStore) -> None:
     assert fresh.aggregates == found.aggregates
 
 
+def test_a_run_that_an_error_ends_stays_as_failed(library: Library, results: ResultStore) -> None:
+    def fail(done: int, total: int) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        evaluate(library, dataset(PORT), RunOptions(namespace="default"), results, on_progress=fail)
+    assert results.runs()[0].status == "failed" and results.runs()[0].ended_at
+
+
 def test_two_runs_are_compared_case_by_case(library: Library, results: ResultStore) -> None:
     data = dataset(PORT, LEAVE)
     good = run(library, results, data)
