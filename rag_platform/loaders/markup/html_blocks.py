@@ -28,6 +28,7 @@ from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.loaders.text import is_box_label
 from rag_platform.text import pipe_tables
+from rag_platform.text.scripts import letters
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -389,11 +390,6 @@ def _whole_number(value: str | None, default: int) -> int:
 
 def _read_node(node: _Element | str) -> str:
     return node if isinstance(node, str) else "" if is_skipped(node) else visible(node)
-
-
-def letters(text: str) -> str:
-    """The letters and digits of a text."""
-    return re.sub(r"[\W_]+", "", text)
 
 
 def nodes_of(element: _Element) -> Iterator[_Element | str]:

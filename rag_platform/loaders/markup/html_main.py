@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from rag_platform.loaders.markup.html_blocks import Page, Piece, letters
+from rag_platform.loaders.markup.html_blocks import Page, Piece
+from rag_platform.text.scripts import letters
 
 if TYPE_CHECKING:
     from lxml.etree import _Element

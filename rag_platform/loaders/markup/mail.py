@@ -32,11 +32,12 @@ from rag_platform.loaders.markup.html import (
     page_title,
     parse_page,
 )
-from rag_platform.loaders.markup.html_blocks import Page, letters
+from rag_platform.loaders.markup.html_blocks import Page
 from rag_platform.loaders.markup.html_main import main_pieces
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import BLANK_LINES, paragraph_spans, suffix_of
 from rag_platform.loaders.word_comparison import Line
+from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
 HEADERS = ("from", "to", "cc", "date")

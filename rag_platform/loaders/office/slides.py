@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts
 from rag_platform.loaders.archives import ZipLoader, reject_damaged
-from rag_platform.loaders.markup.html_blocks import letters
 from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_text import M, math_text
 from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts, list_mark
+from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
 _PROPERTIES = "title author subject keywords created modified".split()

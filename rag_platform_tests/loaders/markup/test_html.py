@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts, HiddenText
 from rag_platform.loaders.markup.html import HtmlLoader, parse_page
-from rag_platform.loaders.markup.html_blocks import MAX_REPEATS, Page, letters
+from rag_platform.loaders.markup.html_blocks import MAX_REPEATS, Page
 from rag_platform.loaders.markup.html_inline import visible
 from rag_platform.normalisation.edits import target_edit
+from rag_platform.text.scripts import letters
 
 WHOLE = HtmlLoader(main_content="whole")
 
