@@ -12,16 +12,16 @@ certificates keep their title, and letters the sender's address.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
+from rag_platform.ir import Block, Box, Facts, MediaRef
+from rag_platform.loaders.decoding import Decoded
 from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
-from rag_platform.loaders.parts import Engine
+from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.pdf.headings import (
     Place,
     heading_levels,
@@ -105,34 +105,25 @@ def assemble(
             if b.kind in kinds and place not in edges
         )
         title = next(filter(reads_as_title, candidates), "")
-    return Facts(
-        text,
-        tuple(blocks),
-        media,
-        ParseSummary(
-            loader_name=loader.NAME,
-            loader_version=loader.VERSION,
-            parser_engine=loader.engine.name,
-            engine_version=loader.engine.version,
-            parse_profile=loader.engine.profile,
-            md_sha256=hashlib.sha256(text.encode()).hexdigest(),
-            text_chars=len(text),
-            paragraphs=sum(block.kind == "paragraph" for block in blocks),
-            images=len(media),
-            pages=info.pages,
-            pages_without_text=tuple(page.page for page in pages if not page.blocks),
-            title=title,
-            metadata=dict(info.metadata),
-            warnings=(
-                *warnings,
-                *_warn_of_attached(info.attached),
-                *_page_warnings(pages, loader.engine.profile),
-                *(note for page in pages if page.engine != "failed" for note in page.warnings),
-            ),
-            errors=tuple(page.warnings[-1] for page in failed),
-            hidden=tuple(text for page in pages for text in page.hidden),
-        ),
+    warnings = [
+        *warnings,
+        *_warn_of_attached(info.attached),
+        *_page_warnings(pages, loader.engine.profile),
+        *(note for page in pages if page.engine != "failed" for note in page.warnings),
+    ]
+    metadata = dict[str, object](info.metadata)
+    facts = make_facts(
+        loader, loader.engine, Decoded(text, ""), blocks, media, title, metadata, warnings
     )
+    summary = replace(
+        facts.summary,
+        paragraphs=sum(block.kind == "paragraph" for block in blocks),
+        pages=info.pages,
+        pages_without_text=tuple(page.page for page in pages if not page.blocks),
+        errors=tuple(page.warnings[-1] for page in failed),
+        hidden=tuple(text for page in pages for text in page.hidden),
+    )
+    return replace(facts, summary=summary)
 
 
 def _warn_of_attached(names: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, HiddenText
+from rag_platform.ir import Block, Facts
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.parts import Engine
 from rag_platform.loaders.pdf.assembly import (
@@ -216,6 +216,6 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     with Reading("stage.loader"):  # a broken comment does not fail the page
         hidden += find_comments(page)
     texts = [
-        HiddenText(number + 1, reason, "".join(map(clean_char, text))) for reason, text in hidden
+        replace(item, page=number + 1, text="".join(map(clean_char, item.text))) for item in hidden
     ]
     return page_facts(number + 1, blocks, images, engine, warnings, texts)

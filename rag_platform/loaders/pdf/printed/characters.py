@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from rag_platform.ir import HiddenText
 from rag_platform.loaders.pdf.opening import load_pymupdf, unrotate
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.accents import place_accents
 from rag_platform.loaders.pdf.printed.bitmap_fonts import correct_dot_fonts, read_bitmap_fonts
 from rag_platform.loaders.pdf.printed.forms import write_fields, write_marks
-from rag_platform.loaders.pdf.printed.hidden_text import Hidden, split_hidden
+from rag_platform.loaders.pdf.printed.hidden_text import split_hidden
 from rag_platform.loaders.pdf.printed.lines import (
     BULLETS,
     is_cjk,
@@ -85,7 +86,7 @@ def read_runs(page: Any) -> list[Run]:
     return read_page_text(page)[0]
 
 
-def read_page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
+def read_page_text(page: Any) -> tuple[list[Run], list[HiddenText]]:
     """(visible text lines, hidden text) of a page without rotation, in content order."""
     blocks, flags = _read_blocks(page)
     visible, hidden = split_hidden(page, blocks, flags)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from rag_platform.ir import Box
+from rag_platform.ir import Box, HiddenText
 from rag_platform.loaders.pdf.printed.runs import group_while
 from rag_platform.loaders.pdf.printed.textpages import LEAST_ALPHA, TextPage, find_masks
 from rag_platform.text.scripts import letters
@@ -33,13 +33,6 @@ _MAX_PIXELS = 6_000_000
 _MAX_PAIRS = 300_000  # of spans and shapes; on a page with more, all text is a suspect
 
 
-class Hidden(NamedTuple):
-    """Text of a page that is not shown, and the reason, as in ir.HiddenText."""
-
-    reason: str
-    text: str
-
-
 class _Shape(NamedTuple):
     box: Box
     colour: int
@@ -55,8 +48,8 @@ class _Span(NamedTuple):
 
 def split_hidden(
     page: Any, blocks: Sequence[dict[str, Any]], flags: int
-) -> tuple[list[dict[str, Any]], list[Hidden]]:
-    """(blocks without hidden characters, the hidden text), both in content order.
+) -> tuple[list[dict[str, Any]], list[HiddenText]]:
+    """(blocks without hidden characters, the hidden text without its page), in content order.
 
     `blocks` were extracted with `flags`, which include vectors, from a page without rotation.
     """
@@ -93,7 +86,7 @@ def split_hidden(
     return _remove_hidden(blocks, reasons)
 
 
-def find_off_layers(page: Any) -> list[Hidden]:
+def find_off_layers(page: Any) -> list[HiddenText]:
     """The lines on layers that are off in the file, which MuPDF does not read."""
     document = page.parent.this.pdf_document_from_fz_document()
     layers = range(document.pdf_count_layers())
@@ -108,7 +101,7 @@ def find_off_layers(page: Any) -> list[Hidden]:
     finally:
         for layer in off:
             document.pdf_enable_layer(layer, 0)
-    found: list[Hidden] = []
+    found: list[HiddenText] = []
     for line in lines:
         text = ""
         for char in line:
@@ -117,16 +110,16 @@ def find_off_layers(page: Any) -> list[Hidden]:
             else:
                 text += char["c"]
         if text := " ".join(text.split()):
-            found.append(Hidden("layer_off", text))
+            found.append(HiddenText(0, "layer_off", text))
     return found
 
 
-def find_comments(page: Any) -> list[Hidden]:
+def find_comments(page: Any) -> list[HiddenText]:
     """The texts of notes, highlights and other annotations that are not drawn on the page."""
     comments = [" ".join(note.info["content"].split()) for note in page.annots() or ()]
     drawn = letters(_read_text(page).text()).casefold() if any(comments) else ""
     return [
-        Hidden("comment", text)
+        HiddenText(0, "comment", text)
         for text in comments
         if text and letters(text).casefold() not in drawn
     ]
@@ -149,9 +142,9 @@ def _read_lines(read: TextPage) -> list[list[dict[str, Any]]]:
 
 def _remove_hidden(
     blocks: Sequence[dict[str, Any]], reasons: dict[int, str]
-) -> tuple[list[dict[str, Any]], list[Hidden]]:
+) -> tuple[list[dict[str, Any]], list[HiddenText]]:
     kept: list[dict[str, Any]] = []
-    hidden: list[Hidden] = []
+    hidden: list[HiddenText] = []
     for block in blocks:
         lines: list[dict[str, Any]] = []
         for line in block.get("lines", ()):
@@ -175,10 +168,10 @@ def _remove_hidden(
     return kept, hidden
 
 
-def _collect_hidden(removed: Sequence[tuple[str, str]]) -> Iterator[Hidden]:
+def _collect_hidden(removed: Sequence[tuple[str, str]]) -> Iterator[HiddenText]:
     for reason in dict.fromkeys(reason for reason, _ in removed if reason):
         if text := " ".join("".join(char for why, char in removed if why == reason).split()):
-            yield Hidden(reason, text)
+            yield HiddenText(0, reason, text)
 
 
 # --- by drawing operators -----------------------------------------------------------------------

@@ -397,7 +397,7 @@ def test_words_under_a_bar_are_hidden_and_their_neighbours_are_not(tmp_path):
     assert ["".join(char.text for char in run.chars).split() for run in runs] == [
         ["The", "informant", "is", "Mr", "Dupont", "of", "Lyon"]
     ]
-    assert [tuple(item) for item in hidden] == [("no_contrast", "Alphonse")]
+    assert [(item.reason, item.text) for item in hidden] == [("no_contrast", "Alphonse")]
 
 
 def test_a_region_that_reached_over_hidden_text_is_cut_to_what_is_seen(tmp_path: Path) -> None:
