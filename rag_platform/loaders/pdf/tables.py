@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from statistics import fmean, median
+from statistics import fmean
 
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
@@ -23,8 +22,6 @@ _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
 _WORD_GAP = 0.8  # em; a wider gap separates two words
 _CELL_GAP = 0.2  # em; the same where a column border lies in the gap
 _MIN_DRAWN_ROWS = 2  # lines between rows; a single one only separates the header
-_MAX_STEP_SPREAD = 0.15  # em by which the distances of lines within a cell may differ
-_MIN_CONTINUED = 0.25  # share of rows whose first cell continues alone on a further line
 _SNAP = 3.0  # points; in tight tables the model sets a border up to 2.5 off the drawn line
 
 
@@ -53,8 +50,7 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
 
     def fill(borders: Sequence[float], rows: Sequence[float]) -> list[_Row]:
         pieces = [piece for run in seen for piece in _cut_run(run, borders, region.rules)]
-        row_borders = _find_row_gaps(pieces, borders) or _split_rows(pieces, borders, rows)
-        return _fill_grid(pieces, borders, row_borders, words)
+        return _fill_grid(pieces, borders, _split_rows(pieces, borders, rows), words)
 
     borders = _snap_borders(columns, region)
     grid = fill(_split_columns(seen, borders, rows), rows)
@@ -93,35 +89,6 @@ def _fill_grid(
         text = flow_lines([line_text(line) for line in visual_lines(parts)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())
-
-
-def _find_row_gaps(pieces: Sequence[Run], columns: Sequence[float]) -> list[float]:
-    """Borders of rows set further apart than the lines of a cell; [] where distances don't tell."""
-    lines = visual_lines(pieces)
-    if len(lines) < 2 + _MIN_DRAWN_ROWS:
-        return []
-    # the median: most glyphs have no descender
-    bases = [median(char.y1 for run in line for char in run.chars) for line in lines]
-    steps = [below - above for above, below in pairwise(bases)]
-    size = median(run.size for run in pieces)
-    near, wide = min(steps) + _MAX_STEP_SPREAD * size, min(steps) + 2 * _MAX_STEP_SPREAD * size
-    # overlapping lines are cells centred beside others
-    if not size <= min(steps) < 2 * size or any(near < step < wide for step in steps):
-        return []
-    filled = [{bisect_right(columns, (r.box[0] + r.box[2]) / 2) for r in line} for line in lines]
-    starts = [0, *(at for at, step in enumerate(steps, 1) if step > near), len(lines)]
-    _, *rows = [filled[start:end] for start, end in pairwise(starts)]
-    further = [(row[0], cells) for row in rows for cells in row[1:]]
-    continued = {column for _, cells in further for column in cells}
-    first_only = Counter(column for row in rows for column in row[0] - continued)
-    alone = [cells for _, cells in further if cells == {0}]
-    if (
-        not all(cells < first for first, cells in further)
-        or 2 * max(first_only.values(), default=0) <= len(rows)
-        or 0 < len(alone) < _MIN_CONTINUED * len(rows)  # headings above the rows below them
-    ):
-        return []
-    return [(bases[at - 1] + bases[at] - size) / 2 for at in starts[1:-1]]
 
 
 def _split_rows(

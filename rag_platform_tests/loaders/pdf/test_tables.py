@@ -318,23 +318,6 @@ def test_a_cell_of_several_lines_stands_between_the_lines_drawn_around_its_row()
     assert len(tables.table_text(runs, apart, frozenset()).split("\n")) == 5
 
 
-def test_rows_that_stand_further_apart_than_lines_hold_what_goes_on() -> None:
-    rows = [("Ref", "What", "Owner"), ("I-1", "The pump", "Brandt"), ("I-2", "The seal", "Oduya")]
-    runs = [
-        run(text, 100 * at, 40 * row, 4)
-        for row, cells in enumerate(rows)
-        for at, text in enumerate(cells)
-    ]
-    runs += [run("was loose", 100, 54, 4), run("had a leak", 100, 94, 4)]
-    expected = [
-        ["Ref", "What", "Owner"],
-        ["I-1", "The pump was loose", "Brandt"],
-        ["I-2", "The seal had a leak", "Oduya"],
-    ]
-    assert table(runs, (80.0, 180.0), (30.0, 52.0, 70.0, 92.0)) == expected
-    assert table(runs, (80.0, 180.0), (70.0,)) == expected
-
-
 def test_a_table_that_lies_on_its_side_has_no_grid_that_would_cut_words() -> None:
     turned = [
         Run(
