@@ -480,18 +480,10 @@ def split_at_columns(
     if not gutters:
         return [list(regions)]
     columns = [bisect_right(gutters, (r.bbox[0] + r.bbox[2]) / 2) for r in body]
-    first = len(gutters) if rtl else 0
     parts: list[list[Region]] = [[r for r in regions if r.label == "page-header"], []]
     band: list[list[Region]] = [[] for _ in range(len(gutters) + 1)]
-    for at, (region, column) in enumerate(zip(body, columns, strict=True)):
-        if not (
-            _crosses(region, gutters)
-            or (
-                column == first
-                and region.label == "section-header"
-                and _is_above_columns(region, band, body[at + 1 :], gutters)
-            )
-        ):
+    for region, column in zip(body, columns, strict=True):
+        if not _crosses(region, gutters):
             band[column].append(region)
             continue
         if any(band):
@@ -535,32 +527,6 @@ def _gutters(body: Sequence[Region], runs: Sequence[Run]) -> list[float]:
 def _crosses(region: Region, gutters: Sequence[float]) -> bool:
     left, _, right, _ = region.bbox
     return any(left + _GUTTER < gutter < right - _GUTTER for gutter in gutters)
-
-
-def _is_above_columns(
-    heading: Region,
-    band: Sequence[Sequence[Region]],
-    below: Sequence[Region],
-    gutters: Sequence[float],
-) -> bool:
-    """True for a heading in the first column that belongs to all columns: nothing stands beside it,
-    and below it all columns continue at the same height, or a region that spans them.
-    """
-    _, top, _, bottom = heading.bbox
-    if not all(band) or any(region.bbox[3] > top for column in band for region in column):
-        return False
-    tops: dict[int, float] = {}
-    for region in below:
-        if _crosses(region, gutters):
-            return len(tops) <= 1
-        tops.setdefault(
-            bisect_right(gutters, (region.bbox[0] + region.bbox[2]) / 2), region.bbox[1]
-        )
-    return (
-        len(tops) == len(band)
-        and min(tops.values()) >= bottom
-        and max(tops.values()) - min(tops.values()) < (bottom - top) / 2
-    )
 
 
 def order_regions(

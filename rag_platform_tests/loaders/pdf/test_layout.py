@@ -208,18 +208,6 @@ def test_columns_of_prose_are_read_one_after_the_other():
     assert parts(left, *rest, picture, ("f", 250, 210, 2, 230)) == "a | b | p | c d | f"
 
 
-def test_a_heading_of_all_columns_is_no_part_of_the_first():
-    above, other = ("a", 0, 0, 5, 230), ("b", 250, 0, 5, 230)
-    heading = ("H", 0, 80, 1, 90)
-    below = ("c", 0, 110, 5, 230), ("d", 250, 112, 5, 230)
-    assert parts(above, other, heading, *below) == "a | b | H | c | d"
-    # it is one of the first column where the others begin elsewhere, or have something beside it
-    assert parts(above, other, heading, below[0], ("d", 250, 100, 5, 230)) == "a H c | b d"
-    assert parts(above, ("b", 250, 0, 7, 230), heading, *below) == "a H c | b d"
-    # one above what reaches over all columns is read with it
-    assert parts(above, other, heading, ("e", 0, 110, 2, 480)) == "a | b | H e"
-
-
 def test_cells_margins_and_short_lines_are_no_columns():
     text = ("a", 100, 0, 9, 380)
     assert parts(text, ("b", 0, 0, 9, 90)) == "a b"
