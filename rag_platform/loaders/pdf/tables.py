@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from statistics import fmean
 
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
@@ -22,7 +21,6 @@ _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
 _WORD_GAP = 0.8  # em; a wider gap separates two words
 _CELL_GAP = 0.2  # em; the same where a column border lies in the gap
 _MIN_DRAWN_ROWS = 2  # lines between rows; a single one only separates the header
-_SNAP = 3.0  # points; in tight tables the model sets a border up to 2.5 off the drawn line
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,7 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
         pieces = [piece for run in seen for piece in _cut_run(run, borders, region.rules)]
         return _fill_grid(pieces, borders, _split_rows(pieces, borders, rows), words)
 
-    borders = _snap_borders(columns, region)
-    grid = fill(_split_columns(seen, borders, rows), rows)
+    grid = fill(_split_columns(seen, columns, rows), rows)
     if _is_fully_ruled(grid, *region.lines):
         grid = fill(*region.lines)
     grid = _join_columns(grid)
@@ -184,21 +181,6 @@ def _mirror(row: _Row) -> _Row:
         -column: _Cell(cell.text, -cell.right, -cell.left, cell.top, cell.bottom)
         for column, cell in cells
     }
-
-
-def _snap_borders(columns: Sequence[float], region: Region) -> list[float]:
-    """The lines drawn through the whole table if each border has one nearby, else the borders, each
-    moved to the mean of the lines drawn near it.
-    """
-    full_lines = region.lines[0]
-    if full_lines and all(_near(border, full_lines) for border in columns):
-        return list(full_lines)
-    drawn = {x for x, _, _ in region.rules}
-    return [fmean(_near(border, drawn) or [border]) for border in columns]
-
-
-def _near(border: float, lines: Iterable[float]) -> list[float]:
-    return [x for x in lines if abs(x - border) <= _SNAP]
 
 
 def _cut_run(

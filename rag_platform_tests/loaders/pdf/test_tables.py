@@ -146,36 +146,6 @@ def test_chinese_that_nearly_touches_is_cut_where_a_line_is_drawn():
     assert two.endswith("| 易燃液体 | 东库 |\n| 包装材料 | 西库 |")
 
 
-def test_a_border_stands_between_the_lines_drawn_near_it():
-    runs = [run("next check Room", 0, 0, 4), run("May 4", 4, 20, 4), run("C-114", 46, 20)]
-    grid = (39.0,), (15.0,)
-    one, two, far = (
-        tables.table_text(runs, Region((0, 0, 99, 40), "table", grid, rules), frozenset())
-        for rules in (
-            ((39.0, 0.0, 40.0),),
-            ((41.0, 0.0, 40.0), (42.0, 0.0, 40.0)),
-            ((43.0, 0.0, 40.0),),
-        )
-    )
-    assert one.startswith("| next check Room |  |")
-    assert two == "| next check | Room |\n| --- | --- |\n| May 4 | C-114 |"
-    assert far == one
-
-
-def test_lines_drawn_through_the_table_part_columns_that_the_grid_missed():
-    runs = [
-        *(run(text, x, 0) for text, x in (("Name", 0), ("Part", 60), ("Qty", 90))),
-        *(run(text, x, 20) for text, x in (("bolt", 0), ("X-1", 60), ("7", 90))),
-    ]
-    rules = ((51.0, 0.0, 35.0), (82.0, 0.0, 35.0))
-    region = Region((0, 0, 120, 35), "table", ((50.0,), (15.0,)), rules, ((51.0, 82.0), (15.0,)))
-    rows = ["| Name | Part | Qty |", "| --- | --- | --- |", "| bolt | X-1 | 7 |"]
-    assert tables.table_text(runs, region, frozenset()).split("\n") == rows
-    # where a border has no line they are no columns
-    other = replace(region, grid=((70.0,), (15.0,)))
-    assert tables.table_text(runs, other, frozenset()).split("\n")[2] == "| bolt X-1 | 7 |"
-
-
 def test_a_centred_header_is_one_column_with_the_cells_at_the_left_of_it():
     runs = [run("Item", 0, 0), run("Place", 120, 0)]
     runs += [run("nut", 0, 20), run("Hall A", 60, 20)]
