@@ -347,7 +347,6 @@ _MIN_PAGES = 3
 # from one occurrence to the next: left and right pages differ, and one of them may have none
 _MAX_PAGES_APART = 4
 _MIN_GAP = 2.0  # ems between a running line and the text
-_MIN_SENTENCE = 12  # letters and digits
 _SAME_HEIGHT = 8.0  # points by which the heights of equal lines may differ
 # words for page before or after the page number, which is written as \0
 _NAMES_PAGE = re.compile(
@@ -503,8 +502,8 @@ def _find_unique(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> se
 
 
 def _is_text_row(page: PageFacts, row: Sequence[Place], inner: Sequence[Sequence[Place]]) -> bool:
-    """True for an empty row, and for a row with a heading or sentence so close to the next row
-    inwards that the text of the page begins or ends with it.
+    """True for an empty row, and for a row with a heading so close to the next row inwards
+    that the text of the page begins or ends with it.
     """
     boxes = [page.blocks[at].bbox for places in inner[:1] for _, at in places]
     return not row or any(
@@ -512,16 +511,7 @@ def _is_text_row(page: PageFacts, row: Sequence[Place], inner: Sequence[Sequence
         < _MIN_GAP * block.size
         for block in (page.blocks[at] for _, at in row)
         for _, top, _, bottom in [block.bbox]
-        if boxes and (block.kind == "heading" or _is_sentence(block))
-    )
-
-
-def _is_sentence(block: PageBlock) -> bool:
-    text = block.text.rstrip()
-    return (
-        block.kind in ("paragraph", "list")
-        and text.endswith((".", "!", "?", "。", "！", "？"))
-        and len(letters(text)) > _MIN_SENTENCE
+        if boxes and block.kind == "heading"
     )
 
 

@@ -5,7 +5,6 @@ so do the first of lines whose words stand nowhere else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pymupdf
@@ -407,23 +406,3 @@ def test_files_in_a_pdf_are_named_in_a_warning(tmp_path: Path) -> None:
 def test_a_number_behind_a_word_for_page_is_a_page_number_among_other_words(line: str) -> None:
     pages = [page(n, (90, f"text {n}"), (800, line.format(n))) for n in (1, 2, 3)]
     assert running(pages) == [line.format(n) for n in (1, 2, 3)]
-
-
-@pytest.mark.parametrize("kind", ["header", "footer"])
-def test_a_sentence_that_opens_or_ends_the_text_of_each_page_is_text(kind: str):
-    said = "Read the safety instructions before you begin."
-    near, far = (60, 40) if kind == "header" else (720, 760)
-    texts = ((80, "The pump stops."), (700, "It starts."))
-
-    def write(y: float) -> list[PageFacts]:
-        blocks = ((y, said), *((at, f"{text} {y}") for at, text in texts))
-        pages = [
-            page(n, *((at, f"{t} {n}" if t != said else t) for at, t in blocks)) for n in (1, 2, 3)
-        ]
-        return [
-            replace(one, blocks=tuple(replace(block, size=10.0) for block in one.blocks))
-            for one in pages
-        ]
-
-    assert running(write(near)) == []
-    assert running(write(far)) == [said] * 3
