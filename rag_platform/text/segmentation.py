@@ -59,6 +59,7 @@ _ASCII_WORD = re.compile(
     r"(?:(?<![\w.])\.)?\w+(?:[._\-/\\:@'+#&]+\w+)*(?:\+\+|[#+](?!\w))?", re.ASCII
 )
 _SEPARATOR = re.compile(_JOINT)
+_QUALIFIES = re.compile(r"[./\\:@+#&]+")  # separates the names in a path: app.max_size, a/b-c
 _PAIR = re.compile(rf"[{HAN}]{{2}}|[{_PAIRED}]{{2}}")
 _WORD_BREAK = re.compile(rf"[\s,;!?()\[\]{{}}\"|<>*=~`$%^{HAN}{_PAIRED}]")  # never inside a word
 _FULL_WIDTH = tuple(zip("，：；！？（）", ",:;!?()", strict=True))
@@ -261,11 +262,13 @@ def dictionary_terms(run: str) -> list[str]:
 
 
 def word_terms(token: str) -> list[str]:
-    """The term of a plain word; for an identifier, version, path or hyphenated word, the whole and
-    its parts without single letters.
+    """The term of a plain word; for an identifier, version, path or hyphenated word, the whole, the
+    names that it joins, and its parts without single letters.
 
     >>> word_terms("maxRetryCount")
     ['maxretrycount', 'max', 'retry', 'count']
+    >>> word_terms("c.Hub.connect_ip")
+    ['c.hub.connect_ip', 'connect_ip', 'hub', 'connect', 'ip']
     >>> word_terms("v1.2.3")
     ['v1.2.3', '1.2.3', 'v1', '1', '2', '3']
     """
@@ -276,6 +279,7 @@ def word_terms(token: str) -> list[str]:
     parts = []
     if _VERSION.fullmatch(whole):
         parts.append(whole[1:])
+    parts += [name for name in _QUALIFIES.split(whole) if "_" in name or "-" in name]
     for piece in filter(None, _SEPARATOR.split(token)):
         parts.append(piece.lower())
         parts += [part.lower() for part in _CASE_PARTS.findall(piece)]

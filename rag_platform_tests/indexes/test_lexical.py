@@ -68,6 +68,8 @@ def test_row_hash_changes_with_text_and_headings_only() -> None:
         ("v1.2.3", ["v1.2.3", "1.2.3", "v1", "1", "2", "3"]),
         ("src/app/main.py", ["src/app/main.py", "src", "app", "main", "py"]),
         ("C++, C# and .NET", ["c++", "c#", "and", ".net", "net"]),
+        ("app.max_size", ["app.max_size", "max_size", "app", "max", "size"]),
+        ("use-it/run-all.sh", "use-it/run-all.sh use-it run-all use it run all sh".split()),
         ("user@example.com", ["user@example.com", "user", "example", "com"]),
         ("年假制度", ["年", "假", "制", "度", "年假", "假制", "制度"]),
         ("API网关v2", ["api", "api网", "网", "关", "网关", "关v2", "v2", "2"]),
