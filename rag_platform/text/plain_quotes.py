@@ -44,6 +44,7 @@ _MARKUP = re.compile(
     rf"|\A(?:{_IMAGE.format('icon')}[ \t]*)(?=\w)"  # the icon of a note
     rf"|{_IMAGE.format('alt')}"
     rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
+    rf"|(?<![\w\]])\[\]\(#?{_RELATIVE}(?P<target>[^()\s]+)\)"  # the documentation tool adds words
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
     r"|(?P<table><table\b[^<>]*>)|(?P<cell></t[dh]>)(?=\s*<t[dh]\b)"  # within a cell
@@ -64,9 +65,10 @@ _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
 @lru_cache(maxsize=1024)
 def strip_markup(quote: str) -> str:
-    """The text with relative and reference links reduced to their words and relative images to
-    their descriptions, and without footnote marks, presentational tags, line break tags, the icon
-    that it begins with, and the `>` of all lines but the first.
+    """The text with relative and reference links reduced to their words, or their targets where
+    they have none, and relative images to their descriptions; without footnote marks,
+    presentational tags, line break tags, the icon that it begins with, and the `>` of all lines but
+    the first.
     """
     if not any(begin in quote for begin in _BEGINS):
         return quote
@@ -91,7 +93,7 @@ def _keep(match: re.Match[str]) -> str:
         return match[0] if sign.isascii() else " " if sign.isspace() else sign
     if match["table"] or match["row"] or match["cell"]:
         return ": " if match["table"] else "; " if match["row"] else ", "
-    return match["code"] or match["words"] or match["alt"] or ""
+    return match["code"] or match["words"] or match["alt"] or match["target"] or ""
 
 
 def plain_code(block: str) -> str:

@@ -9,6 +9,10 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
     ("quote", "expected"),
     [
         ("See [pumps](../pumps.md#start) and [valves](valves.md).", "See pumps and valves."),
+        (
+            "Relax [](#Pump.start_timeout) with [](Pump.ip).",
+            "Relax Pump.start_timeout with Pump.ip.",
+        ),
         ("请[参考文档](#api)。", "请参考文档。"),
         ('See [pumps](/docs/pumps "All of them").', "See pumps."),
         ("Use [`open()`][] or [then\nwait][w].", "Use `open()` or then\nwait."),
