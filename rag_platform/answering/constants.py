@@ -58,7 +58,7 @@ SIMILAR_QUOTES: Final = 0.7
 KEEP_RATIO: Final = 0.5
 # best units whose coverage decides whether there is an answer; chosen by hand
 COMPARED_UNITS: Final = 3
-# first parts that are compared by embedding, where words cannot match; chosen by hand
+# first parts that are compared by embedding, where no word matches; chosen by hand
 COMPARED_BY_MEANING: Final = 16
 # characters of each of them that are embedded; chosen by hand
 COMPARED_CHARS: Final = 300

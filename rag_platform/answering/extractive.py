@@ -36,7 +36,7 @@ from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import find_script, has_han, is_wide, simplify
+from rag_platform.text.scripts import find_script, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
@@ -73,10 +73,10 @@ _SYNOPSIS = re.compile(r"synopsis|概要|总览", re.IGNORECASE)
 @dataclass(frozen=True)
 class Extractive:
     """Quotes the units of the evidence that share most words with the question and its search
-    phrasings; where the evidence is in another script, the units nearest in meaning.
+    phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "24"
+    VERSION: ClassVar[str] = "25"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
@@ -93,7 +93,7 @@ class Extractive:
     ) -> Written:
         """Markdown whose marks [n] point at evidence[n-1]; empty where no unit matches."""
         scored = score_parts(query, evidence)
-        if not scored and self.nearness is not None and _is_other_script(query, evidence):
+        if not scored and self.nearness is not None:
             scored = _score_by_meaning(evidence, self.nearness)
         if not scored:
             return Written("")
@@ -190,12 +190,6 @@ def find_sentence(query: QueryIR, hit: Hit) -> str:
     prose = (part for part in parts if part.kind in ("sentence", "item"))
     best = next(prose, next((part for part in parts if part.kind == "row"), None))
     return strip_markup(hit.chunk_text[best.start : best.end]) if best is not None else ""
-
-
-def _is_other_script(query: QueryIR, evidence: Sequence[Hit]) -> bool:
-    """True where all evidence is in another script, so that words cannot match."""
-    wide = is_wide(subject_of(query))
-    return bool(evidence) and all(is_wide(hit.chunk_text) != wide for hit in evidence)
 
 
 # --- scoring ------------------------------------------------------------------------------------
