@@ -226,7 +226,8 @@ class _Composer:
             probability = states.probability(signals, phrased=False)
             decide = partial(decide, quotes_near=near)
         confidence, warnings = round(probability * checked.agreement, 3), written.warnings
-        doubts = () if reads else find_doubts(query, written.text, self.context, self.embed)
+        quotes = "" if reads else written.text
+        doubts = find_doubts(query, quotes, self.context, self.embed) if quotes else ()
         if doubts:
             confidence = states.hedge(confidence, phrased=bool(query.rewrites), quotes_near=near)
             warnings += doubts

@@ -223,11 +223,12 @@ def find_near_miss(
     words is about the filter; and the sentences about the tank have fewer of these words.
     """
     words = _parse_clause(question).words
+    told = {word for word in words if not has_han(word) or _tag(word) != "m"}  # 一年 says little
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
     titles = _parse_clause(places).words
     quoted = _list_quoted(answer, cited)
     for role, thing in _list_asked(question) if quoted else ():
-        rest = words - titles - {thing}
+        rest = told - titles - {thing}
         best = max(quoted, key=lambda it: len(rest & it.known))
         rival = _list_roles(best.text).get(role, "")
         is_other = rival and rival not in words and thing not in rival
@@ -434,7 +435,7 @@ def _find_missing_phrase(question: str, text: str, passages: Sequence[Hit]) -> s
     found = ((simplify(_name_place(hit)), simplify(hit.chunk_text)) for hit in passages)
     for title, body in (("", text), *found):
         for unit in read_layout(body).units:
-            sentence = f"{title}\n{body[unit.start : unit.end]}"
+            sentence = f"{title}\n{unit.context}\n{body[unit.start : unit.end]}"
             for phrase in [it for it in phrases if all(_has_word(sentence, word) for word in it)]:
                 del phrases[phrase]
     return next(iter(phrases.values()), "")

@@ -569,6 +569,13 @@ def test_a_quote_without_the_number_that_was_asked_for_is_closest(
     assert how.warnings == ("the question asks for a number or a date, and the answer has none",)
 
 
+def test_where_nothing_is_quoted_no_quote_is_doubted(publish: Any, library: Library) -> None:
+    publish({"pump": [("Pump manual", "Call us before the first start.")]})
+    found = answer(library, QueryRequest("How heavy is the pump of this manual?", mode="sparse"))
+    assert found.answer_markdown.startswith("No passage clearly answers this question.")
+    assert found.warnings == ()
+
+
 def test_a_row_without_the_column_that_was_asked_for_is_closest(
     publish: Any, library: Library
 ) -> None:

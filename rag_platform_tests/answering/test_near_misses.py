@@ -67,6 +67,7 @@ def hit(text: str, title: str = "Guide") -> Hit:
         ("How often is the tank cleaned?", "Ideally, it is cleaned daily. The tank is grey.", None),
         ("水箱多久清洗一次？", "九月清洗一次。水箱为灰色。", None),
         ("冰箱由谁管理？", "低温冰箱由王敏管理。冰箱为灰色。", None),  # a kind of it
+        ("水箱一年多少钱？", "滤网应在一年内更换。水箱为灰色。", None),  # only a number in common
     ],
 )
 def test_the_neighbour_of_what_was_asked_is_told(question: str, text: str, told: Any) -> None:
@@ -336,6 +337,7 @@ WASTE = "Bulky waste is collected on Monday. A paper permit costs 5 euros."
         ("what is the usual cost of a permit", "A permit costs 5 euros.", ""),
         ("身体最高的部位是哪里？", "最高部位在背鳍前方。身体延长。", ""),
         ("野马队对阵匹兹堡拿下多少分？", "野马队在匹兹堡拿下23分。", ""),  # a name
+        ("经理的通讯补贴是多少？", "| 职级 | 通讯补贴 |\n| --- | --- |\n| 经理 | 150 |\n\n", ""),
     ],
 )
 def test_a_thing_that_no_sentence_found_names_is_told(
