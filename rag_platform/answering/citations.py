@@ -90,7 +90,7 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
     change. `Citation.spans` are [start, end) in the citation's text: of the quoted sentence, else
     of the unit that best matches it.
     """
-    text, dangling = _normalise_marks(text, len(evidence))
+    text, dangling = _normalise_marks(text, evidence)
     text, warnings = remove_foreign_links(text, evidence)
     if dangling:
         shown = ", ".join(f"[{number}]" for number in dangling)
@@ -150,7 +150,7 @@ def clean_part(text: str, evidence: Sequence[Hit]) -> str:
     """Part of a streamed answer, without what `check_answer` would remove; its marks keep their
     numbers.
     """
-    return remove_foreign_links(_normalise_marks(text, len(evidence))[0], evidence)[0]
+    return remove_foreign_links(_normalise_marks(text, evidence)[0], evidence)[0]
 
 
 def remove_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list[str]]:
@@ -205,13 +205,16 @@ def remove_foreign_markup(
     return text, [f"links or markup that the sources do not hold were removed: {shown}"]
 
 
-def _normalise_marks(text: str, available: int) -> tuple[str, list[int]]:
-    """(the text with every mark as [n], without marks that are not within 1 to `available`; the
-    numbers of the removed marks).
+def _normalise_marks(text: str, evidence: Sequence[Hit]) -> tuple[str, list[int]]:
+    """(the text with every mark as [n], without marks of no passage; the numbers of the removed
+    marks). A link that a passage has, such as a table's `[266](https://...)`, is a quote.
     """
+    available = len(evidence)
     dangling: dict[int, None] = {}
 
     def mark(match: re.Match[str]) -> str:
+        if match[0].endswith(")") and any(match[0] in hit.chunk_text for hit in evidence):
+            return match[0]
         numbers = dict.fromkeys(int(number) for number in re.findall(r"\d+", match[1]))
         dangling.update({n: None for n in numbers if not 1 <= n <= available})
         return "".join(f"[{n}]" for n in numbers if n not in dangling)

@@ -24,7 +24,7 @@ from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cell
 from rag_platform.text.passages import INCLUDE, LABEL_LEVEL, LINK, Unit, units
 from rag_platform.text.plain_quotes import plain_code, strip_markup
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
-from rag_platform.text.sentences import CLOSERS, STOPS, field_label
+from rag_platform.text.sentences import CLOSERS, STOPS, field_label, sentences
 from rag_platform.text.term_overlap import POINTS
 
 INTRODUCES = (":", "：")
@@ -569,10 +569,11 @@ def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[s
 
 
 def format_label(names: Sequence[str]) -> str:
-    """The names as a line that ends with a colon; empty without any."""
+    """The names as one sentence that ends with a colon; empty without any."""
+    names = [name[start:end] for name in names for start, end in sentences(name)]
     names = [_EMPHASIS.sub("", _ANCHOR.sub("", strip_markup(name))) for name in names]
     names = [_QUESTION_PREFIX.sub("", name) for name in names]
-    names = [_NUMBER_END.sub("", name.strip(" #*:：?？.。")) for name in names]
+    names = [_NUMBER_END.sub("", name.strip(" #*:：?？.。!！")) for name in names]
     if not any(names):
         return ""
     wide = is_wide(" ".join(names)) and not _HANGUL.search(" ".join(names))

@@ -61,6 +61,13 @@ def test_marks_are_read_however_they_are_written(mark: str) -> None:
     assert found.unsupported == ()
 
 
+def test_a_link_of_a_passage_that_is_named_by_a_number_is_no_mark() -> None:
+    row = "| apt | [266](https://popcon.example/apt) |"
+    found = check_answer(f"{row} [1]", [hit(1, row)])
+    assert found.text == f"{row} [1]"
+    assert found.warnings == ()
+
+
 def test_several_marks_and_their_order() -> None:
     found = check_answer(
         "`max_retry_count` is 3 [3]. The upload limit is 50 MB [1,3]. 最大连接数是 100。[2]",

@@ -5,6 +5,7 @@ import pytest
 from rag_platform.answering.quotable import (
     complete_list,
     extend,
+    format_label,
     is_adjacent,
     label_units,
     read_layout,
@@ -325,3 +326,18 @@ def test_a_clause_is_not_lengthened_by_the_next_one() -> None:
     assert label_units(text, [2], "") == "几点发车："
     emphasised = "## <b>Q：几点<i>发车</i>？</b>\n\n- 早上八点。\n- 晚上六点。"
     assert label_units(emphasised, [0, 1], "") == "几点发车："
+
+
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [
+        (
+            ["升级", "软件包很旧。看看内核！为什么会这样？"],
+            "升级，软件包很旧，看看内核，为什么会这样：",
+        ),
+        (["2. My screen is black. What now?"], "2 My screen is black, What now:"),
+    ],
+)
+def test_a_heading_of_several_sentences_is_one_label(names: list[str], label: str) -> None:
+    """Each sentence would otherwise be a claim of the answer, and get a mark of its own."""
+    assert format_label(names) == label
