@@ -30,7 +30,7 @@ from rag_platform.answering.quotable import read_layout
 from rag_platform.answering.quote_places import narrow
 from rag_platform.contract.markdown_views import hit_text
 from rag_platform.errors import CancelledError
-from rag_platform.ir import Citation, Hit, Json, State, format_section
+from rag_platform.ir import JOINT, Citation, Hit, Json, State, split_path
 from rag_platform.messages import translate_filled
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
@@ -339,9 +339,10 @@ def list_passages(
         at = hit.chunk_text.find(sentence) if sentence else -1
         spans = ((at, at + len(sentence)),) if at >= 0 else ()
         cited.append(narrow(dataclasses.replace(make_citation(n, hit), spans=spans)))
-        path = format_section(cited[-1].quote_section or hit.section_path)
-        section = f" ({path})" if path else ""
         title = hit.doc_title or hit.filename
+        names = split_path(cited[-1].quote_section or hit.section_path)
+        path = JOINT.join(names[names[:1] == [title] :])
+        section = f" ({path})" if path else ""
         shown = sentence or ("" if read_layout(hit.chunk_text).parts else hit_text(hit))
         snippet = f": {escape_marks(shorten(shown, SNIPPET_CHARS))}" if shown else ""
         lines.append(f"- **{title}**{section}{snippet} [{n}]")

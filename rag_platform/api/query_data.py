@@ -307,7 +307,7 @@ def source_line(citation: Citation, language: str = "en") -> str:
     place = format_place(pages, lines, locator, language)
     section = format_section(citation.quote_section or citation.section_path)
     parts = [citation.source_uri, section, place, format_edited(citation.edited_from)]
-    return ", ".join(filter(None, parts))
+    return translate(", ", language).join(filter(None, parts))
 
 
 def _query_markdown(

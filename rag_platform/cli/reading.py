@@ -190,7 +190,7 @@ def render_answer(
             (place_of(citation, language), "green"),
         ):
             if part:
-                line.append(f", {part}", style=style)
+                line.append(f"{translate(', ', language)}{part}", style=style)
         console.print()
         console.print(line)
         text = str(citation["text"])

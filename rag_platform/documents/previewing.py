@@ -137,7 +137,7 @@ def readable(found: Preview, chunks: int | None = None, language: str = "en") ->
     coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"
     lines = [
         (
-            f"{version.filename}: {version.loader}, {', '.join(filter(None, measures))}"
+            f"{version.filename}: {say(', ').join(filter(None, [version.loader, *measures]))}"
             f" ({say('strategy {name}', name=version.strategy)})"
         ),
         say(
@@ -194,7 +194,7 @@ def _headline(chunk: Chunk, language: str) -> str:
         say("image") if chunk.media_type == "image" else "",
         say("too short") if chunk.too_short and chunk.chunk_text else "",
     ]
-    return f"  {chunk.chunk_index:>4}  {', '.join(filter(None, marks))}"
+    return f"  {chunk.chunk_index:>4}  {say(', ').join(filter(None, marks))}"
 
 
 def _bounds(name: str, first: int | None, last: int | None, language: str) -> str:

@@ -29,7 +29,7 @@ def test_a_passage_of_several_sections_is_named_by_that_of_its_sentence() -> Non
     text, [citation] = list_passages(
         "no_answer", "en", [(hit(SETUP, "Guide / Setup"), "It listens on 8443. [2]")]
     )
-    assert text.endswith("- **Guide** (Guide / Ports): It listens on 8443. \\[2\\] [1]")
+    assert text.endswith("- **Guide** (Ports): It listens on 8443. \\[2\\] [1]")
     assert (citation.section_path, citation.quote_section) == ("Guide / Setup", "Guide / Ports")
     assert SETUP[slice(*citation.spans[0])] == "It listens on 8443. [2]"
 

@@ -43,10 +43,10 @@ def test_the_place_and_the_passage_stand_under_the_answer() -> None:
 
 def test_an_answer_in_chinese_has_its_places_in_chinese() -> None:
     markdown = (
-        "用 `vault roll`。 [1]\n\n**来源**\n\n- [1] notes/keys.md, Keys, 第 1-3 行\n\n*混合检索*"
+        "用 `vault roll`。 [1]\n\n**来源**\n\n- [1] notes/keys.md，Keys，第 1-3 行\n\n*混合检索*"
     )
     text = rendered(color=False, data={**DATA, "markdown": markdown})
-    assert "[1] notes/keys.md, Keys, 第 5 行" in text
+    assert "[1] notes/keys.md，Keys，第 5 行" in text
     assert "    Rotate the keys with vault roll. Weekly." in text
     assert "来源" not in text
 

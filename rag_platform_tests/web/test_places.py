@@ -16,7 +16,7 @@ from rag_platform.messages import translate
         (
             "body/p[3] to body/tbl[1]/tr[2]",
             "paragraph 3 to table 1, row 2",
-            "第 3 段 至 表 1，第 2 行",
+            "第 3 段至表 1，第 2 行",
         ),
         ("footnotes/2", "footnote 2", "脚注 2"),
         ("header1/p[1]", "header 1, paragraph 1", "页眉 1，第 1 段"),
@@ -36,7 +36,7 @@ from rag_platform.messages import translate
         (
             "header=subject to part=1;lines=7-7",
             "mail header to part 1, line 7",
-            "邮件头 至 部分 1，第 7 行",
+            "邮件头至部分 1，第 7 行",
         ),
         ("cell=1;lines=1-1", "cell 1, line 1", "第 1 格，第 1 行"),
         ("", "", ""),
