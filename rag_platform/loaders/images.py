@@ -17,7 +17,6 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts, MediaRef
 from rag_platform.loaders.archives import describe_damage, reject_damaged
 from rag_platform.loaders.decoding import Decoded, sniff_binary
-from rag_platform.loaders.office.ooxml import parse_part
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.observability import faults
 from rag_platform.traits import Traits
@@ -325,8 +324,16 @@ def sanitise(data: bytes) -> tuple[bytes, int, int]:
     """(safe SVG, width, height in pixels). Raises ValueError with the reason."""
     from lxml import etree
 
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
     try:
-        root = parse_part(data)
+        root = etree.fromstring(data, parser)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise ValueError(str(error)[:120]) from None
     if root.tag not in (f"{{{SVG}}}svg", "svg"):
