@@ -121,7 +121,8 @@ class WholeDoc:
 
 @dataclass(frozen=True)
 class MarkdownHeadings:
-    """A section per heading up to `max_section_level`; deeper headings stay inside.
+    """A section per heading up to `max_section_level`, or of the outermost level if that is deeper;
+    further headings stay inside.
 
     A heading without words starts no section. Text before the first heading is `__preamble__`: its
     own section, part of the first one, or dropped (`doc_preamble_mode`). Sections shorter than
@@ -145,7 +146,7 @@ class MarkdownHeadings:
     doc_preamble_mode: Literal["separate", "merge_into_first", "drop"] = "separate"
     min_section_chars: int = 200
 
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         if self.doc_preamble_mode not in ("separate", "merge_into_first", "drop"):
@@ -161,7 +162,8 @@ class MarkdownHeadings:
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """Sections that cover the text in order; blank ones are left out."""
-        opened = self._open_sections(text, headings, doc_id)
+        opening = self._find_opening(headings)
+        opened = self._open_sections(text, opening, doc_id)
         first = opened[0].norm_start if opened else len(text)
         if text[:first].strip():
             if opened and self.doc_preamble_mode == "merge_into_first":
@@ -170,11 +172,7 @@ class MarkdownHeadings:
                 opened.insert(0, Section(section_id(doc_id, PREAMBLE, 0), PREAMBLE, 0, 0, 0, first))
         merged = self._merge(text, opened)
         if not self.include_heading:
-            starts = {
-                offset
-                for offset, level, title in headings
-                if level <= self.max_section_level and title
-            }
+            starts = {offset for offset, _, _ in opening}
             for index, section in enumerate(merged):
                 if section.norm_start in starts and not section.joined_to:
                     start = heading_end(text, section.norm_start)
@@ -186,13 +184,14 @@ class MarkdownHeadings:
             if section.section_id in targets or text[section.norm_start : section.norm_end].strip()
         ]
 
-    def _open_sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
+    def _find_opening(self, headings: Sequence[Heading]) -> list[Heading]:
+        """The headings that begin sections."""
+        named = [heading for heading in headings if heading[2].strip()]
+        outermost = min((level for _, level, _ in named), default=1)
+        return [it for it in named if it[1] <= max(self.max_section_level, outermost)]
+
+    def _open_sections(self, text: str, opening: Sequence[Heading], doc_id: str) -> list[Section]:
         """One section per heading, before merging."""
-        opening = [
-            heading
-            for heading in headings
-            if heading[1] <= self.max_section_level and heading[2].strip()
-        ]
         stack: list[tuple[int, str]] = []
         counts: dict[str, int] = {}
         found: list[Section] = []

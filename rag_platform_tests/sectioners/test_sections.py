@@ -87,6 +87,12 @@ def test_levels_that_skip_and_a_deeper_limit() -> None:
     ]
 
 
+def test_the_outermost_headings_of_a_document_open_sections() -> None:
+    text = f"Read this.\n\n#### Body\n\n{LONG}\n\n##### Form\n\nOne.\n\n#### URL\n\n{LONG}"
+    assert [path for path, _ in cut(text)] == ["__preamble__", "Body", "URL"]
+    assert [path for path, _ in cut(f"# Guide\n\n{text}")] == ["Guide"]
+
+
 def test_titles_by_level() -> None:
     text = "# A\n\nx\n\n## B\n\ny\n"
     first, second = MarkdownHeadings(min_section_chars=0).sections(text, headings(text), "doc")
