@@ -284,7 +284,8 @@ def _merge(q: Question, found: list[Found]) -> list[Hit]:
             " turns"
         )
         with q.attempt("merge", warning, span=span):
-            merged = fusion.merge_namespaces(subject_of(first.query), lists)
+            questions = (subject_of(first.query), *first.query.rewrites)
+            merged = fusion.merge_namespaces(questions, lists)
             hits = select_shown(
                 merged,
                 first.top_k,

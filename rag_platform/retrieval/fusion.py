@@ -222,22 +222,24 @@ def join_phrasings(lists: Sequence[Sequence[Hit]], leading: int = 1) -> list[Hit
     ]
 
 
-def merge_namespaces(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:
+def merge_namespaces(questions: Sequence[str], lists: Sequence[Sequence[Hit]]) -> list[Hit]:
     """All hits of the namespaces in one order, ranks from 1, with score = weight of the namespace /
-    rank in the namespace.
+    rank in the namespace. `questions` are the question and its search phrasings.
     """
     placed: list[tuple[float, int, Hit]] = []
     for number, hits in enumerate(lists):
-        weight = weigh_namespace(question, hits)
+        weight = weigh_namespace(questions, hits)
         placed += [(round(weight / rank, 6), number, hit) for rank, hit in enumerate(hits, 1)]
     placed.sort(key=lambda item: (-item[0], item[1]))  # stable: keeps the order in a namespace
     return [replace(hit, rank=rank, score=score) for rank, (score, _, hit) in enumerate(placed, 1)]
 
 
-def weigh_namespace(question: str, hits: Sequence[Hit]) -> float:
-    """The weight of a namespace, 0.01 to 1: the square of the coverage by its first hit."""
+def weigh_namespace(questions: Sequence[str], hits: Sequence[Hit]) -> float:
+    """The weight of a namespace, 0.01 to 1: the square of the best coverage of one of the questions
+    by its first hit. A phrasing counts because it may be in the language of the texts.
+    """
     texts = [
         f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}\n{hit.picture_text}"
         for hit in hits[:1]
     ]
-    return max(MIN_NAMESPACE_SHARE, coverage(question, texts)) ** 2
+    return max(MIN_NAMESPACE_SHARE, *(coverage(it, texts) for it in questions)) ** 2

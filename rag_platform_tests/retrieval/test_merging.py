@@ -77,7 +77,7 @@ def test_hits_far_down_a_list_say_nothing_of_the_order() -> None:
 def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() -> None:
     pumps = [hit("p1", "The pump needs oil."), hit("p2", "Oil the pump."), hit("p3", "pump")]
     other = [hit("o1", "The oil price.", 900.0), hit("o2", "Nothing at all.", 800.0)]
-    merged = fusion.merge_namespaces("pump oil", [other, pumps])
+    merged = fusion.merge_namespaces(["pump oil"], [other, pumps])
     # weights: pumps 1, other .5 squared; scores are weight / rank
     assert [(h.chunk_id, h.rank, h.score) for h in merged] == [
         ("p1", 1, 1.0),
@@ -87,13 +87,13 @@ def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() 
         ("o2", 5, 0.125),
     ]
     # both hold two of three words: they take turns
-    near = fusion.merge_namespaces("pump oil price", [other, pumps])
+    near = fusion.merge_namespaces(["pump oil price"], [other, pumps])
     assert [h.chunk_id for h in near] == ["o1", "p1", "o2", "p2", "p3"]
 
 
 def test_without_common_words_the_lists_take_turns() -> None:
     merged = fusion.merge_namespaces(
-        "Pumpe", [[hit("a1", "x"), hit("a2", "x")], [hit("b1", "x"), hit("b2", "x")], []]
+        ["Pumpe"], [[hit("a1", "x"), hit("a2", "x")], [hit("b1", "x"), hit("b2", "x")], []]
     )
     assert [h.chunk_id for h in merged] == ["a1", "b1", "a2", "b2"]
 
@@ -154,6 +154,16 @@ def test_several_namespaces_answer_one_question(two: None, library: Library, sto
     assert "machines r1, people r7" in data["markdown"]
     sick = answer(library, QueryRequest("sick leave note", namespaces=BOTH))
     assert (sick.hits[0].doc_id, sick.citations[0].namespace) == ("leave", "people")
+
+
+def test_a_phrasing_in_the_language_of_the_texts_weighs_the_libraries(
+    two: None, library: Library
+) -> None:
+    asked = QueryRequest(
+        "水泵多久加一次油？", namespaces=("people", "machines"), searches=("pump PX-40 oil",)
+    )
+    first = answer(library, asked).hits[:2]
+    assert [hit.namespace for hit in first] == ["machines", "machines"]
 
 
 def test_top_k_and_limits_count_after_the_merge(two: None, library: Library) -> None:
