@@ -200,9 +200,8 @@ def test_every_translation_has_the_places_of_its_original() -> None:
         ),
         ("1 of 3 expectations not met", "3 条期望中有 1 条未满足"),
         (
-            "7 documents of library 'lib' could not be read and may say more; `rag status` says"
-            " why",
-            "知识库 'lib' 中有 7 个文档无法读取，其中可能有更多内容；见 `rag status`",
+            "Note: could not be read and may say more: a/lease.pdf, b.md, and 4 more",
+            "说明：以下文档无法读取，其中可能有更多内容：a/lease.pdf，b.md，另有 4 个",
         ),
         (
             "text may be missing: 80.0% of 50 words that a second reader finds stand in the chunks;"

@@ -38,13 +38,13 @@ from rag_platform.retrieval.hydration import select_shown
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespace_search import Found, search
 from rag_platform.retrieval.search_context import Artifacts, SearchContext
-from rag_platform.text.plurals import pluralise
 
 # Errors that fail the whole question, because every other namespace would fail the same way.
 _FATAL_CODES = frozenset(
     "empty_query query_too_long invalid_query unknown_filter invalid_filter invalid_mode"
     " invalid_top_k invalid_searches unknown_namespace unknown_strategy cancelled".split()
 )
+_NAMED_UNREAD = 3  # documents that could not be read, named beside what does not answer
 _REQUEST_FIELDS = tuple(field.name for field in dataclasses.fields(QueryRequest))
 _LATENCIES = {
     "dense_latency_ms": "stage.retrieve_dense",
@@ -439,11 +439,11 @@ def _warn_of_unread_documents(q: Question, found: list[Found], answer: Answer) -
         return
     with q.attempt("unread_documents", "whether documents could not be read is unknown (%s)"):
         for namespace in (item.lease.namespace for item in found):
-            if unread := q.library.ledger.count_unread(namespace):
-                q.warnings.append(
-                    f"{pluralise(unread, 'document')} of library {namespace!r} could not be read"
-                    " and may say more; `rag status` says why"
-                )
+            count, names = q.library.ledger.list_unread(namespace, _NAMED_UNREAD)
+            if count:
+                rest = [f"and {count - len(names)} more"] if count > len(names) else []
+                listed = ", ".join([*names, *rest])
+                q.warnings.append(f"could not be read and may say more: {listed}")
 
 
 def _response_key(q: Question, found: list[Found]) -> Hashable | None:

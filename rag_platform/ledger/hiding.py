@@ -48,9 +48,12 @@ class LedgerView:
             return frozenset()
         return frozenset(it.target for it in ledger.tombstones(namespace, since=since))
 
-    def count_unread(self, namespace: str) -> int:
-        """The number of documents whose newest version or whose file could not be read."""
-        return self._ledger().document_problems(namespace, (), 1)[0]
+    def list_unread(self, namespace: str, most: int) -> tuple[int, list[str]]:
+        """The number of documents whose newest version or whose file could not be read, and at
+        most that many of their names.
+        """
+        count, problems = self._ledger().document_problems(namespace, (), most)
+        return count, [source_uri for source_uri, _ in problems]
 
     def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
         """source_uri to the reason of those documents whose newest version failed."""
