@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from itertools import dropwhile, islice
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -20,6 +22,7 @@ from rag_platform.contract.schema import (
 )
 from rag_platform.errors import InputError
 from rag_platform.ir import Chunk, Document, Edit, Facts, PageKept, Section, Version
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.library import Lease
 from rag_platform.storage.store import Store, read_records
@@ -68,13 +71,16 @@ def _markdown_form(
 ) -> RenderedPart:
     """The extracted text with only the recorded `asset://` edits applied."""
     _, edited = read_texts(store, found.version, lease.release.manifest.profiles, "asset")
-    text = edited.text
+    return _text_part(found, "md", edited.text, window)
+
+
+def _text_part(found: PublishedDocument, form: str, text: str, window: Window) -> RenderedPart:
+    """What the window shows of a text, which is both in `markdown` and in `md_text`."""
     tokens = window.max_tokens
-    # the text is both in `markdown` and in `md_text`
     half = None if tokens is None else (tokens - _FRAME_TOKENS) // 2
     shown = _cut(text[window.offset :], window.max_chars, half)
     end = window.offset + len(shown)
-    part = _part(found, "md", len(text), len(shown), end < len(text))
+    part = _part(found, form, len(text), len(shown), end < len(text))
     part["md_text"] = shown
     return RenderedPart(part, shown, (0, end) if end < len(text) else None)
 
@@ -92,6 +98,25 @@ def read_texts(
     edits = read_records(store.version_path(version, "edits", profiles["sections"]), Edit)
     facts = load_facts(store, version, profiles["facts"])
     return facts, apply_edits(facts.text, [edit for edit in edits if rule in ("", edit.rule)])
+
+
+def _changes_form(
+    lease: Lease, store: Store, found: PublishedDocument, window: Window
+) -> RenderedPart:
+    """The kept versions, newest first, and what the shown one changed since the one before it."""
+    from rag_platform.releases.version_history import kept_versions, revision_text
+
+    with closing(open_ledger(store)) as ledger:
+        versions = kept_versions(found.document, ledger)
+    lines = ["Versions, newest first:", ""]
+    for it in versions:
+        mark = ", this one" if it.version_id == found.version.version_id else ""
+        lines.append(f"- `{it.version_id}`, received {it.received_at}{mark}")
+    from_this = dropwhile(lambda it: it.version_id != found.version.version_id, versions)
+    for before in islice(from_this, 1, 2):
+        changes = revision_text(before, found.version, lease.release.manifest.profiles, store)
+        lines += ["", "What this one changed since the one before it:", "", changes]
+    return _text_part(found, "changes", "\n".join(lines), window)
 
 
 def _outline_form(
@@ -233,6 +258,7 @@ FORMS: dict[str, Form] = {
     "sections": _sections_form,
     "chunks": _chunks_form,
     "outline": _outline_form,
+    "changes": _changes_form,
 }
 
 

@@ -73,6 +73,8 @@ def document_line(listed: ListedDocument, grouping: str | None = None, language:
         say(pluralise(listed["chunks"], "chunk")),
         say(f"changed {listed['updated_at'][:10]}"),
     ]
+    if listed["versions"] > 1:
+        marks.append(say(f"{listed['versions']} versions"))
     if listed["status"] != "active" and not listed["problem"]:
         marks.append(say(listed["status"]))
     if listed["tags"] and grouping != "tags":

@@ -176,6 +176,7 @@ class ListedDocument(TypedDict):
     # why its newest version failed, even if an earlier one is still published; else empty
     problem: str
     updated_at: str
+    versions: int  # kept ones, the live one included
 
 
 class BriefDocument(TypedDict):
@@ -271,7 +272,7 @@ class DocumentPart(TypedDict):
     content_type: str
     updated_at: str
     asset_ids: list[str]
-    format: str  # md | sections | chunks | outline
+    format: str  # md | sections | chunks | outline | changes
     md_text: NotRequired[str]
     sections: NotRequired[list[SectionPart]]
     chunks: NotRequired[list[ChunkPart]]

@@ -163,7 +163,7 @@ def difference(
     old = find_version(document, versions, before) if before else _before(document, new, versions)
     for version in (old, new):
         require_kept(version, document, ledger)
-    profiles = _common_profiles((old, new), strategy, store)
+    profiles = _common_profiles((old, new), stage_profiles(strategy), store)
     revision = revise(_read_parts(old, profiles, store), _read_parts(new, profiles, store))
     data: Json = {
         "doc_id": document.doc_id,
@@ -178,6 +178,28 @@ def difference(
         f" {new.file_sha256[:12]}"
     )
     return {"markdown": f"{head}\n\n{revision.markdown(_SHOWN_CHUNKS)}", **data}
+
+
+def kept_versions(document: Document, ledger: Ledger) -> list[Version]:
+    """The versions that are built and not deleted, newest first."""
+    gone = {it.version_id for it in ledger.tombstones(document.namespace, document.doc_id)}
+    return [
+        version
+        for version in reversed(ledger.versions(document.namespace, document.doc_id))
+        if version.status == "ready" and version.version_id not in gone
+    ]
+
+
+def revision_text(
+    before: Version, after: Version, profiles: Mapping[str, str], store: Store
+) -> str:
+    """What changed between two versions: counts, and every differing chunk as a unified diff.
+
+    Raises NotFoundError `outputs_gone`.
+    """
+    common = _common_profiles((before, after), profiles, store)
+    parts = (_read_parts(version, common, store) for version in (before, after))
+    return revise(*parts).markdown()
 
 
 def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
@@ -210,13 +232,13 @@ def _before(document: Document, new: Version, versions: Sequence[Version]) -> Ve
 
 
 def _common_profiles(
-    versions: Sequence[Version], strategy: Strategy, store: Store
+    versions: Sequence[Version], wanted: Mapping[str, str], store: Store
 ) -> Mapping[str, str]:
-    """The first profiles with outputs of all versions: the strategy's, or a previous build's."""
+    """The first profiles with outputs of all versions: those wanted, or a previous build's."""
     recorded = [
         version.counts["built"] for version in reversed(versions) if "built" in version.counts
     ]
-    candidates: list[Mapping[str, str]] = [stage_profiles(strategy), *recorded]
+    candidates: list[Mapping[str, str]] = [wanted, *recorded]
     for profiles in candidates:
         if all(_has_parts(version, profiles, store) for version in versions):
             return profiles
@@ -310,8 +332,8 @@ class Revision:
             },
         }
 
-    def markdown(self, shown: int) -> str:
-        """Counts, and the first `shown` differing chunks as unified diffs."""
+    def markdown(self, shown: int | None = None) -> str:
+        """Counts, and the differing chunks, at most the first `shown`, as unified diffs."""
         sections, chunks = self.sections, self.chunks
         lines = [
             f"- sections: {sections}",
@@ -327,7 +349,7 @@ class Revision:
         ]
         for before, after in differing[:shown]:
             lines += ["", *_diff(before, after)]
-        if len(differing) > shown:
+        if shown is not None and len(differing) > shown:
             lines += ["", f"{pluralise(len(differing) - shown, 'more chunk')}; --json has them all"]
         return "\n".join(lines)
 

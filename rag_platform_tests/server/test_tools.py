@@ -417,6 +417,48 @@ def test_a_list_of_documents_names_the_libraries_that_it_leaves_out(
     assert "vault" not in call(server, "list_documents", collections=["default"]).content[0].text
 
 
+def test_an_assistant_reads_what_a_new_version_changed(shelf: Any, tmp_path: Path) -> None:
+    path = tmp_path / "gate.md"
+    versions = []
+    for hour in ("21:30", "22:15", "23:45"):
+        path.write_text(f"# Gate\n\nThe gate closes at {hour}.\n", encoding="utf-8")
+        shelf.ingest(path)
+        with shelf.library().lease("default") as lease:
+            [doc] = lease.release.catalog.documents()
+        versions.append(doc.live_version)
+    server, wanted = serve(shelf), {"doc_id": doc.doc_id, "format": "changes"}
+    assert "3 versions" in call(server, "list_documents").content[0].text
+    text = call(server, "get_document", **wanted).content[0].text
+    assert text.startswith(f"**Gate** ({doc.source_uri}, version `{versions[2]}`)")
+    assert [text.index(f"- `{version}`") for version in versions[::-1]] == sorted(
+        text.index(f"- `{version}`") for version in versions
+    )
+    assert "-The gate closes at 22:15.\n+The gate closes at 23:45." in text
+    older = call(server, "get_document", **wanted, version_id=versions[1]).content[0].text
+    assert "-The gate closes at 21:30.\n+The gate closes at 22:15." in older
+    assert "23:45" not in older
+    first = call(server, "get_document", **wanted, version_id=versions[0]).content[0].text
+    assert "this one" in first and "changed since" not in first
+
+
+def test_a_document_is_read_below_its_title_path_and_version(read_only_shelf: Any) -> None:
+    server = serve(read_only_shelf)
+    [group] = data_of(call(server, "list_documents", filter={"words": "ports"}, group_by=None))[
+        "groups"
+    ]
+    ports = group["documents"][0]["doc_id"]
+    read = call(server, "get_document", doc_id=ports, max_chars=10)
+    part = data_of(read)["document"]
+    heading = f"**Port guide** (files/ports.md, version `{part['version_id']}`)"
+    assert read.content[0].text.startswith(heading)
+    assert part["shown_chars"] == len(part["md_text"]) == 10
+    cursor = data_of(read)["next_cursor"]
+    following = call(server, "get_document", doc_id=ports, max_chars=10, cursor=cursor)
+    assert heading not in following.content[0].text
+    summary = call(server, "summarize_document", doc_id=ports).content[0].text
+    assert "`library_get_document` reads the whole text" in summary
+
+
 def test_a_call_that_needs_one_library_says_which_argument_names_it(
     shelf: Any, tmp_path: Path
 ) -> None:

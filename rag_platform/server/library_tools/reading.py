@@ -12,6 +12,8 @@ from pydantic import AfterValidator, Field
 from rag_platform.api import documents, passages, summaries
 from rag_platform.api.status import list_collections as collect_collections
 from rag_platform.api.status import status as collect_status
+from rag_platform.config.settings import tool_name
+from rag_platform.contract.markdown_views import document_heading
 from rag_platform.contract.traces import PlacePage
 from rag_platform.errors import InputError
 from rag_platform.server.library_tools.definition import (
@@ -25,13 +27,13 @@ from rag_platform.server.library_tools.definition import (
 )
 
 GET_DOCUMENT = """Read a document by its doc_id. format: outline (headings, good first for long \
-ones), sections, chunks (citable, with ids and places), md (whole text). Long texts come in parts: \
-pass next_cursor back as cursor."""
+ones), sections, chunks (citable, with places), md (whole text), changes (versions, and \
+what the last one changed)."""
 
 GET_CHUNK = """Read a passage by its chunk:// link or id, with passages before and after it: for \
 the context of a citation."""
 
-SUMMARIZE_DOCUMENT = """Summarize a whole document by its doc_id, naming the sections drawn from. \
+SUMMARIZE_DOCUMENT = """Summarize a whole document, naming the sections drawn from. \
 For a question about it: query with a filter on doc_id."""
 
 LIST_DOCUMENTS = """List documents without searching: what there is, or to find a doc_id."""
@@ -57,13 +59,13 @@ Style = Literal["short", "bullet", "detailed"]
 class GetDocumentArguments(Arguments):
     doc_id: DocId
     version_id: str | Absent = Field(None, description="An older version.")
-    format: Literal["md", "sections", "chunks", "outline"] | Absent = Field(
+    format: Literal["md", "sections", "chunks", "outline", "changes"] | Absent = Field(
         None, description="Default md."
     )
     pages: str | Absent = Field(None, description='Chunks of these pages: "3-5".')
     lines: str | Absent = Field(None, description='Chunks of these lines: "10-40".')
     max_chars: Annotated[int, Field(ge=1)] | Absent = Field(None, description="At most.")
-    cursor: str | Absent = Field(None, description="next_cursor.")
+    cursor: str | Absent = Field(None, description="The next part.")
     include_summary: bool = Field(False, description="A summary too.")
     summary_style: Style = Field("short", description="Of that summary.")
     collections: Collections = None
@@ -131,6 +133,8 @@ def get_document(call: Call, arguments: GetDocumentArguments) -> Answer:
     )
     warnings = data.pop("warnings", [])
     structure: dict[str, Any] = {**data}
+    if "md_text" in data["document"] and not arguments.cursor:
+        data["markdown"] = f"{document_heading(data['document'])}\n\n{data['markdown']}"
     if arguments.include_summary:
         summary = summaries.summarize_document(
             call.library,
@@ -194,6 +198,9 @@ def summarize_document(call: Call, arguments: SummarizeDocumentArguments) -> Ans
         style=arguments.style,
     )
     warnings = data.pop("warnings", [])
+    if data["method"] == "textrank":
+        reader = tool_name(call.settings.server, "get_document")
+        warnings.append(f"quoted sentences, not all that matters; `{reader}` reads the whole text")
     return Answer(data, "", warnings, {**data, "summary": data["markdown"]})
 
 
