@@ -338,9 +338,12 @@ def _query_markdown(
         also = sizes._replace(passage=sizes.text_length(False)) if sizes.passage else sizes
         heading = ALSO_FOUND if parts else SOURCES
         parts += [f"**{say(heading)}**", listed(marked, also)]
-    if linked and (sources := [*result.citations, *uncited]):
-        ids = {source.doc_id: f"`{source.doc_id}` ({source.source_uri})" for source in sources}
-        parts.append(f"doc_id: {', '.join(ids.values())}")
+    if linked and (result.citations or uncited):
+        marks: dict[str, str] = {}  # by doc_id
+        for source in (*result.citations, *uncited):
+            mark = f" ({source.id})" if source in uncited else f" [{source.id}]"
+            marks[source.doc_id] = marks.get(source.doc_id, "") + mark
+        parts.append(f"doc_id: {', '.join(f'`{it}`{marks[it]}' for it in marks)}")
     parts += [translate_filled(f"Note: {note}", result.language) for note in notes]
     listed_ids = {c.chunk_id for c in (*result.citations, *(uncited if lists_uncited else ()))}
     images = len({i for hit in result.hits if hit.chunk_id in listed_ids for i in hit.asset_ids})

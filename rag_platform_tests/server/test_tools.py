@@ -497,7 +497,7 @@ def test_the_text_of_an_answer_leads_to_documents_and_pictures(pictured: Any) ->
     server = serve(pictured)
     answered = call(server, "query", query="warning lamp", detail="full")
     found, text = data_of(answered)["results"][0], answered.content[0].text
-    assert f"doc_id: `{found['doc_id']}` ({found['doc_id'].rsplit('-', 2)[1]}" in text
+    assert f"\n\ndoc_id: `{found['doc_id']}` [1]\n\n" in text
     assert all(text.count(uri) == 1 for uri in found["asset_uris"])
     brief = call(server, "query", query="warning lamp", detail="brief").content[0].text
     assert all(uri in brief for uri in found["asset_uris"])
