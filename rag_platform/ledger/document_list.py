@@ -85,7 +85,8 @@ SELECT d.doc_id, d.filename, d.title, {_TAGS}, d.source, d.source_uri, {_VERSION
     COALESCE((SELECT problem FROM ({_FAILED}) f WHERE f.doc_id = d.doc_id), ''), d.updated_at,
     (SELECT count(*) FROM versions v WHERE v.namespace = d.namespace AND v.doc_id = d.doc_id
         AND v.status = 'ready' AND NOT EXISTS (SELECT 1 FROM deletions x
-            WHERE x.version_id = v.version_id AND x.lifted_at = ''))
+            WHERE x.namespace = v.namespace AND x.doc_id = v.doc_id
+            AND x.version_id = v.version_id AND x.lifted_at = ''))
 FROM documents d
 WHERE d.namespace = :namespace AND d.doc_id IN (SELECT value FROM json_each(:doc_ids))
 """

@@ -559,6 +559,15 @@ def test_results_are_paged_without_gaps(shelf: Any, tmp_path: Path) -> None:
     assert other.structured_content["error"]["code"] == "bad_cursor"
 
 
+def test_where_nothing_is_found_the_list_of_documents_is_named(read_only_shelf: Any) -> None:
+    server, hint = serve(read_only_shelf), "`library_list_documents` shows what the library holds"
+    missed = call(server, "query", query="What does a hydrofoil weigh?")
+    assert data_of(missed)["state"] == "nothing_found" and hint in missed.content[0].text
+    assert missed.structured_content["warnings"][-1].startswith(hint)
+    found = call(server, "query", query="requests per minute of the pro tier")
+    assert hint not in found.content[0].text
+
+
 def test_a_page_begins_with_the_first_result_that_was_left_out() -> None:
     """Also where a cited one behind it was shown."""
     for ranks, skip, shown in (([1, 2, 3], 0, 3), ([1, 2, 6], 0, 2), ([9, 10], 8, 2), ([], 0, 0)):

@@ -13,7 +13,7 @@ from pydantic import Field
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.query_data import answer_data
 from rag_platform.api.release_choice import find_release
-from rag_platform.config.settings import fingerprint
+from rag_platform.config.settings import fingerprint, tool_name
 from rag_platform.contract.markdown_views import chunk_uri
 from rag_platform.contract.schema import QueryData
 from rag_platform.errors import InputError
@@ -155,6 +155,10 @@ def query(call: Call, arguments: QueryArguments) -> Answer:
         release_id = "" if request.namespaces else data["release_id"]
         data["next_cursor"] = make_cursor(release_id, shown, query_hash)
         data["markdown"] += "\n\n" + say(f"More results: cursor `{data['next_cursor']}`")
+    if data["state"] == "nothing_found" and not request.skip:
+        lists = tool_name(call.settings.server, "list_documents")
+        hint = f"`{lists}` shows what the library holds, with include_deleted also what it held"
+        warnings = [*warnings, hint]
     return Answer(data, trace_id, warnings, answer_data(data, arguments.detail), _links(data))
 
 
