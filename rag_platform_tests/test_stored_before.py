@@ -49,10 +49,18 @@ def test_its_release_is_proved(old: Desk) -> None:
     assert (proved["checked"], proved["failures"]) == (2, [])
 
 
+def test_the_status_tells_what_is_to_be_built_anew(old: Desk) -> None:
+    """It tells so before anything is built, as the next ingest renews the whole library."""
+    told = old.call("status").data
+    assert [(row["documents"], row["stale"]) for row in told["namespaces"]] == [(2, 2)]
+    assert "2 built by an earlier config or program; the next ingest, or" in told["markdown"]
+
+
 def test_its_ledger_and_cache_carry_a_rebuild(old: Desk) -> None:
     """Both documents are cut anew, since cutting has changed; no vector is, since no text has."""
     assert old.call("docs", "list").data["total"] == 2
     done = old.call("rebuild").data
+    assert old.call("status").data["namespaces"][0]["stale"] == 0
     assert (done["continued"], done["failed"], done["embeddings_computed"]) == (2, 0, 0)
     found = old.call("query", "What is the maximum upload size?").data
     assert "The maximum upload size is 50 MB." in found["answer_markdown"]

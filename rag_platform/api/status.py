@@ -13,7 +13,8 @@ from rag_platform.api.documents import open_with_published
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.caching import sum_figures
 from rag_platform.config.gates import find_gate_problems
-from rag_platform.config.settings import Settings, strategy_names
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import Settings, load_strategy, strategy_names
 from rag_platform.contract.markdown_views import collections_markdown, status_markdown
 from rag_platform.contract.schema import (
     CollectionPart,
@@ -268,6 +269,16 @@ def _is_in_use(row: NamespaceStatus) -> bool:
     return bool(row["release_id"] or row["pending"] or row["failed"] or row["problem"])
 
 
+def _count_stale(namespace: str, settings: Settings, ledger: Ledger) -> int:
+    """The number of live documents that the next ingest would build anew; 0 if the strategy cannot
+    be used.
+    """
+    with suppress(RagError):
+        strategy = load_strategy(settings, ledger.namespaces().get(namespace), ingestion=True)
+        return ledger.count_stale(namespace, stage_profiles(strategy)["embeddings"])
+    return 0
+
+
 def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus, list[str]]:
     """(the state of a namespace, the problems of its published release)."""
     problems: list[str] = []
@@ -290,7 +301,7 @@ def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus
     try:
         with open_with_published(library, namespace) as (ledger, published):
             found["pending"] = ledger.count_waiting(namespace, published)
-            found["stale"] = ledger.count_stale(namespace)
+            found["stale"] = _count_stale(namespace, library.settings, ledger)
             found["failed"], failures = ledger.document_problems(
                 namespace, published, _SHOWN_FAILURES
             )

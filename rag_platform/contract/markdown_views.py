@@ -284,8 +284,8 @@ def _waiting_lines(row: NamespaceStatus) -> list[str]:
         lines.append(f"  {', '.join(shown)}")
     if row["stale"]:
         lines.append(
-            f"  {row['stale']} built by an earlier config or program; `rag rebuild --namespace"
-            f" {row['namespace']}` renews them"
+            f"  {row['stale']} built by an earlier config or program; the next ingest, or `rag"
+            f" rebuild --namespace {row['namespace']}`, builds them anew"
         )
     return lines
 

@@ -502,7 +502,7 @@ class NamespaceStatus(TypedDict):
     encoding: str
     embedder: str
     pending: int  # new and changed documents that wait for a release
-    stale: int  # documents built by another config or program than the newest one was
+    stale: int  # documents built by an earlier config or program
     failed: int  # documents whose newest version failed
     failures: list[dict[str, str]]  # the first of these: source_uri, reason
     problem: str  # why the release cannot be opened, else empty

@@ -93,11 +93,10 @@ FROM documents d JOIN versions v ON v.version_id = d.live_version
 WHERE d.namespace = ? AND d.status = 'active' AND v.namespace = d.namespace AND {}
 ORDER BY d.doc_id
 """
-_BY_PROFILE = """
-SELECT COUNT(*), MAX(v.completed_at) AS newest
-FROM documents d JOIN versions v ON v.version_id = d.live_version
+_COUNT_STALE = """
+SELECT COUNT(*) FROM documents d JOIN versions v ON v.version_id = d.live_version
 WHERE d.namespace = ? AND d.status = 'active' AND v.namespace = d.namespace
-GROUP BY json_extract(v.counts, '$.profile') ORDER BY newest DESC
+AND COALESCE(json_extract(v.counts, '$.profile'), '') != ?
 """
 _PIN = """
 UPDATE documents SET live_version = :version_id, pinned = 1, status = 'active', updated_at = :now
@@ -342,12 +341,9 @@ class Ledger(DocumentList, Servers):
         width = len(dataclasses.fields(Document))
         return [(from_row(Document, row), from_row(Version, row[width:])) for row in rows]
 
-    def count_stale(self, namespace: str) -> int:
-        """The number of live versions with another profile than the one completed last, as after
-        a backfill of a part of them.
-        """
-        counts = [count for count, _ in self._db().execute(_BY_PROFILE, [namespace])]
-        return sum(counts[1:])
+    def count_stale(self, namespace: str, profile: str) -> int:
+        """The number of live versions with another profile."""
+        return int(self._value(_COUNT_STALE, (namespace, profile)))
 
     def find_wanted(self, namespace: str, *statuses: str) -> list[Version]:
         """The versions of these statuses that active documents should show but do not."""
