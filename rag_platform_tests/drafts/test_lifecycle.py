@@ -133,6 +133,7 @@ def test_an_edit_is_found_after_publishing_and_gone_after_a_rollback(case: Case)
     assert "1 of them edited by hand" in details
     roll_back("default", None, case.shelf.root)
     assert "sixty" in case.ask("how many times").hits[0].chunk_text
+    assert verify_release(case.shelf.store, "default").failures == ()
     # going back was on purpose
     assert not is_behind_ledger(
         "default",

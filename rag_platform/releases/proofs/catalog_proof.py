@@ -309,10 +309,10 @@ class CatalogProof:
         if version.edition and edition_name(edits, chunks_profile) != version.edition:
             yield f"ledger: the edits by hand are not those of edition {version.edition}"
         same_document = owner.updated_at == document["updated_at"]
-        # the revision too: a rerun within a second leaves `completed_at` as it was
-        same_version = (known.completed_at, known.revision) == (
-            row["completed_at"],
-            row["revision"],
+        # the others too: a rerun within a second leaves `completed_at` as it was, and so does an
+        # edition, which is not that of this release after a rollback or where a gate refused it
+        same_version = all(
+            getattr(known, name) == row[name] for name in ("completed_at", "revision", "edition")
         )
         for table, held, wanted, is_same in (
             (
