@@ -4,8 +4,11 @@ English and Chinese) is read, proved and rebuilt by this one.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,13 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """A desk over the unpacked data root and the shipped config; tests follow each other on it."""
-    folder = tmp_path_factory.mktemp("stored") / "desk"
+    with unpacked(tmp_path_factory.mktemp("stored") / "desk") as desk:
+        yield desk
+
+
+@contextmanager
+def unpacked(folder: Path) -> Iterator[Desk]:
+    """A desk over its own copy of the data root."""
     with seated(folder) as desk, pytest.MonkeyPatch.context() as patch:
         (folder / "home").rmdir()
         with tarfile.open(STORED) as packed:
@@ -65,3 +74,21 @@ def test_its_ledger_and_cache_carry_a_rebuild(old: Desk) -> None:
     found = old.call("query", "What is the maximum upload size?").data
     assert "The maximum upload size is 50 MB." in found["answer_markdown"]
     assert found["release_id"] != "20261123T051039-e155d1"
+
+
+def test_an_ingest_says_that_it_builds_the_rest_anew(tmp_path: Path) -> None:
+    with unpacked(tmp_path / "desk") as desk:
+        raw = next(path for path in (desk.folder / "home" / "raw").rglob("*") if path.is_file())
+        raw.rename(raw.with_suffix(".away"))
+        *_, hint = desk.call("verify", "--all").data["warnings"]
+        assert hint.startswith("the release was built by an earlier program")
+        raw.with_suffix(".away").rename(raw)
+        desk.write(new="# New\n\nThe gate opens at seven.\n")
+        said = subprocess.run(
+            [sys.executable, "-m", "rag_platform.cli.main", "ingest", str(desk.docs / "new.md")],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stderr
+        assert "also builds anew what an earlier config or program built: 2 documents" in said

@@ -219,12 +219,24 @@ def demo(context: Context) -> Json:
 
 
 def _announce(context: Context, strategy: str, started: Any) -> None:
-    """Before long work, print its estimated time, also for the other strategies."""
+    """Print how many documents an earlier config or program built, and before long work its
+    estimated time, also for the other strategies.
+    """
     from rag_platform.ingestion.rebuild_plan import estimate_embedding
 
     if context.json_output or started.process is None:
         return
-    expected = estimate_embedding(started.job.args["version_ids"], context.root)
+    args = started.job.args
+    live = {version.version_id for _, version in context.ledger.live(started.job.namespace)}
+    if stale := len(live.intersection(args["version_ids"]).difference(args["forced"])):
+        click.echo(
+            say_filled(
+                "also builds anew what an earlier config or program built:"
+                f" {pluralise(stale, 'document')}"
+            ),
+            err=True,
+        )
+    expected = estimate_embedding(args["version_ids"], context.root)
     if expected.get(strategy, 0.0) >= _LONG_SECONDS:
         others = ", ".join(
             f"{name!r} about {format_duration(seconds)}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
-from rag_platform.config.profiles import text_norm_profile_id
+from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.config.settings import Limits, Strategy
 from rag_platform.documents.provenance import count_edited, verify_version
 from rag_platform.errors import NotFoundError, RagError, disk_full
@@ -243,6 +243,11 @@ class _Proof:
         self.failures.append(VerifyFailure(chunk_id, version_id, source_uri, reason))
 
     def result(self) -> Verification:
+        if self.failures and self._is_by_earlier_program():
+            self.warnings.append(
+                "the release was built by an earlier program, which may have read files otherwise:"
+                " `rag rebuild` builds it anew"
+            )
         return Verification(
             self.manifest.release_id,
             self.checked,
@@ -250,6 +255,11 @@ class _Proof:
             self.edited,
             (*self.rows.warnings, *self.warnings),
         )
+
+    def _is_by_earlier_program(self) -> bool:
+        with suppress(RagError):  # a provider of its strategy is gone
+            return stage_profiles(self.strategy) != self.manifest.profiles
+        return True
 
 
 def _message_of(error: Exception) -> str:
