@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
+from rag_platform.config.folders import config_folders
 from rag_platform.config.gates import find_gate_problems, read_gates
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.prompts import list_versions
 from rag_platform.config.settings import (
     Settings,
+    Strategy,
     find_unknown_variables,
     load_strategy,
     strategy_names,
+    strategy_path,
 )
+from rag_platform.config.validation import read_mapping
 from rag_platform.errors import RagError, read_only
 from rag_platform.evaluation.gating import open_gates
 from rag_platform.ir import Json
@@ -155,12 +159,26 @@ def _strategies(settings: Settings, bound: Mapping[str, str]) -> Iterator[Findin
             yield Finding(
                 "ok",
                 f"strategy {name}",
-                f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}",
+                f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}"
+                f"{_describe_changes(strategy, strategy_path(settings, name))}",
             )
         except RagError as error:
             # a shipped strategy that no library uses may need packages that are not installed
             idle = error.code == "missing_extra" and name not in used
             yield Finding("warning" if idle else "error", f"strategy {name}", error.message)
+
+
+def _describe_changes(strategy: Strategy, path: Path) -> str:
+    """Which sections of the file differ from the shipped one of its name; such a file has none of
+    the loaders and defaults that an upgrade brings.
+    """
+    shipped = config_folders("strategies")[-1] / path.name
+    if path == shipped or not shipped.is_file():
+        return ""
+    theirs = Strategy.model_validate({"name": strategy.name, **read_mapping(shipped)})
+    changed = find_differences(strategy.model_dump(mode="json"), theirs.model_dump(mode="json"))
+    sections = sorted(changed.keys() - {"description"})
+    return f"; {path} differs from the shipped one in {', '.join(sections)}" if sections else ""
 
 
 def _weights(path: Path, expected: str) -> Finding:

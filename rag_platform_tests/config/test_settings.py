@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from rag_platform.cli.doctor import examine
 from rag_platform.cli.main import main
+from rag_platform.config.folders import SHIPPED
 from rag_platform.config.settings import (
     Settings,
     Strategy,
@@ -152,6 +153,18 @@ def test_what_is_wrong_is_told_with_file_and_key(
     if case in READING:  # a question is told as well, and loads nothing that only ingestion uses
         with pytest.raises(ConfigError, match="wrong"):
             load_strategy(settings, "wrong")
+
+
+def test_doctor_tells_what_a_kept_strategy_lacks(config_folder: Path, settings: Settings) -> None:
+    """A copy from before an upgrade hides what came with it, such as the loader of mails."""
+    shipped = (SHIPPED / "strategies" / "fast.yaml").read_text(encoding="utf-8")
+    path = config_folder / "strategies" / "fast.yaml"
+    said = []
+    for text in (f"# mine\n{shipped}", shipped.replace("    - provider: eml\n", "")):
+        path.write_text(text, encoding="utf-8")
+        (finding,) = [found for found in examine(settings) if found.subject == "strategy fast"]
+        said.append(finding.message.partition("; ")[2])
+    assert said == ["", f"{path} differs from the shipped one in loading"]
 
 
 @pytest.mark.integration
