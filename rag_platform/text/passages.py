@@ -127,7 +127,6 @@ _LEADERS = re.compile(
 )
 _LEAST_ENTRIES = 4
 _NAME_WORD = re.compile(r"[^\W\d_]\w*")
-_MOST_WORDS = 25  # of an entry
 _IN_ORDER = 0.8  # share of entries whose page or first letter is not before the previous one's
 
 
@@ -236,13 +235,11 @@ def is_contents(text: str) -> bool:
         return False
     starts = [0, *(match.end() for match in found)]
     names = [
-        _NAME_WORD.findall(text, start, match.start())
+        _NAME_WORD.search(text, start, match.start())
         for start, match in zip(starts, found, strict=False)
     ]
     pages = [int(match[1]) for match in found if match[1].isdigit()]
-    return sum(map(len, names)) <= _MOST_WORDS * len(found) and (
-        _ascends(pages) or _ascends([name[0][0].lower() for name in names if name])
-    )
+    return _ascends(pages) or _ascends([name[0][0].lower() for name in names if name])
 
 
 def _ascends(values: Sequence[Any]) -> bool:
