@@ -92,13 +92,7 @@ _LABEL = re.compile(
 # a box that is drawn as a table: the cell of its icon, or the empty cell below it
 _ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
 _BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
-# the title of a folded box that only says to open it
-_FOLDED = re.compile(
-    r"\s*+(?:<details\b[^>]*+>\s*+)?<summary>\s*+(?:(?:click|tap)\b[^<]*+"
-    r"|(?:(?:expand|show|view|see)\b\s*+)?(?:(?:more|details|code)\b\s*+)?)</summary>\s*$",
-    re.IGNORECASE,
-)
-_NO_TEXT = (_FOLDED, _NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, INCLUDE, _SCRIPT)
+_NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, INCLUDE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
 _DASHES = ("-", "`-", "``-")  # begin the name of an option
 LABEL_LEVEL = 7  # of a line of bold words, below all headings

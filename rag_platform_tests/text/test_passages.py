@@ -185,7 +185,6 @@ def test_contents_and_an_index_are_told_from_an_account(text: str, expected: boo
         "[![Project](https://example.org/v0.json){ loading=lazy .off-glb }](https://example.org)",
         "![logo](logo.png) [![CI](ci.svg)](https://example.org/ci)",
         "&nbsp;",
-        "<details>\n<summary>Click to expand</summary>",
     ],
 )
 def test_badges_are_not_quoted(badge: str) -> None:
