@@ -48,7 +48,7 @@ class ParentChild:
     embedder: str = ""
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "8"
+    VERSION: ClassVar[str] = "9"
 
     def __post_init__(self) -> None:
         parent, child = self._levels()
@@ -202,9 +202,7 @@ def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tupl
     for rank, ends in enumerate(cuts.separators):
         if ends is blank_ends:
             yield cuts.cuts(rank, *low_half), False
-    for window in (high_half, low_half):
-        yield cuts.words(*window), False
-        yield cuts.edges(*window), False
+    yield cuts.words(*low_half), False
 
 
 def find_forced_end(cuts: Boundaries, start: int, high: int) -> int:
@@ -337,7 +335,7 @@ def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:
         return len(cuts.text)
     places = _word_cuts(cuts, low, high)
     if not places and low <= high:
-        places = sorted({*cuts.words(low, high), *cuts.edges(low, high)})
+        places = cuts.words(low, high)
     return places[-1] if places else None
 
 

@@ -163,13 +163,6 @@ class Boundaries:
         """Legal cuts in [low, high] between words of scripts without spaces."""
         return [position for position in word_ends(self.text, low, high) if self.legal(position)]
 
-    def edges(self, low: int, high: int) -> list[int]:
-        """Legal cuts in [low, high] before and after links, code spans etc."""
-        near = self.units[
-            max(0, bisect_right(self.unit_starts, low) - 1) : bisect_right(self.unit_starts, high)
-        ]
-        return [edge for unit in near for edge in unit if low <= edge <= high and self.legal(edge)]
-
     def legal(self, position: int) -> bool:
         """True when a cut splits no run, unit, cluster or line of code, and does not separate a
         heading from its text.
