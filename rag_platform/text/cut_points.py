@@ -241,11 +241,8 @@ LINK = (
 )
 TAG = r"</?[A-Za-z][^<>\n]*+>|<https?://[^<>\s]++>"
 URL = r"\bhttps?://[^\s<>\"'）】」』，。；、！？]++"
-UNIT = re.compile(
-    rf"(?P<heading>{HEADING_LINE})|(?P<code>{CODE_SPAN})|(?P<link>{LINK})|{TAG}|{URL}", re.MULTILINE
-)
+UNIT = re.compile(rf"{HEADING_LINE}|{CODE_SPAN}|{LINK}|{TAG}|{URL}", re.MULTILINE)
 _BEGIN = re.compile(r"#|`|!\[|\[|<|http")  # starts every UNIT; tried first, since it is rare
-HEADING_BEGIN = re.compile(r"#{1,6}[ \t]+\S{1,40}")
 CHARACTER = re.compile(f"[{HAN}{KANA}]")
 NO_START, NO_END = (
     set("，。、；：！？）】》」』〉”’…—·％,.;:!?)]}%ー々"),
@@ -256,8 +253,7 @@ CONTEXT = 40  # characters around a window that are segmented with it; no word i
 
 def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int, int]]:
     """The disjoint spans, in order, that no cut may split; `fits(start, end)` says whether one fits
-    into a chunk. Of a heading that does not fit, the marker and the first word stay together; of a
-    link, the units inside it.
+    into a chunk.
     """
     found: list[tuple[int, int]] = []
     position = 0
@@ -269,11 +265,6 @@ def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int,
         start, position = match.span()
         if fits(start, position):
             found.append((start, position))
-        elif match["heading"] is not None and (begin := HEADING_BEGIN.match(text, start)):
-            found.append(begin.span())
-            position = begin.end()
-        elif match["link"] is not None:
-            position = start + 1
     return found
 
 
