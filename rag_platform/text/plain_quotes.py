@@ -21,10 +21,7 @@ FOOTNOTES = (
     r"(?<!\b(?:from|with))[ \t](?:\[[1-9]\d{0,2}\])+(?=[\s.,;:)]|\Z)"
     r"(?!,?\s*(?:(?:and|or|to)\s)?\[))"
 )
-_WORDS = (
-    rf"\[(?:!\[[^\[\]\n]*\]\[[^\[\]\n]*\][ \t]*)*"  # reference-style images
-    rf"(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|\[\]|[^\[\]`])+)\]"
-)
+_WORDS = rf"\[(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|\[\]|[^\[\]`])+)\]"
 _RELATIVE = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
 _TARGET = rf"\({_RELATIVE}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
 _IMAGE = rf"!\[(?P<{{}}>[^\[\]\n]*)\]{_TARGET}"

@@ -28,7 +28,6 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
         ('A <Mark color="red">card</Mark> is <Big>red</Big>.<Icon />', "A card is red."),
         ('默认<Mark color="red">红色</Mark>。', "默认红色。"),
         ("A&nbsp;pump &mdash;&emsp;5 &lt; 7 &amp; R&D;.", "A pump — 5 &lt; 7 &amp; R&D;."),
-        ("[![★][star] pump][pump-url] Turns.", "pump Turns."),
         ("Set <code>X-Pump</code>.", "Set X-Pump."),
         (
             "Table<table><thead><tr><th>a</th><th>b</th></tr></thead>"
