@@ -26,7 +26,6 @@ from rag_platform.query import filter_inference
 from rag_platform.query.constants import (
     MAX_FILTER_DEPTH,
     MAX_IDENTIFIERS,
-    MAX_MARKS,
     MAX_PARTS,
     MAX_PHRASES,
     MAX_RULED_CHARS,
@@ -54,9 +53,6 @@ PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY = QueryConfig()
 WITHOUT_FILTERS = "ask without inferred filters to search everything"
-_STACKED_MARKS = re.compile(
-    r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{5,}"
-)
 _REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
 _PHRASE = re.compile(
     r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»"
@@ -269,19 +265,18 @@ def warm_up(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
 
 def clean(text: str) -> str:
     """The question on one line in NFKC, without control, format and surrogate characters. Runs of
-    a punctuation mark are cut to three, of combining marks to four.
+    a punctuation mark are cut to three.
     """
     if text.isascii() and text.isprintable():
         return _shorten_runs(" ".join(text.split()))
-    composed = _STACKED_MARKS.sub(_drop_marks, unicodedata.normalize("NFKC", text))
     kept = (
         " " if char.isspace() else char
-        for char in composed
+        for char in unicodedata.normalize("NFKC", text)
         if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs")
     )
     # without a dropped joiner, characters that are now adjacent may compose
     composed = unicodedata.normalize("NFKC", "".join(kept))
-    return _shorten_runs(" ".join(_STACKED_MARKS.sub(_drop_marks, composed).split()))
+    return _shorten_runs(" ".join(composed.split()))
 
 
 def half_width(text: str) -> str:
@@ -289,10 +284,6 @@ def half_width(text: str) -> str:
     and typographic forms.
     """
     return text.translate(_NARROW)
-
-
-def _drop_marks(match: re.Match[str]) -> str:
-    return match.group()[:MAX_MARKS]
 
 
 def _shorten_runs(text: str) -> str:

@@ -9,8 +9,6 @@ from typing import Final
 MAX_PHRASES: Final = 8
 # maximum identifiers; chosen by hand
 MAX_IDENTIFIERS: Final = 32
-# maximum combining marks on one letter; scripts that need them need fewer; chosen by hand
-MAX_MARKS: Final = 4
 # maximum words of a synonym; a longer one is a text; chosen by hand
 MAX_SYNONYM_WORDS: Final = 32
 # maximum nesting of a filter; chosen by hand
