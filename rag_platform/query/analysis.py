@@ -53,7 +53,6 @@ PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY = QueryConfig()
 WITHOUT_FILTERS = "ask without inferred filters to search everything"
-_REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
 _PHRASE = re.compile(
     r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»"
 )
@@ -264,11 +263,9 @@ def warm_up(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
 
 
 def clean(text: str) -> str:
-    """The question on one line in NFKC, without control, format and surrogate characters. Runs of
-    a punctuation mark are cut to three.
-    """
+    """The question on one line in NFKC, without control, format and surrogate characters."""
     if text.isascii() and text.isprintable():
-        return _shorten_runs(" ".join(text.split()))
+        return " ".join(text.split())
     kept = (
         " " if char.isspace() else char
         for char in unicodedata.normalize("NFKC", text)
@@ -276,7 +273,7 @@ def clean(text: str) -> str:
     )
     # without a dropped joiner, characters that are now adjacent may compose
     composed = unicodedata.normalize("NFKC", "".join(kept))
-    return _shorten_runs(" ".join(composed.split()))
+    return " ".join(composed.split())
 
 
 def half_width(text: str) -> str:
@@ -284,10 +281,6 @@ def half_width(text: str) -> str:
     and typographic forms.
     """
     return text.translate(_NARROW)
-
-
-def _shorten_runs(text: str) -> str:
-    return _REPEATED.sub(r"\1\1\1", text)
 
 
 def fold(cleaned: str) -> str:
