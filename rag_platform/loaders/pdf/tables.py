@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from rag_platform.loaders.pdf.printed import bidi
-from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
+from rag_platform.loaders.pdf.printed.lines import flow_lines, is_cjk, line_text, visual_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run, bounding_box, group_while
 from rag_platform.loaders.pdf.regions import MAX_HEADER_ROWS, Region
 from rag_platform.text import pipe_tables
@@ -20,6 +20,7 @@ _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
 _WORD_GAP = 0.8  # em; a wider gap separates two words
 _CELL_GAP = 0.2  # em; the same where a column border lies in the gap
+_WORD_SPACE = 0.3  # em
 _MIN_DRAWN_ROWS = 2  # lines between rows; a single one only separates the header
 
 
@@ -91,26 +92,39 @@ def _fill_grid(
 def _split_rows(
     pieces: Sequence[Run], columns: Sequence[float], rows: Sequence[float]
 ) -> list[float]:
-    """The row borders, with one more above each line of a row that is an entry of its own."""
-    borders = list(rows)
+    """The row borders, with one more above each line of a row that is an entry of its own, and
+    without those within a cell below the first row.
+    """
+    borders = set(rows)
+    rights: dict[int, float] = {}
     by_row: dict[int, list[Run]] = {}
     for piece in pieces:
         by_row.setdefault(bisect_right(rows, (piece.box[1] + piece.box[3]) / 2), []).append(piece)
-    for row in by_row.values():
+        column = bisect_right(columns, (piece.box[0] + piece.box[2]) / 2)
+        rights[column] = max(rights.get(column, 0.0), piece.box[2])
+    above: dict[int, Run] = {}  # the line above, by columns
+    before = 0  # and its row
+    for number, row in sorted(by_row.items()):
         entry: dict[int, str] = {}  # its first line
         reached = 0.0
-        for line in visual_lines(row):
-            cells = {
-                bisect_right(columns, (run.box[0] + run.box[2]) / 2): run.text.strip()
-                for run in line
-            }
-            top = min(run.box[1] for run in line)
+        printed = visual_lines(row)
+        lines = [
+            {bisect_right(columns, (run.box[0] + run.box[2]) / 2): run for run in line}
+            for line in printed
+        ]
+        alike = all(line.keys() == lines[0].keys() for line in lines)
+        if before > min(by_row) and alike and _goes_on(above, lines[0], rights):
+            borders.difference_update(rows[before:number])
+        for runs, line in zip(printed, lines, strict=True):
+            cells = {column: run.text.strip() for column, run in line.items()}
+            top = min(run.box[1] for run in runs)
             # a line that overlaps the one above is a cell centred beside a cell of two lines
             if reached <= top and _is_entry(entry, cells):
-                borders.append(top)
+                borders.add(top)
                 entry = cells
             entry = entry or cells
-            reached = max(run.box[3] for run in line)
+            reached = max(run.box[3] for run in runs)
+        above, before = lines[-1], number
     return sorted(borders)
 
 
@@ -130,6 +144,33 @@ def _is_entry(above: dict[int, str], line: dict[int, str]) -> bool:
             _is_figure(above[column]) and _is_figure(line[column]) and line[column][0] not in "([<"
             for column in shared[1:]
         )
+    )
+
+
+def _goes_on(above: dict[int, Run], below: dict[int, Run], rights: dict[int, float]) -> bool:
+    """True if a line of one cell continues the cell above it, which is too full for its first word.
+
+    Not in the first column, whose cells may have rows of their own.
+    """
+    column, run = next(iter(below.items()))
+    if len(below) > 1 or column not in above or column == min(rights) or bidi.has_rtl(run.text):
+        return False
+    full = above[column]
+    return (
+        abs(full.box[0] - run.box[0]) < 2
+        and run.box[1] - full.box[3] < run.box[3] - run.box[1]
+        and not _is_figure(run.text.strip())
+        and not _has_room(full, run, rights[column])
+    )
+
+
+def _has_room(above: Run, below: Run, right: float) -> bool:
+    """True if the first word of a line fits behind the line above it."""
+    word = re.split(r"\s", below.text.strip())[0]
+    size = next((at for at, char in enumerate(word) if is_cjk(char)), len(word)) or 1
+    widths = [char.x1 - char.x0 for char in below.chars if not char.text.isspace()]
+    return (
+        above.box[2] + _WORD_SPACE * above.size + sum(widths) / max(1, len(widths)) * size < right
     )
 
 

@@ -87,6 +87,29 @@ def test_a_line_with_a_label_and_a_figure_below_others_is_a_row_of_its_own() -> 
     assert len(table(centred, (80.0, 180.0), (15.0,))) == 2
 
 
+def test_a_line_for_which_the_cell_above_had_no_room_is_no_row_of_its_own() -> None:
+    runs = [
+        *(run("File", 0, 0), run("Purpose", 100, 0)),
+        *(run("main.tex", 0, 20), run("what is typeset", 100, 20)),
+        run("in the end", 100, 32),
+        *(run("cover", 0, 44), run("a page", 100, 44)),
+        run("or two", 100, 56),
+    ]
+    assert table(runs, (80.0,), (15.0, 31.0, 43.0, 55.0)) == [
+        ["File", "Purpose"],
+        ["main.tex", "what is typeset in the end"],
+        ["cover", "a page"],
+        ["", "or two"],  # would have fitted behind "a page"
+    ]
+    centred = [*runs[:5], run("a picture", 100, 44), run("cover", 0, 50), run("of it", 100, 56)]
+    assert table(centred, (80.0,), (15.0, 31.0, 43.0))[2:] == [["cover", "a picture of it"]]
+    words = [
+        chinese(0, ("文件", 0), ("说明", 100)),
+        *(chinese(20, ("封面", 0), ("论文的封面与题名", 100)), chinese(38, ("页", 100))),
+    ]
+    assert table(words, (80.0,), (15.0, 35.0))[1:] == [["封面", "论文的封面与题名页"]]
+
+
 def test_a_caption_in_a_table_hides_no_column() -> None:
     rows = [("A", "1.2", "3.4"), ("B", "1.3", "3.5"), ("C", "1.4", "3.6"), ("D", "1.5", "3.7")]
     runs = [run("Table 1: Mean flow by site and year", 60, 0, 4)]
