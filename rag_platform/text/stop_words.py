@@ -104,8 +104,7 @@ def remove_function_words(
     would be left.
 
     Not removed are words in a `spared` span [start, end), parts of identifiers, and words in
-    capitals or with a capital inside a sentence (WHO, the Who, vitamin A). `I` is removed only
-    after a function word, because it may be a numeral.
+    capitals or with a capital inside a sentence (WHO, the Who, vitamin A), `I` excepted.
 
     >>> remove_function_words("What is the default of on_delete?")
     'default on_delete?'
@@ -126,12 +125,9 @@ def remove_function_words(
 
 def _is_name(text: str, match: re.Match[str]) -> bool:
     word = match.group()
-    if word.islower() or not word[0].isupper():
+    if not word[0].isupper() or (word[0] == "I" and not word[1:].isalpha()):
         return False
     before = text[max(0, match.start() - _LOOKED_BACK) : match.start()].rstrip()
-    if word[0] == "I" and not word[1:].isalpha():
-        previous = re.split(r"\W", before)[-1].lower() if before else ""
-        return bool(before) and previous not in FUNCTION_WORDS
     return (len(word) > 1 and word.isupper()) or not (not before or before[-1] in _SENTENCE_END)
 
 
