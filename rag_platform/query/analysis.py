@@ -48,7 +48,7 @@ from rag_platform.text.scripts import HAN, UNSPACED, has_han, is_wide, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
-RULES = 7  # version of the rules below; raised when the same text gives another QueryIR
+RULES = 8  # version of the rules below; raised when the same text gives another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY = QueryConfig()
