@@ -227,12 +227,11 @@ def _announce(context: Context, strategy: str, started: Any) -> None:
     if context.json_output or started.process is None:
         return
     args = started.job.args
-    live = {version.version_id for _, version in context.ledger.live(started.job.namespace)}
-    if stale := len(live.intersection(args["version_ids"]).difference(args["forced"])):
+    if renewed := args.get("renewed"):
         click.echo(
             say_filled(
                 "also builds anew what an earlier config or program built:"
-                f" {pluralise(stale, 'document')}"
+                f" {pluralise(renewed, 'document')}"
             ),
             err=True,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -66,15 +66,18 @@ def start_ingest(
         job_id = new_job_id()
         reception, trace_id = _receive(inputs, namespace, workspace, options, job_id)
         new = {item.version_id for item in reception.items if item.decision != "kept"}
-        stale = _stale_items(namespace, workspace, new)
+        outdated = _stale_items(namespace, workspace)
+        stale = [item for item in outdated if item.version_id not in new]
         version_ids = [
             *(item.version_id for item in stale if item.state == "queued"),
             *reception.to_process,
         ]
+        renewed = {item.version_id for item in outdated}.intersection(version_ids)
         due = bool(reception.retired or reception.changed) or is_behind_ledger(namespace, workspace)
         release = due or bool(version_ids)
         args = {
             "version_ids": version_ids,
+            "renewed": len(renewed.difference(reception.forced)),
             "forced": list(reception.forced),
             "release": release,
             "due": due,  # release even if every document fails
@@ -189,17 +192,14 @@ def _receive(
     return reception, trace.trace_id
 
 
-def _stale_items(
-    namespace: str, workspace: Workspace, known: Collection[str] = ()
-) -> list[JobItem]:
-    """Items of the live versions that another config built, except those in `known`. Given-up
-    versions are listed with the reason, but not queued.
+def _stale_items(namespace: str, workspace: Workspace) -> list[JobItem]:
+    """Items of the live versions that another config built. Given-up versions are listed with the
+    reason, but not queued.
     """
     profile = _profile(workspace)
     return [
         given_up_item(version) if is_given_up(version, profile) else _queued_item(version)
         for version in stale_versions(workspace.ledger, namespace, profile)
-        if version.version_id not in known
     ]
 
 
