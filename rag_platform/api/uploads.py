@@ -9,21 +9,22 @@ import secrets
 import shutil
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO
 
 from rag_platform import access
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.writing import allowed_path, file_name, ingest, owned_path, parse_input
-from rag_platform.config.settings import Settings, load_strategy
+from rag_platform.config.settings import Settings, fingerprint, load_strategy
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import PreviewData, UploadData
 from rag_platform.errors import CancelledError, InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 
-_ID = re.compile(r"up_[0-9a-f]{16}(_\w+)?")  # with the id of a token limited to libraries
+_ID = re.compile(r"up_[0-9a-f]{16}(_[0-9a-f]{16})?")  # with the mark of a limited caller
 _BLOCK = 1024 * 1024
 MAX_PREVIEW_CHUNKS = 20
 
@@ -82,15 +83,19 @@ def _copy(source: BinaryIO, target: Path, most: int) -> int | None:
 
 def list_uploads(settings: Settings) -> list[UploadData]:
     """The uploads that wait, newest first; to a token limited to libraries only its own ones."""
-    folders = _folder(settings, "").glob(f"up_*{_own_mark()}")
-    found = [(folder.stat().st_mtime, folder.name) for folder in folders if any(folder.iterdir())]
-    return [show_upload(settings, upload_id) for _, upload_id in sorted(found, reverse=True)]
+    found = []
+    for folder in _folder(settings, "").glob(f"up_*{_own_mark()}"):
+        with suppress(FileNotFoundError, NotFoundError):  # ingested or dropped meanwhile
+            found.append((folder.stat().st_mtime, folder.name, show_upload(settings, folder.name)))
+    return [upload for *_, upload in sorted(found, key=itemgetter(0, 1), reverse=True)]
 
 
 def _own_mark() -> str:
-    """What ids of the caller's uploads end with; empty for one who may see every library."""
+    """What ids of the caller's uploads end with; empty for one who may see every library. A hash,
+    as the id of a caller of OAuth is an address.
+    """
     caller = access.current()
-    return "" if caller.namespaces is None else f"_{caller.token_id}"
+    return "" if caller.namespaces is None else f"_{fingerprint(caller.token_id)}"
 
 
 def show_upload(settings: Settings, upload_id: str) -> UploadData:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import threading
@@ -13,7 +14,8 @@ import pymupdf
 import pytest
 from starlette.testclient import TestClient
 
-from rag_platform.api.uploads import preview_upload
+from rag_platform import access
+from rag_platform.api.uploads import keep_upload, list_uploads, preview_upload
 from rag_platform.api.writing import file_name, get_job
 from rag_platform.config.settings import Settings, with_http
 from rag_platform.errors import CancelledError, InputError
@@ -292,6 +294,19 @@ def test_a_token_for_one_library_sees_only_its_own_uploads(desk: TestClient, she
         assert client.get(f"/api/uploads/{own}").json()["files"][0]["name"] == "mine.md"
     Tokens(shelf.store).revoke(token.token_id)
     assert theirs in (page := desk.get("/ingestion").text) and own in page
+
+
+def test_a_caller_of_oauth_for_one_library_uploads_files(settings: Settings) -> None:
+    """Its id is an address, with a slash."""
+    callers = [
+        access.Caller(f"https://idp.example/#{name}", "write", frozenset({"default"}))
+        for name in ("ann", "ben")
+    ]
+    for caller in callers:
+        with access.acting_for(caller):
+            kept = keep_upload(settings, [("a.md", io.BytesIO(b"# A"))])
+            assert list_uploads(settings) == [kept]
+    assert len(list_uploads(settings)) == 2
 
 
 def test_a_preview_that_nobody_waits_for_ends(desk: TestClient, shelf: Shelf) -> None:
