@@ -20,7 +20,7 @@ from rag_platform.contract.schema import (
     DroppedText,
     SectionPart,
 )
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Chunk, Document, Edit, Facts, PageKept, Section, Version
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import fetch_version
@@ -113,9 +113,15 @@ def _changes_form(
         mark = ", this one" if it.version_id == found.version.version_id else ""
         lines.append(f"- `{it.version_id}`, received {it.received_at}{mark}")
     from_this = dropwhile(lambda it: it.version_id != found.version.version_id, versions)
+    profiles = lease.release.manifest.profiles
     for before in islice(from_this, 1, 2):
-        changes = revision_text(before, found.version, lease.release.manifest.profiles, store)
-        lines += ["", "What this one changed since the one before it:", "", changes]
+        for version in (before, found.version):
+            fetch_version(store, version, profiles)
+        try:
+            changes = revision_text(before, found.version, profiles, store)
+            lines += ["", "What this one changed since the one before it:", "", changes]
+        except NotFoundError as error:
+            lines += ["", f"What this one changed cannot be shown: {error.message}"]
     return _text_part(found, "changes", "\n".join(lines), window)
 
 

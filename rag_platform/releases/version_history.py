@@ -182,11 +182,11 @@ def difference(
 
 def kept_versions(document: Document, ledger: Ledger) -> list[Version]:
     """The versions that are built and not deleted, newest first."""
-    gone = {it.version_id for it in ledger.tombstones(document.namespace, document.doc_id)}
+    deletions = ledger.tombstones(document.namespace, document.doc_id, since=0)
     return [
         version
         for version in reversed(ledger.versions(document.namespace, document.doc_id))
-        if version.status == "ready" and version.version_id not in gone
+        if version.status == "ready" and not _find_deletion(version, document, deletions)
     ]
 
 
@@ -204,18 +204,34 @@ def revision_text(
 
 def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
     """Raise NotFoundError `version_deleted`, or `outputs_gone` where the data was collected."""
-    for found in ledger.tombstones(document.namespace, document.doc_id):
-        if found.version_id in (None, version.version_id):
-            raise NotFoundError(
-                f"{version.version_id} was deleted on {found.created_at[:10]}; ingest its file by"
-                " name to have it again",
-                code="version_deleted",
-            )
+    deletions = ledger.tombstones(document.namespace, document.doc_id, since=0)
+    if found := _find_deletion(version, document, deletions):
+        raise NotFoundError(
+            f"{version.version_id} was deleted on {found.created_at[:10]}; ingest its file by"
+            " name to have it again",
+            code="version_deleted",
+        )
     if version.status == "purged":
         raise NotFoundError(
             f"the data of {version.version_id} was collected; ingest that file again to have it",
             code="outputs_gone",
         )
+
+
+def _find_deletion(
+    version: Version, document: Document, deletions: Iterable[Tombstone]
+) -> Tombstone | None:
+    """The deletion that took a version: one in force, or a hard one, from which ingesting another
+    version of the document does not bring it back.
+    """
+    from rag_platform.releases.retention import is_condemned  # which imports this module
+
+    used = (document.live_version, document.wanted_version)
+    for found in deletions:
+        in_force = not found.lifted_at and found.version_id in (None, version.version_id)
+        if in_force or is_condemned(version, [found], used):
+            return found
+    return None
 
 
 def _before(document: Document, new: Version, versions: Sequence[Version]) -> Version:

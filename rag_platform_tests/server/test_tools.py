@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -439,6 +440,33 @@ def test_an_assistant_reads_what_a_new_version_changed(shelf: Any, tmp_path: Pat
     assert "23:45" not in older
     first = call(server, "get_document", **wanted, version_id=versions[0]).content[0].text
     assert "this one" in first and "changed since" not in first
+
+
+def test_changes_show_no_version_that_a_hard_deletion_took(shelf: Any, tmp_path: Path) -> None:
+    """Its job stopped before it purged, and the file was ingested again."""
+    path = tmp_path / "gate.md"
+    path.write_text("# Gate\n\nThe code is 4711.\n", encoding="utf-8")
+    shelf.ingest(path)
+    [doc] = shelf.ledger.documents("default")
+    shelf.ledger.delete("default", doc.doc_id, None, "hard")
+    path.write_text("# Gate\n\nThe gate closes at 23:45.\n", encoding="utf-8")
+    shelf.ingest(path)
+    read = call(serve(shelf), "get_document", doc_id=doc.doc_id, format="changes").content[0].text
+    assert "this one" in read and doc.live_version not in read and "4711" not in read
+
+
+def test_versions_are_listed_where_their_changes_cannot_be_shown(
+    shelf: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "gate.md"
+    for hour in ("21:30", "22:15"):
+        path.write_text(f"# Gate\n\nThe gate closes at {hour}.\n", encoding="utf-8")
+        shelf.ingest(path)
+    old, new = shelf.ledger.versions("default")
+    shutil.rmtree(shelf.store.version_dir(old))
+    read = call(serve(shelf), "get_document", doc_id=new.doc_id, format="changes").content[0].text
+    assert f"- `{old.version_id}`" in read
+    assert f"cannot be shown: {old.version_id} was not built" in read
 
 
 def test_a_document_is_read_below_its_title_path_and_version(read_only_shelf: Any) -> None:
