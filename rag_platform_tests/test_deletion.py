@@ -16,6 +16,7 @@ import dagster as dg
 import pytest
 
 from rag_platform.answering.engine import answer
+from rag_platform.assets import launch
 from rag_platform.assets.collecting import PartitionKeys
 from rag_platform.errors import IntegrityError
 from rag_platform.ir import QueryRequest
@@ -315,3 +316,26 @@ def test_gc_finishes_a_hard_deletion_that_stopped_before_its_release(
     assert desk.call("gc").exit_code == 0  # and starts no other
     with desk.ledger() as ledger:
         assert [job.kind for job in ledger.jobs(limit=2)] == ["gc", "delete"]
+
+
+def test_a_gc_that_is_cancelled_within_a_stopped_deletion_ends(
+    desk: Any, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.write(gate=GATE, dock=DOCK)
+    desk.publish()
+    monkeypatch.setenv("RAG_JOBS__LOCK_SECONDS", "0.1")
+    with elsewhere(desk.store.writer("default", "somebody else")):
+        desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes")
+
+    def release(_work: object) -> str:
+        with desk.ledger() as ledger:
+            found = {job.kind: job for job in ledger.open_jobs()}
+            assert found["delete"].process["within"] == found["gc"].job_id
+            ledger.update_job(found["gc"].job_id, state="cancelling")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "release", release)
+    assert desk.call("gc").exit_code == 1
+    with desk.ledger() as ledger:
+        states = [(job.kind, job.state) for job in ledger.jobs(limit=2)]
+    assert states == [("delete", "failed"), ("gc", "cancelled")]

@@ -50,6 +50,7 @@ from rag_platform.releases.revising import go_live
 from rag_platform.workspace import DataRoot
 
 _INTERRUPTS = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
+_TOLD_TO_END = "the job's process was told to end"
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
             return "cancelled", ""
         return (
             "failed",
-            f"the job's process was told to end; `rag jobs retry {job.job_id}` does the rest",
+            f"{_TOLD_TO_END}; `rag jobs retry {job.job_id}` does the rest",
         )
     except (BusyError, StorageError) as error:
         return "failed", jobs.add_retry(error, job.job_id)
@@ -360,7 +361,12 @@ def gc(work: Work) -> Outcome:
                 replace(item, state="queued") for item in work.root.ledger.job_items(job.job_id)
             ]
             args = {**job.args, "retry_of": job.job_id}
-            run_job(work.root.ledger.add_job("delete", job.namespace, args, items).job_id)
+            again = work.root.ledger.add_job("delete", job.namespace, args, items)
+            run_job(again.job_id, {**work.job.process, "within": work.job.job_id})
+            ended = work.root.ledger.job(again.job_id)
+            told = ended.state == "cancelled" or ended.reason.startswith(_TOLD_TO_END)
+            if told or _is_cancelled(work):
+                raise KeyboardInterrupt  # it is for this job too
     found = run_collection(work.job, work.root, work.instance, work.progress)
     return "done", "; ".join(found.left)
 

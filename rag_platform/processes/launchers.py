@@ -51,7 +51,7 @@ class ChildLauncher:
         if not is_here(job.process):
             return seconds_between(job.heartbeat_at) < silent
         # the command lines of Dagster's own processes do not contain the job_id
-        mark = "python" if job.args.get("run_id") else job.job_id
+        mark = "python" if job.args.get("run_id") else _mark_of(job)
         return alive(job.pid, mark, job.process.get("started", ""))
 
     def stop(self, job: Job, seconds: float) -> bool:
@@ -63,7 +63,7 @@ class ChildLauncher:
         if job.pid and not is_here(job.process):
             return False
         started = job.process.get("started", "")
-        if job.pid not in (0, os.getpid()) and alive(job.pid, job.job_id, started):
+        if job.pid not in (0, os.getpid()) and alive(job.pid, _mark_of(job), started):
             try:
                 with suppress(ProcessLookupError):
                     os.kill(job.pid, signal.SIGTERM)
@@ -149,9 +149,16 @@ def _start(module: str, job: Job, settings: Settings, store: Store) -> subproces
         )
 
 
+def _mark_of(job: Job) -> str:
+    """What the command line of a job's process contains: its id, or that of the job that carries it
+    out with its own work.
+    """
+    return str(job.process.get("within", job.job_id))
+
+
 def _wait_until_gone(job: Job, seconds: float) -> None:
     until = time.monotonic() + seconds
-    while time.monotonic() < until and alive(job.pid, job.job_id):
+    while time.monotonic() < until and alive(job.pid, _mark_of(job)):
         time.sleep(0.05)
 
 

@@ -50,6 +50,17 @@ def test_a_job_that_ends_in_a_final_state_is_returned_as_it_is(store: Any, ledge
     assert (ended.state, ended.reason) == ("partly", "1 documents failed") and seen
 
 
+def test_a_job_that_another_one_carries_out_lives_in_its_process(ledger: Any) -> None:
+    job = ledger.add_job("delete", "default", {})
+    with process("import time; time.sleep(60)", "job_that_collects") as made:
+        columns = launchers.of_process(made.pid)
+        columns["process"]["within"] = "job_that_collects"
+        ledger.update_job(job.job_id, state="running", **columns)
+        assert jobs.end_orphans(ledger) == []
+        made.kill()
+    assert jobs.end_orphans(ledger) == [job.job_id]
+
+
 def test_a_process_that_dies_leaves_its_last_words(store: Any, ledger: Any) -> None:
     job = ledger.add_job("ingest", "default", {})
     path = launchers.log_path(store, job.job_id)
