@@ -47,19 +47,18 @@ def prune(
     for run_id, is_newest in _list_old_runs(instance, days):
         stays = is_newest or run_id in shown
         (logs if stays else runs)[run_id] = log.measure_log(run_id) if log else 0
-    logs = {run_id: size for run_id, size in logs.items() if size}
     freed = 0
     if not plan:
+        drop_partitions(storage, gone)  # first, while assets can be told their newest event of all
         for run_id in runs:
             _delete_run(instance, storage, run_id)
-        drop_partitions(storage, gone)
     if log and not plan:
-        for run_id in logs:
+        for run_id in logs:  # dropping partitions opens those again that were dropped before
             log.drop_log(run_id)
         freed = log.shrink() if runs or gone else 0
     return {
         "runs": (len(runs), sum(runs.values()) + freed),
-        "run_logs": (len(logs), sum(logs.values())),
+        "run_logs": (sum(size > 0 for size in logs.values()), sum(logs.values())),
         "event_partitions": (len(gone), 0),
     }
 

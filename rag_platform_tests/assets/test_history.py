@@ -68,3 +68,24 @@ def test_runs_go_and_the_newest_results_stay(desk: Any, monkeypatch: pytest.Monk
         assert sorted(left) == ["ingest", "ingest", "ingest", *others, "release"]
         assert instance.all_logs(instance.get_runs()[-1].run_id) == []  # its page still opens
     assert desk.call("verify", "--all").data["failed"] == 0
+
+
+def test_what_is_gone_is_nowhere_the_newest(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DAYS", "VERSIONS", "RUN_DAYS"):
+        monkeypatch.setenv(f"RAG_RETENTION__{name}", "0")
+    monkeypatch.setenv("RAG_RELEASES__KEEP", "2")
+    desk.write(gate="# Gate\n\nOne.\n", yard="# Yard\n\nTwo.\n", pier="# Pier\n\nThree.\n")
+    assert desk.call("ingest", desk.docs, "--sync").exit_code == 0
+    assert desk.call("gc").data["removed"]["run_logs"]["count"] == 2
+    desk.write(dock="# Dock\n\nNo trucks.\n")
+    assert desk.call("ingest", desk.docs, "--sync").exit_code == 0
+    for name, number in (("dock", 1), ("yard", 2)):  # runs that make nothing of a file
+        (desk.docs / f"{name}.md").unlink()
+        (desk.docs / f"{number}.pdf").write_bytes(b"%PDF-1.7\nbroken")
+        assert desk.call("ingest", desk.docs, "--sync").data["retired"] == 1
+    assert desk.call("gc").data["removed"]["event_partitions"]["count"] == 1
+    history = desk.store.home / "dagster" / "history" / "runs"
+    assert [path.stem for path in history.glob("*.db")] == ["index"]
+    with dg.DagsterInstance.get() as instance:
+        newest = instance.get_latest_materialization_event(dg.AssetKey("facts"))
+        assert newest is not None and instance.get_run_by_id(newest.run_id) is not None
