@@ -316,7 +316,9 @@ class _Reader:
         if name == "math" and text:  # the formula may begin on the same line
             self._read_formula(at, end, text, out)
         elif name in _OBJECTS and text and body == end:
-            self._edit(line.start, self._lines[end - 1].end, f"{_pad(line, out)}- `{text}`")
+            more = [it.text for it in self._lines[at + 1 : after] if not it.text.startswith(":")]
+            shown = f"\n{' ' * out}".join(f"- `{signature}`" for signature in (text, *more))
+            self._edit(line.start, self._lines[end - 1].end, _pad(line, out) + shown)
         elif name in _HIDDEN_DIRECTIVES or (body == end and name != "rubric"):
             self._remove(at, end)
         elif name in _CODE:

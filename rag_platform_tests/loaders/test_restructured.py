@@ -105,6 +105,8 @@ def test_boxes_are_read_as_text_and_what_they_describe_is_a_heading() -> None:
     assert read(described) == "# API\n\n\n## `run(port)`\n\nRuns it."
     bare = ".. method:: Log.error(text)\n.. option:: --quiet\n   :noindex:\n\nThen."
     assert read(bare) == "- `Log.error(text)`\n- `--quiet`\n\nThen."
+    two = "* In C:\n\n  .. function:: open(path)\n                open(path, mode)\n     :noindex:"
+    assert read(two) == "* In C:\n\n  - `open(path)`\n  - `open(path, mode)`"
 
 
 @pytest.mark.parametrize(
