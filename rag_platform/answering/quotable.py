@@ -570,8 +570,8 @@ def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[s
 
 def format_label(names: Sequence[str]) -> str:
     """The names as one sentence that ends with a colon; empty without any."""
-    names = [name[start:end] for name in names for start, end in sentences(name)]
     names = [_EMPHASIS.sub("", _ANCHOR.sub("", strip_markup(name))) for name in names]
+    names = [name[start:end] for name in names for start, end in sentences(name)]
     names = [_QUESTION_PREFIX.sub("", name) for name in names]
     names = [_NUMBER_END.sub("", name.strip(" #*:：?？.。!！")) for name in names]
     if not any(names):

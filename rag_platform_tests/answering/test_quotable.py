@@ -336,6 +336,7 @@ def test_a_clause_is_not_lengthened_by_the_next_one() -> None:
             "升级，软件包很旧，看看内核，为什么会这样：",
         ),
         (["2. My screen is black. What now?"], "2 My screen is black, What now:"),
+        (["See [the guide. Part two](guide.md)"], "See the guide, Part two:"),
     ],
 )
 def test_a_heading_of_several_sentences_is_one_label(names: list[str], label: str) -> None:
