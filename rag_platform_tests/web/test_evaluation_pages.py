@@ -247,6 +247,22 @@ def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.Monk
     assert "choose the library that the dataset is about" in listed
 
 
+def test_prompts_are_listed_beside_files_that_are_broken_or_gone(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAG_CONFIG", str(tmp_path))
+    second = tmp_path / "prompts" / "retrieval" / "answer" / "v2.yaml"
+    second.parent.mkdir(parents=True)
+    second.write_text("system: x", encoding="utf-8")
+    page = browser.get("/evaluation/prompts").text
+    assert "retrieval/answer@2" in page and "v2.yaml must hold the texts" in page
+    second.write_bytes(versions("retrieval/answer")[1].read_bytes())
+    form = {"namespace": "default", "reference": "retrieval/answer@2"}
+    assert browser.post("/evaluation/prompts/activate", data=form).status_code == 200
+    second.unlink()
+    assert "Activate" in browser.get("/evaluation/prompts").text  # the first version again
+
+
 def test_a_version_of_a_prompt_is_compared_and_activated(
     browser: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Query, Request
@@ -10,6 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
 from rag_platform import access
+from rag_platform.api.envelopes import without_paths
 from rag_platform.config.prompts import activate, diff_versions
 from rag_platform.contract.evaluation_shapes import (
     CanariesData,
@@ -378,13 +380,25 @@ def show_canaries(view: PageView) -> Response:
 def show_prompts(view: PageView) -> Response:
     """The versions of prompts; those that are not active with what they would change."""
     prompts = experiments.list_prompts()
-    active = {it["name"]: it["version"] for it in prompts if it["status"] == "active"}
-    changes = {
-        reference: diff_versions(f"{it['name']}@{active[it['name']]}", reference)
-        for it in prompts
-        if it["version"] != active[it["name"]] and (reference := f"{it['name']}@{it['version']}")
-    }
+    changes = _list_changes(prompts)
     return view.render("evaluation/prompts.html", prompts=prompts, changes=changes)
+
+
+def _list_changes(prompts: Sequence[PromptPart]) -> dict[str, str]:
+    """By reference what each version changes in the active one, or why it cannot be read; nothing
+    where the file of the active one is gone.
+    """
+    active = {it["name"]: it["version"] for it in prompts if it["status"] == "active"}
+    changes = {}
+    for name, version in ((it["name"], it["version"]) for it in prompts):
+        reference, current = f"{name}@{version}", active.get(name)
+        if version == current:
+            continue
+        try:
+            changes[reference] = diff_versions(f"{name}@{current}", reference) if current else ""
+        except RagError as error:
+            changes[reference] = without_paths(error.message)
+    return changes
 
 
 @pages.post("/evaluation/prompts/activate", dependencies=[MayAdminister])
