@@ -654,17 +654,20 @@ class Ledger(DocumentList, Servers):
         return [item for item in self.job_items(job_id) if item.state in ("failed", "dead")]
 
     def find_told(self, job: Job) -> set[str]:
-        """The source_uris of a job's failures that an earlier job told when it last met the file:
-        with the same code, about the same bytes.
+        """The source_uris of a job's failures that an earlier sync told, with the same code about
+        the same bytes, and no job between them met otherwise. Other jobs may have told nobody.
         """
         left = {item.source_uri: item for item in self.failed_job_items(job.job_id)}
         told = set()
         for earlier in self.jobs(job.namespace, _RECENT_JOBS, before=job.job_id):
             where = {"job_id": earlier.job_id, "source_uri": list(left)}
             for item in self._select(JobItem, "job_items", where, "source_uri") if left else ():
-                failed = left.pop(item.source_uri)
-                if (item.version_id, item.code) == (failed.version_id, failed.code):
+                failed = left[item.source_uri]
+                is_same = (item.version_id, item.code) == (failed.version_id, failed.code)
+                if is_same and earlier.args.get("sync"):
                     told.add(item.source_uri)
+                if not is_same or item.source_uri in told:
+                    del left[item.source_uri]
         return told
 
     def job_item_page(self, job_id: str, begin: int, limit: int) -> list[JobItem]:

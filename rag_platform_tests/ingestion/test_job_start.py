@@ -192,6 +192,10 @@ def test_a_sync_tells_a_lasting_failure_again_but_alarms_only_once(desk: Any) ->
     empty.write_bytes(b"")  # as it was long ago
     assert sync() == (3, 2, 1, ["docs/empty.md", "docs/odd.md"])
     assert desk.call("ingest", desk.docs).exit_code == 3  # nobody asked for news alone
+    (desk.docs / "new.md").write_bytes(b"")
+    assert desk.call("ingest", desk.docs).exit_code == 3  # maybe in a page, and told nobody else
+    assert sync() == (3, 3, 2, ["docs/new.md", "docs/empty.md", "docs/odd.md"])
+    assert sync()[:3] == (0, 3, 3)
 
 
 @pytest.mark.integration
