@@ -167,11 +167,15 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
                 engine.dispose()
             self._initialized_dbs.discard(run_id)
             for path in self._list_files(run_id):
-                path.unlink()
+                path.unlink(missing_ok=True)  # whoever closes it last removes its WAL
 
     def measure_log(self, run_id: str) -> int:
         """The bytes of a run's log."""
-        return sum(path.stat().st_size for path in self._list_files(run_id))
+        size = 0
+        for path in self._list_files(run_id):
+            with suppress(FileNotFoundError):
+                size += path.stat().st_size
+        return size
 
     def shrink(self) -> int:
         """Give the space of deleted events of assets back to the disk; returns the bytes. Returns 0

@@ -1,10 +1,12 @@
 """What garbage collection leaves of Dagster's history: every asset's newest results, no more."""
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from rag_platform.assets.event_storage import OpenSqliteEventLog
 from rag_platform.definitions import defs
 
 
@@ -89,3 +91,16 @@ def test_what_is_gone_is_nowhere_the_newest(desk: Any, monkeypatch: pytest.Monke
     with dg.DagsterInstance.get() as instance:
         newest = instance.get_latest_materialization_event(dg.AssetKey("facts"))
         assert newest is not None and instance.get_run_by_id(newest.run_id) is not None
+
+
+def test_a_log_that_another_process_closes_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = OpenSqliteEventLog(str(tmp_path))
+    path = tmp_path / "run.db"
+    path.write_bytes(b"log")
+    monkeypatch.setattr(Path, "is_file", lambda _: True)  # its WAL was there just now
+    assert log.measure_log("run") == 3
+    log.drop_log("run")
+    assert not path.exists()
+    log.dispose()
