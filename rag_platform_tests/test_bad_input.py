@@ -181,7 +181,7 @@ def test_a_mended_file_clears_its_failure_and_the_others_are_tried_again(shared_
     (docs / "empty.md").write_text("# Filled\n\nThe quota is 40 pallets.\n", encoding="utf-8")
     (docs / "picture.pdf").unlink()
     again = shared_desk.call("ingest", docs, "--sync")
-    assert again.exit_code == 0  # none of the failures is new
+    assert again.exit_code == 3
     assert (again.data["new_versions"], again.data["skipped"], again.data["retired"]) == (1, 4, 1)
     assert sorted(failures(again)) == [
         "docs/blank.md",
