@@ -56,7 +56,7 @@ from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.building import Lineage, LiveVersions, build
 from rag_platform.releases.publishing import go_forward
-from rag_platform.releases.retention import is_condemned
+from rag_platform.releases.version_history import is_condemned
 from rag_platform_tests.postgres_server import PostgresServer
 from rag_platform_tests.s3_server import S3Server
 

@@ -30,7 +30,7 @@ from rag_platform.releases import release_store as releases
 from rag_platform.releases import retention, transfer
 from rag_platform.releases.deletion import Partitions, lingering, names_of, record_deletion
 from rag_platform.releases.manifest import Manifest
-from rag_platform.releases.retention import is_condemned, record_dropped, retain
+from rag_platform.releases.retention import record_dropped, retain
 from rag_platform.releases.stored_artifacts import (
     Record,
     edition_of,
@@ -38,6 +38,7 @@ from rag_platform.releases.stored_artifacts import (
     profile_of,
     write_record,
 )
+from rag_platform.releases.version_history import is_condemned
 from rag_platform.storage.evaluation_files import erase_results
 from rag_platform.storage.records import CACHE_REMEDY
 from rag_platform.storage.store import Store, directory_bytes, read_json

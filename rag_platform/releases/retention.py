@@ -20,6 +20,7 @@ from rag_platform.releases import transfer
 from rag_platform.releases.deletion import strategies_of
 from rag_platform.releases.manifest import Manifest, embedder_info
 from rag_platform.releases.stored_artifacts import Belongings, of_versions
+from rag_platform.releases.version_history import is_condemned
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
@@ -63,24 +64,6 @@ def kept_versions(
             if stays and not is_condemned(version, tombstones_of[doc_id], used):
                 kept.add(version_id)
     return kept
-
-
-def is_condemned(
-    version: Version, tombstones: Iterable[Tombstone], used: Collection[str | None] = ()
-) -> bool:
-    """True when a hard deletion took the version's data. When the document is ingested again, only
-    the version in use (`used`) is kept, no older one.
-    """
-    return any(
-        tombstone.mode == "hard"
-        and tombstone.doc_id == version.doc_id
-        and tombstone.version_id in (None, version.version_id)
-        and (
-            not tombstone.lifted_at
-            or (version.version_id not in used and version.received_at <= tombstone.created_at)
-        )
-        for tombstone in tombstones
-    )
 
 
 def _has_expired(

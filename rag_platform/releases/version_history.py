@@ -224,14 +224,30 @@ def _find_deletion(
     """The deletion that took a version: one in force, or a hard one, from which ingesting another
     version of the document does not bring it back.
     """
-    from rag_platform.releases.retention import is_condemned  # which imports this module
-
     used = (document.live_version, document.wanted_version)
     for found in deletions:
         in_force = not found.lifted_at and found.version_id in (None, version.version_id)
         if in_force or is_condemned(version, [found], used):
             return found
     return None
+
+
+def is_condemned(
+    version: Version, tombstones: Iterable[Tombstone], used: Collection[str | None] = ()
+) -> bool:
+    """True when a hard deletion took the version's data. When the document is ingested again, only
+    the version in use (`used`) is kept, no older one.
+    """
+    return any(
+        tombstone.mode == "hard"
+        and tombstone.doc_id == version.doc_id
+        and tombstone.version_id in (None, version.version_id)
+        and (
+            not tombstone.lifted_at
+            or (version.version_id not in used and version.received_at <= tombstone.created_at)
+        )
+        for tombstone in tombstones
+    )
 
 
 def _before(document: Document, new: Version, versions: Sequence[Version]) -> Version:

@@ -10,7 +10,8 @@ import pytest
 from rag_platform.config.settings import Retention
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.schema import Tombstone
-from rag_platform.releases.retention import is_condemned, kept_versions
+from rag_platform.releases.retention import kept_versions
+from rag_platform.releases.version_history import is_condemned
 
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
 OLD, RECENT = "2026-01-01T00:00:00Z", "2026-03-30T00:00:00Z"
