@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from itertools import dropwhile, islice
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -104,21 +104,22 @@ def _changes_form(
     lease: Lease, store: Store, found: PublishedDocument, window: Window
 ) -> RenderedPart:
     """The kept versions, newest first, and what the shown one changed since the one before it."""
-    from rag_platform.releases.version_history import kept_versions, revision_text
+    from rag_platform.releases.version_history import compare_versions, list_readable
 
     with closing(open_ledger(store)) as ledger:
-        versions = kept_versions(found.document, ledger)
+        versions = list_readable(found.document, ledger)
     lines = ["Versions, newest first:", ""]
     for it in versions:
         mark = ", this one" if it.version_id == found.version.version_id else ""
         lines.append(f"- `{it.version_id}`, received {it.received_at}{mark}")
-    from_this = dropwhile(lambda it: it.version_id != found.version.version_id, versions)
     profiles = lease.release.manifest.profiles
-    for before in islice(from_this, 1, 2):
-        for version in (before, found.version):
+    for shown, before in pairwise(versions):
+        if shown.version_id != found.version.version_id:
+            continue
+        for version in (before, shown):
             fetch_version(store, version, profiles)
         try:
-            changes = revision_text(before, found.version, profiles, store)
+            changes = compare_versions(before, shown, profiles, store)[1].markdown()
             lines += ["", "What this one changed since the one before it:", "", changes]
         except NotFoundError as error:
             lines += ["", f"What this one changed cannot be shown: {error.message}"]

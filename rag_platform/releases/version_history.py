@@ -163,8 +163,7 @@ def difference(
     old = find_version(document, versions, before) if before else _before(document, new, versions)
     for version in (old, new):
         require_kept(version, document, ledger)
-    profiles = _common_profiles((old, new), stage_profiles(strategy), store)
-    revision = revise(_read_parts(old, profiles, store), _read_parts(new, profiles, store))
+    profiles, revision = compare_versions(old, new, stage_profiles(strategy), store)
     data: Json = {
         "doc_id": document.doc_id,
         "source_uri": document.source_uri,
@@ -180,7 +179,7 @@ def difference(
     return {"markdown": f"{head}\n\n{revision.markdown(_SHOWN_CHUNKS)}", **data}
 
 
-def kept_versions(document: Document, ledger: Ledger) -> list[Version]:
+def list_readable(document: Document, ledger: Ledger) -> list[Version]:
     """The versions that are built and not deleted, newest first."""
     deletions = ledger.tombstones(document.namespace, document.doc_id, since=0)
     return [
@@ -190,16 +189,15 @@ def kept_versions(document: Document, ledger: Ledger) -> list[Version]:
     ]
 
 
-def revision_text(
-    before: Version, after: Version, profiles: Mapping[str, str], store: Store
-) -> str:
-    """What changed between two versions: counts, and every differing chunk as a unified diff.
+def compare_versions(
+    before: Version, after: Version, wanted: Mapping[str, str], store: Store
+) -> tuple[Mapping[str, str], Revision]:
+    """(the profiles that both are read under: those wanted, or of a previous build; what changed).
 
     Raises NotFoundError `outputs_gone`.
     """
-    common = _common_profiles((before, after), profiles, store)
-    parts = (_read_parts(version, common, store) for version in (before, after))
-    return revise(*parts).markdown()
+    profiles = _common_profiles((before, after), wanted, store)
+    return profiles, revise(*(_read_parts(it, profiles, store) for it in (before, after)))
 
 
 def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
