@@ -73,11 +73,13 @@ class Finds:
     looked: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)  # prefixes below which nothing could be read
 
+    def held(self) -> set[str]:
+        """The source_uris of the files that are read, now or by the next scan."""
+        return {it.source_uri for it in self.found.values() if not it.ignored or it.arriving}
+
     def missing(self, documents: Iterable[Document]) -> list[Document]:
         """Documents below the scanned folders whose file is gone; none below unreadable folders."""
-        seen = {
-            file.source_uri for file in self.found.values() if not file.ignored or file.arriving
-        }
+        seen = self.held()
         return [
             document
             for document in documents

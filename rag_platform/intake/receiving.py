@@ -350,7 +350,7 @@ def _refuse_replaced_folders(
     place, and read nothing of them. What was only renamed or moved inside of them is not gone.
     Folders without any file are left to `_refuse_emptied_folders`.
     """
-    held = [it.source_uri for it in finds.found.values() if not it.ignored or it.arriving]
+    held = finds.held()
     for place in finds.looked:
         if place.startswith(tuple(finds.unseen)) or not any(it.startswith(place) for it in held):
             continue
