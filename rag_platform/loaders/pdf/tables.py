@@ -72,14 +72,21 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
 # --- characters into cells ----------------------------------------------------------------------
 
 
+def _find_row(piece: Run, rows: Sequence[float]) -> int:
+    return bisect_right(rows, (piece.box[1] + piece.box[3]) / 2)
+
+
+def _find_column(piece: Run, columns: Sequence[float]) -> int:
+    return bisect_right(columns, (piece.box[0] + piece.box[2]) / 2)
+
+
 def _fill_grid(
     pieces: Sequence[Run], columns: Sequence[float], rows: Sequence[float], words: frozenset[str]
 ) -> list[_Row]:
     """The rows with text, each a map from column to cell."""
     cells: dict[tuple[int, int], list[Run]] = {}
     for piece in pieces:
-        x0, y0, x1, y1 = piece.box
-        place = bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)
+        place = _find_row(piece, rows), _find_column(piece, columns)
         cells.setdefault(place, []).append(piece)
     grid: dict[int, _Row] = {}
     for (row, column), parts in sorted(cells.items(), key=lambda item: item[0]):
@@ -99,8 +106,8 @@ def _split_rows(
     rights: dict[int, float] = {}
     by_row: dict[int, list[Run]] = {}
     for piece in pieces:
-        by_row.setdefault(bisect_right(rows, (piece.box[1] + piece.box[3]) / 2), []).append(piece)
-        column = bisect_right(columns, (piece.box[0] + piece.box[2]) / 2)
+        by_row.setdefault(_find_row(piece, rows), []).append(piece)
+        column = _find_column(piece, columns)
         rights[column] = max(rights.get(column, 0.0), piece.box[2])
     above: dict[int, Run] = {}  # the line above, by columns
     before = 0  # and its row
@@ -108,10 +115,7 @@ def _split_rows(
         entry: dict[int, str] = {}  # its first line
         reached = 0.0
         printed = visual_lines(row)
-        lines = [
-            {bisect_right(columns, (run.box[0] + run.box[2]) / 2): run for run in line}
-            for line in printed
-        ]
+        lines = [{_find_column(run, columns): run for run in line} for line in printed]
         alike = all(line.keys() == lines[0].keys() for line in lines)
         if before > min(by_row) and alike and _goes_on(above, lines[0], rights):
             borders.difference_update(rows[before:number])
