@@ -142,14 +142,11 @@ def prepare(
         name for name in SOFT_FIELDS if given.get(name, name in found.preferences) is True
     )
     inferred = {**found.filters, **{name: True for name in preferences if name not in given}}
-    detected = language(cleaned)
-    if detected == "en" and has_han(cleaned) and is_wide(cleaned):
-        detected = "zh"  # its Latin words are identifiers
     return QueryIR(
         original=text,
         **_texts(found.rest, config),
         query_hash=_hash(cleaned),
-        language="und" if detected == UNKNOWN else detected,
+        language=find_language(cleaned),
         intent=_find_intent(cleaned.lower(), bool(found.filters) and found.rest == cleaned),
         filters={**given, **inferred},
         identifiers=find_identifiers(found.rest),
@@ -249,6 +246,14 @@ def relax(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
         warnings=(),
         **_texts(clean(query.original), config),
     )
+
+
+def find_language(text: str) -> str:
+    """The language of a question as in QueryIR: ISO 639-1, or und."""
+    detected = language(text)
+    if detected == "en" and has_han(text) and is_wide(text):
+        return "zh"  # its Latin words are identifiers
+    return "und" if detected == UNKNOWN else detected
 
 
 def warm_up(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:

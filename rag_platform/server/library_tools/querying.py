@@ -19,6 +19,7 @@ from rag_platform.contract.schema import QueryData
 from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
 from rag_platform.messages import translate_filled
+from rag_platform.query.analysis import find_language
 from rag_platform.query.constants import MAX_SEARCHES
 from rag_platform.retrieval.constants import MAX_TOP_K
 from rag_platform.retrieval.library import Library
@@ -32,7 +33,6 @@ from rag_platform.server.library_tools.definition import (
     Texts,
     ToolSpec,
 )
-from rag_platform.text.language import language
 
 QUERY = """Search the user's document library and get an answer with exact sources. Use it for \
 every question that the user's own documents may answer, before answering from memory. Give \
@@ -145,7 +145,7 @@ def query(call: Call, arguments: QueryArguments) -> Answer:
             top_k=min(MAX_TOP_K, skip + (page or _PAGE)),
             release_id=release_id or None,
         )
-    say = partial(translate_filled, language=language(arguments.query))
+    say = partial(translate_filled, language=find_language(arguments.query))
     data, trace_id, warnings = call.questions.respond(request, arguments.detail)
     if request.skip and not data["results"]:
         data["markdown"] = say("No further results.")
