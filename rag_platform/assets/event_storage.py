@@ -181,10 +181,8 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
         """Give the space of deleted events of assets back to the disk; returns the bytes. Returns 0
         if others use the file too long, or the disk is too full for the copy that this takes.
         """
-        before, path = (
-            self.measure_log(INDEX_SHARD_NAME),
-            Path(self.path_for_shard(INDEX_SHARD_NAME)),
-        )
+        path = Path(self.path_for_shard(INDEX_SHARD_NAME))
+        before = self.measure_log(INDEX_SHARD_NAME)
         with (
             self._db_lock,
             suppress(sqlite3.OperationalError),

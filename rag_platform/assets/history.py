@@ -52,10 +52,10 @@ def prune(
         drop_partitions(storage, gone)  # first, while assets can be told their newest event of all
         for run_id in runs:
             _delete_run(instance, storage, run_id)
-    if log and not plan:
-        for run_id in logs:  # dropping partitions opens those again that were dropped before
-            log.drop_log(run_id)
-        freed = log.shrink() if runs or gone else 0
+        if log:
+            for run_id in logs:  # dropping partitions opens those again that were dropped before
+                log.drop_log(run_id)
+            freed = log.shrink() if runs or gone else 0
     return {
         "runs": (len(runs), sum(runs.values()) + freed),
         "run_logs": (sum(size > 0 for size in logs.values()), sum(logs.values())),

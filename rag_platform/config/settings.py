@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -414,7 +413,7 @@ def find_unknown_variables() -> dict[str, str]:
     flat = {name.replace("__", "_"): name for name in known}
     found = {}
     for name in sorted(name for name, value in os.environ.items() if value.strip()):
-        if not re.fullmatch("RAG_.+", name) or name in known:
+        if not name.startswith("RAG_") or name in known:
             continue
         near = difflib.get_close_matches(name.replace("__", "_"), flat, n=1, cutoff=_ALIKE)
         if near or "__" in name:
