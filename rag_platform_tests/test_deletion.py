@@ -295,14 +295,19 @@ def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
     library.close()
 
 
-def test_gc_finishes_a_hard_deletion_that_stopped_before_its_release(
-    desk: Any, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def stopped(desk: Any, elsewhere: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a hard deletion of gate.md answered that stopped before its release."""
     desk.write(gate=GATE, dock=DOCK)
     desk.publish()
     monkeypatch.setenv("RAG_JOBS__LOCK_SECONDS", "0.1")
     with elsewhere(desk.store.writer("default", "somebody else")):
-        stopped = desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes")
+        return desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes")
+
+
+def test_gc_finishes_a_hard_deletion_that_stopped_before_its_release(
+    desk: Any, stopped: Any
+) -> None:
     assert (stopped.exit_code, stopped.error["code"]) == (1, "delete_failed")
     assert desk.call("gc", "--prove", "gate.md").error["code"] == "not_purged"
 
@@ -318,15 +323,10 @@ def test_gc_finishes_a_hard_deletion_that_stopped_before_its_release(
         assert [job.kind for job in ledger.jobs(limit=2)] == ["gc", "delete"]
 
 
+@pytest.mark.usefixtures("stopped")
 def test_a_gc_that_is_cancelled_within_a_stopped_deletion_ends(
-    desk: Any, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
+    desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.write(gate=GATE, dock=DOCK)
-    desk.publish()
-    monkeypatch.setenv("RAG_JOBS__LOCK_SECONDS", "0.1")
-    with elsewhere(desk.store.writer("default", "somebody else")):
-        desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes")
-
     def release(_work: object) -> str:
         with desk.ledger() as ledger:
             found = {job.kind: job for job in ledger.open_jobs()}

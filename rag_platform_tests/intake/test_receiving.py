@@ -270,12 +270,17 @@ def test_a_sync_of_a_folder_without_a_file_to_read_retires_only_what_is_said(
     assert decisions(library.receive(sync=True)) == {"docs/mount-here.xyz": "ignored"}
 
 
-def test_a_sync_of_an_empty_folder_says_so_whatever_came_from_it(library: Library) -> None:
-    for number in range(7):
+def lose_files(library: Library, lost: int, *, of: int) -> None:
+    """Receive so many documents, then remove the files of the first ones."""
+    for number in range(of):
         library.write(f"{number}.md", f"# Part {number}")
     library.complete(library.receive())
-    for number in range(7):
+    for number in range(lost):
         (library.folder / f"{number}.md").unlink()
+
+
+def test_a_sync_of_an_empty_folder_says_so_whatever_came_from_it(library: Library) -> None:
+    lose_files(library, 7, of=7)
     library.write(".stignore", "")
     reception = library.receive(sync=True)
     [refused] = [item for item in reception.items if item.decision == "refused"]
@@ -286,11 +291,7 @@ def test_a_sync_of_an_empty_folder_says_so_whatever_came_from_it(library: Librar
 def test_a_sync_of_another_disk_in_the_same_place_reads_and_retires_nothing_unasked(
     library: Library,
 ) -> None:
-    for number in range(10):
-        library.write(f"{number}.md", f"# Part {number}")
-    library.complete(library.receive())
-    for number in range(6):
-        (library.folder / f"{number}.md").unlink()
+    lose_files(library, 6, of=10)
     library.write("photos.md", "# Holidays")
     reception = library.receive(sync=True)
     [refused] = reception.items
@@ -303,11 +304,7 @@ def test_a_sync_of_another_disk_in_the_same_place_reads_and_retires_nothing_unas
 
 
 def test_a_sync_may_retire_most_of_a_source_where_it_is_told_so(library: Library) -> None:
-    for number in range(10):
-        library.write(f"{number}.md", f"# Part {number}")
-    library.complete(library.receive())
-    for number in range(6):
-        (library.folder / f"{number}.md").unlink()
+    lose_files(library, 6, of=10)
     library.settings = library.settings.model_copy(update={"max_gone_share": 0.6})
     assert len(library.receive(sync=True).retired) == 6
     # of the four that are left, three are but a handful

@@ -247,12 +247,18 @@ def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.Monk
     assert "choose the library that the dataset is about" in listed
 
 
-def test_prompts_are_listed_beside_files_that_are_broken_or_gone(
-    browser: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a second version of the prompt `retrieval/answer` belongs, in a config of its own."""
     monkeypatch.setenv("RAG_CONFIG", str(tmp_path))
-    second = tmp_path / "prompts" / "retrieval" / "answer" / "v2.yaml"
-    second.parent.mkdir(parents=True)
+    path = tmp_path / "prompts" / "retrieval" / "answer" / "v2.yaml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_prompts_are_listed_beside_files_that_are_broken_or_gone(
+    browser: TestClient, second: Path
+) -> None:
     second.write_text("system: x", encoding="utf-8")
     page = browser.get("/evaluation/prompts").text
     assert "retrieval/answer@2" in page and "v2.yaml must hold the texts" in page
@@ -263,12 +269,7 @@ def test_prompts_are_listed_beside_files_that_are_broken_or_gone(
     assert "Activate" in browser.get("/evaluation/prompts").text  # the first version again
 
 
-def test_a_version_of_a_prompt_is_compared_and_activated(
-    browser: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RAG_CONFIG", str(tmp_path))
-    second = tmp_path / "prompts" / "retrieval" / "answer" / "v2.yaml"
-    second.parent.mkdir(parents=True)
+def test_a_version_of_a_prompt_is_compared_and_activated(browser: TestClient, second: Path) -> None:
     first = versions("retrieval/answer")[1].read_text(encoding="utf-8")
     second.write_text(first.replace("system: ", "system: Be brief. ", 1), encoding="utf-8")
     page = browser.get("/evaluation/prompts").text
