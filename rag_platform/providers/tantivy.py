@@ -195,7 +195,7 @@ class TantivyReader:
             allowed, chunk_ids = frozenset(chunk_ids), None
         if not 0 < most <= _RARE:
             return self._best(self._restrict([*words, *sequences], chunk_ids), k, allowed)
-        # the engine skips texts that cannot be among the best, but only in queries of words alone
+        # the engine reads queries of words alone two to three times as fast
         in_order = self._hits(
             self._restrict(self._require_sequence(sequences, words), chunk_ids), most
         )
