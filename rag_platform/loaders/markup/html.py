@@ -62,7 +62,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "15"
+    VERSION: ClassVar[str] = "16"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class HtmlLoader:
         import lxml.etree
 
         decoded = decode_page(path.read_bytes(), self.charset)
-        page = Page(parse_page(decoded.text))
+        page = Page.with_title(parse_page(decoded.text))
         if not page.pieces:
             raise DocumentError(
                 "the page holds no text; where a script builds it, save it from the browser as a"
@@ -122,7 +122,7 @@ class HtmlLoader:
         The element at a block's locator must yield the same Markdown, and its letters, read from
         the tree without making Markdown, must occur in the block in the same order.
         """
-        page = Page(parse_page(decode_page(path.read_bytes(), self.charset).text))
+        page = Page.with_title(parse_page(decode_page(path.read_bytes(), self.charset).text))
         return find_mismatched(lambda place: page, text, blocks)
 
 

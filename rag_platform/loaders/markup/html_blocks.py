@@ -78,7 +78,18 @@ class Page:
     """A parsed page; `pieces` are its blocks in order."""
 
     root: _Element
+    # levels by which all headings rise; 1 for a page whose title is an h2
+    raised: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def with_title(cls, root: _Element) -> Page:
+        """A page of its own, not a part of a book or mail: its title is of level 1, if it has a
+        single outermost heading.
+        """
+        levels = [int(str(element.tag)[1]) for element in root.iter(*HEADINGS)]
+        outermost = min(levels, default=1)
+        return cls(root, outermost - 1 if levels.count(outermost) == 1 < len(levels) else 0)
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -238,7 +249,7 @@ class Page:
             self.note("elements nested deeper than 120 are read as running text")
             yield from self._read_inline("paragraph", element)
         elif tag in HEADINGS:
-            level = 0 if is_box_label(visible(element)) else int(tag[1])
+            level = 0 if is_box_label(visible(element)) else int(tag[1]) - self.raised
             yield from self._read_inline("heading" if level else "paragraph", element, level)
         elif tag in PREFORMATTED:
             yield from _read_code(element)
