@@ -9,7 +9,7 @@ most, function words nothing. Every quote is a slice of its chunk, followed by i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import permutations, product
@@ -37,7 +37,7 @@ from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
-from rag_platform.text.segmentation import chinese_dictionary
+from rag_platform.text.segmentation import chinese_dictionary, is_identifier
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
     ASKS_ADDRESS,
@@ -55,7 +55,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import is_weak_term, meaning
+from rag_platform.text.terms import is_weak_term, meaning, stemmed_terms
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -222,6 +222,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         return find_in(text) | total if has_total else find_in(text)
 
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
+    identifiers = {word.text for word in words if word.is_identifier}
     asks_url = ASKS_ADDRESS.search(question.lower()) is not None
     terms = _find_part_terms(evidence, passages, find, with_urls=asks_url)
     numbers_of, others = _find_document_numbers(words, evidence, passages, terms, find)
@@ -236,18 +237,27 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     logs = _find_change_logs(question, evidence)
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
+    is_described = any(
+        identifiers & find(_find_entry(hit, part))
+        for hit, parts in zip(evidence, passages, strict=True)
+        for part in parts
+    )
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
         headings: Sequence[tuple[int, str]] | None = None
-        titles = title_numbers = frozenset[str]()
+        titles = applying = frozenset[str]()
         own_name = find(f"{hit.filename}\n{hit.doc_title}")
         for i, part in enumerate(parts):
             if headings != units[part.first].headings:
                 headings = units[part.first].headings
                 titles = find("\n".join([*find_path(path, headings), hit.doc_title]))
-                # a version or a year in the title applies to everything below it
-                title_numbers = frozenset(term for term in titles if DIGIT.search(term))
+                # a version or a year in the title applies to everything below it, as does the
+                # name of the option that is described
+                applying = frozenset(term for term in titles if DIGIT.search(term))
+                entry = _find_entry(hit, part)
+                applying |= identifiers & find(entry)
+                of_other = is_described and _names_other(entry, identifiers)
             inside, quote = terms[n][i], hit.chunk_text[part.start : part.end]
             follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:
@@ -262,14 +272,15 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             if own == 0 and (follows or near == 0 or part.kind == "item"):
                 continue
             if own and header:  # the header names what the cells of a row are
-                own = weigh(inside | find(header) | title_numbers)
+                own = weigh(inside | find(header) | applying)
             elif own or (form.digit and not follows and DIGIT.search(quote)):  # or its date
-                own = weigh(inside | title_numbers)
+                own = weigh(inside | applying)
             near = max(near, own)
             with_titles = weigh(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (with_titles - near)
             score *= topic_factors.get(n, 1.0)
+            score *= constants.OFF_TOPIC_FACTOR**2 if of_other else 1.0
             if part.kind == "code" and _SYNOPSIS.fullmatch(part.context):
                 score *= constants.POINTER_FACTOR
             score *= form.factor(quote, part.kind)
@@ -278,6 +289,19 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             coverage = weigh(close | titles | numbers_of[n]) / total_weight
             scored.append(Scored(score, coverage, n, part, by_header))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
+
+
+def _find_entry(hit: Hit, part: Part) -> str:
+    """The nearest heading or label above a part, which may be the name of what is described."""
+    headings = read_layout(hit.chunk_text).units[part.first].headings
+    return headings[-1][1] if headings else (split_path(hit.section_path) or [""])[-1]
+
+
+def _names_other(entry: str, identifiers: Set[str]) -> bool:
+    """True for the name of an option or function that is none of the `identifiers`."""
+    terms = stemmed_terms(strip_markup(entry))
+    first = terms[0] if terms else ""
+    return first[:1].isalpha() and is_identifier(first) and identifiers.isdisjoint(terms)
 
 
 def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:

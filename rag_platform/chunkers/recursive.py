@@ -48,7 +48,7 @@ class ParentChild:
     embedder: str = ""
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
 
     def __post_init__(self) -> None:
         parent, child = self._levels()
@@ -102,13 +102,14 @@ SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")
 @dataclass(frozen=True)
 class Recursive:
     """Cuts at the best separator in the second half of the allowed size, preferably before a
-    heading; after a sentence that introduces the next only if that half has no other sentence end.
+    heading or a line of bold words; after a sentence that introduces the next only if that half has
+    no other sentence end.
 
     `chunk_size` is in characters, or in tokens by the embedder's tokenizer or an estimate. No chunk
     has more than `max_tokens`, except for fences and table rows, which are kept whole up to 6,400
     characters. The next chunk repeats up to `chunk_overlap` of the text before it, starting at a
     paragraph, line or sentence, or at a word if the sentence is too long. Nothing is repeated
-    before a heading, and no code.
+    before these, and no code.
     """
 
     chunk_size: int = 800
@@ -119,7 +120,7 @@ class Recursive:
     embedder: str = ""  # whose tokenizer counts; empty for the strategy's own
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
@@ -188,16 +189,17 @@ def _end(
 
 
 def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tuple[list[int], bool]]:
-    """(offsets to cut at, whether they are before headings), best first."""
+    """(offsets to cut at, whether they are before headings or bold lines), best first."""
     yield cuts.cuts(0, *high_half), True
+    yield cuts.cuts(1, *high_half), True
     for rank in cuts.sentence_ranks:
         places = cuts.cuts(rank, *high_half)
         yield [place for place in places if not leaves_introduction(cuts.text, place)], False
-    for rank in range(1, len(cuts.separators)):
+    for rank in range(2, len(cuts.separators)):
         yield cuts.cuts(rank, *high_half), False
     for rank, ends in enumerate(cuts.separators):
         if ends is not blank_ends:
-            yield cuts.cuts(rank, *low_half), rank == 0
+            yield cuts.cuts(rank, *low_half), rank < 2
     yield cuts.words(*high_half), False  # before spaces in the low half, which are rare in Chinese
     for rank, ends in enumerate(cuts.separators):
         if ends is blank_ends:
@@ -258,7 +260,7 @@ class WholeSection:
     chunk_overlap: int = 120
     max_tokens: int = 460
 
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several if the section is too long."""
@@ -283,7 +285,7 @@ class Token:
     embedder: str = ""
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from rag_platform.text.markdown_blocks import (
+    BOLD_LINE,
     CODE_SPAN,
     DATA_ENTRY,
     HEADING,
@@ -115,8 +116,10 @@ class Boundaries:
 
     @property
     def sentence_ranks(self) -> range:
-        """The ranks of the separators after which a sentence begins, headings excepted."""
-        return range(1, self.separators.index(sentence_ends) + 1)
+        """The ranks of the separators after which a sentence begins, headings and lines of bold
+        words excepted.
+        """
+        return range(2, self.separators.index(sentence_ends) + 1)
 
     def inside(self, position: int) -> Guarded | None:
         """The run that a cut at the position would split."""
@@ -165,7 +168,7 @@ class Boundaries:
 
     def legal(self, position: int) -> bool:
         """True when a cut splits no run, unit, cluster or line of code, and does not separate a
-        heading from its text.
+        heading or a line of bold words from its text.
         """
         if self.inside(position) is not None or not is_grapheme_boundary(self.text, position):
             return False
@@ -193,14 +196,13 @@ def _find_run(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> 
 
 
 def _after_heading(text: str, position: int) -> bool:
-    """True when the line before the position, or the one that ends there, is a heading."""
+    """True when the line before the position, or the one that ends there, is a heading or bold."""
     end = position
     while end > max(0, position - _MAX_LOOKBACK) and text[end - 1].isspace():
         end -= 1
-    return (
-        "\n" in text[end : position + 1]
-        and HEADING.match(text, text.rfind("\n", 0, end) + 1) is not None
-    )
+    line = text.rfind("\n", 0, end) + 1
+    above = HEADING.match(text, line) or BOLD_LINE.match(text, line)
+    return "\n" in text[end : position + 1] and above is not None
 
 
 def boundaries(
@@ -219,10 +221,11 @@ def boundaries(
             opened.append(run)
     ends = [
         _ends_of(rf"\n(?={HEADING.pattern})"),
+        _ends_of(rf"\n(?={BOLD_LINE.pattern})"),
         *(separator_ends(item) for item in separators if item),
     ]
     given = [item for item in separators if item]
-    lines = 1 + given.index("\n") if "\n" in given else len(ends)
+    lines = 2 + given.index("\n") if "\n" in given else len(ends)
     # wrapped lines end anywhere in a sentence, so sentence ends come before plain line ends
     ends[lines : lines + 1] = [line_starts, sentence_ends, *ends[lines : lines + 1], clause_ends]
     units = inline_units(text, fits)
