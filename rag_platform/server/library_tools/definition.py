@@ -34,7 +34,6 @@ from rag_platform.observability import tracing
 from rag_platform.processes import limits
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
-from rag_platform.server.app import VIEW_URI
 from rag_platform.server.worker_pool import QueryPool
 from rag_platform.text.encoding import encodable_json
 
@@ -136,13 +135,15 @@ class LibraryTool:
     spec: ToolSpec
     service: Call
 
-    def adapt(self, shows_apps: bool) -> Definition | None:
-        """The definition for a client that can show apps or not; None if it is not offered."""
+    def adapt(self, view_uri: str) -> Definition | None:
+        """The definition for a client that shows the answer view at `view_uri`, or if that is empty
+        for one that cannot show it; None if the tool is not offered.
+        """
         if not self.spec.app:
             return self.definition
-        if not shows_apps:
+        if not view_uri:
             return None if self.spec.app == "only" else self.definition
-        ui = {"visibility": ["app"]} if self.spec.app == "only" else {"resourceUri": VIEW_URI}
+        ui = {"visibility": ["app"]} if self.spec.app == "only" else {"resourceUri": view_uri}
         return self.definition.model_copy(update={"meta": {"ui": ui}})
 
     async def run(
