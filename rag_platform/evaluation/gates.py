@@ -20,7 +20,7 @@ from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
 from rag_platform.evaluation.metrics import bootstrap, mean
-from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
+from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import evaluate_release
 from rag_platform.ir import Chunk, Json
 from rag_platform.retrieval.library import Lease, Library
@@ -55,18 +55,18 @@ class Lost:
     trace_after: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The verdict of a gate on a candidate, which passes if there are no `reasons`."""
 
     dataset_id: str
     run_id: str
-    baseline_run_id: str
+    baseline_run_id: str = ""
     reasons: tuple[str, ...]
     lost: tuple[Lost, ...]
-    unmet: tuple[Lost, ...]  # expectations that the published release does not meet either
+    unmet: tuple[Lost, ...] = ()  # expectations that the published release does not meet either
     changes: tuple[str, ...]  # of config and documents between the two releases
-    notes: tuple[str, ...]  # floors that are reached, questions that were not measured
+    notes: tuple[str, ...] = ()  # floors that are reached, questions that were not measured
     means: Mapping[str, float]  # of the candidate by metric; lost questions count 0
 
     @property
@@ -112,42 +112,38 @@ class _GateJudge:
 
     def _run(
         self,
-        lease: Lease,
+        lease: Lease | None,
         dataset: Dataset,
         metric_sets: tuple[str, ...] = CHEAP_METRIC_SETS,
         judge: str | None = None,
-    ) -> tuple[EvalRun, dict[str, CaseResult]]:
+    ) -> tuple[str, dict[str, CaseResult]]:
+        """(run_id, results by case_id) of a release; empty without one."""
+        if lease is None:
+            return "", {}
         cutoffs = tuple(sorted({*dataset.k_values, _TOP}))
         dataset = dataclasses.replace(dataset, k_values=cutoffs)
         run = evaluate_release(
             self._library, lease, dataset, self._store, metric_sets=metric_sets, judge=judge
         )
-        return run, {result.case_id: result for result in self._store.cases(run.run_id)}
+        return run.run_id, {result.case_id: result for result in self._store.cases(run.run_id)}
 
     def _judge(self, gate: GateConfig, whole: Dataset) -> Verdict:
         dataset = self._sample(whole, gate.max_seconds)
-        cited = any(name.startswith("citation.") for name in gate.floors)
-        metric_sets = (
-            *CHEAP_METRIC_SETS,
-            *(("citations",) if cited else ()),
-            *(("judged",) if gate.judge else ()),
-        )
-        run, after = self._run(self._candidate, dataset, metric_sets, gate.judge)
+        metric_sets: tuple[str, ...] = CHEAP_METRIC_SETS
+        if any(name.startswith("citation.") for name in gate.floors):
+            metric_sets += ("citations",)
+        if gate.judge:
+            metric_sets += ("judged",)
+        run_id, after = self._run(self._candidate, dataset, metric_sets, gate.judge)
         _require_whole(dataset, after)
-        baseline, before = (
-            (None, {})
-            if self._published is None
-            else self._run(self._published, dataset, metric_sets, gate.judge)
-        )
+        baseline_run_id, before = self._run(self._published, dataset, metric_sets, gate.judge)
         lost, gone = self._lost(dataset, before, after)
         values = _values(after, gone)
         means = _means(values)
-        errors = [item.error for item in after.values() if item.error]
         reasons, notes = _judge_means(means, gate.floors)
-        if errors:
-            reasons.insert(
-                0, f"{pluralise(len(errors), 'question')} failed, the first with {errors[0]}"
-            )
+        if errors := [item.error for item in after.values() if item.error]:
+            failed = pluralise(len(errors), "question")
+            reasons.insert(0, f"{failed} failed, the first with {errors[0]}")
         if len(dataset.cases) < len(whole.cases):
             notes.append(
                 f"{len(dataset.cases)} of {len(whole.cases)} questions were asked, as many as fit"
@@ -173,22 +169,21 @@ class _GateJudge:
             worse, doubtful = _find_losses(_values(before, set()), values)
             reasons, notes = reasons + worse, notes + doubtful
             # its model may be gone for ever, so it holds nothing back
-            if failed := ", ".join(sorted(_find_failed(before))):
-                notes.append(f"the published release was asked while this failed: {failed}")
+            if stages := ", ".join(sorted(_find_failed(before))):
+                notes.append(f"the published release was asked while this failed: {stages}")
         return Verdict(
-            dataset.dataset_id,
-            run.run_id,
-            baseline.run_id if baseline is not None else "",
-            tuple(reasons),
-            tuple(lost),
-            (),
-            self._changes if reasons else (),
-            tuple(notes),
-            means,
+            dataset_id=dataset.dataset_id,
+            run_id=run_id,
+            baseline_run_id=baseline_run_id,
+            reasons=tuple(reasons),
+            lost=tuple(lost),
+            changes=self._changes if reasons else (),
+            notes=tuple(notes),
+            means=means,
         )
 
     def _judge_expectations(self, dataset: Dataset) -> Verdict:
-        run, after = self._run(self._candidate, dataset)
+        run_id, after = self._run(self._candidate, dataset)
         _require_whole(dataset, after)
         missed = [verdict for item in after.values() if not (verdict := judge(item)).met]
         before = self._find_met_before(dataset, {verdict.case_id for verdict in missed})
@@ -199,24 +194,20 @@ class _GateJudge:
             state = "not met" if trace is None else "met"
             item = Lost(v.case_id, v.query, v.reason, state, "not met", trace or "", v.trace_id)
             (unmet if trace is None else lost).append(item)
-        reasons = (
-            (f"{len(missed)} of {pluralise(len(after), 'expectation')} not met",) if missed else ()
-        )
+        reason = f"{len(missed)} of {pluralise(len(after), 'expectation')} not met"
         return Verdict(
-            dataset.dataset_id,
-            run.run_id,
-            "",
-            reasons,
-            tuple(lost),
-            tuple(unmet),
-            self._changes if missed else (),
-            (),
-            _means(_values(after, set())),
+            dataset_id=dataset.dataset_id,
+            run_id=run_id,
+            reasons=(reason,) if missed else (),
+            lost=tuple(lost),
+            unmet=tuple(unmet),
+            changes=self._changes if missed else (),
+            means=_means(_values(after, set())),
         )
 
     def _find_met_before(self, dataset: Dataset, missed: set[str]) -> dict[str, str]:
         """case_id to trace_id of the `missed` expectations that the published release meets."""
-        if self._published is None or not missed:
+        if not missed:
             return {}
         cases = tuple(case for case in dataset.cases if case.case_id in missed)
         _, results = self._run(self._published, dataclasses.replace(dataset, cases=cases))
@@ -252,17 +243,8 @@ class _GateJudge:
             if cause == _OUTRANKED and not new.read(case).is_whole:
                 cause = "its passage is there, but cut into pieces"
             if cause:
-                found.append(
-                    Lost(
-                        case.case_id,
-                        case.query,
-                        cause,
-                        _state(one),
-                        _state(other),
-                        one.trace_id,
-                        other.trace_id,
-                    )
-                )
+                states, traces = (_state(one), _state(other)), (one.trace_id, other.trace_id)
+                found.append(Lost(case.case_id, case.query, cause, *states, *traces))
         return found, gone
 
     def _find_gone(

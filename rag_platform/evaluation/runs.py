@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.profiles import Provider
@@ -102,7 +101,8 @@ def evaluate(
             f"unknown mode {options.mode!r}; known: {', '.join(MODES)}", code="invalid_mode"
         )
     with library.lease(options.namespace, options.release_id) as lease:
-        return _Run(library, dataset, options, lease).finish(store, on_progress)
+        report = on_progress or (lambda done, total: None)
+        return _Run(library, dataset, options, lease, store, report).finish()
 
 
 def evaluate_release(
@@ -118,6 +118,12 @@ def evaluate_release(
         **options,
     )
     return evaluate(library, dataset, run_options, store)
+
+
+class _KeyedCase(NamedTuple):
+    position: int  # in the dataset
+    case: EvalCase
+    key: str  # fingerprint of everything that the result depends on
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +142,11 @@ class _Run:
         dataset: Dataset,
         options: RunOptions,
         lease: Lease,
+        store: ResultStore,
+        report: OnProgress,
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
-        self._lease = lease
+        self._lease, self._store, self._report = lease, store, report
         self._mode: Mode = options.mode or "end_to_end"
         evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT_EVALUATOR)
         evaluator: Evaluator = make_provider(
@@ -187,40 +195,42 @@ class _Run:
             providers={"evaluator": {"id": evaluator_id, "version": evaluator.VERSION}},
         )
 
-    def finish(self, store: ResultStore, on_progress: OnProgress | None) -> EvalRun:
+    def finish(self) -> EvalRun:
         """The finished run; one that an error ends stays in the store as failed."""
         if self._options.require_found:
             self._require_found()
-        store.put_run(self._run)
+        self._store.put_run(self._run)
         try:
-            return self._ask_all(store, on_progress)
+            return self._ask_all()
         except Exception:
             failed = dataclasses.replace(self._run, ended_at=tracing.now(), status="failed")
-            store.put_run(failed)
+            self._store.put_run(failed)
             raise
 
-    def _ask_all(self, store: ResultStore, on_progress: OnProgress | None) -> EvalRun:
-        cases = list(enumerate(self._dataset.cases))
+    def _ask_all(self) -> EvalRun:
+        cases = [
+            _KeyedCase(position, case, self._key(case))
+            for position, case in enumerate(self._dataset.cases)
+        ]
         started, reused = time.perf_counter(), 0
         with ThreadPoolExecutor(_THREADS) as pool:
             for start in range(0, len(cases), _BATCH):
                 part = cases[start : start + _BATCH]
-                keys = {case.case_id: self._key(case) for _, case in part}
-                known = store.find_known(keys.values()) if self._options.reuse else {}
-                fresh = [item for item in part if keys[item[1].case_id] not in known]
+                keys = [it.key for it in part]
+                known = self._store.find_known(keys) if self._options.reuse else {}
                 results = [
                     dataclasses.replace(
-                        known[keys[case.case_id]], case_id=case.case_id, position=position
+                        known[it.key], case_id=it.case.case_id, position=it.position
                     )
-                    for position, case in part
-                    if keys[case.case_id] in known
+                    for it in part
+                    if it.key in known
                 ]
                 reused += len(results)
-                advance = partial(self._advance, on_progress, start + len(results))
-                results += self._ask(pool, fresh, keys, advance)
-                store.put_cases(self._run.run_id, results)
-                self._advance(on_progress, start, len(part))
-        aggregates, figures, failed = summarise(store.cases(self._run.run_id))
+                fresh = [it for it in part if it.key not in known]
+                results += self._ask(pool, fresh, start + len(results))
+                self._store.put_cases(self._run.run_id, results)
+                self._report(start + len(part), len(cases))
+        aggregates, figures, failed = summarise(self._store.cases(self._run.run_id))
         run = dataclasses.replace(
             self._run,
             ended_at=tracing.now(),
@@ -230,7 +240,7 @@ class _Run:
             aggregates=aggregates,
             figures={**figures, "seconds": round(time.perf_counter() - started, 3)},
         )
-        store.put_run(run)
+        self._store.put_run(run)
         return run
 
     def _require_found(self) -> None:
@@ -248,44 +258,38 @@ class _Run:
                 code="other_namespace",
             )
 
-    def _advance(self, on_progress: OnProgress | None, before: int, done: int) -> None:
-        if on_progress is not None:
-            on_progress(before + done, self._run.cases)
-
     def _key(self, case: EvalCase) -> str:
         """Fingerprint of everything that the case's result depends on."""
         return fingerprint(*self._basis, self._dataset.k_values, case_data(case))
 
     def _ask(
-        self,
-        pool: ThreadPoolExecutor,
-        part: Sequence[tuple[int, EvalCase]],
-        keys: dict[str, str],
-        advance: Callable[[int], None],
+        self, pool: ThreadPoolExecutor, part: Sequence[_KeyedCase], done: int
     ) -> list[CaseResult]:
+        """The results of cases that are asked now, after `done` others."""
         asked: list[_CaseRun] = []
-        for item in pool.map(lambda item: self._answer(item[1]), part):
-            advance(len(asked))  # the last one is reported once all are committed
+        for item in pool.map(self._answer, (it.case for it in part)):
+            # the last one is reported once all are committed
+            self._report(done + len(asked), self._run.cases)
             asked.append(self._prove(item))
         metrics = self._measure([item.asked for item in asked])
         self._write_to_traces(asked, metrics)
         return [
             CaseResult(
-                case_id=case.case_id,
-                position=position,
-                key=keys[case.case_id],
-                query=case.query,
-                tags=case.tags,
-                metrics=metrics[case.case_id],
+                case_id=it.case.case_id,
+                position=it.position,
+                key=it.key,
+                query=it.case.query,
+                tags=it.case.tags,
+                metrics=metrics[it.case.case_id],
                 stale=tuple(dataclasses.asdict(label) for label in item.asked.labels.stale),
                 error=item.error,
                 trace_id=item.asked.result.trace_id,
                 artifacts={
                     **artifacts_data(item.asked.result, item.artifacts, self._top_k),
-                    "groups": case_groups(case),
+                    "groups": case_groups(it.case),
                 },
             )
-            for (position, case), item in zip(part, asked, strict=True)
+            for it, item in zip(part, asked, strict=True)
         ]
 
     def _prove(self, item: _CaseRun) -> _CaseRun:
