@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rag_platform.api.envelopes import fill_shape, without_paths
@@ -236,9 +236,9 @@ def list_rankings(library: Library, trace: TraceEnvelope) -> list[RankingPart]:
     lists = list(_ranked_lists(trace["events"]))[:_RANKINGS]
     ids = {str(item["chunk_id"]) for *_, items in lists for item in items[:_RANKED_ROWS]}
     release_id, namespace = trace["attrs"].get("release_id"), trace["namespace"]
-    releases = {namespace: str(release_id)} if ids and release_id and namespace else {}
-    placed, _ = read_rows(library, releases, sorted(ids))
-    rows = {chunk_id: row for chunk_id, (_, row) in placed.items()}
+    rows: dict[str, ChunkRow] = {}
+    if ids and release_id and namespace:
+        rows, _ = read_rows(library, namespace, str(release_id), ids)
     found: list[RankingPart] = []
     before: dict[str, int] = {}
     for event, name, items in lists:
@@ -318,8 +318,12 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
     others = _others(places, final)
     namespace, release_id = str(trace.get("namespace") or ""), str(attrs.get("release_id") or "")
     ids = [*final, *others][:_MAX_ROWS]
-    releases = attrs.get("releases") or {namespace: release_id}
-    named, notes = read_rows(library, releases, ids)
+    named: dict[str, tuple[str, ChunkRow]] = {}
+    notes: list[str] = []
+    for name, release in (attrs.get("releases") or {namespace: release_id}).items():
+        found, problem = read_rows(library, name, release, ids)
+        named |= {chunk_id: (name, row) for chunk_id, row in found.items()}
+        notes += filter(None, [problem])
     rows: list[OrderRow] = []
     for number, chunk_id in enumerate(ids, 1):
         space, known = named.get(chunk_id, (namespace, None))
@@ -387,19 +391,12 @@ def _others(places: Mapping[str, Mapping[str, LegPlace]], final: Sequence[str]) 
 
 
 def read_rows(
-    library: Library, releases: Mapping[str, str], chunk_ids: Sequence[str]
-) -> tuple[dict[str, tuple[str, ChunkRow]], list[str]]:
-    """(chunk_id to namespace and row, notes on releases that cannot be read); `releases` has one
-    release_id per namespace, and hidden chunks are left out.
-    """
-    found: dict[str, tuple[str, ChunkRow]] = {}
-    notes: list[str] = []
-    for name, release_id in releases.items():
-        try:
-            with library.lease(name, release_id) as lease:
-                hidden = library.hidden_chunks(lease)
-                rows = lease.release.catalog.rows(chunk_ids)
-                found |= {key: (name, row) for key, row in rows.items() if key not in hidden}
-        except RagError as error:
-            notes.append(error.message)
-    return found, notes
+    library: Library, namespace: str, release_id: str, chunk_ids: Iterable[str]
+) -> tuple[dict[str, ChunkRow], str]:
+    """(chunk_id to row without hidden chunks, why the release cannot be read or an empty text)."""
+    try:
+        with library.lease(namespace, release_id) as lease:
+            visible = sorted({*chunk_ids} - library.hidden_chunks(lease))
+            return lease.release.catalog.rows(visible), ""
+    except RagError as error:
+        return {}, error.message

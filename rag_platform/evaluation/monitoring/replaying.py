@@ -65,22 +65,26 @@ def replay(library: Library, trace: Json, *, release_id: str = "", strategy: str
             code="not_replayable",
         )
     old_release = str(recorded["release_id"])
-    new_release = release_id or old_release
-    config = strategy or str(trace["strategy_config_id"])
-    values = {name: value for name, value in request.items() if name in _FIELDS}
-    namespace = str(request["namespace"])
-    values["namespaces"] = tuple(values.get("namespaces") or ())
-    values["searches"] = tuple(values.get("searches") or ())
-    query = QueryRequest(**{**values, "release_id": new_release, "strategy": config})
-    result = answer(library, query)
-    before = tuple(recorded["ranked_chunk_ids"])
-    after = tuple(hit.chunk_id for hit in result.hits)
-    reasons = (
-        ()
-        if before == after
-        else _explain(library, namespace, old_release, new_release, before, after, strategy)
+    values = {
+        **{name: value for name, value in request.items() if name in _FIELDS},
+        "namespaces": tuple(request.get("namespaces") or ()),
+        "searches": tuple(request.get("searches") or ()),
+        "release_id": release_id or old_release,
+        "strategy": strategy or str(trace["strategy_config_id"]),
+    }
+    result = answer(library, QueryRequest(**values))
+    found = Replay(
+        trace_id=str(trace["trace_id"]),
+        release_id=release_id or old_release,
+        before=tuple(recorded["ranked_chunk_ids"]),
+        after=tuple(hit.chunk_id for hit in result.hits),
+        reasons=(),
+        new_trace_id=result.trace_id,
     )
-    return Replay(str(trace["trace_id"]), new_release, before, after, reasons, result.trace_id)
+    if found.same:
+        return found
+    reasons = _explain(library, str(request["namespace"]), old_release, found, strategy)
+    return dataclasses.replace(found, reasons=tuple(reasons))
 
 
 def replay_question(library: Library, trace_id: str, *, published: bool = False) -> ReplayData:
@@ -95,10 +99,9 @@ def replay_question(library: Library, trace_id: str, *, published: bool = False)
     rows = rank_both(found.before, found.after)
     for release_id in dict.fromkeys((str(trace["attrs"]["release_id"]), found.release_id)):
         wanted = [row["chunk_id"] for row in rows if "source_uri" not in row]
-        places, _ = read_rows(library, {namespace: release_id}, wanted)
+        places, _ = read_rows(library, namespace, release_id, wanted)
         for row in rows:
-            if row["chunk_id"] in places:
-                _, chunk_row = places[row["chunk_id"]]
+            if (chunk_row := places.get(row["chunk_id"])) is not None:
                 row["source_uri"] = chunk_row.source_uri
                 row["section_path"] = chunk_row.chunk.section_path
     question = str(request["text"])
@@ -106,36 +109,29 @@ def replay_question(library: Library, trace_id: str, *, published: bool = False)
 
 
 def _explain(
-    library: Library,
-    namespace: str,
-    old_release: str,
-    new_release: str,
-    before: tuple[str, ...],
-    after: tuple[str, ...],
-    strategy: str,
-) -> tuple[str, ...]:
-    """The causes of different rankings."""
+    library: Library, namespace: str, old_release: str, found: Replay, strategy: str
+) -> list[str]:
+    """The causes of different rankings; `strategy` is empty for the recorded one."""
     reasons = []
-    with library.lease(namespace, new_release) as lease:
-        hidden = library.hidden_chunks(lease) & set(before)
-        if hidden:
+    with library.lease(namespace, found.release_id) as lease:
+        if hidden := library.hidden_chunks(lease) & {*found.before}:
             verb = "was" if len(hidden) == 1 else "were"
             reasons.append(f"{pluralise(len(hidden), 'hit')} {verb} deleted since")
-        missing = set(before) - lease.release.catalog.chunks(before).keys()
-        if missing:
+        if missing := {*found.before} - lease.release.catalog.chunks(found.before).keys():
             verb = "is" if len(missing) == 1 else "are"
-            reasons.append(f"{pluralise(len(missing), 'hit')} {verb} not in release {new_release}")
-        new = [chunk_id for chunk_id in after if chunk_id not in before]
+            hits = pluralise(len(missing), "hit")
+            reasons.append(f"{hits} {verb} not in release {found.release_id}")
         if strategy:
             reasons.append(f"asked as strategy {strategy}")
-        if new_release != old_release:
+        if found.release_id != old_release:
             reasons += _describe_changes_since(library, namespace, old_release, lease)
-        if not reasons:
-            reasons.append(
-                f"the same release and config gave {len(new)} other hits, or another order: a"
-                " stage that failed then or now, another version of the program or of a model"
-            )
-    return tuple(reasons)
+    if not reasons:
+        new = [chunk_id for chunk_id in found.after if chunk_id not in found.before]
+        reasons.append(
+            f"the same release and config gave {len(new)} other hits, or another order: a"
+            " stage that failed then or now, another version of the program or of a model"
+        )
+    return reasons
 
 
 def _describe_changes_since(

@@ -10,6 +10,7 @@ from pathlib import Path
 from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor, read_offset
 from rag_platform.api.envelopes import fill_shape
+from rag_platform.api.trace_details import read_rows
 from rag_platform.config.gates import read_gates
 from rag_platform.contract.evaluation_shapes import (
     DifferencePart,
@@ -293,17 +294,18 @@ def list_promotions(store: Store, namespaces: Collection[str]) -> list[Promotion
 # --- cases ----------------------------------------------------------------------------------------
 
 
+_CASES_PER_PAGE = 50
 _SNIPPET_CHARS = 400
 
 
 def list_eval_cases(
-    home: Path, run_id: str, wanted: CaseFilter, *, limit: int = 50, cursor: str = ""
+    home: Path, run_id: str, wanted: CaseFilter, *, cursor: str = ""
 ) -> EvalCasesData:
-    """Cases of a run. Raises NotFoundError `unknown_run`, InputError `bad_cursor`."""
+    """A page of the cases of a run. Raises NotFoundError `unknown_run`, InputError `bad_cursor`."""
     skip = read_offset(cursor)
     with results_of(home) as store:
         run = find_run(store, run_id)
-        found, count = store.find_cases(run.run_id, wanted, limit=limit, skip=skip)
+        found, count = store.find_cases(run.run_id, wanted, limit=_CASES_PER_PAGE, skip=skip)
     data: EvalCasesData = {
         "run_id": run.run_id,
         "count": count,
@@ -343,7 +345,7 @@ def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> Ev
         "rerank": artifacts.get("after_rerank", []),
     }
     listed = (item["chunk_id"] for items in (found, *stages.values()) for item in items)
-    rows = _read_rows(library, run, set(listed))
+    rows, _ = read_rows(library, run.namespace, run.release_id, listed)
     cited, context = artifacts.get("citations", []), set(artifacts.get("context_chunks", ()))
 
     def parts(items: Sequence[Json]) -> list[RankedPart]:
@@ -369,15 +371,6 @@ def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> Ev
         "flags": list(artifacts.get("flags", ())),
         "citations": list(cited),
     }
-
-
-def _read_rows(library: Library, run: EvalRun, chunk_ids: set[str]) -> dict[str, ChunkRow]:
-    try:
-        with library.lease(run.namespace, run.release_id) as lease:
-            hidden = library.hidden_chunks(lease)
-            return lease.release.catalog.rows(sorted(chunk_ids - hidden))
-    except NotFoundError:  # the release is no longer kept
-        return {}
 
 
 def _ranked_part(
