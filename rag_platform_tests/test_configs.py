@@ -111,7 +111,7 @@ def test_yaml_files_are_mappings(path: Path) -> None:
 
 
 def test_logging_file_loads() -> None:
-    assert load_log_config(CONFIG / "logging.yaml").level == "INFO"
+    assert load_log_config().level == "INFO"
 
 
 @pytest.mark.parametrize(("kind", "name"), ENTRIES)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -29,9 +29,6 @@ from rag_platform.ir import Json
 from rag_platform.messages import LANGUAGES, terminal_language, translate
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 # highlighted in the passages of an answer
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{3,}|[\u4e00-\u9fff]{2}")
@@ -162,12 +159,7 @@ def query(
     return envelopes.envelope(data, result.trace_id, warnings)
 
 
-def render_answer(
-    data: Json,
-    question: str,
-    citations: Sequence[Mapping[str, Any]],
-    console: Console | None = None,
-) -> None:
+def render_answer(data: Json, question: str, citations: Sequence[Mapping[str, Any]]) -> None:
     """Print an answer: its text, each source with the lines it quotes, then the notes."""
     from rich.console import Console
     from rich.markdown import Markdown
@@ -177,7 +169,7 @@ def render_answer(
     from rag_platform.contract.markdown_views import place_of, quote_of
     from rag_platform.text.plain_quotes import resolve_links
 
-    console = console or Console()
+    console = Console()
     head, tail, language = _split(str(data["markdown"]))
     console.print(Markdown(head))
     words = {word.lower() for word in _WORD.findall(question)}

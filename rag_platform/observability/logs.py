@@ -65,16 +65,16 @@ class LogConfig:
     redact: RedactConfig = field(default_factory=RedactConfig)
 
 
-def load_log_config(path: Path | None = None) -> LogConfig:
-    """The logging config of `path`, by default `logging.yaml` of the config, overridden by
-    `RAG_ENV` and `RAG_LOG_LEVEL`. Raises ConfigError with the file and the key.
+def load_log_config() -> LogConfig:
+    """The content of `logging.yaml` in the config, overridden by `RAG_ENV` and `RAG_LOG_LEVEL`.
+    Raises ConfigError with the file and the key.
     """
     from pydantic import TypeAdapter, ValidationError
 
     from rag_platform.config.folders import config_file
     from rag_platform.config.validation import invalid_value, read_mapping
 
-    path = path or config_file("logging.yaml")
+    path = config_file("logging.yaml")
     values = read_mapping(path)
     given = {key: value for key, value in values.items() if value is not None}
     level = os.environ.get("RAG_LOG_LEVEL", str(given.get("level", "INFO"))).upper()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rag_platform.config.folders import SHIPPED
 from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.observability import context, logs, trace_reader, tracing
 from rag_platform.observability.trace_store.queries import TraceFilter, list_traces
@@ -251,8 +252,8 @@ def test_the_shipped_logging_config_loads_and_equals_the_defaults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("RAG_ENV", raising=False)
-    path = Path(__file__).resolve().parents[2] / "rag_platform" / "defaults" / "logging.yaml"
-    assert logs.load_log_config(path) == logs.LogConfig()
+    monkeypatch.setenv("RAG_CONFIG", str(SHIPPED))
+    assert logs.load_log_config() == logs.LogConfig()
 
 
 @pytest.mark.parametrize(
@@ -264,11 +265,14 @@ def test_the_shipped_logging_config_loads_and_equals_the_defaults(
         ("[1]", "mapping"),
     ],
 )
-def test_a_bad_logging_config_names_file_and_key(tmp_path: Path, content: str, names: str) -> None:
+def test_a_bad_logging_config_names_file_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, names: str
+) -> None:
+    monkeypatch.setenv("RAG_CONFIG", str(tmp_path))
     path = tmp_path / "logging.yaml"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=names) as raised:
-        logs.load_log_config(path)
+        logs.load_log_config()
     assert str(path) in raised.value.message
 
 
