@@ -23,11 +23,10 @@ def find_release(library: Library, namespace: str, text: str, *, before: bool = 
     kept = [manifest for manifest in list_heads(library.store, namespace) if not manifest.failures]
     if _DATE.fullmatch(text.strip()):
         date = text.strip().replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
-        kept_then = (
-            [m for m in kept if m.created_at < date] or kept[-1:]
-            if before
-            else [m for m in kept if m.created_at[: len(date)] <= date]
-        )
+        if before:
+            kept_then = [m for m in kept if m.created_at < date] or kept[-1:]
+        else:
+            kept_then = [m for m in kept if m.created_at[: len(date)] <= date]
         if kept_then:
             return kept_then[0].release_id
     elif text.strip().lower() in ("latest", "current"):

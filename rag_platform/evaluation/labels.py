@@ -86,12 +86,10 @@ class LabelReader:
         self._catalog = catalog
         self._dataset = dataset
         self._chunk_profile = chunk_profile
-        self._uris = {
-            version.doc_id: (version.source_uri, version.version_id)
-            for version in catalog.versions().values()
-        }
+        self._versions = {version.doc_id: version for version in catalog.versions().values()}
         self._by_name: dict[str, list[str]] = defaultdict(list)
-        for doc_id, (uri, _) in self._uris.items():
+        for doc_id, version in self._versions.items():
+            uri = version.source_uri
             for name in {doc_id, uri.rsplit("/", 1)[-1], _stem(uri)}:
                 self._by_name[name].append(doc_id)
         self._chunks: dict[str, list[tuple[Chunk, str]]] = {}
@@ -123,7 +121,7 @@ class LabelReader:
         self, labels: Labels, label: str, expected: ExpectedText, files: Sequence[str]
     ) -> None:
         owners = [doc_id for file in files for doc_id in self._find_doc_ids(file)]
-        documents = owners if files else list(self._uris)
+        documents = owners if files else list(self._versions)
         found = {
             chunk_id
             for doc_id in documents
@@ -170,11 +168,13 @@ class LabelReader:
         pages = [bool(_PAGE.fullmatch(name)) for name in grades]
         labels = Labels("page" if pages and all(pages) else "document")
         if labels.unit == "page":
-            labels.documents = {doc_id: _stem(uri) for doc_id, (uri, _) in self._uris.items()}
+            labels.documents = {
+                doc_id: _stem(version.source_uri) for doc_id, version in self._versions.items()
+            }
             known = set(labels.documents.values())
         for tag in case.expected_tags:
             tagged = [item.doc_id for item in self._catalog.documents(tag=tag)]
-            owners = [doc_id for doc_id in tagged if doc_id in self._uris]
+            owners = [doc_id for doc_id in tagged if doc_id in self._versions]
             labels.documents |= dict.fromkeys(owners, f"tag {tag}")
             if owners:
                 labels.grades[f"tag {tag}"] = 1
@@ -199,14 +199,14 @@ class LabelReader:
         return [
             doc_id
             for doc_id in self._by_name.get(file.rsplit("/", 1)[-1], ())
-            if "/" not in file or is_of_file(self._uris[doc_id][0], file)
+            if "/" not in file or is_of_file(self._versions[doc_id].source_uri, file)
         ]
 
     def _fold_chunks(self, doc_id: str) -> list[tuple[Chunk, str]]:
         """The chunks of a document with their folded texts, in reading order."""
         found = self._chunks.get(doc_id)
         if found is None:
-            chunks = self._catalog.chunks_of_version(self._uris[doc_id][1])
+            chunks = self._catalog.chunks_of_version(self._versions[doc_id].version_id)
             found = self._chunks[doc_id] = [(chunk, fold(chunk.chunk_text)) for chunk in chunks]
         return found
 

@@ -61,7 +61,6 @@ QUERY_VARIANTS: Mapping[str, tuple[Literal["dense", "sparse", "hybrid"], bool]] 
     "hybrid+rerank": ("hybrid", True),
 }
 _RERANKER = "features"  # for a strategy without one: it needs no model
-_LACKING = {"dense": "sparse_only", "sparse": "dense_only"}  # retriever to encoding without it
 
 
 def comparable_names(settings: Settings) -> list[str]:
@@ -169,10 +168,7 @@ def _derive(own: Strategy, name: str) -> Strategy:
 
 def _require_encoding(manifest: Manifest, name: str) -> None:
     mode, _ = QUERY_VARIANTS[name]
-    lacking = (
-        manifest.encoding != "hybrid" if mode == "hybrid" else (manifest.encoding == _LACKING[mode])
-    )
-    if lacking:
+    if manifest.encoding not in ("hybrid", f"{mode}_only"):
         raise InputError(
             f"release {manifest.release_id} is {manifest.encoding}; it cannot be asked"
             f" {name}. Set `encoding: hybrid` in strategy {manifest.strategy} and run `rag"
@@ -191,11 +187,8 @@ class StrategyComparison:
     def is_significant(self, name: str, metric: str) -> bool:
         """True if a strategy's mean differs significantly from that of the first."""
         compared = self.comparisons.get(name)
-        return (
-            compared is not None
-            and metric in compared.differences
-            and (compared.differences[metric].excludes_zero)
-        )
+        difference = compared.differences.get(metric) if compared is not None else None
+        return difference is not None and difference.excludes_zero
 
 
 def compare_strategies(runs: Mapping[str, EvalRun], store: ResultStore) -> StrategyComparison:

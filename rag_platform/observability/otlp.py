@@ -152,7 +152,7 @@ class SpanExport:
         status = Status(StatusCode.ERROR, error["code"]) if error else Status(StatusCode.OK)
         attributes = {**fields["attributes"], **({"error.type": error["code"]} if error else {})}
         parent = fields["parent"]
-        other = header["links"].get("parent_trace_id") if fields["parent"] is None else None
+        other = header["links"].get("parent_trace_id") if parent is None else None
         self._processor.on_end(
             ReadableSpan(
                 name=fields["name"],
@@ -187,10 +187,9 @@ def without_content(value: Any) -> Any:
 
 
 def _root_fields(record: Json) -> Json:
-    kind = {"query": "CHAIN", "tool": "TOOL"}.get(record["trace_type"], "CHAIN")
     aggregates, client = record["aggregates"], record.get("client") or {}
     attributes = {
-        "openinference.span.kind": kind,
+        "openinference.span.kind": "TOOL" if record["trace_type"] == "tool" else "CHAIN",
         "rag.trace_type": record["trace_type"],
         "rag.namespace": record["namespace"],
         "rag.strategy_config_id": record["strategy_config_id"],

@@ -119,7 +119,7 @@ def verdict(context: Context, name: str, end: bool) -> Json:
         since=experiment.at,
         namespace=context.given_namespace,
     )
-    markdown = experiments.verdict_markdown(found)
+    markdown = experiments.experiment_markdown(found)
     if end:
         versions.end_experiment(name)
         markdown += "\n\nThe experiment has ended."

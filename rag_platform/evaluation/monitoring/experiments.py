@@ -26,7 +26,7 @@ ARMS = ("control", "treatment")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ExperimentResult:
     """Questions and means by arm, and by metric the difference, treatment minus control."""
 
     experiment_id: str
@@ -45,8 +45,8 @@ def list_prompts() -> list[PromptPart]:
 
 def judge_experiment(
     logs_dir: Path, experiment_id: str, *, since: datetime, namespace: str | None = None
-) -> Verdict:
-    """The verdict over the questions since `since`, of one namespace or of all."""
+) -> ExperimentResult:
+    """The result over the questions since `since`, of one namespace or of all."""
     found: dict[str, dict[str, list[dict[str, float]]]] = {arm: {} for arm in ARMS}
     for record in read_questions(logs_dir, namespace, since=since):
         attrs = record["attrs"]
@@ -59,16 +59,13 @@ def judge_experiment(
     means: dict[str, dict[str, float]] = {}
     differences: dict[str, Interval] = {}
     for metric in metrics:
-        control, treatment = (
-            [item[metric] for item in values[arm] if metric in item] for arm in ARMS
-        )
-        if control and treatment:
-            means[metric] = {
-                "control": float(np.mean(control)),
-                "treatment": float(np.mean(treatment)),
-            }
-            differences[metric] = bootstrap_difference(control, treatment)
-    return Verdict(experiment_id, {arm: len(values[arm]) for arm in ARMS}, means, differences)
+        measured = {arm: [it[metric] for it in values[arm] if metric in it] for arm in ARMS}
+        if all(measured.values()):
+            means[metric] = {arm: float(np.mean(found)) for arm, found in measured.items()}
+            differences[metric] = bootstrap_difference(measured["control"], measured["treatment"])
+    return ExperimentResult(
+        experiment_id, {arm: len(values[arm]) for arm in ARMS}, means, differences
+    )
 
 
 def _measure(record: Json, attrs: Json) -> dict[str, float]:
@@ -94,20 +91,19 @@ def _mean(times: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def verdict_markdown(verdict: Verdict) -> str:
+def experiment_markdown(result: ExperimentResult) -> str:
     """A table of the arms; a star marks significant differences."""
-    counts = ", ".join(f"{verdict.questions[arm]} {arm}" for arm in ARMS)
-    head = f"{verdict.experiment_id}: different questions asked: {counts}"
-    if not verdict.differences:
+    counts = ", ".join(f"{result.questions[arm]} {arm}" for arm in ARMS)
+    head = f"{result.experiment_id}: different questions asked: {counts}"
+    if not result.differences:
         return f"{head}; both arms need questions before anything can be said"
     rows = [
         (
             metric,
-            f"{verdict.means[metric]['control']:.3f}",
-            f"{verdict.means[metric]['treatment']:.3f}",
+            *(f"{result.means[metric][arm]:.3f}" for arm in ARMS),
             f"{item.value:+.3f} [{item.low:+.3f}, {item.high:+.3f}]{' *' * item.excludes_zero}",
         )
-        for metric, item in verdict.differences.items()
+        for metric, item in result.differences.items()
     ]
     return "\n".join(
         [

@@ -48,17 +48,13 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
         )
         for name, item in run.aggregates.items()
     ]
-    notes = [
-        f"{run.reused} of {run.cases} results taken over from earlier runs" if run.reused else "",
-        f"{pluralise(run.failed, 'question')} failed, counted as 0" if run.failed else "",
-        f"{run.figures.get('stale_labels')} labels are stale and count for nothing, see `rag eval"
-        " cases`"
-        if run.figures.get("stale_labels")
-        else "",
-        f"{run.figures.get('unmeasured')} cases could not be measured"
-        if run.figures.get("unmeasured")
-        else "",
-    ]
+    stale, unmeasured = (run.figures.get(name) for name in ("stale_labels", "unmeasured"))
+    notes = {
+        f"{run.reused} of {run.cases} results taken over from earlier runs": run.reused,
+        f"{pluralise(run.failed, 'question')} failed, counted as 0": run.failed,
+        f"{stale} labels are stale and count for nothing, see `rag eval cases`": stale,
+        f"{unmeasured} cases could not be measured": unmeasured,
+    }
     missed = [
         f"- {result.case_id}: {result.query} ({result.error or _describe_missed(result)})"
         for result in islice(worst, MOST_CASES)
@@ -73,7 +69,7 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
             "",
             *format_table(("metric", "mean", "95 %", "cases"), rows),
             *_group_lines(run),
-            *(f"\n{note}." for note in notes if note),
+            *(f"\n{note}." for note, count in notes.items() if count),
             *(["", "Missed:", *missed] if missed else []),
         ]
     )
