@@ -92,7 +92,7 @@ class Place:
         built = time.perf_counter()
         before = current(work.store, NAMESPACE)
         spent = time.process_time()
-        manifest = apply_gates(NAMESPACE, manifest, work)
+        manifest = apply_gates(manifest, work)
         spent = time.process_time() - spent
         ended = time.perf_counter()
         if before and read_gates().get(NAMESPACE):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache, partial
 from typing import Any, NamedTuple, cast
 
@@ -65,18 +65,20 @@ class _Sizes(NamedTuple):
 WHOLE = 10**9  # characters or tokens: nothing is cut
 _LEAST_QUOTED = 300  # characters; a budget that leaves less has no room for whole quotes
 # Tried in this order until the data fits its budget; passages, which people read, shrink last.
-_FULL = (
-    _Sizes(WHOLE, WHOLE, 320),
-    _Sizes(WHOLE, 480, 200),
-    _Sizes(WHOLE, 300, 120),
-    _Sizes(700, 240, 100),
-    _Sizes(560, 180, 90),
-    _Sizes(440, 140, 80),
-    _Sizes(340, 120, 80),
-    _Sizes(240, 100, 60),
-    _Sizes(160, 80, 60),
-)
-_BRIEF = (_Sizes(0, 160, 160), _Sizes(0, 80, 80))
+_UNLINKED = {
+    "full": (
+        _Sizes(WHOLE, WHOLE, 320),
+        _Sizes(WHOLE, 480, 200),
+        _Sizes(WHOLE, 300, 120),
+        _Sizes(700, 240, 100),
+        _Sizes(560, 180, 90),
+        _Sizes(440, 140, 80),
+        _Sizes(340, 120, 80),
+        _Sizes(240, 100, 60),
+        _Sizes(160, 80, 60),
+    ),
+    "brief": (_Sizes(0, 160, 160), _Sizes(0, 80, 80)),
+}
 # The same for `linked` results, whose structured data repeats the passages of the text. An answer
 # may stand anywhere in a passage: the last results are left out sooner than all are cut further.
 _LINKED = {
@@ -120,16 +122,15 @@ def fit_query(
     citation: those of the answer keep their number, the others are numbered after them. To fit,
     texts are cut to a verbatim part of their chunk, its beginning or what the answer quotes; only
     if that is not enough, the last results that it does not cite are left out. With `linked`, for
-    clients of the server,
-    `markdown` has link, score and text of each source, and the budget covers `markdown` and its
-    `answer_data` together.
+    clients of the server, `markdown` has link, score and text of each source, and the budget covers
+    `markdown` and its `answer_data` together.
     """
     if detail not in DETAILS:
         raise InputError(
             f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail"
         )
     numbered = _number_citations(result)
-    levels = _LINKED[detail] if linked else _FULL if detail == "full" else _BRIEF
+    levels = (_LINKED if linked else _UNLINKED)[detail]
     if linked and detail == "brief":
         result, numbered = abridge(result, numbered, levels[0].text, levels[0].uncited)
     everything = len(result.hits)
@@ -138,6 +139,7 @@ def fit_query(
 
     @cache
     def build(level: int, count: int) -> tuple[QueryData, list[str]]:
+        """(data, warnings) with texts of this level, and only the first `count` uncited results."""
         notes = list(result.warnings)
         if detail == "full" and levels[level].text < longest:
             notes.append(
@@ -148,13 +150,7 @@ def fit_query(
             )
         hits = [it for n, it in enumerate(result.hits) if n < count or it.chunk_id in cited]
         if len(hits) < everything:
-            seen = {hit.source_uri for hit in hits}
-            unseen = dict.fromkeys(it.source_uri for it in result.hits if it.source_uri not in seen)
-            others = ", ".join(list(unseen)[:_NAMED_SOURCES])
-            notes.append(
-                f"{everything - len(hits)} of {everything} results were left out to fit"
-                f" {max_tokens} tokens{f'; the next are from {others}' if others else ''}"
-            )
+            notes.append(_describe_left_out(result.hits, hits, max_tokens))
         return _query_data(result, numbered, levels[level], hits, notes, linked), notes
 
     def fits(level: int, count: int) -> bool:
@@ -168,11 +164,23 @@ def fit_query(
         return build(0, everything)
     last = len(levels) - 1
     least = _READABLE if linked and detail == "full" else last
+    # as many results as fit with the shortest texts, then the longest texts that fit
     fewer = bisect_left(
         range(everything - 1), True, key=lambda dropped: fits(least, everything - dropped)
     )
     count = max(everything - fewer, 1)
-    return build(bisect_left(range(last), True, key=lambda number: fits(number, count)), count)
+    return build(bisect_left(range(last), True, key=lambda level: fits(level, count)), count)
+
+
+def _describe_left_out(every: Sequence[Hit], shown: Sequence[Hit], max_tokens: int) -> str:
+    """How many results were left out, and the first documents that only these are from."""
+    seen = {hit.source_uri for hit in shown}
+    unseen = list(dict.fromkeys(it.source_uri for it in every if it.source_uri not in seen))
+    others = f"; the next are from {', '.join(unseen[:_NAMED_SOURCES])}" if unseen else ""
+    return (
+        f"{len(every) - len(shown)} of {len(every)} results were left out to fit {max_tokens}"
+        f" tokens{others}"
+    )
 
 
 def _count_for_model(text: str) -> float:
@@ -195,7 +203,7 @@ def _query_data(
     sizes: _Sizes,
     hits: Sequence[Hit],
     notes: Sequence[str],
-    linked: bool = False,
+    linked: bool,
 ) -> QueryData:
     several = len(result.releases) > 1
     cited = {citation.chunk_id for citation in result.citations}
@@ -315,7 +323,7 @@ def _query_markdown(
     uncited: Sequence[Citation],
     sizes: _Sizes,
     notes: Sequence[str],
-    linked: bool = False,
+    linked: bool,
 ) -> str:
     """The answer, its sources, the other hits and the search mode: everything that a text-only
     client needs.
@@ -323,11 +331,12 @@ def _query_markdown(
     The answer's citations are marked [n]; other hits are numbered (n), as nothing refers to them.
     """
     say = partial(translate, language=result.language)
-    refusal = "No passage of this library answers the question."
     lists_uncited = bool(uncited and (sizes.passage or linked))
-    answer = result.answer_markdown.strip()
-    asked_for_answer = bool(answer) or result.state == "nothing_found"
-    parts = [answer or say(refusal)] if asked_for_answer or not lists_uncited else []
+    parts: list[str] = []
+    if answer := result.answer_markdown.strip():
+        parts = [answer]
+    elif result.state == "nothing_found" or not lists_uncited:
+        parts = [say("No passage of this library answers the question.")]
     pictures = {hit.chunk_id: hit.asset_ids for hit in result.hits} if linked else None
     listed = partial(_list_sources, pictures=pictures, language=result.language)
     if result.citations:
@@ -345,20 +354,24 @@ def _query_markdown(
             marks[source.doc_id] = marks.get(source.doc_id, "") + mark
         parts.append(f"doc_id: {', '.join(f'`{it}`{marks[it]}' for it in marks)}")
     parts += [translate_filled(f"Note: {note}", result.language) for note in notes]
-    listed_ids = {c.chunk_id for c in (*result.citations, *(uncited if lists_uncited else ()))}
-    images = len({i for hit in result.hits if hit.chunk_id in listed_ids for i in hit.asset_ids})
-    releases = [f"{namespace} {release_id}" for namespace, release_id in result.releases.items()]
-    release = f"release {result.release_id}"
-    if len(releases) > 1:
-        release = f"releases {', '.join(releases)}"
-    facts = [f"mode {result.effective_mode}", f"confidence {result.confidence:.2f}", release]
-    if images:
-        facts.insert(0, f"{pluralise(images, 'image')} in these sources")
-    if result.matched_count is not None:
-        facts.insert(0, f"filters leave {pluralise(result.matched_count, 'chunk')}")
-    shown = [translate_filled(fact, result.language) for fact in facts]
-    parts.append(f"*{' · '.join(filter(None, [*shown, result.trace_id]))}*")
+    sources = {c.chunk_id for c in (*result.citations, *(uncited if lists_uncited else ()))}
+    facts = [translate_filled(it, result.language) for it in _search_facts(result, sources)]
+    parts.append(f"*{' · '.join(filter(None, [*facts, result.trace_id]))}*")
     return "\n\n".join(parts)
+
+
+def _search_facts(result: QueryResult, sources: Set[str]) -> Iterator[str]:
+    """How the search went; `sources` are the chunks that are listed, whose images are counted."""
+    if result.matched_count is not None:
+        yield f"filters leave {pluralise(result.matched_count, 'chunk')}"
+    if images := {it for hit in result.hits if hit.chunk_id in sources for it in hit.asset_ids}:
+        yield f"{pluralise(len(images), 'image')} in these sources"
+    yield f"mode {result.effective_mode}"
+    yield f"confidence {result.confidence:.2f}"
+    if len(result.releases) > 1:
+        yield f"releases {', '.join(f'{name} {it}' for name, it in result.releases.items())}"
+    else:
+        yield f"release {result.release_id}"
 
 
 def _list_sources(

@@ -124,7 +124,7 @@ def candidate(
                 deletes=deletes,
             )
             _report_given_up(context, manifest, before, ledger, record.job)
-            manifest = apply_gates(namespace, manifest, workspace, deletes=deletes)
+            manifest = apply_gates(manifest, workspace, deletes=deletes)
             results = list(manifest.checks)
             message = (
                 f"release {manifest.release_id} is built and checked; this run publishes nothing"

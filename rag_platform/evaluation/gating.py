@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from rag_platform.config.folders import config_file
 from rag_platform.config.gates import FILENAME, GateConfig, read_gates
@@ -26,6 +27,9 @@ from rag_platform.releases.publishing import record_check
 from rag_platform.releases.release_store import current
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
+
+if TYPE_CHECKING:
+    from rag_platform.evaluation.gates import Verdict
 
 
 def is_gated(namespace: str, store: Store) -> bool:
@@ -75,20 +79,20 @@ def open_gates(namespace: str, gates: Sequence[GateConfig]) -> list[tuple[GateCo
     return found
 
 
-def apply_gates(
-    namespace: str, manifest: Manifest, workspace: Workspace, *, deletes: bool = False
-) -> Manifest:
+def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = False) -> Manifest:
     """The manifest of a candidate with the verdict of the namespace's gates and expectations;
     unchanged if there are none or a check has failed already. A release that `deletes` a document
     is never held back: after a full build the verdict is recorded but passes, else it is not asked.
     Where a model is away, the check fails as NOT_JUDGED, to be asked again.
     """
-    store, settings = workspace.store, workspace.settings
     if manifest.failures:
         return manifest
-    alone = deletes and not manifest.delta.get("full_build")
-    not_asked = "not asked: a deletion is never held back, and nothing else came in with it"
+    namespace, release_id, store = manifest.namespace, manifest.release_id, workspace.store
     expectations = read_expectations(store, namespace)
+    alone = deletes and not manifest.delta.get("full_build")
+    not_asked = ""
+    if alone:
+        not_asked = "not asked: a deletion is never held back, and nothing else came in with it"
     try:
         configured = read_gates().get(namespace, ())
         if not (configured or expectations.cases):
@@ -97,57 +101,48 @@ def apply_gates(
     except ConfigError as error:
         if not deletes:
             raise
-        alone, not_asked = True, f"not asked: a deletion is never held back, and {error.message}"
-    if alone:
+        not_asked = f"not asked: a deletion is never held back, and {error.message}"
+    if not_asked:
         check = CheckResult(QUALITY_GATE, True, not_asked)
-        return record_check(namespace, manifest.release_id, check, workspace)
+        return record_check(namespace, release_id, check, workspace)
     # imported late: a release without gates never needs the read side
-    from rag_platform.evaluation.gates import judge_candidate, verdict_data, verdict_markdown
+    from rag_platform.evaluation.gates import judge_candidate
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import open_library
 
-    with open_library(settings, store) as library, closing(ResultStore(store.home)) as results:
+    published, run_id = current(store, namespace), None
+    with (
+        open_library(workspace.settings, store) as library,
+        closing(ResultStore(store.home)) as results,
+    ):
         try:
             verdicts = judge_candidate(
-                library,
-                namespace,
-                manifest.release_id,
-                current(store, namespace),
-                gates,
-                expectations,
-                results,
+                library, namespace, release_id, published, gates, expectations, results
             )
+            check, run_id = _check_of(verdicts, deletes), verdicts[0].run_id
         except ProviderError as error:
-            results.mark_rejected(namespace, manifest.release_id)
             check = CheckResult(QUALITY_GATE, deletes, f"{NOT_JUDGED}{error.message}")
-            return record_check(namespace, manifest.release_id, check, workspace)
-        passed = all(verdict.passed for verdict in verdicts)
-        if not passed and not deletes:
-            results.mark_rejected(namespace, manifest.release_id)
+        if not check.passed or run_id is None:
+            results.mark_rejected(namespace, release_id)
+    return record_check(namespace, release_id, check, workspace, evaluation_run=run_id)
+
+
+def _check_of(verdicts: Sequence[Verdict], deletes: bool) -> CheckResult:
+    """The check that records the verdicts, which are traced; that of a release that `deletes` a
+    document passes in any case.
+    """
+    from rag_platform.evaluation.gates import verdict_data, verdict_markdown
+
+    for verdict in verdicts:
+        tracing.event("gate.verdict", verdict_data(verdict))
+    reports = [verdict_markdown(verdict) for verdict in verdicts]
+    failed = sum(not verdict.passed for verdict in verdicts)
+    if deletes and failed:
+        reports.insert(0, "published all the same, for a deletion is never held back:")
+    figures = {"lost": sum(len(verdict.lost) for verdict in verdicts), FAILED_GATES: failed}
     means = {
         f"{metric} of {verdict.dataset_id}": value
         for verdict in verdicts
         for metric, value in verdict.means.items()
     }
-    for verdict in verdicts:
-        tracing.event("gate.verdict", verdict_data(verdict))
-    reports = [verdict_markdown(verdict) for verdict in verdicts]
-    if deletes and not passed:
-        reports.insert(0, "published all the same, for a deletion is never held back:")
-    check = CheckResult(
-        QUALITY_GATE,
-        passed or deletes,
-        "\n".join(reports),
-        {
-            "lost": sum(len(verdict.lost) for verdict in verdicts),
-            FAILED_GATES: sum(not verdict.passed for verdict in verdicts),
-            **means,
-        },
-    )
-    return record_check(
-        namespace,
-        manifest.release_id,
-        check,
-        workspace,
-        evaluation_run=verdicts[0].run_id,
-    )
+    return CheckResult(QUALITY_GATE, deletes or not failed, "\n".join(reports), figures | means)

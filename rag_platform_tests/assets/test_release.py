@@ -382,7 +382,7 @@ def test_a_deletion_publishes_nothing_that_the_gate_rejected(
     document = shelf.ledger.version(dock).doc_id
     shelf.ledger.delete("default", document, None, "soft")
     manifest, _ = build_candidate("default", shelf.workspace(), deletes=True)
-    manifest = apply_gates("default", manifest, shelf.workspace(), deletes=True)
+    manifest = apply_gates(manifest, shelf.workspace(), deletes=True)
     publish_candidate("default", manifest.release_id, shelf.root)
     assert "05:30" in said(shelf, "When does the gate open?")
     assert manifest.counts["documents"] == 1 and manifest.delta["chunks_added"] == 0
@@ -430,9 +430,9 @@ def test_a_deletion_is_never_held_back(take: Any, shelf: Any) -> None:
     add_expectation(shelf.store, "default", expectation("Who opens?", file="nobody.md"))
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     manifest, _ = build_candidate("default", shelf.workspace())
-    judged = apply_gates("default", manifest, shelf.workspace(), deletes=True)
+    judged = apply_gates(manifest, shelf.workspace(), deletes=True)
     assert not judged.failures and judged.checks[-1].name == QUALITY_GATE
-    assert apply_gates("default", manifest, shelf.workspace()).failures
+    assert apply_gates(manifest, shelf.workspace()).failures
 
 
 @pytest.mark.parametrize("gates", ["default: golden\n", "default: [{dataset: goldn}]\n"])
@@ -443,6 +443,6 @@ def test_a_deletion_goes_on_where_its_gate_cannot_be_read(
     manifest, _ = build_candidate("default", shelf.workspace())
     (config_folder / "gates.yaml").write_text(gates, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"gates\.yaml:1"):
-        apply_gates("default", manifest, shelf.workspace())
-    judged = apply_gates("default", manifest, shelf.workspace(), deletes=True)
+        apply_gates(manifest, shelf.workspace())
+    judged = apply_gates(manifest, shelf.workspace(), deletes=True)
     assert not judged.failures and "gates.yaml:1: " in judged.checks[-1].details
