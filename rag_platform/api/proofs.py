@@ -218,16 +218,15 @@ def _judge(
             reason, source = min(found, key=lambda item: bool(item[0]))
             cited = [source]
     part["sources"] = [source.chunk_id for source in cited]
-    gone = [source for source in cited if source.state == "gone"]
-    unproved = [source for source in cited if source.state == "current" and source.reason]
-    if gone or unproved:
-        worst = (gone or unproved)[0]
-        part["reason"] = f"{worst.chunk_id}: {worst.reason}"
+    unproved = [it for it in cited if it.state == "gone"]
+    unproved += [it for it in cited if it.state == "current" and it.reason]
+    if unproved:
+        part["reason"] = f"{unproved[0].chunk_id}: {unproved[0].reason}"
     elif reason:
         part["reason"] = reason
     else:
         part["state"] = "proven"
-        if changed := [source for source in cited if source.state == "changed"]:
+        if changed := [it for it in cited if it.state == "changed"]:
             part["state"], part["reason"] = "changed", changed[0].reason
         _add_evidence(part, [source.hit for source in cited])
     return part

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from typing import cast
+from typing import Any, cast
 
 from rag_platform import access
 from rag_platform.api.documents import open_with_published
@@ -54,13 +54,9 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     `others` are the `cache_figures` of the server's other processes, which are added to those of
     this one. Caches and running questions are included only for a server (`serving`).
     """
-    caller = access.current()
-    caches: Json = {
-        name: sum_figures([own, *(other[name] for other in others)])
-        for name, own in library.cache_figures().items()
-    }
-    problem = why_no_ledger(library.store)
-    names = library.namespaces() if problem else known_namespaces(library)
+    caller, store = access.current(), library.store
+    no_ledger = why_no_ledger(store)
+    names = library.namespaces() if no_ledger else known_namespaces(library)
     rows = [it for it in (_namespace_status(library, name) for name in names) if _is_in_use(it[0])]
     data: StatusData = {
         "markdown": "",
@@ -77,37 +73,44 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [row for row, _ in rows],
     }
-    data["jobs"] = [] if problem else _jobs(library, names)
-    data["ledger_problem"] = problem
-    if library.store.remote is not None and not data["ledger_problem"]:
-        with closing(open_ledger(library.store)) as ledger:
-            data["servers"] = servers_data(library.settings, ledger, server_id(library.store))
-    told = {row["namespace"] for row in data["namespaces"] if _tells_failures(row)}
-    data["problems"] = [
-        *filter(None, [data["ledger_problem"]]),
-        *(f"{row['namespace']}: {row['problem']}" for row in data["namespaces"] if row["problem"]),
-        *(
-            f"{row['namespace']}: {it['source_uri']} could not be brought up to date:"
-            f" {it['reason']}"
-            for row in data["namespaces"]
-            for it in row["failures"]
-        ),
-        *(
-            f"{row['namespace']}: job {row['job_id']} ({row['kind']}) {row['state']}:"
-            f" {row['reason']}"
-            for row in data["jobs"]
-            if row["state"] == "failed"
-            or (row["state"] == "partly" and row["namespace"] not in told)
-        ),
-        *(problem for _, problems in rows for problem in problems),
-        *(find_gate_problems(lambda: names) if caller.namespaces is None else ()),
-    ]
+    data["jobs"] = [] if no_ledger else _jobs(library, names)
+    data["ledger_problem"] = no_ledger
+    if store.remote is not None and not no_ledger:
+        with closing(open_ledger(store)) as ledger:
+            data["servers"] = servers_data(library.settings, ledger, server_id(store))
+    data["problems"] = [*_list_problems(data), *(it for _, problems in rows for it in problems)]
     if serving:
+        caches: Any = {
+            name: sum_figures([own, *(other[name] for other in others)])
+            for name, own in library.cache_figures().items()
+        }
         data["caches"], data["running_queries"] = caches, library.load.running
-    if caller.namespaces is None and (found := faults.summary(library.store.logs_dir)):
-        data["unexpected_errors"] = cast(FaultStatus, found)
+    if caller.namespaces is None:
+        data["problems"] += find_gate_problems(lambda: names)
+        if found := faults.summary(store.logs_dir):
+            data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
+
+
+def _list_problems(data: StatusData) -> Iterator[str]:
+    """What is wrong with the ledger, the namespaces, their documents and their jobs."""
+    rows = data["namespaces"]
+    if data["ledger_problem"]:
+        yield data["ledger_problem"]
+    yield from (f"{row['namespace']}: {row['problem']}" for row in rows if row["problem"])
+    yield from (
+        f"{row['namespace']}: {it['source_uri']} could not be brought up to date: {it['reason']}"
+        for row in rows
+        for it in row["failures"]
+    )
+    told = {row["namespace"] for row in rows if _tells_failures(row)}
+    for it in data["jobs"]:
+        if it["state"] == "failed" or (it["state"] == "partly" and it["namespace"] not in told):
+            yield (
+                f"{it['namespace']}: job {it['job_id']} ({it['kind']}) {it['state']}:"
+                f" {it['reason']}"
+            )
 
 
 def _tells_failures(row: NamespaceStatus) -> bool:

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from rag_platform import access
-from rag_platform.api.envelopes import fill_shape, without_paths
-from rag_platform.api.writing import watch
+from rag_platform.api.envelopes import fill_shape
+from rag_platform.api.writing import job_progress, watch
 from rag_platform.config.folders import DEMO, SHIPPED
 from rag_platform.config.settings import Settings
 from rag_platform.contract.evaluation_shapes import DatasetPart, EvalChoicesData, EvalJobData
@@ -132,13 +132,10 @@ def job_data(job: Job) -> EvalJobData:
     request: Json = job.args["request"]
     return fill_shape(
         EvalJobData,
-        job,
-        reason=str(without_paths(job.reason)),
+        job_progress(job),
         dataset=request["dataset"],
         namespace=request["namespace"] or "",
         strategy=request["strategy"] or "",
-        done=int(job.progress.get("done", 0)),
-        total=int(job.progress.get("total", 0)),
         run_id=str(job.result.get("run_id", "")),
     )
 

@@ -90,7 +90,6 @@ class LibraryServer(MCPServer[Any]):
         self._contents: Contents | None = None
         self._greeted, self._opened = anyio.Event(), anyio.Event()
         self._ready = threading.Event()
-        self.bus = self._subscriptions  # for clients that use `subscriptions/listen`
         self._add_handlers()
 
     @property
@@ -114,7 +113,8 @@ class LibraryServer(MCPServer[Any]):
             library = open_library(self._config, preloaded=preloaded)
         from rag_platform.server.contents import Contents
 
-        self._contents = Contents(self, self._config.server, library)
+        bus = self._subscriptions  # for clients that use `subscriptions/listen`
+        self._contents = Contents(self, bus, self._config.server, library)
 
     def preload(self, library: Library) -> None:
         """Load what the first question needs in a thread; the process must not exit meanwhile, as

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio.from_thread
 import orjson
+from mcp.server import MCPServer
 from mcp.server.apps import EXTENSION_ID
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context
+from mcp.server.subscriptions import SubscriptionBus
 from mcp_types import CallToolResult
 from mcp_types.version import is_version_at_least
 
@@ -39,9 +41,6 @@ from rag_platform.server.resources import Listeners, Publications, ResourceReque
 from rag_platform.server.worker_pool import QueryPool
 from rag_platform.text.encoding import encodable_json
 from rag_platform.web.guards import add_log_fields
-
-if TYPE_CHECKING:
-    from rag_platform.server.app import LibraryServer
 
 _STRUCTURED_SINCE = "2025-06-18"  # the first protocol with structured content in results
 _MAX_NAME = 80  # characters of names in traces
@@ -164,14 +163,20 @@ class Contents:
 
     act_for_caller = staticmethod(act_for_caller)
 
-    def __init__(self, server: LibraryServer, settings: ServerSettings, library: Library) -> None:
+    def __init__(
+        self,
+        server: MCPServer[Any],
+        bus: SubscriptionBus,
+        settings: ServerSettings,
+        library: Library,
+    ) -> None:
         self.library = library
         self._questions = QueryPool(library, settings.processes)
         self.tools = {it.definition.name: it for it in tools(library, settings, self._questions)}
         self._specs = {tool_name(settings, spec.name): spec for spec in SPECS}
         listeners = Listeners()
         self.requests = ResourceRequests(library, listeners, server.list_resources)
-        self._publications = Publications(library, server.bus, listeners)
+        self._publications = Publications(library, bus, listeners)
         add_resources(server, library)
         add_prompts(server, library, settings)
 

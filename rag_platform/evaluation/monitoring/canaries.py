@@ -190,12 +190,8 @@ def ask_canaries(
         if not dataset.cases:
             return CanaryReport(release_id, before or "", 0, None, 0.0, ())
         run = _ask(library, lease, dataset, config.seconds, store)
-        found = {result.case_id: result for result in store.cases(run.run_id)}
-        missed = [
-            case
-            for case in dataset.cases
-            if case.case_id in found and _is_missed(found[case.case_id])
-        ]
+        found = {it.case_id: it for it in store.cases(run.run_id) if _is_missed(it)}
+        missed = [case for case in dataset.cases if case.case_id in found]
         if missed and old is not lease:
             # a canary that was not found before is not lost
             only = dataclasses.replace(dataset, cases=tuple(missed))

@@ -329,7 +329,6 @@ class ToolSpec:
     allowed_by: str = ""
     own_trace: bool = False  # the function opens its own trace and returns its id
     destructive: bool = False
-    idempotent: bool = True
     open_world: bool = False
     # "shown": the answer view shows its result; "only": only that view calls it
     app: Literal["", "shown", "only"] = ""
@@ -354,6 +353,6 @@ class ToolSpec:
         return ToolAnnotations(
             read_only_hint=False,
             destructive_hint=self.destructive,
-            idempotent_hint=self.idempotent,
+            idempotent_hint=True,
             open_world_hint=self.open_world,
         )

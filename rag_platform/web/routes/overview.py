@@ -80,12 +80,11 @@ def show(view: PageView) -> OverviewData:
     )
     strategy, problem = _strategy(library, namespace)
     others = [name for name in rows if name != namespace]
-    about = [problem.partition(": ")[0] for problem in installation["problems"]]
-    own = [
-        it for it, name in zip(installation["problems"], about, strict=True) if name not in others
-    ]
+    problems = [(text.partition(": ")[0], text) for text in installation["problems"]]
+    own = [text for name, text in problems if name not in others]
     # a namespace with a problem is already among the installation's problems
-    known = [] if row is not None and row["problem"] else [problem] * bool(problem)
+    if problem and not (row and row["problem"]):
+        own.insert(0, problem)
     return {
         "namespace": namespace,
         "namespaces": list(rows),
@@ -104,8 +103,8 @@ def show(view: PageView) -> OverviewData:
         "caches": stats["caches"],
         "process_caches": installation.get("caches", {}),
         "model_calls": stats["model_calls"],
-        "problems": [*known, *own][:_SHOWN_PROBLEMS],
-        "troubled": [name for name in others if name in about],
+        "problems": own[:_SHOWN_PROBLEMS],
+        "troubled": [name for name in others if name in dict(problems)],
         "jobs": [job for job in installation["jobs"] if job["namespace"] == namespace],
         "app_version": installation["app_version"],
         "uptime_seconds": installation["uptime_seconds"],
