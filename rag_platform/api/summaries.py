@@ -96,19 +96,23 @@ def summarise(
             code="no_model",
         )
     read = [part for part in sections if part.text.strip()]
-    warnings: tuple[str, ...] = ()
+    warnings: list[str] = []
     if len(read) > config.max_sections:
-        warnings = (
+        warnings.append(
             f"only the first {config.max_sections} of {len(read)} sections were read"
-            " (summary.max_sections)",
+            " (summary.max_sections)"
         )
         read = read[: config.max_sections]
-    if llm is None or config.method == "textrank" or not read:
-        return _quote(read, style, warnings)
-    budget = Budget(Deadline.after(config.timeout_ms / 1000))
-    with _Attempt(config) as attempt:
-        return _write(read, config, style, llm, title, warnings, budget)
-    return replace(_quote(read, style, (*warnings, attempt.warning)), usage=_usage(budget))
+    summary = None
+    if llm is not None and config.method != "textrank" and read:
+        budget = Budget(Deadline.after(config.timeout_ms / 1000))
+        with _Attempt(config) as attempt:
+            summary = _write(read, config, style, llm, title, budget)
+        if summary is None:
+            warnings.append(attempt.warning)
+            summary = replace(_quote(read, style), usage=_usage(budget))
+    summary = summary or _quote(read, style)
+    return replace(summary, warnings=(*warnings, *summary.warnings))
 
 
 class _Attempt(faults.Attempt):
@@ -139,13 +143,10 @@ def summarize_document(
     *,
     version_id: str | None = None,
     style: str = "short",
-    config: SummaryConfig | None = None,
 ) -> SummaryData:
-    """The summary of a document of the published release, in the form of the public contract.
-
-    `config` is by default the strategy's `summary`. If its model cannot be built, a warning says
-    so, or with `method: llm` a ConfigError is raised. Raises InputError `unknown_style`, and what
-    `get_document` raises.
+    """The summary of a document of the published release, in the form of the public contract, by
+    the strategy's `summary`. If its model cannot be built, a warning says so, or with `method: llm`
+    a ConfigError is raised. Raises InputError `unknown_style`, and what `get_document` raises.
     """
     known = {name: name for name in STYLES}
     if style not in known:
@@ -154,7 +155,7 @@ def summarize_document(
         )
     with library.lease(namespace) as lease:
         strategy = library.query_strategy(lease)
-        config = config or strategy.summary
+        config = strategy.summary
         found = get_document(library, namespace, doc_id, version_id=version_id, format="sections")[
             "document"
         ]
@@ -187,7 +188,7 @@ def summarize_document(
 # --- quoted sentences ---------------------------------------------------------------------------
 
 
-def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
+def _quote(parts: Sequence[Part], style: Style) -> Summary:
     """The most central sentences, verbatim, each with its section."""
     sentences = textrank.rank_sentences([part.text for part in parts])
     if style == "detailed":
@@ -202,7 +203,7 @@ def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Su
         least, most = (1, 3) if style == "short" else (5, 8)
         best = textrank.choose_sentences(sentences, textrank.count_wanted(sentences, least, most))
     if not best:
-        return _quote_tables(parts, style, warnings)
+        return _quote_tables(parts, style)
     lines: list[str] = []
     above, named = "", dict[str, None]()
     for item in best:
@@ -220,10 +221,10 @@ def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Su
         above = path
         named |= {path: None} if path else {}
     markdown = ("\n" if style == "bullet" else "\n\n").join(lines)
-    return Summary(markdown, "textrank", style, tuple(named), warnings)
+    return Summary(markdown, "textrank", style, tuple(named))
 
 
-def _quote_tables(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
+def _quote_tables(parts: Sequence[Part], style: Style) -> Summary:
     """The header and first rows of the first tables, for a document without sentences."""
     shown: list[str] = []
     named: dict[str, None] = {}
@@ -241,8 +242,7 @@ def _quote_tables(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]
             path = f"**{part.section_path}**\n\n" if part.section_path else ""
             shown.append(path + "\n".join([names, rule, *table[:_ROWS_SHOWN]]) + more)
             named |= {part.section_path: None} if part.section_path else {}
-    if not shown:
-        warnings += ("the document holds no sentences to quote",)
+    warnings = () if shown else ("the document holds no sentences to quote",)
     return Summary("\n\n".join(shown), "textrank", style, tuple(named), warnings)
 
 
@@ -255,7 +255,6 @@ def _write(
     style: Style,
     llm: LLM,
     title: str,
-    warnings: tuple[str, ...],
     budget: Budget,
 ) -> Summary:
     """The model's summary: groups of sections are condensed to notes until all fit in one call (a
@@ -281,22 +280,17 @@ def _write(
     text = _ask_all(llm, [messages], _MAX_TOKENS[style], 1, budget)[0].strip()
     source = "\n".join(part.text for part in parts)
     text, removed = remove_foreign_markup(text, source)
-    if unknown := missing_numbers(
-        text, f"{source}\n{' '.join(part.section_path for part in parts)}"
-    ):
+    paths = dict.fromkeys(part.section_path for part in parts if part.section_path)
+    if unknown := missing_numbers(text, f"{source}\n{' '.join(paths)}"):
         removed.append(
             f"the summary has numbers that the document does not hold: {', '.join(unknown[:5])}"
         )
-    named = tuple(
-        dict.fromkeys(
-            part.section_path for part in parts if part.section_path and part.section_path in text
-        )
-    )
+    named = tuple(path for path in paths if path in text)
     usage = _usage(budget)
     tracing.event(
         "summary.written", {"prompt_profile_id": merge.profile_id, "style": style, **usage}
     )
-    return Summary(text, "llm", style, named, (*warnings, *removed), merge.profile_id, usage)
+    return Summary(text, "llm", style, named, tuple(removed), merge.profile_id, usage)
 
 
 def _groups(notes: Sequence[str], budget: int) -> Iterator[str]:

@@ -243,8 +243,9 @@ def test_a_model_that_cannot_be_had_leaves_the_quotes_unless_it_was_asked_for(
     assert (
         said_of_it in data["warnings"][0] and "quotes the document instead" in data["warnings"][0]
     )
+    vary("told", f"llm: {model}\nsummary: {{method: llm}}\n")
     with pytest.raises(ConfigError):
-        summarize_document(library, "default", doc_id, config=SummaryConfig(method="llm"))
+        summarize_document(library, "default", doc_id)
     library.close()
 
 
@@ -264,8 +265,9 @@ def test_a_broken_prompt_leaves_the_quotes_unless_a_model_was_asked_for(
         library, doc_id = shelved(shelf, tmp_path, vary("told", f"llm: {model}\n"))
         with tracing.trace("tool", logs_dir=shelf.store.logs_dir) as trace:
             data = summarize_document(library, "default", doc_id)
+        vary("told", f"llm: {model}\nsummary: {{method: llm}}\n")
         with pytest.raises(ConfigError, match="titel"):
-            summarize_document(library, "default", doc_id, config=SummaryConfig(method="llm"))
+            summarize_document(library, "default", doc_id)
         library.close()
     assert (data["method"], data["usage"], server.requests) == ("textrank", {}, [])
     assert "{titel}" in data["warnings"][0]
