@@ -70,9 +70,9 @@ def comparable_names(settings: Settings) -> list[str]:
 
 
 def evaluation_targets(settings: Settings) -> dict[str, tuple[str, str]]:
-    """`dataset@namespace` to (dataset, namespace) of what is evaluated automatically: the datasets
-    of gates.yaml in their namespaces, shipped ones in the samples' namespace if that exists, and
-    the user's others in the default namespace, or if that does not exist in all. A gates.yaml that
+    """`dataset@namespace` to (dataset, namespace) of what is evaluated automatically: datasets of
+    gates.yaml in their namespaces; shipped ones in the samples' namespace, if that exists; other
+    ones in the default namespace, or in all namespaces where that does not exist. A gates.yaml that
     cannot be read is left out with a warning, as the definitions of Dagster's assets need this.
     """
     own, bound = settings.default_namespace, bound_namespaces(Store.of(settings))
@@ -114,7 +114,7 @@ def run_strategy(
         space = publish_documents(dataset, root.workspace("", file))
     else:
         space = options.namespace or choose_namespace(library)
-    strategy: str | None = None
+    strategy: str | None = None  # that of the release, by which its documents were just built
     if name and not (brings_documents and file == name):
         strategy = find_strategy(root.settings, library, space, name)
     mode = options.mode or ("retrieval_only" if brings_documents else None)

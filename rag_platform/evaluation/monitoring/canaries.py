@@ -244,10 +244,12 @@ def _is_missed(result: CaseResult) -> bool:
 
 def _explain(case: EvalCase, result: CaseResult, old: Lease, new: Lease) -> LostCanaryPart:
     (expected,) = case.expected_text
-    cause, by = "failed", result.error
-    if not by and result.stale:
+    by = result.error
+    if result.error:
+        cause = "failed"
+    elif result.stale:
         cause = str(result.stale[0]["reason"])
-    elif not by:
+    else:
         same = _find_chunks_with(old, expected) & _find_chunks_with(new, expected)
         cause, by = "outranked" if same else "recut", "nothing was found"
         if found := result.artifacts.get("retrieved"):
