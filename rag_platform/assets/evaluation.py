@@ -16,7 +16,12 @@ from rag_platform.assets.signals import check_signal
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
-from rag_platform.evaluation.reporting.reports import LEADING, run_markdown
+from rag_platform.evaluation.reporting.reports import (
+    LEADING,
+    comparison_markdown,
+    comparison_table,
+    run_markdown,
+)
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, open_library
@@ -25,8 +30,6 @@ from rag_platform.evaluation.strategies import (
     QUERY_VARIANTS,
     comparable_names,
     compare_strategies,
-    comparison_markdown,
-    comparison_table,
     evaluation_targets,
     run_strategy,
 )

@@ -16,8 +16,7 @@ from rag_platform.api.writing import job_progress, watch
 from rag_platform.config.folders import DEMO, SHIPPED
 from rag_platform.config.settings import Settings
 from rag_platform.contract.evaluation_shapes import DatasetPart, EvalChoicesData, EvalJobData
-from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError
-from rag_platform.evaluation.cases import Dataset
+from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.comparing import Comparison, compare_runs
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.evaluation.measuring import MODES
@@ -195,26 +194,6 @@ def _expectations(store: Store, namespaces: Sequence[str]) -> list[DatasetPart]:
 def _summarise(path: Path, _modified: int) -> tuple[int, str]:
     dataset = open_dataset(str(path))
     return len(dataset.cases), dataset.fingerprint
-
-
-def find_dataset(home: Path, dataset_id: str, namespace: str) -> Dataset | None:
-    """The dataset with this id, if it is among those of `list_choices`."""
-    expected = read_expectations(Store(home), namespace)
-    if dataset_id == expected.dataset_id:
-        return expected
-    for path in dataset_names().values():
-        try:
-            dataset = _read_dataset(path, path.stat().st_mtime_ns)
-        except (ConfigError, InputError, OSError):  # reported by `list_choices`
-            continue
-        if dataset.dataset_id == dataset_id:
-            return dataset
-    return None
-
-
-@lru_cache(maxsize=8)
-def _read_dataset(path: Path, _modified: int) -> Dataset:
-    return open_dataset(str(path))
 
 
 def _require_choice(settings: Settings, store: Store, request: RunRequest) -> None:

@@ -7,16 +7,18 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 from rag_platform.config.folders import config_dir, config_files
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, invalid_dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
+from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.registry import make_provider, takes
-from rag_platform.storage.store import atomic_path
+from rag_platform.storage.store import Store, atomic_path
 
 _BY_SUFFIX = {
     ".jsonl": "jsonl",
@@ -84,6 +86,28 @@ def dataset_names() -> dict[str, Path]:
     """The datasets of the config folders by name; the user's take precedence."""
     found = [path for path in config_files("datasets") if path.suffix.lower() in _BY_SUFFIX]
     return {path.stem: path for path in reversed(found)}
+
+
+def find_dataset(home: Path, dataset_id: str, namespace: str) -> Dataset | None:
+    """The dataset of the config folder with this id, or the namespace's expectations if it is
+    theirs.
+    """
+    expected = read_expectations(Store(home), namespace)
+    if dataset_id == expected.dataset_id:
+        return expected
+    for path in dataset_names().values():
+        try:
+            dataset = _read_dataset(path, path.stat().st_mtime_ns)
+        except (ConfigError, InputError, OSError):  # `list_datasets` says what is wrong with it
+            continue
+        if dataset.dataset_id == dataset_id:
+            return dataset
+    return None
+
+
+@lru_cache(maxsize=8)
+def _read_dataset(path: Path, _modified: int) -> Dataset:
+    return open_dataset(str(path))
 
 
 def _load(provider: str, path: Path, **options: Any) -> Dataset:

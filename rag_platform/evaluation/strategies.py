@@ -34,8 +34,6 @@ from rag_platform.config.settings import (
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ReleaseError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
-from rag_platform.evaluation.metrics import sort_metrics
-from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
 from rag_platform.evaluation.sources import dataset_names
@@ -48,7 +46,6 @@ from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
 from rag_platform.storage.records import CACHE_REMEDY
 from rag_platform.storage.store import Store, read_json, write_json
-from rag_platform.text.pipe_tables import format_table
 from rag_platform.workspace import DataRoot, Workspace
 
 _log = logging.getLogger(__name__)
@@ -198,36 +195,6 @@ def compare_strategies(runs: Mapping[str, EvalRun], store: ResultStore) -> Strat
     names = list(runs)
     found = {name: compare_runs(runs[names[0]], runs[name], store) for name in names[1:]}
     return StrategyComparison(runs, found)
-
-
-def comparison_table(found: StrategyComparison) -> str:
-    """Every metric of every strategy; a star marks a significant difference from the first."""
-    names = list(found.runs)
-    metrics = sort_metrics({metric for run in found.runs.values() for metric in run.aggregates})
-    rows = [(metric, *(_cell(found, name, metric) for name in names)) for metric in metrics]
-    releases = sorted({f"{run.namespace}/{run.release_id}" for run in found.runs.values()})
-    return "\n".join(
-        [
-            *format_table(("metric", *names), rows),
-            "",
-            f"\\* differs from {names[0]}: the 95 % interval of the paired difference leaves out 0."
-            f" Releases: {', '.join(releases)}.",
-        ]
-    )
-
-
-def _cell(found: StrategyComparison, name: str, metric: str) -> str:
-    if metric not in found.runs[name].aggregates:
-        return ""
-    text = f"{found.runs[name].aggregates[metric]['value']:.3f}"
-    return f"{text} \\*" if found.is_significant(name, metric) else text
-
-
-def comparison_markdown(found: StrategyComparison) -> str:
-    """The table, then each strategy against the first with intervals and flipped cases."""
-    parts = [comparison_table(found)]
-    parts += [compare_markdown(item) for item in found.comparisons.values()]
-    return "\n\n".join(parts)
 
 
 def parse_names(text: str) -> Sequence[str]:

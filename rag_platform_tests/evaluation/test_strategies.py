@@ -9,12 +9,12 @@ import pytest
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
+from rag_platform.evaluation.reporting.reports import comparison_table
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import RunOptions, open_library
 from rag_platform.evaluation.strategies import (
     QUERY_VARIANTS,
     compare_strategies,
-    comparison_table,
     evaluation_targets,
     parse_names,
     require_promotable,

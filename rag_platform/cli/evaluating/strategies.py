@@ -50,15 +50,11 @@ def evaluating(context: Context) -> Iterator[tuple[Library, ResultStore, Advance
 
 def compare_named(context: Context, names: str, dataset_name: str, mode: str | None) -> Json:
     """Evaluate each of the named strategies on a dataset, and compare them with the first."""
+    from rag_platform.evaluation.reporting.reports import comparison_markdown
     from rag_platform.evaluation.reporting.run_files import comparison_data
     from rag_platform.evaluation.runs import RunOptions
     from rag_platform.evaluation.sources import open_dataset
-    from rag_platform.evaluation.strategies import (
-        compare_strategies,
-        comparison_markdown,
-        parse_names,
-        run_strategy,
-    )
+    from rag_platform.evaluation.strategies import compare_strategies, parse_names, run_strategy
 
     wanted = parse_names(names)
     if len(wanted) < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from rag_platform.contract.evaluation_shapes import FlipPart, TrendPart
 from rag_platform.evaluation.comparing import Comparison
@@ -11,6 +12,9 @@ from rag_platform.evaluation.metrics import cutoff_of, sort_metrics
 from rag_platform.evaluation.results import CaseResult, EvalRun
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
+
+if TYPE_CHECKING:  # loads the query engine
+    from rag_platform.evaluation.strategies import StrategyComparison
 
 MOST_CASES = 20
 LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
@@ -168,6 +172,36 @@ def _flip_lines(title: str, flips: Sequence[FlipPart]) -> list[str]:
     ]
     more = len(flips) - len(lines)
     return ["", f"{title} ({len(flips)}):", *lines, *([f"- and {more} more"] if more else [])]
+
+
+def comparison_table(found: StrategyComparison) -> str:
+    """Every metric of every strategy; a star marks a significant difference from the first."""
+    names = list(found.runs)
+    metrics = sort_metrics({metric for run in found.runs.values() for metric in run.aggregates})
+    rows = [(metric, *(_cell(found, name, metric) for name in names)) for metric in metrics]
+    releases = sorted({f"{run.namespace}/{run.release_id}" for run in found.runs.values()})
+    return "\n".join(
+        [
+            *format_table(("metric", *names), rows),
+            "",
+            f"\\* differs from {names[0]}: the 95 % interval of the paired difference leaves out 0."
+            f" Releases: {', '.join(releases)}.",
+        ]
+    )
+
+
+def _cell(found: StrategyComparison, name: str, metric: str) -> str:
+    if metric not in found.runs[name].aggregates:
+        return ""
+    text = f"{found.runs[name].aggregates[metric]['value']:.3f}"
+    return f"{text} \\*" if found.is_significant(name, metric) else text
+
+
+def comparison_markdown(found: StrategyComparison) -> str:
+    """The table, then each strategy against the first with intervals and flipped cases."""
+    parts = [comparison_table(found)]
+    parts += [compare_markdown(item) for item in found.comparisons.values()]
+    return "\n\n".join(parts)
 
 
 def _headline(run: EvalRun) -> str:

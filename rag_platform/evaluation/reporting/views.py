@@ -45,7 +45,7 @@ from rag_platform.evaluation.comparing import (
 from rag_platform.evaluation.metrics import sort_metrics
 from rag_platform.evaluation.reporting.reports import LEADING
 from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun, ResultStore
-from rag_platform.evaluation.run_requests import find_dataset
+from rag_platform.evaluation.sources import find_dataset
 from rag_platform.evaluation.strategies import compare_strategies
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
