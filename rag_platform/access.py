@@ -7,6 +7,8 @@ the user who started them, who may do everything.
 from __future__ import annotations
 
 import contextvars
+import getpass
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +23,16 @@ class Caller:
     token_id: str = ""
     scope: str = SCOPES[-1]
     namespaces: frozenset[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """What records of who did something hold: the token's id or the user's name; the user's
+        number where it has no name, as in a container that runs as any user.
+        """
+        try:
+            return self.token_id or getpass.getuser()
+        except (KeyError, OSError):  # OSError from Python 3.13 on
+            return str(os.getuid())
 
     def may(self, scope: str) -> bool:
         """True if the caller's scope includes this one."""

@@ -39,6 +39,14 @@ def test_every_variable_is_a_setting() -> None:
     assert named - OWN - {"RAG_HOME"} - set(variables().values()) == set()
 
 
+def test_no_service_sets_variables_of_the_pods() -> None:
+    """One called rag-server would set RAG_SERVER_PORT."""
+    pods = [it["spec"]["template"]["spec"] for it in MANIFESTS if "template" in it.get("spec", {})]
+    assert [pod["enableServiceLinks"] for pod in pods] == [False, False]
+    runs = yaml.safe_load(KUBERNETES)["run_launcher"]["config"]["run_k8s_config"]
+    assert runs["pod_spec_config"]["enable_service_links"] is False
+
+
 def test_every_secret_that_is_used_has_an_example() -> None:
     example = (DEPLOY / "kubernetes/secrets.example.yaml").read_text("utf-8")
     made = {secret["metadata"]["name"] for secret in yaml.safe_load_all(example)}

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from rag_platform import access
 from rag_platform.cli.doctor import examine
 from rag_platform.cli.main import main
 from rag_platform.config.folders import SHIPPED
@@ -94,6 +95,7 @@ def test_a_variable_that_names_no_setting_is_warned_about(monkeypatch: pytest.Mo
     own = ("RAG_PASSWORD", "RAG_API_KEY", "RAG_BROKER")  # of a provider or a deployment
     for name in ("RAG_SERVER__PROCESSES", "RAG_HOME", "RAG_LANG", "RAG_EMPTY__KEY", *own):
         monkeypatch.setenv(name, "" if name == "RAG_EMPTY__KEY" else "1")
+    monkeypatch.setenv("RAG_SERVER_PORT", "tcp://10.0.0.7:8765")  # by Kubernetes, for a service
     assert find_unknown_variables() == {}
     monkeypatch.setenv("RAG_SERVER__PROCESES", "7")
     monkeypatch.setenv("RAG_FOO__BAR", "1")
@@ -119,6 +121,16 @@ def test_a_variable_that_names_no_setting_is_warned_about(monkeypatch: pytest.Mo
     monkeypatch.setenv("RAG_LANG", "zh")
     said = CliRunner().invoke(main, ["serve", "--allow", "nothing"]).stderr
     assert "警告: 环境变量 RAG_SERVER__PROCESES 不是任何设置，已被忽略" in said
+
+
+def test_a_user_without_name_and_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HOME", "RAG_CONFIG", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)  # as in a container of any user
+    assert access.current().name == "54321"
+    said = CliRunner().invoke(main, ["status"])
+    assert (said.exit_code, said.stderr.count("\n")) == (1, 1)
+    assert "this user has no home folder; set HOME to one" in said.stderr
 
 
 def test_every_key_of_the_shipped_file_has_a_variable() -> None:

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from rag_platform.errors import ConfigError
+
 APP = "rag-platform"  # the folder of the user's config and data
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "defaults"  # the shipped config folder
@@ -25,9 +27,7 @@ def config_dir() -> Path:
     local = Path("config")
     if (local / "settings.yaml").is_file():
         return local
-    import platformdirs
-
-    return platformdirs.user_config_path(APP, appauthor=False)
+    return _platform_folder("user_config_path")
 
 
 def config_folders(name: str = "") -> tuple[Path, Path]:
@@ -63,9 +63,17 @@ def default_home() -> Path:
     local = Path("data")
     if _is_data_root(local) or (local.is_dir() and not any(local.iterdir())):
         return local
+    return _platform_folder("user_data_path")
+
+
+def _platform_folder(kind: str) -> Path:
     import platformdirs
 
-    return platformdirs.user_data_path(APP, appauthor=False)
+    try:
+        found: Path = getattr(platformdirs, kind)(APP, appauthor=False)
+    except RuntimeError as error:  # neither HOME nor a user of the system names one
+        raise ConfigError("this user has no home folder; set HOME to one") from error
+    return found
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -412,8 +412,10 @@ def find_unknown_variables() -> dict[str, str]:
     known = {*variables().values(), *_SHORT.values(), *_OTHER_VARIABLES}
     flat = {name.replace("__", "_"): name for name in known}
     found = {}
-    for name in sorted(name for name, value in os.environ.items() if value.strip()):
-        if not name.startswith("RAG_") or name in known:
+    for name, value in sorted(os.environ.items()):
+        # Kubernetes describes a service called rag-server in RAG_SERVER_PORT=tcp://10.0.0.1:80
+        of_service = value.startswith(("tcp://", "udp://", "sctp://"))
+        if not name.startswith("RAG_") or name in known or not value.strip() or of_service:
             continue
         near = difflib.get_close_matches(name.replace("__", "_"), flat, n=1, cutoff=_ALIKE)
         if near or "__" in name:

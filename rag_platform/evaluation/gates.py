@@ -398,7 +398,7 @@ def _find_losses(
 
 
 def describe_changes(before: Lease, after: Lease) -> tuple[str, ...]:
-    """The differences between two releases: keys of the config, and documents."""
+    """The differences between two releases: keys of the config, documents, and edits by hand."""
     old, new = before.release, after.release
     found = [
         f"config {key}: {_short(one)} -> {_short(other)}"
@@ -416,6 +416,14 @@ def describe_changes(before: Lease, after: Lease) -> tuple[str, ...]:
     for what, names in (("gone", gone), ("new", added), ("changed", changed)):
         if names:
             found.append(f"{pluralise(len(names), 'document')} {what}, first {sorted(names)[0]}")
+    editions = [
+        {(it.doc_id, it.edition) for it in release.catalog.versions().values() if it.edition}
+        for release in (old, new)
+    ]
+    if edited := sorted(editions[1] - editions[0]):
+        first = edited[0][0]
+        undo = f"`rag drafts revert {first} --namespace {new.manifest.namespace}` undoes it"
+        found.append(f"{pluralise(len(edited), 'document')} edited by hand, first {first}; {undo}")
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from rag_platform.config.folders import SHIPPED
 from rag_platform.config.gates import GateConfig, find_gate_problems, read_gates
+from rag_platform.drafts.lifecycle import Drafts
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.expectations import expectation
@@ -334,6 +335,21 @@ def test_expectations_hold_a_release_back(shelf: Shelf, folder: Path, results: R
     (lost,) = found.lost
     assert (lost.before, lost.after, lost.cause) == ("met", "not met", "the text is not there")
     assert lost.trace_before and lost.trace_after and found.unmet == ()
+
+
+def test_an_edit_by_hand_is_named_with_the_way_back(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    first, workspace = shelf.ingest(folder, sync=True), shelf.workspace()
+    keys = Drafts("default", workspace).open("keys")
+    (chunk,) = [piece.chunk.chunk_id for piece in keys.edited.pieces]
+    edit = {"op": "edit_text", "chunk_id": chunk, "text": "Nobody rotates a thing."}
+    ingest_versions([keys.version], workspace, drafted={keys.version.version_id: [edit]})
+    second = build_candidate("default", workspace)[0].release_id
+    undo = f"`rag drafts revert {keys.document.doc_id} --namespace default` undoes it"
+    found = judged(shelf, first, second, results)
+    assert [lost.case_id for lost in found.lost] == ["keys"]
+    assert found.changes == (f"1 document edited by hand, first {keys.document.doc_id}; {undo}",)
 
 
 def test_an_expectation_that_was_never_met_is_not_lost(

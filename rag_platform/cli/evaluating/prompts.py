@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING
 
 import click
 
+from rag_platform import access
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers
 from rag_platform.ir import Json
@@ -74,7 +74,7 @@ def activate(context: Context, reference: str) -> Json:
     """Make a version the active one, from the next question on."""
     from rag_platform.config import prompts as versions
 
-    return _choose(reference, versions.activate(reference, getpass.getuser()))
+    return _choose(reference, versions.activate(reference, access.current().name))
 
 
 @prompts.command("rollback")
@@ -84,7 +84,7 @@ def rollback(context: Context, name: str) -> Json:
     """Make the version active that was so before."""
     from rag_platform.config import prompts as versions
 
-    return _choose(name, versions.rollback(name, getpass.getuser()))
+    return _choose(name, versions.rollback(name, access.current().name))
 
 
 @prompts.command("split")
@@ -100,7 +100,7 @@ def split(context: Context, reference: str, share: float) -> Json:
     """Answer a share of the questions with a version, the others with the active one."""
     from rag_platform.config import prompts as versions
 
-    return _choose(reference, versions.start_experiment(reference, share, getpass.getuser()))
+    return _choose(reference, versions.start_experiment(reference, share, access.current().name))
 
 
 @prompts.command("verdict")

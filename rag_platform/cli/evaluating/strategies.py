@@ -4,7 +4,6 @@ sample or generate questions to label.
 
 from __future__ import annotations
 
-import getpass
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rag_platform import access
 from rag_platform.api import envelopes
 from rag_platform.cli.output import (
     Context,
@@ -104,7 +104,7 @@ def promote(context: Context, strategy: str, wait: float) -> Json:
         click.echo(planned.data()["markdown"], err=True)
     published = current(context.store, space)
     earlier = {row.release_id for row in context.ledger.releases(space)}
-    promotion: Json = {"from": before, "to": strategy, "by": getpass.getuser()}
+    promotion: Json = {"from": before, "to": strategy, "by": access.current().name}
     started = start_rebuild(space, workspace, wait=wait, args={"promotion": promotion})
     ended = finish_job(context, started, started_at)
     ledger = context.ledger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -221,7 +220,7 @@ def activate_prompt(reference: Annotated[str, Query(max_length=200)]) -> list[Pr
             "prompts are those of all libraries: this needs a token that is not limited to some",
             code="limited_token",
         )
-    activate(reference, caller.token_id or getpass.getuser())
+    activate(reference, caller.name)
     return experiments.list_prompts()
 
 
