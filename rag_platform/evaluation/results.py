@@ -11,18 +11,20 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.metrics import mean_interval, percentiles, sort_metrics
 from rag_platform.ir import Json
+from rag_platform.processes.launchers import alive, is_here, seconds_between
 from rag_platform.storage.evaluation_files import DATABASE
 from rag_platform.storage.records import columns, from_row, getter
 from rag_platform.storage.sqlite_files import connect_versioned, transaction
 
 SCHEMA_VERSION = 1
+_LONGEST_SECONDS = 24 * 3600.0  # of a run whose process cannot be looked at from here
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS eval_runs (
     run_id TEXT PRIMARY KEY, started_at TEXT NOT NULL, ended_at TEXT NOT NULL,
@@ -89,7 +91,8 @@ class EvalRun:
     failed: int = 0  # cases whose question failed
     # name: {value, low, high, cases} over the cases that have the metric
     aggregates: dict[str, dict[str, float]] = field(default_factory=dict)
-    figures: Json = field(default_factory=dict)  # seconds, latency percentiles, counts of labels
+    # seconds, latency percentiles, counts of labels; while it runs, its process
+    figures: Json = field(default_factory=dict)
     providers: Json = field(default_factory=dict)  # kind: {id, version}
 
 
@@ -247,7 +250,7 @@ class ResultStore:
 
     def _runs(self, where: str, values: Iterable[Any]) -> list[EvalRun]:
         rows = self._read(f"SELECT {columns(EvalRun)} FROM eval_runs WHERE {where}", values)
-        return [from_row(EvalRun, row) for row in rows]
+        return [_as_it_stands(from_row(EvalRun, row)) for row in rows]
 
     def _cases(self, where: str, values: Iterable[Any]) -> list[CaseResult]:
         sql = f"SELECT {columns(CaseResult)} FROM eval_case_results WHERE {where}"
@@ -256,6 +259,18 @@ class ResultStore:
     def _read(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
         with self._lock:
             return self._db.execute(sql, tuple(values)).fetchall()
+
+
+def _as_it_stands(run: EvalRun) -> EvalRun:
+    """The run as failed if its process is gone, which therefore recorded no end."""
+    process = run.figures.get("process")
+    if run.status != "running":
+        return run
+    if process and is_here(process):
+        at_work = alive(process["pid"], "", process["started"])
+    else:  # of another machine or container, or of an older program
+        at_work = bool(process) and seconds_between(run.started_at) < _LONGEST_SECONDS
+    return run if at_work else replace(run, status="failed")
 
 
 def _to_stored(value: Any) -> Any:

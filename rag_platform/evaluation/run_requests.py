@@ -117,6 +117,13 @@ def get_run_job(settings: Settings, job_id: str) -> EvalJobData:
     return job_data(job)
 
 
+def cancel_run_job(settings: Settings, job_id: str) -> EvalJobData:
+    """Stop a job of `start_run`. Raises NotFoundError `unknown_job` and `nothing_to_cancel`."""
+    get_run_job(settings, job_id)  # the caller may see it
+    with closing(open_ledger(Store.of(settings))) as ledger:
+        return job_data(jobs.cancel(job_id, ledger, settings.jobs))
+
+
 def _is_visible(job: Job) -> bool:
     request = job.args.get("request")
     return (

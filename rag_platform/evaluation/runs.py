@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import time
 import uuid
 from collections import defaultdict
@@ -35,6 +36,7 @@ from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore, su
 from rag_platform.ir import Candidate, Chunk, Citation, Hit, Json, QueryRequest, QueryResult
 from rag_platform.ledger.hiding import LedgerView
 from rag_platform.observability import tracing
+from rag_platform.processes.launchers import identity
 from rag_platform.processes.processors import usable_processors
 from rag_platform.query import filters
 from rag_platform.registry import make_provider, provider_version
@@ -192,6 +194,7 @@ class _Run:
             judge_profile_id=judge_id,
             mode=self._mode,
             cases=len(dataset.cases),
+            figures={"process": {"pid": os.getpid(), **identity(os.getpid())}},
             providers={"evaluator": {"id": evaluator_id, "version": evaluator.VERSION}},
         )
 
@@ -203,7 +206,9 @@ class _Run:
         try:
             return self._ask_all()
         except Exception:
-            failed = dataclasses.replace(self._run, ended_at=tracing.now(), status="failed")
+            failed = dataclasses.replace(
+                self._run, ended_at=tracing.now(), status="failed", figures={}
+            )
             self._store.put_run(failed)
             raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.ir import Chunk, Json
+from rag_platform.observability import tracing
+from rag_platform.processes.launchers import identity
 from rag_platform.retrieval.library import Library
 from rag_platform_tests.conftest import Shelf
 
@@ -212,6 +215,31 @@ def test_a_run_that_an_error_ends_stays_as_failed(library: Library, results: Res
     with pytest.raises(OSError, match="no space left"):
         evaluate(library, dataset(PORT), RunOptions(namespace="default"), results, on_progress=fail)
     assert results.runs()[0].status == "failed" and results.runs()[0].ended_at
+
+
+def test_a_run_counts_as_running_while_its_process_is_there(
+    library: Library, results: ResultStore
+) -> None:
+    finished, now = run(library, results, dataset(PORT)), tracing.now()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        here = {"pid": process.pid, **identity(process.pid)}
+        elsewhere = {**here, "host": "another"}
+        for run_id, started, given in (
+            ("here", now, here),
+            ("elsewhere", now, elsewhere),
+            ("lost", "2026-01-01T00:00:00.000Z", elsewhere),
+            ("before", now, {}),  # of a program that recorded no process
+        ):
+            figures = {"process": given} if given else {}
+            results.put_run(
+                dataclasses.replace(
+                    finished, run_id=run_id, started_at=started, status="running", figures=figures
+                )
+            )
+        at_work = {run.run_id for run in results.runs() if run.status == "running"}
+        assert at_work == {"here", "elsewhere"}
+        assert results.run("lost").status == results.run("before").status == "failed"
+    assert results.run("here").status == "failed"
 
 
 def test_two_runs_are_compared_case_by_case(library: Library, results: ResultStore) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from rag_platform import access
 from rag_platform.config.prompts import read_choice, versions
 from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.evaluation.results import CaseFilter, ResultStore
-from rag_platform.evaluation.run_requests import RunRequest, run_dataset
+from rag_platform.evaluation.run_requests import RunRequest, cancel_run_job, run_dataset
 from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
@@ -245,6 +246,23 @@ def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.Monk
     listed = browser.get("/evaluation").text
     assert f"/evaluation/jobs/{job['job_id']}" in listed
     assert "choose the library that the dataset is about" in listed
+
+
+def test_a_run_is_cancelled(browser: TestClient, shared_desk: Desk) -> None:
+    """In its page, and for a token that may see its library alone."""
+    root = DataRoot.open(shared_desk.settings)
+    request = {"dataset": "golden", "namespace": "default", "strategy": None}
+    waiting = [root.ledger.add_job("evaluate", "", {"request": request}) for _ in range(2)]
+    root.ledger.close()
+    page = f"/evaluation/jobs/{waiting[0].job_id}"
+    assert f'action="{page}/cancel"' in browser.get(page).text
+    shown = browser.post(f"{page}/cancel")
+    assert shown.url.path == page and "/cancel" not in shown.text and "cancelled" in shown.text
+    again = browser.post(f"/api/eval/jobs/{waiting[0].job_id}/cancel")
+    assert (again.status_code, again.json()["code"]) == (404, "nothing_to_cancel")
+    with access.acting_for(access.Caller("one", "write", frozenset({"default"}))):
+        found = cancel_run_job(shared_desk.settings, waiting[1].job_id)
+    assert found["state"] == "cancelled"
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from rag_platform.evaluation.reporting import views
 from rag_platform.evaluation.results import CaseFilter
 from rag_platform.evaluation.run_requests import (
     RunRequest,
+    cancel_run_job,
     get_run_job,
     list_choices,
     list_run_jobs,
@@ -184,6 +185,12 @@ def get_job(settings: SettingsOf, job_id: str) -> EvalJobData:
     return get_run_job(settings, job_id)
 
 
+@api.post("/jobs/{job_id}/cancel", dependencies=[MayWrite])
+def cancel_job(settings: SettingsOf, job_id: str) -> EvalJobData:
+    """Stop a run's job; the answers that it has measured are taken over by the next run."""
+    return cancel_run_job(settings, job_id)
+
+
 @api.get("/drift")
 def get_drift(view: ApiView) -> DriftData:
     """Drift of users' recent questions and answers from the last stable window."""
@@ -272,6 +279,13 @@ def show_job(view: PageView, job_id: str) -> Response:
     """The progress of a run; as a fragment only the part that changes."""
     job = get_job(view.settings, job_id)
     return view.render_part("evaluation/progress.html", "evaluation/job.html", job=job)
+
+
+@pages.post("/evaluation/jobs/{job_id}/cancel", dependencies=[MayWrite])
+def cancel_shown_job(settings: SettingsOf, job_id: str) -> Response:
+    """Stop a run and show how it ended."""
+    namespace = cancel_job(settings, job_id)["namespace"]
+    return RedirectResponse(link(f"/evaluation/jobs/{job_id}", namespace=namespace), 303)
 
 
 @pages.get("/evaluation/runs/{run_id}")
