@@ -353,8 +353,12 @@ def _embed_by_part(
 
 
 def _rate(embedding: EmbeddingConfig, cache: EmbeddingCache | None, info: EmbedderInfo) -> float:
+    """The measured bytes per second, else the declared ones; at least a hundredth of these, as
+    0.1.0 also counted the seconds of loading, which left 25 for short texts.
+    """
+    declared = traits("embedder", embedding.provider).bytes_per_second
     measured = cache.rate(info) if cache is not None else None
-    return measured or traits("embedder", embedding.provider).bytes_per_second
+    return max(measured or declared, declared / 100)
 
 
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:

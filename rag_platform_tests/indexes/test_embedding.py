@@ -321,6 +321,8 @@ def test_estimate_grows_with_the_text_and_learns_from_runs(cache: EmbeddingCache
     cache.set_rate(EmbedderInfo("hashing-256", "1", 256), "p", 1_000_000.0)
     assert estimate(4_000_000, config, cache, processes=1) == pytest.approx(4.0)
     assert 2.0 <= estimate(4_000_000, config, cache, processes=2) < 4.0
+    cache.set_rate(EmbedderInfo("hashing-256", "1", 256), "p", 25.0)  # of 0.1.0, for a short text
+    assert estimate(4_000_000, config, cache, processes=1) == pytest.approx(1000.0)
 
 
 @dataclass(frozen=True)
