@@ -25,11 +25,12 @@ defs = dg.Definitions(
         automation.ingest_job,
         automation.release_job,
         automation.sync_job,
+        automation.gc_job,
         evaluation.evaluation_job,
         submission.work_job,
     ],
     sensors=[automation.inbox, automation.release_when_quiet],
-    schedules=[automation.nightly, evaluation.nightly_evaluation],
+    schedules=[automation.nightly, automation.nightly_gc, evaluation.nightly_evaluation],
     resources={"platform": platform},
     # A run is one chain of steps over the data root: a process per step would only add its start,
     # and a Celery worker cannot start processes, so this holds for every run launcher.

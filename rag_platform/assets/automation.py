@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from rag_platform.assets.launch import Work, gc
 from rag_platform.assets.partitions import (
     NAMESPACE_TAG,
     RANGE_END,
@@ -243,6 +244,34 @@ def sync_job() -> None:
 )
 def nightly(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
     """Request the nightly run; nothing is hashed or fetched in the tick itself."""
+    return dg.RunRequest()
+
+
+@dg.op(description="Removes what no document, release or draft of any library needs: `rag gc`.")
+def remove_unneeded(context: dg.OpExecutionContext, platform: Platform) -> None:
+    """Collect the garbage of the data root as a job that no library waits for."""
+    root = platform.root
+    context.instance.add_run_tags(context.run.run_id, {NAMESPACE_TAG: ""})
+    with record_job(context, root.ledger, "gc", "") as record:
+        progress = jobs.Progress(root.ledger, record.job.job_id)
+        record.state, record.reason = gc(Work(record.job, root, context.instance, progress))
+        context.log.info(root.ledger.job(record.job.job_id).result["markdown"])
+
+
+@dg.job(name="gc", description="Removes what is no longer needed.")
+def gc_job() -> None:
+    remove_unneeded()
+
+
+@dg.schedule(
+    job=gc_job,
+    cron_schedule=_SETTINGS.gc_cron,
+    execution_timezone=_SETTINGS.schedule_timezone,
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Removes old releases, versions and runs that the settings no longer keep.",
+)
+def nightly_gc(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    """Request the nightly run; nothing is removed in the tick itself."""
     return dg.RunRequest()
 
 

@@ -244,6 +244,7 @@ class Settings(Section):
     ] = ("team:library",)
     nightly_cron: str = "0 3 * * *"
     evaluation_cron: str = "0 5 * * *"
+    gc_cron: str = "0 6 * * *"
     schedule_timezone: Annotated[str, AfterValidator(_require_timezone)] = "UTC"
     # a file of the inbox that changed within this time may still be written
     inbox_settle_seconds: float = Field(default=5.0, ge=0)
@@ -386,6 +387,7 @@ _PLAIN_TEXT = {
     "default_strategy",
     "nightly_cron",
     "evaluation_cron",
+    "gc_cron",
     "schedule_timezone",
     "server.name",
     "blobs.bucket",

@@ -734,14 +734,13 @@ def night(
 
     monkeypatch.setattr(jobs, "launch", launch)
 
-    def run() -> Any:
+    def run(name: str = "nightly") -> Any:
+        schedule = defs.resolve_schedule_def(name)
         with dg.build_schedule_context(
             instance_ref=instance.get_ref(), repository_def=defs.get_repository_def()
         ) as context:
-            (request,) = (
-                defs.resolve_schedule_def("nightly").evaluate_tick(context).run_requests or []
-            )
-        return defs.resolve_job_def("sync").execute_in_process(
+            (request,) = schedule.evaluate_tick(context).run_requests or []
+        return defs.resolve_job_def(schedule.job_name).execute_in_process(
             instance=instance, tags=dict(request.tags), raise_on_error=False
         )
 
@@ -834,6 +833,22 @@ def test_the_night_fails_over_a_folder_of_which_most_is_gone(
     # a retry would read what stands there now
     job_id = desk.call("jobs", "list").data["jobs"][0]["job_id"]
     assert desk.call("jobs", "retry", job_id).error["code"] == "nothing_to_retry"
+
+
+def test_the_night_removes_what_the_settings_no_longer_keep(
+    desk: Any, night: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in (5, 6, 7):
+        desk.write(gate=f"# Gate\n\nThe gate opens at {hour}.\n")
+        desk.call("ingest", desk.docs)
+    monkeypatch.setenv("RAG_RELEASES__KEEP", "2")
+    assert night("nightly_gc").success
+    states = [row["state"] for row in desk.call("releases", "list").data["releases"]]
+    assert states == ["published", "retired", "dropped"]
+    newest = desk.call("jobs", "list", "--all").data["jobs"][0]
+    assert (newest["kind"], newest["namespace"], newest["state"]) == ("gc", "", "done")
+    with desk.ledger() as ledger:
+        assert ledger.job(newest["job_id"]).result["removed"]["releases"]["count"] == 1
 
 
 def test_a_file_that_cannot_be_read_leaves_the_night_green(

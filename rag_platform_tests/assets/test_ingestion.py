@@ -106,10 +106,16 @@ def test_definitions_load() -> None:
         "evaluation_run",
         "strategy_comparison",
     }
-    assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync", "evaluation"}
+    assert {job.name for job in defs.jobs or []} >= {
+        "ingest",
+        "release",
+        "sync",
+        "gc",
+        "evaluation",
+    }
     assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_when_quiet"}
     schedules = {schedule.name: schedule.execution_timezone for schedule in defs.schedules or []}
-    assert schedules == {"nightly": "UTC", "nightly_evaluation": "UTC"}
+    assert schedules == dict.fromkeys(("nightly", "nightly_gc", "nightly_evaluation"), "UTC")
     upstream = {
         spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps]
         for spec in specs()
