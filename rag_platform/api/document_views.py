@@ -107,7 +107,7 @@ def _changes_form(
     from rag_platform.releases.version_history import compare_versions, list_readable
 
     with closing(open_ledger(store)) as ledger:
-        versions = list_readable(found.document, ledger)
+        versions = list_readable(found.document, store, ledger)
     lines = ["Versions, newest first:", ""]
     for it in versions:
         mark = ", this one" if it.version_id == found.version.version_id else ""

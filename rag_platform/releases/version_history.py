@@ -44,11 +44,13 @@ ItemT = TypeVar("ItemT")
 
 
 def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
-    """The `history` payload: every version, newest first, with the releases that hold it."""
+    """The `history` payload: every version, newest first, with the releases that hold it, of which
+    candidates that were never published do not count.
+    """
     namespace = document.namespace
     tombstones = ledger.tombstones(namespace, document.doc_id)
     versions = ledger.versions(namespace, document.doc_id)
-    holding = list_holding(namespace, [version.version_id for version in versions], store)
+    holding, _ = _split_holding(versions, namespace, store, ledger)
     rows = version_rows(document, versions, tombstones, holding)
     deleted = any(tombstone.version_id is None for tombstone in tombstones)
     data: Json = {
@@ -73,6 +75,17 @@ def list_holding(
         ):
             found[head.release_id] = catalog.versions(version_ids).keys()
     return found
+
+
+def _split_holding(
+    versions: Sequence[Version], namespace: str, store: Store, ledger: Ledger
+) -> tuple[dict[str, Collection[str]], dict[str, Collection[str]]]:
+    """`list_holding` of the releases that were published, and of the others."""
+    found = list_holding(namespace, [version.version_id for version in versions], store)
+    states = {row.release_id: row.state for row in ledger.releases(namespace)}
+    others = [it for it in found if states.get(it) in ("candidate", "rejected")]
+    unpublished = {release_id: found.pop(release_id) for release_id in others}
+    return found, unpublished
 
 
 def version_rows(
@@ -115,6 +128,7 @@ def _history_markdown(data: Json) -> str:
     for row in data["versions"]:
         short = row["version_id"].rpartition("@")[2]
         marks = [mark for mark in ("live", "pinned") if row[mark]]
+        marks += ["not yet published"] if row["live"] and not row["releases"] else []
         marks += ["what the source holds"] if row["wanted"] and not row["live"] else []
         marks += ["deleted"] if row["deleted_at"] else []
         marks += [f"edition {row['edition']}"] if row["edition"] else []
@@ -179,13 +193,20 @@ def difference(
     return {"markdown": f"{head}\n\n{revision.markdown(_SHOWN_CHUNKS)}", **data}
 
 
-def list_readable(document: Document, ledger: Ledger) -> list[Version]:
-    """The versions that are built and not deleted, newest first."""
+def list_readable(document: Document, store: Store, ledger: Ledger) -> list[Version]:
+    """The versions that are built and not deleted, newest first, without those that only a
+    candidate holds: no reader has seen them.
+    """
     deletions = ledger.tombstones(document.namespace, document.doc_id, since=0)
+    versions = ledger.versions(document.namespace, document.doc_id)
+    published, others = _split_holding(versions, document.namespace, store, ledger)
+    unseen = set[str]().union(*others.values()).difference(*published.values())
     return [
         version
-        for version in reversed(ledger.versions(document.namespace, document.doc_id))
-        if version.status == "ready" and not _find_deletion(version, document, deletions)
+        for version in reversed(versions)
+        if version.status == "ready"
+        and version.version_id not in unseen
+        and not _find_deletion(version, document, deletions)
     ]
 
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from mcp.client.stdio import stdio_client
 from PIL import Image
 
 from rag_platform.processes import jobs
+from rag_platform.releases.version_history import history
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.server.app import build_server
@@ -440,6 +442,23 @@ def test_an_assistant_reads_what_a_new_version_changed(shelf: Any, tmp_path: Pat
     assert "23:45" not in older
     first = call(server, "get_document", **wanted, version_id=versions[0]).content[0].text
     assert "this one" in first and "changed since" not in first
+
+
+def test_changes_show_no_version_that_was_never_published(shelf: Any, tmp_path: Path) -> None:
+    """A check rejected its release; the next version is compared with the one before it."""
+    path, built = tmp_path / "gate.md", {}
+    for hour in ("21:30", "22:15", "23:45"):
+        path.write_text(f"# Gate\n\nThe gate closes at {hour}.\n", encoding="utf-8")
+        built[hour] = shelf.ingest(path)
+    shelf.ledger.update_release("default", built["22:15"], state="rejected")
+    [doc] = shelf.ledger.documents("default")
+    history_of = partial(history, doc, store=shelf.store, ledger=shelf.ledger)
+    assert [len(row["releases"]) for row in history_of()["versions"]] == [1, 0, 1]
+    read = call(serve(shelf), "get_document", doc_id=doc.doc_id, format="changes").content[0].text
+    assert read.count("- `default.") == 2 and "22:15" not in read
+    assert "-The gate closes at 21:30.\n+The gate closes at 23:45." in read
+    shelf.ledger.update_release("default", built["23:45"], state="rejected")
+    assert "| ready, live, not yet published |" in history_of()["markdown"]
 
 
 def test_changes_show_no_version_that_a_hard_deletion_took(shelf: Any, tmp_path: Path) -> None:
