@@ -25,7 +25,6 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Draft, Job, JobItem
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.manifest import read_manifest
 from rag_platform.storage.store import read_records
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot, Workspace
@@ -225,12 +224,18 @@ class Drafts:
         self.workspace.ledger.put_draft(draft)
         return replace(opened, draft=draft, stored=True)
 
+    def is_released(self, draft: Draft) -> bool:
+        """True if the published release holds the edition that the ledger has of the version."""
+        version = self.workspace.ledger.version(draft.version_id)
+        return self._edition_in_release(version) == version.edition
+
     def _edition_in_release(self, version: Version) -> str | None:
         """The version's edition in the published release, None if the release lacks the version."""
         if not (published := releases.current(self.workspace.store, self.namespace)):
             return None
-        manifest = read_manifest(self.workspace.store.release_dir(self.namespace, published))
-        return manifest.contents.get(version.version_id)
+        with releases.open_catalog(self.workspace.store, self.namespace, published) as catalog:
+            found = catalog.versions([version.version_id])
+        return found[version.version_id].edition if found else None
 
     def _launch(self, opened: Opened, operations: Sequence[Json]) -> jobs.Started:
         version = opened.version

@@ -45,8 +45,14 @@ def list_data(drafts: Drafts) -> Json:
         }
         for draft in found
     ]
+    waiting = {
+        draft.doc_id
+        for draft in found
+        if draft.state == "published" and not drafts.is_released(draft)
+    }
     lines = [
         f"{row['doc_id']}  {row['state']}, {pluralise(row['operations'], 'operation')}"
+        + (", not in the published release" if row["doc_id"] in waiting else "")
         + (f", {pluralise(row['conflicts'], 'conflict')}" if row["conflicts"] else "")
         + (", made over an older version" if row["outdated"] else "")
         for row in rows
@@ -127,7 +133,9 @@ def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
     release_id = releases.current(root.store, job.namespace)
     delta: Json = {}
     if release_id and job.state == "done":
-        delta = read_manifest(root.store.release_dir(job.namespace, release_id)).delta
+        manifest = read_manifest(root.store.release_dir(job.namespace, release_id))
+        # an older release was left: it holds the edition already
+        delta = manifest.delta if manifest.created_at[:19] >= job.created_at[:19] else {}
     data: Json = {
         "job_id": job.job_id,
         "state": job.state,

@@ -252,6 +252,17 @@ def test_a_preview_changes_nothing(case: Case) -> None:
     assert list_data(case.drafts)["drafts"][0]["outdated"] is False
 
 
+def test_a_draft_whose_release_was_rejected_is_listed_as_such(case: Case) -> None:
+    case.add("edit_text", "sixty times", text="A.")
+    opened = case.drafts.open(case.doc_id)
+    given = {opened.version.version_id: opened.edited.operations}
+    ingest_versions([opened.version], case.drafts.workspace, drafted=given)
+    line = f"{case.doc_id}  published, 1 operation"
+    assert list_data(case.drafts)["markdown"] == f"{line}, not in the published release"
+    case.publish()
+    assert list_data(case.drafts)["markdown"] == line
+
+
 def test_what_nobody_touched_keeps_its_vectors_and_postings(case: Case) -> None:
     untouched = case.chunk("the desk")
     case.add("edit_text", "sixty times", text="A.")
