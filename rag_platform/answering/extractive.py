@@ -9,7 +9,7 @@ most, function words nothing. Every quote is a slice of its chunk, followed by i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import permutations, product
@@ -21,6 +21,7 @@ from rag_platform.answering.quotable import (
     Part,
     complete_list,
     extend,
+    find_described,
     find_path,
     format_label,
     is_adjacent,
@@ -37,7 +38,7 @@ from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
-from rag_platform.text.segmentation import chinese_dictionary, is_identifier
+from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
     ASKS_ADDRESS,
@@ -55,7 +56,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import is_weak_term, meaning, stemmed_terms
+from rag_platform.text.terms import is_weak_term, meaning
 from rag_platform.traits import Traits
 
 Parts = Sequence[Sequence[Part]]  # of each passage
@@ -257,7 +258,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
                 applying = frozenset(term for term in titles if DIGIT.search(term))
                 entry = _find_entry(hit, part)
                 applying |= identifiers & find(entry)
-                of_other = is_described and _names_other(entry, identifiers)
+                of_other = is_described and entry != "" and not identifiers & find(entry)
             inside, quote = terms[n][i], hit.chunk_text[part.start : part.end]
             follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:
@@ -292,16 +293,13 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
 
 
 def _find_entry(hit: Hit, part: Part) -> str:
-    """The nearest heading or label above a part, which may be the name of what is described."""
+    """The option or function that a part describes: the name in the nearest heading or label; empty
+    for none.
+    """
     headings = read_layout(hit.chunk_text).units[part.first].headings
-    return headings[-1][1] if headings else (split_path(hit.section_path) or [""])[-1]
-
-
-def _names_other(entry: str, identifiers: Set[str]) -> bool:
-    """True for the name of an option or function that is none of the `identifiers`."""
-    terms = stemmed_terms(strip_markup(entry))
-    first = terms[0] if terms else ""
-    return first[:1].isalpha() and is_identifier(first) and identifiers.isdisjoint(terms)
+    return find_described(
+        headings[-1][1] if headings else (split_path(hit.section_path) or [""])[-1]
+    )
 
 
 def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:

@@ -53,6 +53,7 @@ _HANGUL = re.compile(f"[{HANGUL}]")  # Korean uses Western punctuation
 _IDENTIFIER = re.compile(
     r"(`+)[^`\s]+\1|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?|`*--?[A-Za-z].*"
 )
+_ARGUMENTS = re.compile(r"\s*[*]*[(\[=].*|\s+<.*", re.DOTALL)  # or a type, after a name
 # the file that is included after an introduction, as text or in a code block
 _INCLUDED = re.compile(rf"\s*(?:[`~]{{3,}}[^\n]*\n)?{INCLUDE.pattern}", re.MULTILINE)
 _BETWEEN_ITEMS = re.compile(rf"\s*{MARK}?\s*")
@@ -197,8 +198,17 @@ def _make_part(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
     topic = (head.start, head.end if kind == "list" else tail.end)
     name = _name_heading(head)
     is_first = not first or not _in_same_section(read[first - 1], head)
-    asked = name if is_first and (_is_question(name) or _IDENTIFIER.fullmatch(name)) else ""
+    asked = name if is_first and (_is_question(name) or find_described(name)) else ""
     return Part(first, last, kind, head.start, tail.end, head.context, tail.header, topic, asked)
+
+
+def find_described(heading: str) -> str:
+    """The option, function or file that a heading or label names, without its type or arguments
+    (`work_mem` for "`work_mem` (`integer`)"); empty for other headings.
+    """
+    whole = heading.strip()
+    names = (name for name in (whole, _ARGUMENTS.sub("", whole)) if _IDENTIFIER.fullmatch(name))
+    return next(names, "").strip("`")
 
 
 def _name_heading(unit: Unit) -> str:
@@ -493,9 +503,9 @@ def label_units(text: str, chosen: Collection[int], path: Sequence[str]) -> str:
     dated = _VERSION_OR_DATE.search(_SECTION_NUMBER.sub("", label))
     if first.kind in ("item", "code") or dated or _is_question(_name_heading(first)):
         return label
-    heading = (_name_heading(first) if first.headings else "".join(path[-1:])).strip()
+    described = find_described(_name_heading(first) if first.headings else "".join(path[-1:]))
     quoted = text[first.start : read[max(chosen)].end]
-    return label if _IDENTIFIER.fullmatch(heading) and heading.strip("`") not in quoted else ""
+    return label if described and described not in quoted else ""
 
 
 def render_units(text: str, chosen: Collection[int], mark: str, label: str = "") -> str:

@@ -684,3 +684,36 @@ def test_a_short_answer_is_not_lengthened_by_the_next_bold_question() -> None:
     text = "**Can I swim?** Yes, in May.\n\n**Can I row?** Yes, in June."
     answer = Extractive().answer(asked("swim"), [hit(1, text, "Lake")])
     assert answer.text == "**Can I swim?** Yes, in May. [1]"
+
+
+OPTIONS = [
+    hit(
+        1,
+        "**`hash_factor` (`float`)**\n\nThe default value is 2.0, which is twice the usual"
+        " `work_mem` in most cases.",
+        "Memory",
+    ),
+    hit(
+        2,
+        "**`work_mem` (`integer`)**\n\nMemory for sorting in each session.\n\nIf it has no unit,"
+        " it is in kilobytes. The default value is four megabytes, which suits small machines.",
+        "Memory",
+    ),
+]
+
+
+def test_the_default_of_an_option_is_not_taken_from_the_description_of_another() -> None:
+    answer = Extractive().answer(asked("What is the default value of work_mem?"), OPTIONS).text
+    assert answer.startswith("Memory, `work_mem` (`integer`):\n\n")
+    assert "The default value is four megabytes" in answer.partition("[2]")[0]
+    both = Extractive().answer(asked("default value of hash_factor and work_mem"), OPTIONS).text
+    assert "The default value is 2.0" in both
+
+
+def test_a_quote_says_which_option_it_describes_and_what_stands_beside_its_name() -> None:
+    text = "**`access_code` (default: 450)**\n\nThe reply of the server to clients it refuses."
+    answer = Extractive().answer(asked("default of access_code"), [hit(1, text, "Parameters")])
+    assert answer.text == (
+        "Parameters, `access_code` (default: 450):\n\n"
+        "The reply of the server to clients it refuses. [1]"
+    )

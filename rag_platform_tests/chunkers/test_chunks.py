@@ -133,6 +133,17 @@ def test_cuts_before_headings_and_never_behind_one() -> None:
     ]
 
 
+def test_cuts_before_lines_of_bold_words_and_never_behind_one() -> None:
+    text = "**`speed` (`int`)**\n\nTen. By default.\n\n**`port`**\n\nIts default is 80."
+    entries = ["**`speed` (`int`)**\n\nTen. By default.", "**`port`**\n\nIts default is 80."]
+    assert pieces(text) == entries
+    assert pieces(text, Recursive(chunk_size=40, chunk_overlap=20)) == entries
+    # a bold sentence is no name
+    words = "More words stand here, all of them"
+    assert pieces(f"**Stop now.**\n\n{words}") == ["**Stop now.**", words]
+    assert pieces(f"**Stop now**\n\n{words}")[0].startswith("**Stop now**\n\nMore")
+
+
 def test_an_introduction_stays_with_what_it_introduces() -> None:
     assert pieces("Words about all of it.\n\nSteps are these:\n\n- Open it.\n- Close it.") == [
         "Words about all of it.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ def test_row_holds_the_sparse_text_and_the_section_path() -> None:
     named = row_of(CHUNK, View("c", "dense", "sparse", "h"), "ADOBE_2022-10K.v2.pdf")
     assert named == LexicalRow("c", "d", "sparse", "Guide / Part\nADOBE 2022 10K v2")
     assert row_of(CHUNK, View("c", "dense", " \n", "h")) is None
+
+
+def test_lines_of_bold_words_are_headings() -> None:
+    chunk = replace(CHUNK, chunk_text="**`speed` (`int`)**\n\nIn **bold** words.\n\n**Ports**:\n80")
+    row = row_of(chunk, View("c", "dense", "sparse", "h"))
+    assert row is not None
+    assert row.headings.splitlines()[-2:] == ["**`speed` (`int`)**", "**Ports**:"]
 
 
 def test_row_hash_changes_with_text_and_headings_only() -> None:

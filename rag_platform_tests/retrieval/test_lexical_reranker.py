@@ -119,6 +119,9 @@ def test_headings_count() -> None:
     query = asked("日志保存多久")
     hits = [hit(1, "保存三十天。", section="备份"), hit(2, "保存三十天。", section="日志")]
     assert order(query, hits) == ["c2", "c1"]
+    named = [hit(1, "日志保存三十天。"), hit(2, "**日志**\n\n保存三十天。")]
+    only_headings = dict.fromkeys(ONLY_WORDS | {"sentence": 0.0, "proximity": 0.0}, 0.0)
+    assert order(query, named, **only_headings | {"headings": 1.0}) == ["c2", "c1"]
 
 
 def test_a_rare_word_weighs_more_than_one_that_all_hits_hold() -> None:

@@ -546,6 +546,13 @@ def test_short_boxes_beside_the_main_content_are_read_where_hardly_anything_else
     assert crowded.text.endswith("in good time.\n") and "Menu" not in crowded.text
 
 
+def test_a_page_whose_title_is_its_only_h2_begins_at_the_first_level(tmp_path: Path) -> None:
+    page = "<h2>20. Memory</h2><p>a</p><h3>20.1 Disk</h3><p>b</p>"
+    assert load(tmp_path, page).text == "# 20. Memory\n\na\n\n## 20.1 Disk\n\nb\n"
+    several = "<h2>Memory</h2><p>a</p><h2>Disk</h2><p>b</p><h3>Size</h3>"
+    assert load(tmp_path, several).text.startswith("## Memory\n\na\n\n## Disk")
+
+
 def test_the_only_heading_of_the_first_level_is_read_whatever_the_title(tmp_path: Path) -> None:
     page = f"<title>Acme</title><div class=top><h1>Scale</h1></div><div>{MENU}</div><div>"
     text = load(tmp_path, f"{page}{KETTLE}{ACID}</div>", HtmlLoader()).text
