@@ -35,10 +35,10 @@ from rag_platform.text.term_overlap import question_terms, question_words
 from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
-# questions whose answer is a name; that of `who may` and `who approves` is a role
+# questions whose answer is a name; that of `who may` and `who maintains` may be a role
 _ASKS_NAME = re.compile(
     r"\bwho (?:\w+ly )?(?:(?:co-?)?founded|wrote|created|invented|designed|developed|made|built"
-    r"|started|published|maintains?|sponsors?|sponsored|funds?|owns?|leads|chairs)\b"
+    r"|started|published|sponsored)\b"
     r"|\bwho (?:is|was|are|were) [^.?!]*\b(?:author|founder|creator|inventor|maintainer|sponsor"
     r"|designer|developer)s?\b|谁",
     re.IGNORECASE,
@@ -272,6 +272,15 @@ def find_doubts(
     for number, (part, count) in enumerate(parts):
         part_query = replace(query, original=part)
         before = [other for _, other in parts[:number] if _refers_back(part)]
+        # its own words need not be there: “3 euros” says what it costs
+        forms = [form for asks, form in _FORMS if before and asks.search(simplify(part))]
+        if any(
+            form.search(simplify(it.text))
+            and any(other(f"{it.above}\n{it.text}") for other in before)
+            for form in forms
+            for it in _list_quoted(answer, _list_cited(answer, passages))
+        ):
+            continue
         own = [
             quote
             for quote, text in quoted.items()
@@ -624,8 +633,10 @@ def _tag(word: str) -> str:
 
 def _write_both(question: str, thing: str, text: str, rival: str) -> tuple[str, str] | None:
     """A thing and its rival as their texts write them, with the word that follows, if it is the
-    same; None for words that name no things.
+    same; None for words that name no things, such as the label `Date`.
     """
+    if _IMPLICIT_PROPERTY.fullmatch(_write(text, rival)):
+        return None
     own, other = _find_heads(question, thing), _find_heads(text, rival)
     for head in (own.keys() & other.keys()) - ENGLISH:
         return own[head], other[head]

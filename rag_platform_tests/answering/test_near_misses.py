@@ -68,6 +68,8 @@ def hit(text: str, title: str = "Guide") -> Hit:
         ("水箱多久清洗一次？", "九月清洗一次。水箱为灰色。", None),
         ("冰箱由谁管理？", "低温冰箱由王敏管理。冰箱为灰色。", None),  # a kind of it
         ("水箱一年多少钱？", "滤网应在一年内更换。水箱为灰色。", None),  # only a number in common
+        # a label is no thing
+        ("Who was absent in April?", "Date: 3 April 2025\n\nAbsent: Ada Byron", None),
     ],
 )
 def test_the_neighbour_of_what_was_asked_is_told(question: str, text: str, told: Any) -> None:
@@ -106,6 +108,9 @@ PUMP = "The pump reads `argv[12]`.\n\nThe valve shuts, see [74](https://x.org/74
         ("童鎖是什麼，什麼時候開始？", "童鎖用於防止誤觸。\n\n展覽在5月開始。", 1),
         ("How are metrics disabled and what does the cache keep?", CACHE, None),
         ("租金多少，什么时候交？", "租金每月4200元，每月5日前支付。", None),
+        # a figure for the same thing, without the word of the question
+        ("What is a valve and what does it cost?", "A valve is a part for 3 euros.", None),
+        ("What is a valve and what does it cost?", "A valve is a part.\n\nA pump: 3 euros.", 1),
     ],
 )
 def test_the_part_of_a_question_that_is_unanswered_is_told(
@@ -186,6 +191,7 @@ def test_an_answer_without_the_number_or_the_date_that_was_asked_for_is_told(
         ("Who founded Pumpworks?", "Pumpworks was started by two brothers. [1]", ()),
         ("Who founded Pumpworks?", "In 1999 the founder Ada Byron had a pump. [1]", ()),
         ("Who may use the pump?", "Every trained guest. [1]", ()),
+        ("Who maintains the pump?", "The landlord maintains the pump. [1]", ()),
         ("密钥由谁保管？", "密钥由信息安全主管许培源保管。 [1]", ()),
         ("密钥由谁保管？", "密钥存放在运维部。 [1]", ()),
         ("密钥由谁保管？", "The keys are kept by the officer of security. [1]", ()),
