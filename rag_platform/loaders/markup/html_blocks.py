@@ -269,10 +269,11 @@ class Page:
             yield from self._read_flow(element, depth)
 
     def _read_inline(self, kind: str, element: _Element, level: int = 0) -> Iterator[Piece]:
-        run = Inline(one_line=kind == "heading")
+        strong = not level and element.tag in ("dt", "summary", *HEADINGS)
+        run = Inline(one_line=strong or kind == "heading", italics=not strong)
         if level:
             run.write("#" * level + " ")
-        if strong := not level and element.tag in ("dt", "summary", *HEADINGS):
+        if strong:
             run.open("**")
         for node in nodes_of(element):
             run.add(node)

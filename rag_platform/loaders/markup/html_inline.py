@@ -256,10 +256,12 @@ def _tex(formula: _Element) -> str:
 
 
 class Inline:
-    """Writes nodes as Markdown; `one_line` turns line breaks into spaces, `cell` escapes pipes."""
+    """Writes nodes as Markdown; `one_line` turns line breaks into spaces, `cell` escapes pipes.
+    Without `italics` these are plain: `**f(**arguments*)**` would end before its end.
+    """
 
-    def __init__(self, *, one_line: bool = False, cell: bool = False) -> None:
-        self.one_line, self.cell = one_line, cell
+    def __init__(self, *, one_line: bool = False, cell: bool = False, italics: bool = True) -> None:
+        self.one_line, self.cell, self.italics = one_line, cell, italics
         self.size = 0
         self.images: list[Image] = []  # with their offsets in the text
         self.written = 0  # number of texts and images, without marks
@@ -300,7 +302,7 @@ class Inline:
         tag = str(element.tag)
         if depth > MAX_INLINE_DEPTH:
             self._write_text(visible(element))
-        elif tag in MARKS:
+        elif tag in MARKS and (self.italics or MARKS[tag] != "*"):
             self._enclose(element, MARKS[tag], MARKS[tag], depth)
         elif tag == "a":
             self._write_link(element, depth)

@@ -546,6 +546,11 @@ def test_short_boxes_beside_the_main_content_are_read_where_hardly_anything_else
     assert crowded.text.endswith("in good time.\n") and "Menu" not in crowded.text
 
 
+def test_a_term_is_one_line_of_bold_words(tmp_path: Path) -> None:
+    terms = "<dl><dt>merge(<em>*lists</em>,<br><em>key</em>)<dd>Merges.<dt><code>a</code></dl>"
+    assert body(tmp_path, terms) == "**merge(*lists, key)**\n\nMerges.\n\n**`a`**"
+
+
 def test_a_page_whose_title_is_its_only_h2_begins_at_the_first_level(tmp_path: Path) -> None:
     page = "<h2>20. Memory</h2><p>a</p><h3>20.1 Disk</h3><p>b</p>"
     assert load(tmp_path, page).text == "# 20. Memory\n\na\n\n## 20.1 Disk\n\nb\n"
