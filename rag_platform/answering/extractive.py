@@ -223,7 +223,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         return find_in(text) | total if has_total else find_in(text)
 
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
-    identifiers = {word.text for word in words if word.is_identifier}
+    names = {word.text for word in words if word.weight > 1}
     asks_url = ASKS_ADDRESS.search(question.lower()) is not None
     terms = _find_part_terms(evidence, passages, find, with_urls=asks_url)
     numbers_of, others = _find_document_numbers(words, evidence, passages, terms, find)
@@ -239,7 +239,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
     is_described = any(
-        identifiers & find(_find_entry(hit, part))
+        names & find(_find_entry(hit, part))
         for hit, parts in zip(evidence, passages, strict=True)
         for part in parts
     )
@@ -257,8 +257,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
                 # name of the option that is described
                 applying = frozenset(term for term in titles if DIGIT.search(term))
                 entry = _find_entry(hit, part)
-                applying |= identifiers & find(entry)
-                of_other = is_described and entry != "" and not identifiers & find(entry)
+                applying |= names & find(entry)
+                of_other = is_described and entry != "" and not names & find(entry)
             inside, quote = terms[n][i], hit.chunk_text[part.start : part.end]
             follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:

@@ -198,8 +198,19 @@ def _make_part(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
     topic = (head.start, head.end if kind == "list" else tail.end)
     name = _name_heading(head)
     is_first = not first or not _in_same_section(read[first - 1], head)
-    asked = name if is_first and (_is_question(name) or find_described(name)) else ""
+    is_asked = is_first if _is_question(name) else find_described(name) and _explains(read, first)
+    asked = name if is_asked else ""
     return Part(first, last, kind, head.start, tail.end, head.context, tail.header, topic, asked)
+
+
+def _explains(read: Sequence[Unit], at: int) -> bool:
+    """True for the first sentence below a heading, or for the first unit where there is none."""
+    own = read[at].headings
+    before = list(takewhile(lambda it: it.headings == own, reversed(read[:at])))
+    if read[at].kind == "sentence":
+        return all(it.kind != "sentence" for it in before)
+    below = takewhile(lambda it: it.headings == own, read[at:])
+    return not before and all(it.kind != "sentence" for it in below)
 
 
 def find_described(heading: str) -> str:
