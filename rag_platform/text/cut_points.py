@@ -200,9 +200,10 @@ def _after_heading(text: str, position: int) -> bool:
     end = position
     while end > max(0, position - _MAX_LOOKBACK) and text[end - 1].isspace():
         end -= 1
+    if "\n" not in text[end : position + 1]:
+        return False
     line = text.rfind("\n", 0, end) + 1
-    above = HEADING.match(text, line) or BOLD_LINE.match(text, line)
-    return "\n" in text[end : position + 1] and above is not None
+    return bool(HEADING.match(text, line) or BOLD_LINE.match(text, line))
 
 
 def boundaries(
@@ -244,8 +245,10 @@ LINK = (
 )
 TAG = r"</?[A-Za-z][^<>\n]*+>|<https?://[^<>\s]++>"
 URL = r"\bhttps?://[^\s<>\"'）】」』，。；、！？]++"
-UNIT = re.compile(rf"{HEADING_LINE}|{CODE_SPAN}|{LINK}|{TAG}|{URL}", re.MULTILINE)
-_BEGIN = re.compile(r"#|`|!\[|\[|<|http")  # starts every UNIT; tried first, since it is rare
+UNIT = re.compile(
+    rf"{HEADING_LINE}|^{BOLD_LINE.pattern}|{CODE_SPAN}|{LINK}|{TAG}|{URL}", re.MULTILINE
+)
+_BEGIN = re.compile(r"#|\*\*|`|!\[|\[|<|http")  # starts every UNIT; tried first, since it is rare
 CHARACTER = re.compile(f"[{HAN}{KANA}]")
 NO_START, NO_END = (
     set("，。、；：！？）】》」』〉”’…—·％,.;:!?)]}%ー々"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -142,6 +143,23 @@ def test_cuts_before_lines_of_bold_words_and_never_behind_one() -> None:
     words = "More words stand here, all of them"
     assert pieces(f"**Stop now.**\n\n{words}") == ["**Stop now.**", words]
     assert pieces(f"**Stop now**\n\n{words}")[0].startswith("**Stop now**\n\nMore")
+    assert pieces("Sets it. It is 4.\n\n**--size**\n\nSets the size.") == [
+        "Sets it. It is 4.",
+        "**--size**\n\nSets the size.",
+    ]
+
+
+def test_a_list_of_bold_lines_is_cut_between_them() -> None:
+    lines = [f"**第{n}条 有关数据保护的规定**" for n in range(9)]
+    assert all(
+        piece.startswith("**") and piece.endswith("**") for piece in pieces("\n".join(lines))
+    )
+
+
+def test_a_long_line_with_an_open_mark_is_cut_in_little_time() -> None:
+    started = time.process_time()
+    assert len(Recursive().spans("**" + "word " * 20_000)) == 147
+    assert time.process_time() - started < 2
 
 
 def test_an_introduction_stays_with_what_it_introduces() -> None:
