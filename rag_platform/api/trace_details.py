@@ -321,9 +321,9 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
     named: dict[str, tuple[str, ChunkRow]] = {}
     notes: list[str] = []
     for name, release in (attrs.get("releases") or {namespace: release_id}).items():
-        found, problem = read_rows(library, name, release, ids)
+        found, error = read_rows(library, name, release, ids)
         named |= {chunk_id: (name, row) for chunk_id, row in found.items()}
-        notes += filter(None, [problem])
+        notes += [error.message] if error else []
     rows: list[OrderRow] = []
     for number, chunk_id in enumerate(ids, 1):
         space, known = named.get(chunk_id, (namespace, None))
@@ -392,11 +392,11 @@ def _others(places: Mapping[str, Mapping[str, LegPlace]], final: Sequence[str]) 
 
 def read_rows(
     library: Library, namespace: str, release_id: str, chunk_ids: Iterable[str]
-) -> tuple[dict[str, ChunkRow], str]:
-    """(chunk_id to row without hidden chunks, why the release cannot be read or an empty text)."""
+) -> tuple[dict[str, ChunkRow], RagError | None]:
+    """(chunk_id to row without hidden chunks, the error if the release cannot be read)."""
     try:
         with library.lease(namespace, release_id) as lease:
             visible = sorted({*chunk_ids} - library.hidden_chunks(lease))
-            return lease.release.catalog.rows(visible), ""
+            return lease.release.catalog.rows(visible), None
     except RagError as error:
-        return {}, error.message
+        return {}, error

@@ -205,7 +205,7 @@ class _Run:
         self._store.put_run(self._run)
         try:
             return self._ask_all()
-        except Exception:
+        except BaseException:  # a cancelled run too: its process may go on with other work
             failed = dataclasses.replace(
                 self._run, ended_at=tracing.now(), status="failed", figures={}
             )

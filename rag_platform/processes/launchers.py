@@ -226,8 +226,10 @@ def _command(pid: int, unknown: str) -> str:
 
 
 def _start_time(pid: int) -> str:
+    """Empty for a process that is gone or a zombie."""
     try:
-        return _stat(pid)[19]
+        fields = _stat(pid)
+        return "" if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         return ""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -13,12 +15,13 @@ from typing import ClassVar
 
 import pytest
 
-from rag_platform.errors import ConfigError, InputError, NotFoundError
+from rag_platform.errors import ConfigError, InputError, NotFoundError, SchemaVersionError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.comparing import compare_runs, eval_trends
 from rag_platform.evaluation.labels import find_quote, fold, is_in_pieces
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
 from rag_platform.evaluation.reporting.reports import compare_markdown
+from rag_platform.evaluation.reporting.views import get_eval_case
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.ir import Chunk, Json
@@ -201,18 +204,21 @@ def test_a_killed_run_goes_on(library: Library, results: ResultStore) -> None:
         evaluate(
             library, dataset(*many), RunOptions(namespace="default"), results, on_progress=kill
         )
-    assert results.runs()[0].status == "running"
+    assert results.runs()[0].status == "failed"
     found = run(library, results, dataset(*many))
     assert found.reused == 64
     fresh = run(library, results, dataset(*many), reuse=False)
     assert fresh.aggregates == found.aggregates
 
 
-def test_a_run_that_an_error_ends_stays_as_failed(library: Library, results: ResultStore) -> None:
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_run_that_an_error_ends_stays_as_failed(
+    library: Library, results: ResultStore, error: type[BaseException]
+) -> None:
     def fail(done: int, total: int) -> None:
-        raise OSError("no space left")
+        raise error
 
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(error):
         evaluate(library, dataset(PORT), RunOptions(namespace="default"), results, on_progress=fail)
     assert results.runs()[0].status == "failed" and results.runs()[0].ended_at
 
@@ -239,7 +245,35 @@ def test_a_run_counts_as_running_while_its_process_is_there(
         at_work = {run.run_id for run in results.runs() if run.status == "running"}
         assert at_work == {"here", "elsewhere"}
         assert results.run("lost").status == results.run("before").status == "failed"
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, not waited for
+        assert results.run("here").status == "failed"
     assert results.run("here").status == "failed"
+
+
+def test_a_case_is_shown_without_its_release_but_not_over_a_damaged_one(
+    shelf: Shelf, tmp_path: Path, results: ResultStore
+) -> None:
+    (tmp_path / "ports.md").write_text("The gateway listens on port 8080.", encoding="utf-8")
+    folder = shelf.store.release_dir("default", shelf.ingest(tmp_path / "ports.md"))
+    with open_library(shelf.settings, shelf.store) as library:
+        found = run(library, results, dataset(PORT))
+    (tmp_path / "ports.md").write_text("The gateway listens on port 9090.", encoding="utf-8")
+    shelf.ingest(tmp_path / "ports.md")
+
+    def passages() -> list[str]:
+        with open_library(shelf.settings, shelf.store) as library:
+            shown = get_eval_case(library, tmp_path, found.run_id, "port")
+        return [row["text"] for row in shown["found"]]
+
+    assert "port 8080" in passages()[0]
+    catalog = folder / "catalog.sqlite"
+    catalog.chmod(0o600)
+    catalog.write_text("no database", encoding="utf-8")
+    with pytest.raises(SchemaVersionError, match="is not a catalog"):
+        passages()
+    shutil.rmtree(folder)
+    assert passages() == [""]
 
 
 def test_two_runs_are_compared_case_by_case(library: Library, results: ResultStore) -> None:

@@ -345,7 +345,9 @@ def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> Ev
         "rerank": artifacts.get("after_rerank", []),
     }
     listed = (item["chunk_id"] for items in (found, *stages.values()) for item in items)
-    rows, _ = read_rows(library, run.namespace, run.release_id, listed)
+    rows, error = read_rows(library, run.namespace, run.release_id, listed)
+    if error and not isinstance(error, NotFoundError):  # else the release is no longer kept
+        raise error
     cited, context = artifacts.get("citations", []), set(artifacts.get("context_chunks", ()))
 
     def parts(items: Sequence[Json]) -> list[RankedPart]:
