@@ -150,8 +150,8 @@ def _start(module: str, job: Job, settings: Settings, store: Store) -> subproces
 
 
 def _mark_of(job: Job) -> str:
-    """What the command line of a job's process contains: its id, or that of the job that carries it
-    out with its own work.
+    """What the command line of a job's process contains: its id, or what that of the job contains
+    that carries it out with its own work.
     """
     return str(job.process.get("within", job.job_id))
 

@@ -21,7 +21,7 @@ from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
 from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from rag_platform.assets import automation
+from rag_platform.assets import automation, launch
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.launch import run_job
 from rag_platform.assets.partitions import (
@@ -849,6 +849,36 @@ def test_the_night_removes_what_the_settings_no_longer_keep(
     assert (newest["kind"], newest["namespace"], newest["state"]) == ("gc", "", "done")
     with desk.ledger() as ledger:
         assert ledger.job(newest["job_id"]).result["removed"]["releases"]["count"] == 1
+
+
+def test_the_night_finishes_a_stopped_deletion_which_others_see_at_work(
+    desk: Any, night: Callable[..., Any], elsewhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.write(gate=GATE, dock=DOCK)
+    desk.call("ingest", desk.docs)
+    with monkeypatch.context() as patch, elsewhere(desk.store.writer("default", "another")):
+        patch.setenv("RAG_JOBS__LOCK_SECONDS", "0.1")
+        desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes")
+    ended: list[str] = []
+    release = launch.release
+
+    def look(work: Any) -> str:
+        """End the jobs that another process finds dead, then release."""
+        code = (
+            "from rag_platform.config.settings import load_settings\n"
+            "from rag_platform.processes import jobs\n"
+            "from rag_platform.workspace import DataRoot\n"
+            "print(*jobs.end_orphans(DataRoot.open(load_settings()).ledger))"
+        )
+        ended.extend(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+        return release(work)
+
+    monkeypatch.setattr(launch, "release", look)
+    assert night("nightly_gc").success and ended == []
+    states = [
+        (job["kind"], job["state"]) for job in desk.call("jobs", "list", "--all").data["jobs"]
+    ]
+    assert states[:3] == [("delete", "done"), ("gc", "done"), ("delete", "failed")]
 
 
 def test_a_file_that_cannot_be_read_leaves_the_night_green(
