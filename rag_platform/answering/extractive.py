@@ -21,7 +21,6 @@ from rag_platform.answering.quotable import (
     Part,
     complete_list,
     extend,
-    find_described,
     find_path,
     format_label,
     is_adjacent,
@@ -35,6 +34,7 @@ from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.retrieval.confidence import words_held
+from rag_platform.text.entries import find_described
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify

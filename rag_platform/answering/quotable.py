@@ -20,6 +20,7 @@ from rag_platform.answering.constants import (
     MAX_QUOTE_CHARS,
     MIN_QUOTE_CHARS,
 )
+from rag_platform.text.entries import find_described
 from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cells
 from rag_platform.text.passages import INCLUDE, LABEL_LEVEL, LINK, Unit, units
 from rag_platform.text.plain_quotes import plain_code, strip_markup
@@ -49,11 +50,6 @@ _EMPHASIS = re.compile(r"</?(?:b|em|i)>")
 # the last full stop of `5.2.1. Tools`, which would read as the end of a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
 _HANGUL = re.compile(f"[{HANGUL}]")  # Korean uses Western punctuation
-# a heading of inline code, of one identifier, or of options of a command
-_IDENTIFIER = re.compile(
-    r"(`+)[^`\s]+\1|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?|`*--?[A-Za-z].*"
-)
-_ARGUMENTS = re.compile(r"\s*[*]*[(\[=].*|\s+<.*", re.DOTALL)  # or a type, after a name
 # the file that is included after an introduction, as text or in a code block
 _INCLUDED = re.compile(rf"\s*(?:[`~]{{3,}}[^\n]*\n)?{INCLUDE.pattern}", re.MULTILINE)
 _BETWEEN_ITEMS = re.compile(rf"\s*{MARK}?\s*")
@@ -211,15 +207,6 @@ def _explains(read: Sequence[Unit], at: int) -> bool:
         return all(it.kind != "sentence" for it in before)
     below = takewhile(lambda it: it.headings == own, read[at:])
     return not before and all(it.kind != "sentence" for it in below)
-
-
-def find_described(heading: str) -> str:
-    """The option, function or file that a heading or label names, without its type or arguments
-    (`work_mem` for "`work_mem` (`integer`)"); empty for other headings.
-    """
-    whole = heading.strip()
-    names = (name for name in (whole, _ARGUMENTS.sub("", whole)) if _IDENTIFIER.fullmatch(name))
-    return next(names, "").strip("`")
 
 
 def _name_heading(unit: Unit) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rag_platform.text.entries import BOLD_LINE
 from rag_platform.text.markdown_blocks import (
-    BOLD_LINE,
     CODE_SPAN,
     DATA_ENTRY,
     HEADING,

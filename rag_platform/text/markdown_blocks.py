@@ -12,9 +12,6 @@ FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~
 # the rule below a table's header
 DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+([^\n]*)")
-# a line of bold words, as the terms of definition lists; a bold sentence is none
-BOLD_LINE = re.compile(r"\*\*(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，])\*\*[:：]?[ \t]*(?=\n|\Z)")
-_BOLD_LINES = re.compile(rf"^{BOLD_LINE.pattern}", re.MULTILINE)
 # an underline, which makes the line above it a heading
 UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|([~^\"`'*+])\1{3,})[ \t]*$")
 HAN_DIGIT = "[一二三四五六七八九十]"
@@ -155,11 +152,6 @@ def line_spans(text: str, start: int = 0, end: int | None = None) -> Iterator[tu
         stop = end if stop < 0 else stop
         yield start, stop
         start = stop + 1
-
-
-def find_bold_lines(text: str) -> list[str]:
-    """The lines of bold words alone, in order."""
-    return [text[found.start() : found.end()] for found in _BOLD_LINES.finditer(text)]
 
 
 def only_headings(text: str, start: int, end: int) -> bool:

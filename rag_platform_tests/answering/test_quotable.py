@@ -5,7 +5,6 @@ import pytest
 from rag_platform.answering.quotable import (
     complete_list,
     extend,
-    find_described,
     format_label,
     is_adjacent,
     label_units,
@@ -343,20 +342,3 @@ def test_a_clause_is_not_lengthened_by_the_next_one() -> None:
 def test_a_heading_of_several_sentences_is_one_label(names: list[str], label: str) -> None:
     """Each sentence would otherwise be a claim of the answer, and get a mark of its own."""
     assert format_label(names) == label
-
-
-@pytest.mark.parametrize(
-    ("heading", "name"),
-    [
-        ("`work_mem` (`integer`)", "work_mem"),
-        ("access_code (default: 450)", "access_code"),
-        ("`-p port`", "-p port"),
-        ("json.dump(obj, fp, *, skipkeys=False)", "json.dump"),
-        ("log_level <level>", "log_level"),
-        ("Memory (RAM)", ""),
-        ("20.4.1. Memory", ""),
-        ("Node.js setup", ""),
-    ],
-)
-def test_the_name_that_a_heading_describes(heading: str, name: str) -> None:
-    assert find_described(heading) == name

@@ -43,11 +43,13 @@ def test_row_holds_the_sparse_text_and_the_section_path() -> None:
     assert row_of(CHUNK, View("c", "dense", " \n", "h")) is None
 
 
-def test_lines_of_bold_words_are_headings() -> None:
-    chunk = replace(CHUNK, chunk_text="**`speed` (`int`)**\n\nIn **bold** words.\n\n**Ports**:\n80")
+def test_the_names_of_what_a_chunk_describes_are_headings() -> None:
+    chunk = replace(
+        CHUNK, chunk_text="**`speed` (`int`)**\n\nIn **bold** words.\n\n### max_size\n80"
+    )
     row = row_of(chunk, View("c", "dense", "sparse", "h"))
     assert row is not None
-    assert row.headings.splitlines()[-2:] == ["**`speed` (`int`)**", "**Ports**:"]
+    assert row.headings.splitlines()[-2:] == ["**`speed` (`int`)**", "### max_size"]
 
 
 def test_row_hash_changes_with_text_and_headings_only() -> None:

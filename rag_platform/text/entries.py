@@ -1,0 +1,34 @@
+"""Entries: texts that describe an option, a function or a file, below its name. The name is a
+heading or a line of bold words, as HTML's definition lists become.
+"""
+
+from __future__ import annotations
+
+import re
+
+# a line of bold words; a bold sentence is none
+BOLD_LINE = re.compile(r"\*\*(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，])\*\*[:：]?[ \t]*(?=\n|\Z)")
+_LINE = re.compile(rf"^(?:{BOLD_LINE.pattern}|#{{1,6}}[ \t]+(?P<heading>[^\n]+))", re.MULTILINE)
+# `name`, a.b, a_b, aB, a() or --a
+_NAME = re.compile(
+    r"(`+)[^`\s]+\1|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?|`*--?[A-Za-z].*"
+)
+_ARGUMENTS = re.compile(r"\s*[*]*[(\[=].*|\s+<.*", re.DOTALL)  # or a type, after a name
+
+
+def find_described(heading: str) -> str:
+    """The name in a heading or label, without its type or arguments (`work_mem` for "`work_mem`
+    (`integer`)"); empty for other headings.
+    """
+    whole = heading.strip()
+    names = (name for name in (whole, _ARGUMENTS.sub("", whole)) if _NAME.fullmatch(name))
+    return next(names, "").strip("`")
+
+
+def find_entry_lines(text: str) -> list[str]:
+    """The lines of bold words, and the headings that name what is described, in order."""
+    return [
+        found[0]
+        for found in _LINE.finditer(text)
+        if found["heading"] is None or find_described(found["heading"])
+    ]

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from rag_platform.text.entries import find_described, find_entry_lines
+
+
+@pytest.mark.parametrize(
+    ("heading", "name"),
+    [
+        ("`work_mem` (`integer`)", "work_mem"),
+        ("access_code (default: 450)", "access_code"),
+        ("`-p port`", "-p port"),
+        ("json.dump(obj, fp, *, skipkeys=False)", "json.dump"),
+        ("log_level <level>", "log_level"),
+        ("Memory (RAM)", ""),
+        ("20.4.1. Memory", ""),
+        ("Node.js setup", ""),
+    ],
+)
+def test_the_name_in_a_heading(heading: str, name: str) -> None:
+    assert find_described(heading) == name
+
+
+def test_the_lines_that_name_what_a_text_describes() -> None:
+    text = (
+        "# Guide\n\n**Ports**:\n\nIn **bold** words.\n\n### `speed`\n\n**Stop now.**\n\n**a** (b)"
+    )
+    assert find_entry_lines(text) == ["**Ports**:", "### `speed`"]
