@@ -85,11 +85,13 @@ class Page:
     @classmethod
     def with_title(cls, root: _Element) -> Page:
         """A page of its own, not a part of a book or mail: its title is of level 1, if it has a
-        single outermost heading.
+        single outermost heading. What is hidden, or navigation, has none.
         """
-        levels = [int(str(element.tag)[1]) for element in root.iter(*HEADINGS)]
+        page = cls(root)
+        levels = [piece.level for piece in page.pieces if piece.level]
         outermost = min(levels, default=1)
-        return cls(root, outermost - 1 if levels.count(outermost) == 1 < len(levels) else 0)
+        rises = outermost > 1 and levels.count(outermost) == 1 < len(levels)
+        return cls(root, outermost - 1) if rises else page
 
     @cached_property
     def pieces(self) -> list[Piece]:

@@ -553,7 +553,10 @@ def test_a_term_is_one_line_of_bold_words(tmp_path: Path) -> None:
 
 def test_a_page_whose_title_is_its_only_h2_begins_at_the_first_level(tmp_path: Path) -> None:
     page = "<h2>20. Memory</h2><p>a</p><h3>20.1 Disk</h3><p>b</p>"
-    assert load(tmp_path, page).text == "# 20. Memory\n\na\n\n## 20.1 Disk\n\nb\n"
+    raised = "# 20. Memory\n\na\n\n## 20.1 Disk\n\nb\n"
+    assert load(tmp_path, page).text == raised
+    for unread in ("<h1 hidden>Menu</h1>", "<nav><h1>Acme</h1></nav>", "<h1></h1>"):
+        assert load(tmp_path, unread + page).text == raised
     several = "<h2>Memory</h2><p>a</p><h2>Disk</h2><p>b</p><h3>Size</h3>"
     assert load(tmp_path, several).text.startswith("## Memory\n\na\n\n## Disk")
 
