@@ -78,8 +78,6 @@ class Page:
     """A parsed page; `pieces` are its blocks in order."""
 
     root: _Element
-    # levels by which all headings rise; 1 for a page whose title is an h2
-    raised: int = 0
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -90,8 +88,15 @@ class Page:
         page = cls(root)
         levels = [piece.level for piece in page.pieces if piece.level]
         outermost = min(levels, default=1)
-        rises = outermost > 1 and levels.count(outermost) == 1 < len(levels)
-        return cls(root, outermost - 1) if rises else page
+        if levels.count(outermost) == 1 < len(levels):
+            by = outermost - 1
+            page.pieces = [
+                replace(piece, text=piece.text[by:], level=piece.level - by)
+                if piece.level
+                else piece
+                for piece in page.pieces
+            ]
+        return page
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -251,7 +256,7 @@ class Page:
             self.note("elements nested deeper than 120 are read as running text")
             yield from self._read_inline("paragraph", element)
         elif tag in HEADINGS:
-            level = 0 if is_box_label(visible(element)) else int(tag[1]) - self.raised
+            level = 0 if is_box_label(visible(element)) else int(tag[1])
             yield from self._read_inline("heading" if level else "paragraph", element, level)
         elif tag in PREFORMATTED:
             yield from _read_code(element)
