@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import permutations, product
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rag_platform.answering import constants
 from rag_platform.answering.quotable import (
@@ -223,7 +223,6 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         return find_in(text) | total if has_total else find_in(text)
 
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
-    names = {word.text for word in words if word.weight > 1}
     asks_url = ASKS_ADDRESS.search(question.lower()) is not None
     terms = _find_part_terms(evidence, passages, find, with_urls=asks_url)
     numbers_of, others = _find_document_numbers(words, evidence, passages, terms, find)
@@ -238,11 +237,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     logs = _find_change_logs(question, evidence)
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
-    is_described = any(
-        names & find(_find_entry(hit, part))
-        for hit, parts in zip(evidence, passages, strict=True)
-        for part in parts
-    )
+    entries = _read_entries(words, evidence, passages, find)
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
@@ -256,9 +251,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
                 # a version or a year in the title applies to everything below it, as does the
                 # name of the option that is described
                 applying = frozenset(term for term in titles if DIGIT.search(term))
-                entry = _find_entry(hit, part)
-                applying |= names & find(entry)
-                of_other = is_described and entry != "" and not names & find(entry)
+                applying |= entries[n][i].asked
             inside, quote = terms[n][i], hit.chunk_text[part.start : part.end]
             follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:
@@ -281,7 +274,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (with_titles - near)
             score *= topic_factors.get(n, 1.0)
-            score *= constants.OFF_TOPIC_FACTOR**2 if of_other else 1.0
+            score *= constants.OFF_TOPIC_FACTOR**2 if entries[n][i].is_other else 1.0
             if part.kind == "code" and _SYNOPSIS.fullmatch(part.context):
                 score *= constants.POINTER_FACTOR
             score *= form.factor(quote, part.kind)
@@ -292,14 +285,37 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
 
 
-def _find_entry(hit: Hit, part: Part) -> str:
-    """The option or function that a part describes: the name in the nearest heading or label; empty
-    for none.
+class _Entry(NamedTuple):
+    """What a part describes: which asked names, or something else although one is described."""
+
+    asked: frozenset[str]
+    is_other: bool
+
+
+def _read_entries(
+    words: Sequence[Word], evidence: Sequence[Hit], passages: Parts, find: FindTerms
+) -> list[list[_Entry]]:
+    """What each part describes, by the name in the nearest heading or label above it. `run` also
+    describes `job.run`.
     """
-    headings = read_layout(hit.chunk_text).units[part.first].headings
-    return find_described(
-        headings[-1][1] if headings else (split_path(hit.section_path) or [""])[-1]
-    )
+    names = {word.text for word in words if word.weight > 1}
+
+    @cache
+    def find_asked(entry: str) -> frozenset[str]:
+        name = entry.lower().removesuffix("()")
+        ends = {it for it in names if it.endswith(f".{name}") or name.endswith(f".{it}")}
+        return frozenset(find(entry) & names | ends) if name else frozenset()
+
+    described = []
+    for hit, parts in zip(evidence, passages, strict=True):
+        units, path = read_layout(hit.chunk_text).units, split_path(hit.section_path) or [""]
+        headings = [units[part.first].headings for part in parts]
+        described.append([find_described(it[-1][1] if it else path[-1]) for it in headings])
+    is_any = any(find_asked(name) for inside in described for name in inside)
+    return [
+        [_Entry(asked := find_asked(name), bool(name and is_any and not asked)) for name in inside]
+        for inside in described
+    ]
 
 
 def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:
