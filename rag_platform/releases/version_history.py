@@ -25,7 +25,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Tombstone
 from rag_platform.loaders.parts import fence
 from rag_platform.normalisation.edits import apply_edits
-from rag_platform.releases.release_store import list_heads, open_catalog
+from rag_platform.releases.release_store import current_or_empty, list_heads, open_catalog
 from rag_platform.storage.store import Store, read_records
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
@@ -80,9 +80,12 @@ def list_holding(
 def _split_holding(
     versions: Sequence[Version], namespace: str, store: Store, ledger: Ledger
 ) -> tuple[dict[str, Collection[str]], dict[str, Collection[str]]]:
-    """`list_holding` of the releases that were published, and of the others."""
+    """`list_holding` of the releases that were published, and of the others. The pointer decides:
+    after a crash the ledger may not know of the publication yet.
+    """
     found = list_holding(namespace, [version.version_id for version in versions], store)
     states = {row.release_id: row.state for row in ledger.releases(namespace)}
+    states[current_or_empty(store, namespace)] = "published"
     others = [it for it in found if states.get(it) in ("candidate", "rejected")]
     unpublished = {release_id: found.pop(release_id) for release_id in others}
     return found, unpublished

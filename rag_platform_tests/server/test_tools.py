@@ -457,7 +457,9 @@ def test_changes_show_no_version_that_was_never_published(shelf: Any, tmp_path: 
     read = call(serve(shelf), "get_document", doc_id=doc.doc_id, format="changes").content[0].text
     assert read.count("- `default.") == 2 and "22:15" not in read
     assert "-The gate closes at 21:30.\n+The gate closes at 23:45." in read
-    shelf.ledger.update_release("default", built["23:45"], state="rejected")
+    shelf.ledger.update_release("default", built["23:45"], state="candidate")  # a crash, just then
+    assert [len(row["releases"]) for row in history_of()["versions"]] == [1, 0, 1]
+    shelf.store.current_path("default").unlink()
     assert "| ready, live, not yet published |" in history_of()["markdown"]
 
 
