@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rag_platform.text.entries import find_described, find_entry_lines
@@ -27,3 +29,9 @@ def test_the_lines_that_name_what_a_text_describes() -> None:
         "# Guide\n\n**Ports**:\n\nIn **bold** words.\n\n### `speed`\n\n**Stop now.**\n\n**a** (b)"
     )
     assert find_entry_lines(text) == ["**Ports**:", "### `speed`"]
+
+
+def test_a_long_heading_takes_little_time() -> None:
+    started = time.process_time()
+    assert [find_described(f"a{gap}b") for gap in (" " * 20_000, "*" * 20_000)] == ["", ""]
+    assert time.process_time() - started < 0.2
