@@ -5,6 +5,7 @@ heading or a line of bold words, as HTML's definition lists become.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # a line of bold words; a bold sentence is none
 BOLD_LINE = re.compile(r"\*\*(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，])\*\*[:：]?[ \t]*(?=\n|\Z)")
@@ -17,6 +18,7 @@ _NAME = re.compile(
 _ARGUMENTS = re.compile(r"(?<!\s)\s*[*]{0,3}[(\[=].*|(?<!\s)\s+<.*", re.DOTALL)
 
 
+@lru_cache(maxsize=4096)
 def find_described(heading: str) -> str:
     """The name in a heading or label, without its type or arguments (`work_mem` for "`work_mem`
     (`integer`)"); empty for other headings.
