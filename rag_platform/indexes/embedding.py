@@ -353,12 +353,13 @@ def _embed_by_part(
 
 
 def _rate(embedding: EmbeddingConfig, cache: EmbeddingCache | None, info: EmbedderInfo) -> float:
-    """The measured bytes per second, else the declared ones; at least a hundredth of these, as
-    0.1.0 also counted the seconds of loading, which left 25 for short texts.
+    """The measured bytes per second, else the declared ones; of a model that is loaded here, at
+    least a hundredth of these, as 0.1.0 also counted the loading, which left 25 for short texts.
     """
-    declared = traits("embedder", embedding.provider).bytes_per_second
+    known = traits("embedder", embedding.provider)
     measured = cache.rate(info) if cache is not None else None
-    return max(measured or declared, declared / 100)
+    least = 0.0 if known.remote else known.bytes_per_second / 100
+    return max(measured or known.bytes_per_second, least)
 
 
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:

@@ -323,6 +323,11 @@ def test_estimate_grows_with_the_text_and_learns_from_runs(cache: EmbeddingCache
     assert 2.0 <= estimate(4_000_000, config, cache, processes=2) < 4.0
     cache.set_rate(EmbedderInfo("hashing-256", "1", 256), "p", 25.0)  # of 0.1.0, for a short text
     assert estimate(4_000_000, config, cache, processes=1) == pytest.approx(1000.0)
+    # a server may be slow
+    options = {"model": "large", "dim": 8, "base_url": "http://127.0.0.1:9/v1"}
+    remote = EmbeddingConfig(provider="openai", options=options)
+    cache.set_rate(make_provider("embedder", "openai", options).info(), "p", 300.0)
+    assert estimate(600_000, remote, cache, processes=1) == pytest.approx(2001.0)
 
 
 @dataclass(frozen=True)
