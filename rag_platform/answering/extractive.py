@@ -64,6 +64,7 @@ PartTerms = Sequence[Sequence[frozenset[str]]]  # the question's terms in each p
 FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
+_FLAG = re.compile(r"(?<![\w-])--?([a-z][\w-]+)")  # an option of a command
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
@@ -237,7 +238,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     logs = _find_change_logs(question, evidence)
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
-    entries = _read_entries(words, evidence, passages, find)
+    entries = _read_entries(question, evidence, passages, find)
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
@@ -293,12 +294,13 @@ class _Entry(NamedTuple):
 
 
 def _read_entries(
-    words: Sequence[Word], evidence: Sequence[Hit], passages: Parts, find: FindTerms
+    question: str, evidence: Sequence[Hit], passages: Parts, find: FindTerms
 ) -> list[list[_Entry]]:
     """What each part describes, by the name in the nearest heading or label above it. `run` also
     describes `job.run`.
     """
-    names = {word.text for word in words if word.weight > 1}
+    names = {word.text for word in question_words(question) if word.weight > 1}
+    names.update(_FLAG.findall(question.lower()))
 
     @cache
     def find_asked(entry: str) -> frozenset[str]:

@@ -717,3 +717,18 @@ def test_a_quote_says_which_option_it_describes_and_what_stands_beside_its_name(
         "Parameters, `access_code` (default: 450):\n\n"
         "The reply of the server to clients it refuses. [1]"
     )
+
+
+def test_the_option_of_a_command_is_known_by_its_dashes() -> None:
+    passages = [
+        hit(
+            1,
+            "**--color=\\<when>**\n\nUnlike --dry-run, it shows what a run of it does.",
+            "OPTIONS",
+        ),
+        hit(2, "**-n, --dry-run**\n\nDo everything except actually send the updates.", "OPTIONS"),
+    ]
+    answer = Extractive().answer(asked("What does git push --dry-run do?"), passages).text
+    assert answer.startswith(
+        "OPTIONS, -n, --dry-run:\n\nDo everything except actually send the updates. [2]"
+    )
