@@ -14,8 +14,8 @@ _LINE = re.compile(rf"^(?:{BOLD_LINE.pattern}|#{{1,6}}[ \t]+(?P<heading>[^\n]+))
 _NAME = re.compile(
     r"(`+)[^`\s]+\1|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?|`*--?[A-Za-z].*"
 )
-# or a type, after a name; white space is tried from its beginning only
-_ARGUMENTS = re.compile(r"(?<!\s)\s*[*]{0,3}[(\[=].*|(?<!\s)\s+<.*", re.DOTALL)
+# or a type or anchor, after a name; white space is tried from its beginning only
+_ARGUMENTS = re.compile(r"(?<!\s)\s*[*]{0,3}[(\[={].*|(?<!\s)\s+<.*", re.DOTALL)
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,7 @@ from rag_platform.text.entries import find_described, find_entry_lines
         ("`-p port`", "-p port"),
         ("json.dump(obj, fp, *, skipkeys=False)", "json.dump"),
         ("log_level <level>", "log_level"),
+        ("`host` {#opt-host}", "host"),
         ("Memory (RAM)", ""),
         ("20.4.1. Memory", ""),
         ("Node.js setup", ""),
