@@ -75,8 +75,9 @@ MEANING_FACTOR: Final = 1.25
 OTHER_LANGUAGE_FACTOR: Final = 0.7
 # factor of a unit that only points elsewhere or introduces something; chosen by hand
 POINTER_FACTOR: Final = 0.7
-# factor of a unit of a change log that is not asked for; its square is that of a document without
-# the number by which the question names one, and of another option's description; chosen by hand
+# factor of a unit of a change log that is not asked for, and of one without a version where one is
+# asked for; its square is that of a document without the number by which the question names one,
+# and of another option's description; chosen by hand
 OFF_TOPIC_FACTOR: Final = 0.6
 # added to the divisor of a unit's score for each better hit; chosen by hand
 PLACE_PENALTY: Final = 0.2

@@ -46,11 +46,13 @@ from rag_platform.text.term_overlap import (
     ASKS_MEANING,
     ASKS_NUMBER,
     ASKS_TOTAL,
+    ASKS_VERSION,
     DIGIT,
     HISTORY,
     MEANS,
     POINTS,
     TOTAL,
+    VERSION,
     Word,
     question_terms,
     question_words,
@@ -78,7 +80,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "25"
+    VERSION: ClassVar[str] = "26"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
@@ -244,11 +246,13 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
         headings: Sequence[tuple[int, str]] | None = None
         titles = applying = frozenset[str]()
+        above = ""
         own_name = find(f"{hit.filename}\n{hit.doc_title}")
         for i, part in enumerate(parts):
             if headings != units[part.first].headings:
                 headings = units[part.first].headings
-                titles = find("\n".join([*find_path(path, headings), hit.doc_title]))
+                above = "\n".join(find_path(path, headings))
+                titles = find(f"{above}\n{hit.doc_title}")
                 # a version or a year in the title applies to everything below it, as does the
                 # name of the option that is described
                 applying = frozenset(term for term in titles if DIGIT.search(term))
@@ -278,7 +282,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             score *= constants.OFF_TOPIC_FACTOR**2 if entries[n][i].is_other else 1.0
             if part.kind == "code" and _SYNOPSIS.fullmatch(part.context):
                 score *= constants.POINTER_FACTOR
-            score *= form.factor(quote, part.kind)
+            score *= form.factor(quote, part.kind, above)
             score /= 1 + constants.PLACE_PENALTY * n
             by_header = part.kind == "row" and not inside
             coverage = weigh(close | titles | numbers_of[n]) / total_weight
@@ -493,6 +497,7 @@ class _AnswerForm:
 
     digit: bool
     meaning: bool
+    version: bool
     script: str
 
     @classmethod
@@ -501,17 +506,21 @@ class _AnswerForm:
         return cls(
             digit=ASKS_NUMBER.search(lower) is not None,
             meaning=ASKS_MEANING.search(lower) is not None,
+            version=ASKS_VERSION.search(lower) is not None,
             script=find_script(question),
         )
 
-    def factor(self, text: str, kind: str) -> float:
-        """How well a unit fits: it has a number or a definition where one is asked for, is in the
-        question's script, and does not only point elsewhere.
+    def factor(self, text: str, kind: str, above: str) -> float:
+        """How well a unit fits: it has a number, a definition, or a version (also in the headings
+        `above`) where one is asked for, is in the question's script, and does not only point
+        elsewhere.
         """
         text = simplify(text)
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
         if self.meaning and MEANS.search(text):
             fits *= constants.MEANING_FACTOR
+        if self.version and not VERSION.search(f"{above}\n{text}"):
+            fits *= constants.OFF_TOPIC_FACTOR
         if kind != "code" and find_script(text) != self.script:
             fits *= constants.OTHER_LANGUAGE_FACTOR
         if POINTS.search(text) or text.endswith(INTRODUCES):

@@ -60,7 +60,7 @@ class Features:
     # high enough for an exact identifier to outweigh all other features
     identifiers: float = 2.0
 
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(quick=True)
 
     def __post_init__(self) -> None:

@@ -49,8 +49,12 @@ HISTORY = re.compile(
 )
 ASKS_HISTORY = re.compile(
     r"\bv?\d|\b(?:when (?:was|were|did)|since|change[ds]|change ?logs?|releas\w+|removed|deprecated"
-    r"|migrat\w+|histor\w+|breaking)\b|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
+    r"|migrat\w+|histor\w+|breaking|(?:which|what) versions?)\b"
+    r"|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
 )
+# the wording of questions for a version, and of versions
+ASKS_VERSION = re.compile(r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本")
+VERSION = re.compile(r"\d+\.\d+")
 # the wording of questions for a total, and of totals
 ASKS_TOTAL = re.compile(
     r"\b(?:grand )?total (?:amount|price|cost|value|sum)\b|总[金数]?额|总价款?|合计|总计"

@@ -732,3 +732,13 @@ def test_the_option_of_a_command_is_known_by_its_dashes() -> None:
     assert answer.startswith(
         "OPTIONS, -n, --dry-run:\n\nDo everything except actually send the updates. [2]"
     )
+
+
+@pytest.mark.parametrize(
+    "query", ["In which version was max_parts added?", "max_parts 是哪个版本新增的？"]
+)
+def test_a_question_for_a_version_is_answered_from_the_change_log(query: str) -> None:
+    page = hit(1, "The `max_parts` that was added limits the parts of a form.", "Forms")
+    log = hit(2, "## 0.40.0\n\n- Add `max_parts` to forms.", "Change log")
+    answer = Extractive().answer(asked(query), [page, log]).text
+    assert answer.startswith("0.40.0:\n\n- Add `max_parts` to forms.")
