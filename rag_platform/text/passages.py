@@ -120,6 +120,10 @@ _LEADERS = re.compile(
     r"(?![\d.,]|[ \t]*\|[ \t]*[$(\d])"
 )
 _LEAST_ENTRIES = 4
+# an item with only a link to a heading
+_LINKED_ENTRY = re.compile(
+    r"[ \t]*(?:[-*+]|\d+[.)])?[ \t]*\**\[[^\]\n]*\]\([^()\s]*#[^()\s]*\)\**[ \t]*"
+)
 _NAME_WORD = re.compile(r"[^\W\d_]\w*")
 _IN_ORDER = 0.8  # share of entries whose page or first letter is not before the previous one's
 
@@ -217,10 +221,13 @@ def _read_label(block: str) -> str:
 
 
 def is_contents(text: str) -> bool:
-    """True for a part of a table of contents or an index: entries with dots that lead to pages, in
-    the order of the pages or of the alphabet. The items of a financial statement have no such
-    order.
+    """True for a part of a table of contents or an index: links to headings alone, or entries with
+    dots that lead to pages, in the order of the pages or of the alphabet. The items of a financial
+    statement have no such order.
     """
+    lines = [line for line in text.split("\n") if line.strip() and not HEADING.match(line)]
+    if len(lines) >= _LEAST_ENTRIES and all(map(_LINKED_ENTRY.fullmatch, lines)):
+        return True
     # a cheap test first: each entry has at least five dots or two ellipses
     if (text.count(".") + text.count("·")) // 5 + text.count("…") // 2 < _LEAST_ENTRIES:
         return False

@@ -167,11 +167,21 @@ ACCOUNT = """| | 2024 |
 | Taxes . . . . . . . . . . | 40 |
 | Profit. . . . . . . . . . | 183 |
 """
+LINKS = "- [Errors](#errors)\n  - [Codes](#codes)\n\n**[Names](page.html#names)**\n1. [`f`](#f)\n"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(CONTENTS, True), (INDEX, True), (ACCOUNT, False), ("Wait..... 4\n" * 3, False), ("", False)],
+    [
+        (CONTENTS, True),
+        (INDEX, True),
+        (ACCOUNT, False),
+        (LINKS, True),
+        (f"# Guide\n\n{LINKS}", True),
+        (f"{LINKS}- [Pages](pages.html)", False),
+        ("Wait..... 4\n" * 3, False),
+        ("", False),
+    ],
 )
 def test_contents_and_an_index_are_told_from_an_account(text: str, expected: bool) -> None:
     assert is_contents(text) is expected
