@@ -52,7 +52,7 @@ from rag_platform.text.term_overlap import (
     MEANS,
     POINTS,
     TOTAL,
-    VERSION,
+    VERSION_NUMBER,
     Word,
     question_terms,
     question_words,
@@ -519,7 +519,7 @@ class _AnswerForm:
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
         if self.meaning and MEANS.search(text):
             fits *= constants.MEANING_FACTOR
-        if self.version and not VERSION.search(f"{above}\n{text}"):
+        if self.version and not VERSION_NUMBER.search(f"{above}\n{text}"):
             fits *= constants.OFF_TOPIC_FACTOR
         if kind != "code" and find_script(text) != self.script:
             fits *= constants.OTHER_LANGUAGE_FACTOR

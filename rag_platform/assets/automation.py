@@ -233,18 +233,26 @@ def sync_job() -> None:
     sync_sources()
 
 
-@dg.schedule(
-    job=sync_job,
-    cron_schedule=_SETTINGS.nightly_cron,
-    execution_timezone=_SETTINGS.schedule_timezone,
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description=(
-        "Syncs every folder and list of URLs, rebuilds what another config left stale, releases."
-    ),
+def make_schedule(
+    name: str, job: dg.JobDefinition, cron: str, description: str
+) -> dg.ScheduleDefinition:
+    """A schedule, switched off at first, whose ticks only request a run of the job."""
+    return dg.ScheduleDefinition(
+        name,
+        job=job,
+        cron_schedule=cron,
+        execution_timezone=_SETTINGS.schedule_timezone,
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=description,
+    )
+
+
+nightly = make_schedule(
+    "nightly",
+    sync_job,
+    _SETTINGS.nightly_cron,
+    "Syncs every folder and list of URLs, rebuilds what another config left stale, releases.",
 )
-def nightly(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """Request the nightly run; nothing is hashed or fetched in the tick itself."""
-    return dg.RunRequest()
 
 
 @dg.op(description="Removes what no document, release or draft of any library needs: `rag gc`.")
@@ -263,16 +271,12 @@ def gc_job() -> None:
     remove_unneeded()
 
 
-@dg.schedule(
-    job=gc_job,
-    cron_schedule=_SETTINGS.gc_cron,
-    execution_timezone=_SETTINGS.schedule_timezone,
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Removes old releases, versions and runs that the settings no longer keep.",
+nightly_gc = make_schedule(
+    "nightly_gc",
+    gc_job,
+    _SETTINGS.gc_cron,
+    "Removes old releases, versions and runs that the settings no longer keep.",
 )
-def nightly_gc(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """Request the nightly run; nothing is removed in the tick itself."""
-    return dg.RunRequest()
 
 
 def _sync(root: DataRoot, namespace: str) -> Job:

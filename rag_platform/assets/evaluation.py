@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 import dagster as dg
 
+from rag_platform.assets.automation import make_schedule
 from rag_platform.assets.dagster_private import log_checks
 from rag_platform.assets.metadata import define_asset
 from rag_platform.assets.partitions import CODE_VERSION, NAMESPACE_TAG, unread_inputs
@@ -154,16 +155,12 @@ def evaluation_job() -> None:
     evaluate_all()
 
 
-@dg.schedule(
-    job=evaluation_job,
-    cron_schedule=_SETTINGS.evaluation_cron,
-    execution_timezone=_SETTINGS.schedule_timezone,
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Asks every dataset and compares the strategies.",
+nightly_evaluation = make_schedule(
+    "nightly_evaluation",
+    evaluation_job,
+    _SETTINGS.evaluation_cron,
+    "Asks every dataset and compares the strategies.",
 )
-def nightly_evaluation(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-    """Request the nightly run; nothing is evaluated in the tick itself."""
-    return dg.RunRequest()
 
 
 @contextmanager

@@ -356,15 +356,13 @@ def delete(work: Work) -> Outcome:
 def gc(work: Work) -> Outcome:
     """Collect all garbage, after the deletions that were stopped, or that of one deletion."""
     if work.job.kind == "gc":
-        # the command line of a process of Dagster's own does not name the job
-        within = "python" if "run_id" in work.job.args else work.job.job_id
         for job in _list_stopped_deletions(work.root):
             items = [
                 replace(item, state="queued") for item in work.root.ledger.job_items(job.job_id)
             ]
             args = {**job.args, "retry_of": job.job_id}
             again = work.root.ledger.add_job("delete", job.namespace, args, items)
-            run_job(again.job_id, {**work.job.process, "within": within})
+            run_job(again.job_id, {**work.job.process, "within": launchers.find_mark(work.job)})
             ended = work.root.ledger.job(again.job_id)
             told = ended.state == "cancelled" or ended.reason.startswith(_TOLD_TO_END)
             if told or _is_cancelled(work):

@@ -21,6 +21,7 @@ from rag_platform.chunkers.sizes import (
 )
 from rag_platform.errors import ConfigError
 from rag_platform.text.cut_points import (
+    NAME_RANKS,
     Boundaries,
     blank_ends,
     boundaries,
@@ -190,16 +191,16 @@ def _end(
 
 def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tuple[list[int], bool]]:
     """(offsets to cut at, whether they are before headings or bold lines), best first."""
-    yield cuts.cuts(0, *high_half), True
-    yield cuts.cuts(1, *high_half), True
+    for rank in range(NAME_RANKS):
+        yield cuts.cuts(rank, *high_half), True
     for rank in cuts.sentence_ranks:
         places = cuts.cuts(rank, *high_half)
         yield [place for place in places if not leaves_introduction(cuts.text, place)], False
-    for rank in range(2, len(cuts.separators)):
+    for rank in range(NAME_RANKS, len(cuts.separators)):
         yield cuts.cuts(rank, *high_half), False
     for rank, ends in enumerate(cuts.separators):
         if ends is not blank_ends:
-            yield cuts.cuts(rank, *low_half), rank < 2
+            yield cuts.cuts(rank, *low_half), rank < NAME_RANKS
     yield cuts.words(*high_half), False  # before spaces in the low half, which are rare in Chinese
     for rank, ends in enumerate(cuts.separators):
         if ends is blank_ends:

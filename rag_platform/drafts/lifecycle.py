@@ -9,7 +9,7 @@ draft are applied to its chunks. Operations whose chunks are gone become conflic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rag_platform.chunkers.chunks import beyond_window
@@ -164,9 +164,8 @@ class Drafts:
             )
         opened = self.rebase(doc_id, drop_conflicts=drop_conflicts)
         operations = opened.edited.operations
-        if not opened.changes and self._edition_in_release(opened.version) == edition_name(
-            operations, opened.work.profiles["chunks"]
-        ):
+        edition = edition_name(operations, opened.work.profiles["chunks"])
+        if not opened.changes and self._find_released(opened.version) == edition:
             raise NotFoundError(
                 f"the draft of {doc_id} is published as it is; edit it first",
                 code="nothing_to_publish",
@@ -178,7 +177,7 @@ class Drafts:
         NotFoundError `nothing_to_revert` if no edit is published.
         """
         opened = self.open(doc_id)
-        if not opened.published and not self._edition_in_release(opened.version):
+        if not opened.published and not self._find_released(opened.version):
             raise NotFoundError(
                 f"no edit of {doc_id} is published; `rag drafts discard {doc_id}` forgets a draft",
                 code="nothing_to_revert",
@@ -224,18 +223,22 @@ class Drafts:
         self.workspace.ledger.put_draft(draft)
         return replace(opened, draft=draft, stored=True)
 
-    def is_released(self, draft: Draft) -> bool:
-        """True if the published release holds the edition that the ledger has of the version."""
-        version = self.workspace.ledger.version(draft.version_id)
-        return self._edition_in_release(version) == version.edition
+    def find_unreleased(self, version_ids: Collection[str]) -> set[str]:
+        """The versions of which the published release lacks the edition that the ledger has."""
+        released, ledger = self._read_editions(version_ids), self.workspace.ledger
+        return {it for it in version_ids if released.get(it) != ledger.version(it).edition}
 
-    def _edition_in_release(self, version: Version) -> str | None:
+    def _find_released(self, version: Version) -> str | None:
         """The version's edition in the published release, None if the release lacks the version."""
-        if not (published := releases.current(self.workspace.store, self.namespace)):
-            return None
+        return self._read_editions([version.version_id]).get(version.version_id)
+
+    def _read_editions(self, version_ids: Collection[str]) -> dict[str, str]:
+        """The editions of versions in the published release, without versions that it lacks."""
+        published = releases.current(self.workspace.store, self.namespace)
+        if not (version_ids and published):
+            return {}
         with releases.open_catalog(self.workspace.store, self.namespace, published) as catalog:
-            found = catalog.versions([version.version_id])
-        return found[version.version_id].edition if found else None
+            return {name: it.edition for name, it in catalog.versions(version_ids).items()}
 
     def _launch(self, opened: Opened, operations: Sequence[Json]) -> jobs.Started:
         version = opened.version

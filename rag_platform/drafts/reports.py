@@ -45,14 +45,10 @@ def list_data(drafts: Drafts) -> Json:
         }
         for draft in found
     ]
-    waiting = {
-        draft.doc_id
-        for draft in found
-        if draft.state == "published" and not drafts.is_released(draft)
-    }
+    waiting = drafts.find_unreleased([it.version_id for it in found if it.state == "published"])
     lines = [
         f"{row['doc_id']}  {row['state']}, {pluralise(row['operations'], 'operation')}"
-        + (", not in the published release" if row["doc_id"] in waiting else "")
+        + (", not in the published release" if row["version_id"] in waiting else "")
         + (f", {pluralise(row['conflicts'], 'conflict')}" if row["conflicts"] else "")
         + (", made over an older version" if row["outdated"] else "")
         for row in rows

@@ -50,9 +50,7 @@ class ChildLauncher:
             return job.state == "queued" and seconds_between(job.created_at) < LAUNCH_SECONDS
         if not is_here(job.process):
             return seconds_between(job.heartbeat_at) < silent
-        # the command lines of Dagster's own processes do not contain the job_id
-        mark = "python" if job.args.get("run_id") else _mark_of(job)
-        return alive(job.pid, mark, job.process.get("started", ""))
+        return alive(job.pid, find_mark(job), job.process.get("started", ""))
 
     def stop(self, job: Job, seconds: float) -> bool:
         """Stop a job's process within `seconds`, then kill it and its children; True once they are
@@ -147,6 +145,13 @@ def _start(module: str, job: Job, settings: Settings, store: Store) -> subproces
             env={**os.environ, **environment(settings.home)},
             start_new_session=True,
         )
+
+
+def find_mark(job: Job) -> str:
+    """`_mark_of` a job's process, and a weaker mark of a process of Dagster's own, whose command
+    line does not contain the job_id.
+    """
+    return "python" if job.args.get("run_id") else _mark_of(job)
 
 
 def _mark_of(job: Job) -> str:

@@ -31,6 +31,7 @@ _BREAKS = re.compile("\n+")
 # a line that may continue a sentence: not a digit, list item, heading, row or quote
 _CONTINUATION = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
 _STOPS = frozenset(f".!?{STOPS}:：;；|…")
+NAME_RANKS = 2  # the first separators: before headings, and before lines of bold words
 WHOLE_CHARS = 6400  # length up to which a fence or table row is kept whole
 _MAX_LOOKBACK = 400  # characters before a position that are searched past white space
 _MAX_MARKS = 4  # characters: a colon and the marks of bold or italic text after it
@@ -116,10 +117,8 @@ class Boundaries:
 
     @property
     def sentence_ranks(self) -> range:
-        """The ranks of the separators after which a sentence begins, headings and lines of bold
-        words excepted.
-        """
-        return range(2, self.separators.index(sentence_ends) + 1)
+        """The ranks of the separators after which a sentence begins, without those before names."""
+        return range(NAME_RANKS, self.separators.index(sentence_ends) + 1)
 
     def inside(self, position: int) -> Guarded | None:
         """The run that a cut at the position would split."""
@@ -226,7 +225,7 @@ def boundaries(
         *(separator_ends(item) for item in separators if item),
     ]
     given = [item for item in separators if item]
-    lines = 2 + given.index("\n") if "\n" in given else len(ends)
+    lines = NAME_RANKS + given.index("\n") if "\n" in given else len(ends)
     # wrapped lines end anywhere in a sentence, so sentence ends come before plain line ends
     ends[lines : lines + 1] = [line_starts, sentence_ends, *ends[lines : lines + 1], clause_ends]
     units = inline_units(text, fits)

@@ -225,9 +225,10 @@ def is_contents(text: str) -> bool:
     dots that lead to pages, in the order of the pages or of the alphabet. The items of a financial
     statement have no such order.
     """
-    lines = [line for line in text.split("\n") if line.strip() and not HEADING.match(line)]
-    if len(lines) >= _LEAST_ENTRIES and all(map(_LINKED_ENTRY.fullmatch, lines)):
-        return True
+    if text.count("](") >= _LEAST_ENTRIES:
+        lines = [line for line in text.split("\n") if line.strip() and not HEADING.match(line)]
+        if len(lines) >= _LEAST_ENTRIES and all(map(_LINKED_ENTRY.fullmatch, lines)):
+            return True
     # a cheap test first: each entry has at least five dots or two ellipses
     if (text.count(".") + text.count("·")) // 5 + text.count("…") // 2 < _LEAST_ENTRIES:
         return False

@@ -54,7 +54,7 @@ ASKS_HISTORY = re.compile(
 )
 # the wording of questions for a version, and of versions
 ASKS_VERSION = re.compile(r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本")
-VERSION = re.compile(r"\d+\.\d+")
+VERSION_NUMBER = re.compile(r"\d+\.\d+")
 # the wording of questions for a total, and of totals
 ASKS_TOTAL = re.compile(
     r"\b(?:grand )?total (?:amount|price|cost|value|sum)\b|总[金数]?额|总价款?|合计|总计"

@@ -88,7 +88,7 @@ class Page:
         page = cls(root)
         levels = [piece.level for piece in page.pieces if piece.level]
         outermost = min(levels, default=1)
-        if levels.count(outermost) == 1 < len(levels):
+        if outermost > 1 and levels.count(outermost) == 1 < len(levels):
             by = outermost - 1
             page.pieces = [
                 replace(piece, text=piece.text[by:], level=piece.level - by)
