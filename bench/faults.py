@@ -30,16 +30,15 @@ from faults_rules import Outcome, problem
 from rag_platform.config.ingestion import EmbeddingConfig, LoadingConfig
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
-from rag_platform.documents.metadata import load_facts
+from rag_platform.documents.outputs import Outputs
 from rag_platform.documents.provenance import verify_version
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import Hooks
 from rag_platform.intake.receiving import ReceiveOptions, receive
-from rag_platform.ir import Chunk, Edit, MediaLink, Section, StageOutcome, Version, View
+from rag_platform.ir import StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import JobItem
-from rag_platform.normalisation.edits import apply_edits
-from rag_platform.storage.store import Store, read_records
+from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
 IMAGES = (".png", ".bmp", ".jpg", ".gif", ".svg")
@@ -180,29 +179,18 @@ class Bench:
                 **shared,
             )
         profiles = stage_profiles(self.strategy)
-        facts = load_facts(self.store, version, profiles["facts"])
-        stages = {
-            "media": "media",
-            "edits": "sections",
-            "sections": "sections",
-            "chunks": "chunks",
-            "views": "views",
-        }
-        paths = {
-            kind: self.store.version_path(version, kind, profiles[stage])
-            for kind, stage in stages.items()
-        }
-        chunks = read_records(paths["chunks"], Chunk)
+        outputs = Outputs(version, self.store, profiles)
+        chunks = outputs.chunks
         failures = verify_version(self.store, version, profiles, chunks, self.settings.limits)
         return Outcome(
             landed=True,
             loader=version.loader,
-            facts=facts,
-            links=tuple(read_records(paths["media"], MediaLink)),
-            text=apply_edits(facts.text, read_records(paths["edits"], Edit)).text,
-            sections=tuple(read_records(paths["sections"], Section)),
+            facts=outputs.facts,
+            links=tuple(outputs.links),
+            text=outputs.normalised.text,
+            sections=tuple(outputs.sections),
             chunks=tuple(chunks),
-            views=tuple(read_records(paths["views"], View)),
+            views=tuple(outputs.views),
             warnings=tuple(self.warnings.get(version.version_id, ())),
             unproved=tuple(failure.reason for failure in failures),
             home=self.store.home,

@@ -101,9 +101,7 @@ def measured(
                 build_stage(stage, work)
         except DocumentError as error:
             return Row(path.name, refused=f"{error.code}: {error.message[:80]}")
-        rows = (
-            read_records(kept, PageKept) if (kept := work.path("kept", "chunks")).is_file() else []
-        )
+        rows = read_records(kept, PageKept) if (kept := work.path("kept")).is_file() else []
     words = sum(row.words for row in rows)
     return Row(
         path.name,

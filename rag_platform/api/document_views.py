@@ -21,7 +21,7 @@ from rag_platform.contract.schema import (
     SectionPart,
 )
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.ir import Chunk, Document, Edit, Facts, PageKept, Section, Version
+from rag_platform.ir import Chunk, Document, Facts, PageKept, Section, Version
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.retrieval.library import Lease
@@ -91,13 +91,13 @@ def read_texts(
     """What was extracted from a version, and its text with the recorded edits applied, or only
     those of `rule`.
     """
-    from rag_platform.documents.metadata import load_facts
+    from rag_platform.documents.outputs import Outputs
     from rag_platform.normalisation.edits import apply_edits
 
     fetch_version(store, version, profiles)
-    edits = read_records(store.version_path(version, "edits", profiles["sections"]), Edit)
-    facts = load_facts(store, version, profiles["facts"])
-    return facts, apply_edits(facts.text, [edit for edit in edits if rule in ("", edit.rule)])
+    outputs = Outputs(version, store, profiles)
+    edits = [edit for edit in outputs.edits if rule in ("", edit.rule)]
+    return outputs.facts, apply_edits(outputs.facts.text, edits)
 
 
 def _changes_form(

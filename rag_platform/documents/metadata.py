@@ -1,10 +1,7 @@
-"""Reads stored facts, without importing the code that makes them, and the metadata found in files,
-normalised for filters and lists.
-"""
+"""The title and the metadata found in a file, normalised for filters and lists."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -13,11 +10,8 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from rag_platform.errors import IntegrityError
-from rag_platform.ir import Block, Document, Facts, Json, MediaRef, ParseSummary, Version
+from rag_platform.ir import Document, Facts, Json, Version
 from rag_platform.loaders.text import TEMPLATE_CODE, reads_as_title, titles_section
-from rag_platform.storage.records import REINGEST_REMEDY
-from rag_platform.storage.store import Store, read_record, read_records
 from rag_platform.text.dates import iso_date
 
 MAX_TAGS, MAX_TAG_CHARS = 32, 60
@@ -43,24 +37,6 @@ _MODIFIED = (
     "modified modified_at updated updated_at lastmod last_modified date_modified moddate ms.date"
 ).split()
 _MONTH_FIRST = frozenset({"ms.date"})  # fields whose 5/1/2024 is known to be the first of May
-
-
-def load_facts(store: Store, version: Version, profile: str) -> Facts:
-    """The stored facts of a version's bytes. Raises IntegrityError if the text was changed."""
-    folder = store.facts_dir(version, profile)
-    text = (folder / "facts.md").read_bytes()
-    summary = read_record(folder / "summary.json", ParseSummary)
-    if (found := hashlib.sha256(text).hexdigest()) != summary.md_sha256:
-        raise IntegrityError(
-            f"facts of {version.version_id} have hash {found[:12]}, recorded"
-            f" {summary.md_sha256[:12]}; {REINGEST_REMEDY}"
-        )
-    return Facts(
-        text=text.decode("utf-8"),
-        blocks=tuple(read_records(folder / "blocks.parquet", Block)),
-        media=tuple(read_records(folder / "media.parquet", MediaRef)),
-        summary=summary,
-    )
 
 
 def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) -> Json:

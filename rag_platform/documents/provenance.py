@@ -20,6 +20,7 @@ from rag_platform.chunkers.chunks import chunk_name
 from rag_platform.chunkers.source_locations import Places, block_range
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Limits, Strategy
+from rag_platform.documents.outputs import Outputs
 from rag_platform.errors import DocumentError
 from rag_platform.intake import second_readers
 from rag_platform.intake.isolation import reread_in_child, verify_in_child
@@ -29,9 +30,7 @@ from rag_platform.ir import (
     PREAMBLE,
     Block,
     Chunk,
-    Edit,
     Facts,
-    MediaLink,
     MediaRef,
     ParseSummary,
     Section,
@@ -90,11 +89,12 @@ def verify_version(
     list.
     """
     edited = [chunk for chunk in chunks if chunk.edited_from]
+    outputs = Outputs(version, store, profiles)
     try:
-        found = _read(store, version, profiles, strategy if alone is not None else None)
+        found = _read(outputs, strategy if alone is not None else None)
         if alone is not None:
-            _require_order(found, store, version, profiles)
-        origins = _origins(store, version, profiles, edited)
+            _require_order(found, outputs)
+        origins = _origins(outputs, edited)
         quotes = [*(chunk for chunk in chunks if not chunk.edited_from), *origins.values()]
         touched = _touched_blocks(found, quotes)
         bad_blocks = _find_bad_blocks(found, version.loader, touched, limits or Limits())
@@ -150,24 +150,22 @@ class _UnprovedError(Exception):
     """The reason why no chunk of the version can be proved."""
 
 
-def _read(
-    store: Store, version: Version, profiles: Mapping[str, str], strategy: Strategy | None
-) -> _Stored:
+def _read(outputs: Outputs, strategy: Strategy | None) -> _Stored:
     """Read the stored outputs. Raises _UnprovedError if one is missing or changed."""
-    raw_path = store.raw_path(version.file_sha256)
+    version, profiles, folder = outputs.version, outputs.profiles, outputs.facts_folder
+    raw_path = outputs.store.raw_path(version.file_sha256)
     if not raw_path.is_file():
         raise _UnprovedError("raw_missing: the stored bytes are gone; ingest the file again")
-    folder, facts_profile = store.facts_dir(version, profiles["facts"]), profiles["facts"]
     names = ("summary.json", "facts.md", "blocks.parquet")
     if not all((folder / name).is_file() for name in names):
         raise _UnprovedError(
-            f"facts_missing: no facts with profile {facts_profile}; {REINGEST_REMEDY}"
+            f"facts_missing: no facts with profile {profiles['facts']}; {REINGEST_REMEDY}"
         )
-    edits_path = store.version_path(version, "edits", profiles["sections"])
-    profile = profiles["sections"]
-    if not edits_path.is_file():
-        raise _UnprovedError(f"edits_missing: no edits with profile {profile}; {REINGEST_REMEDY}")
-    summary = read_record(folder / "summary.json", ParseSummary)
+    if not outputs.path("edits").is_file():
+        raise _UnprovedError(
+            f"edits_missing: no edits with profile {profiles['sections']}; {REINGEST_REMEDY}"
+        )
+    summary = read_record(outputs.summary_path, ParseSummary)
     data = (folder / "facts.md").read_bytes()
     if (found := hashlib.sha256(data).hexdigest()) != summary.md_sha256:
         raise _UnprovedError(
@@ -186,8 +184,8 @@ def _read(
     media = folder / "media.parquet"
     refs = read_records(media, MediaRef) if strategy is not None and media.is_file() else ()
     facts = Facts(text, tuple(blocks), tuple(refs), summary)
-    normalised = apply_edits(text, read_records(edits_path, Edit))
-    sections = _sections(store, version, profiles, strategy, facts, normalised)
+    normalised = apply_edits(text, outputs.edits)
+    sections = _sections(outputs, strategy, facts, normalised)
     lines = _raw_lines(raw, summary.encoding) if raw is not None else []
     return _Stored(
         raw_path,
@@ -203,22 +201,15 @@ def _read(
 
 
 def _sections(
-    store: Store,
-    version: Version,
-    profiles: Mapping[str, str],
-    strategy: Strategy | None,
-    facts: Facts,
-    normalised: Normalised,
+    outputs: Outputs, strategy: Strategy | None, facts: Facts, normalised: Normalised
 ) -> Sequence[Section]:
     """The version's sections, recomputed if this program's profile equals the stored one. Raises
     _UnprovedError if the stored edits or sections differ.
     """
-    path = store.version_path(version, "sections", profiles["sections"])
-    stored = read_records(path, Section) if path.is_file() else None
-    if strategy is None or stage_profiles(strategy)["sections"] != profiles["sections"]:
+    stored = outputs.sections if outputs.path("sections").is_file() else None
+    if strategy is None or stage_profiles(strategy)["sections"] != outputs.profiles["sections"]:
         return stored or ()
-    media = store.version_path(version, "media", profiles["media"])
-    links = read_records(media, MediaLink) if media.is_file() else ()
+    links = outputs.links if outputs.path("media").is_file() else ()
     again = normalise(facts, links, strategy.cleaning)
     if again.edits != normalised.edits:
         edit = next((edit for edit in {*normalised.edits} ^ {*again.edits}), None)
@@ -228,7 +219,7 @@ def _sections(
         )
     sectioner = make_provider("sectioner", strategy.sectioner.provider, strategy.sectioner.options)
     sections: list[Section] = list(
-        sectioner.sections(normalised.text, headings_of(facts, normalised), version.doc_id)
+        sectioner.sections(normalised.text, headings_of(facts, normalised), outputs.version.doc_id)
     )
     if stored is not None and stored != sections:
         other = next((section for section in {*stored} ^ {*sections}), None)
@@ -238,9 +229,7 @@ def _sections(
     return sections
 
 
-def _require_order(
-    found: _Stored, store: Store, version: Version, profiles: Mapping[str, str]
-) -> None:
+def _require_order(found: _Stored, outputs: Outputs) -> None:
     """Raise _UnprovedError if blocks or chunks are not in the order of their texts, two blocks have
     the same locator, or a word of a section is in no chunk.
     """
@@ -257,10 +246,10 @@ def _require_order(
             if block.locator in places:
                 raise _UnprovedError(f"block_order: two blocks stand at {block.locator}")
             places.add(block.locator)
-    path = store.version_path(version, "chunks", profiles["chunks"])
+    is_cut = outputs.path("chunks").is_file()
     chunks = [
         chunk
-        for chunk in (read_records(path, Chunk) if path.is_file() else [])
+        for chunk in (outputs.chunks if is_cut else ())
         if chunk.chunk_text and chunk.chunk_type != "parent"
     ]
     for before, chunk in pairwise(chunks):
@@ -270,7 +259,7 @@ def _require_order(
                 f" chunk {before.chunk_index} at {before.norm_start}"
             )
     spans = [(chunk.norm_start, chunk.norm_end) for chunk in chunks]
-    for section in found.sections.values() if path.is_file() else ():
+    for section in found.sections.values() if is_cut else ():
         start, end = section.norm_start, section.norm_end
         near = spans[max(0, bisect_right(spans, (start, start)) - 1) :]
         if gap := _first_gap(found.normalised.text, start, end, near, words=True):
@@ -421,15 +410,10 @@ def _lines_of(found: _Stored, start: int, end: int) -> tuple[int, int]:
     return bisect_right(found.raw_lines, start), bisect_right(found.raw_lines, max(start, end - 1))
 
 
-def _origins(
-    store: Store, version: Version, profiles: Mapping[str, str], edited: Sequence[Chunk]
-) -> dict[str, Chunk]:
+def _origins(outputs: Outputs, edited: Sequence[Chunk]) -> dict[str, Chunk]:
     """The version's own chunks that the edited ones were edited from, by id."""
     wanted = {chunk_id for chunk in edited for chunk_id in chunk.edited_from}
-    if not wanted:
-        return {}
-    path = store.version_path(version, "chunks", profiles["chunks"])
-    own = read_records(path, Chunk) if path.is_file() else ()
+    own = outputs.chunks if wanted and outputs.path("chunks").is_file() else ()
     return {chunk.chunk_id: chunk for chunk in own if chunk.chunk_id in wanted}
 
 

@@ -14,10 +14,9 @@ import re
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -28,7 +27,7 @@ from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.descriptions import Descriptions, describe
 from rag_platform.documents.drift import chunk_quality
 from rag_platform.documents.kept_text import find_removed, measure, verdict, word_counts
-from rag_platform.documents.metadata import document_title, load_facts
+from rag_platform.documents.outputs import Outputs
 from rag_platform.documents.stage_previews import preview_stage
 from rag_platform.documents.views import keyphrase_embedder, low_quality, make_views
 from rag_platform.errors import DocumentError, IntegrityError
@@ -43,7 +42,6 @@ from rag_platform.ir import (
     MediaRef,
     MediaText,
     PageKept,
-    ParseSummary,
     Section,
     StageOutcome,
     Version,
@@ -52,7 +50,7 @@ from rag_platform.ir import (
 from rag_platform.loaders.images import explain
 from rag_platform.media import image_reading
 from rag_platform.media.store import BLANK, Base, resolve
-from rag_platform.normalisation.edits import Normalised, apply_edits, normalise
+from rag_platform.normalisation.edits import normalise
 from rag_platform.observability import faults, tracing
 from rag_platform.registry import make_provider, provider_version, traits
 from rag_platform.sectioners.sections import headings_of, section_hash
@@ -70,8 +68,8 @@ _SHOWN_LEFT_OUT = 5  # targets of images in a warning
 
 
 @dataclass(eq=False)
-class VersionBuild:
-    """The inputs of one version's stages, and their outputs, which are read on first use.
+class VersionBuild(Outputs):
+    """The inputs of one version's stages, and their outputs.
 
     `origin` is the path of the source file and `root` the folder of its source, to find images that
     it references. With `deferred`, outputs become visible when the caller commits `writes`,
@@ -93,61 +91,10 @@ class VersionBuild:
     reading: Future[Facts] | None = None  # facts that another thread reads in advance
     built: Future[Any] | None = None  # the `Built` of a child process that runs all stages
     writes: Writes = field(default_factory=Writes)
+    profiles: Mapping[str, str] = field(default_factory=dict)  # if empty: those of the strategy
 
-    @cached_property
-    def profiles(self) -> dict[str, str]:
-        """Stage to profile."""
-        return stage_profiles(self.strategy)
-
-    def path(self, kind: str, stage: str | None = None, edition: str = "") -> Path:
-        """The Parquet file of one kind of record, of an edition if `edition` names one."""
-        return self.store.version_path(self.version, kind, self.profiles[stage or kind], edition)
-
-    @cached_property
-    def facts(self) -> Facts:
-        """The facts of this version's bytes."""
-        return load_facts(self.store, self.version, self.profiles["facts"])
-
-    @cached_property
-    def summary(self) -> ParseSummary:
-        """The loader's summary of the file."""
-        return self.facts.summary
-
-    @cached_property
-    def title(self) -> str:
-        """The document title found in the file."""
-        return document_title(self.facts, self.version.filename, self.version.source_uri)
-
-    @cached_property
-    def links(self) -> list[MediaLink]:
-        """The document's images, each with its stored asset or the reason why it has none."""
-        return read_records(self.path("media"), MediaLink)
-
-    @cached_property
-    def media_texts(self) -> list[MediaText]:
-        """The OCR texts and captions of images; empty where the strategy wants none."""
-        path = self.path("media_texts")
-        return read_records(path, MediaText) if path.is_file() else []
-
-    @cached_property
-    def normalised(self) -> Normalised:
-        """The facts after the recorded edits."""
-        return apply_edits(self.facts.text, read_records(self.path("edits", "sections"), Edit))
-
-    @cached_property
-    def sections(self) -> list[Section]:
-        """The structural units."""
-        return read_records(self.path("sections"), Section)
-
-    @cached_property
-    def chunks(self) -> list[Chunk]:
-        """The retrieval units."""
-        return read_records(self.path("chunks"), Chunk)
-
-    @cached_property
-    def views(self) -> list[View]:
-        """The retrieval texts."""
-        return read_records(self.path("views"), View)
+    def __post_init__(self) -> None:
+        self.profiles = self.profiles or stage_profiles(self.strategy)
 
 
 # --- the stages, in order -----------------------------------------------------------------------
@@ -188,14 +135,13 @@ def build_raw_document(work: VersionBuild) -> Done:
 
 def build_facts(work: VersionBuild) -> Done:
     """Build facts, blocks and media references."""
-    version, profile = work.version, work.profiles["facts"]
-    folder = work.store.facts_dir(version, profile)
-    if work.force or not (folder / "summary.json").is_file():
+    version, folder = work.version, work.facts_folder
+    if work.force or not work.summary_path.is_file():
         facts = work.reading.result() if work.reading else read_facts(work)
         work.writes.text(folder / "facts.md", facts.text)
         work.writes.records(folder / "blocks.parquet", Block, facts.blocks)
         work.writes.records(folder / "media.parquet", MediaRef, facts.media)
-        work.writes.json(folder / "summary.json", facts.summary)
+        work.writes.json(work.summary_path, facts.summary)
         work.facts = facts
     summary = work.facts.summary
     pages_out = {block.page for block in work.facts.blocks if block.page is not None}
@@ -353,7 +299,7 @@ def _base(work: VersionBuild) -> Base:
 
 def build_sections(work: VersionBuild) -> Done:
     """Store the edits of normalisation, and cut the normalised text into sections."""
-    path, edits_path = work.path("sections"), work.path("edits", "sections")
+    path, edits_path = work.path("sections"), work.path("edits")
     config = work.strategy.sectioner
     if work.force or not path.is_file():
         headings = headings_of(work.facts, work.normalised)
@@ -421,7 +367,7 @@ def _measure_kept(work: VersionBuild, fresh: bool) -> list[PageKept]:
     """How much of each page's text is in the chunks. Formats with pages are measured only when the
     chunks are cut, and the result is stored.
     """
-    path, paged = work.path("kept", "chunks"), work.facts.summary.pages > 0
+    path, paged = work.path("kept"), work.facts.summary.pages > 0
     if paged and not fresh:
         return read_records(path, PageKept) if path.is_file() else []
     raw, limits = work.store.raw_path(work.version.file_sha256), work.settings.limits
@@ -550,7 +496,7 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
         sha256,
         counts,
         tuple(warnings),
-        preview_stage(stage, work, fresh=not reused),
+        preview_stage(stage, work, work.settings.limits, fresh=not reused),
     )
 
 
@@ -604,7 +550,7 @@ def marker(stage: str, work: VersionBuild) -> Path:
     if stage == "raw_document":
         return work.store.raw_path(work.version.file_sha256)
     if stage == "facts":
-        return work.store.facts_dir(work.version, work.profiles["facts"]) / "summary.json"
+        return work.summary_path
     if (
         stage == "media"
         and image_reading.is_wanted(work.strategy.media_texts)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rag_platform.documents.outputs import Outputs
 from rag_platform.documents.versions import VersionBuild, read_facts, read_in_child
 from rag_platform.errors import DocumentError
 from rag_platform.ingestion import version_workers
@@ -89,9 +90,10 @@ class Reader:
         return not self._request.is_edited(version) and not read_in_child(version)
 
     def _is_read_ahead(self, version: Version) -> bool:
-        facts = self._request.workspace.store.facts_dir(version, self._request.profiles["facts"])
-        known = (facts / "summary.json").is_file()
-        return read_in_child(version) and (not known or version.version_id in self._request.forced)
+        outputs = Outputs(version, self._request.workspace.store, self._request.profiles)
+        return read_in_child(version) and (
+            version.version_id in self._request.forced or not outputs.summary_path.is_file()
+        )
 
     def _start(self, version: Version) -> VersionRun:
         workspace = self._request.workspace
@@ -137,8 +139,8 @@ class Reader:
             deferred=True,
             base_url=document.origin if on_web else "",
             decision=self._request.decisions.get(version.version_id, "continue"),
+            profiles=self._request.profiles,
         )
-        work.profiles = self._request.profiles
         live = document.live_version
         return VersionRun(
             work, None if live in (None, version.version_id) else ledger.version(live)

@@ -154,9 +154,7 @@ def _build_of(
     version: Version, strategy: Strategy, root: DataRoot, profiles: dict[str, str]
 ) -> VersionBuild:
     """A version's build with known profiles, since computing them is the slowest part of a plan."""
-    work = VersionBuild(version, strategy, root.settings, root.store)
-    work.profiles = profiles
-    return work
+    return VersionBuild(version, strategy, root.settings, root.store, profiles=profiles)
 
 
 def estimate_embedding(version_ids: Sequence[str], root: DataRoot) -> dict[str, float]:

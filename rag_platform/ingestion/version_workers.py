@@ -102,8 +102,8 @@ def build_apart(task: Task) -> Built:
         deferred=True,
         base_url=task.base_url,
         decision=task.decision,
+        profiles=plan.profiles,
     )
-    work.profiles = plan.profiles
     with tracing.join(task.trace) as joined:
         outcomes, failure = build_stages(plan.stages, work)
         work.writes.commit()

@@ -12,7 +12,7 @@ from typing import Any
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.lookup import find_version
-from rag_platform.documents.metadata import document_title, load_facts
+from rag_platform.documents.outputs import Outputs
 from rag_platform.errors import InputError
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
@@ -147,11 +147,8 @@ def _find_title(document: Document, workspace: Workspace) -> str:
     if document.live_version is None:
         return document.filename
     store, version = workspace.store, workspace.ledger.version(document.live_version)
-    profile = stage_profiles(workspace.strategy)["facts"]
-    if not (store.facts_dir(version, profile) / "summary.json").is_file():
-        return document.filename
-    facts = load_facts(store, version, profile)
-    return document_title(facts, version.filename, version.source_uri)
+    outputs = Outputs(version, store, stage_profiles(workspace.strategy))
+    return outputs.title if outputs.summary_path.is_file() else document.filename
 
 
 # --- jobs ---------------------------------------------------------------------------------------

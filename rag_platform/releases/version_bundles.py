@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import os
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rag_platform.config.settings import fingerprint
+from rag_platform.documents.outputs import Outputs
 from rag_platform.errors import IntegrityError, NotFoundError
-from rag_platform.ir import MediaLink, Version
+from rag_platform.ir import Version
 from rag_platform.storage.blobs import (
     fetch,
     forged_error,
@@ -27,7 +28,7 @@ from rag_platform.storage.blobs import (
     raw_key,
     transfer_each,
 )
-from rag_platform.storage.store import Store, read_records, sha256_file
+from rag_platform.storage.store import Store, sha256_file
 
 if typing.TYPE_CHECKING:
     import tarfile
@@ -47,27 +48,18 @@ def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, st
     return fingerprint(
         [
             hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-            for path in output_paths(store, version, profiles)
+            for path in _list_paths(Outputs(version, store, profiles))
         ]
     )
 
 
-def output_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
+def _list_paths(outputs: Outputs) -> list[Path]:
     """The paths of the stored outputs that a version's catalog rows come from; not all exist."""
-    folder = store.facts_dir(version, profiles["facts"])
-    paths = [
-        folder / name for name in ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
-    ]
-    paths += [store.version_path(version, "edits", profiles["sections"])]
-    paths += [
-        store.version_path(version, kind, profiles[kind])
-        for kind in ("media", "media_texts", "sections", "chunks", "views")
-    ]
-    if version.edition:
-        paths += [
-            store.version_path(version, kind, profiles[kind], version.edition)
-            for kind in ("chunks", "views")
-        ]
+    names = ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
+    kinds = ("edits", "media", "media_texts", "sections", "chunks", "views")
+    paths = [*(outputs.facts_folder / name for name in names), *map(outputs.path, kinds)]
+    if edition := outputs.version.edition:
+        paths += [outputs.path(kind, edition) for kind in ("chunks", "views")]
     return paths
 
 
@@ -78,41 +70,43 @@ def push_versions(store: Store, versions: Iterable[Version], profiles: Mapping[s
     """Upload the versions that the object store lacks, if there is one."""
     if store.remote is not None:
         blobs = open_for_writing(store)
-        transfer_each(lambda version: _push(blobs, store, version, profiles), versions)
+        every = [Outputs(version, store, profiles) for version in versions]
+        transfer_each(lambda outputs: _push(blobs, outputs), every)
 
 
-def _push(blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, str]) -> None:
-    if not _is_complete(store, version, profiles):
+def _push(blobs: Blobs, outputs: Outputs) -> None:
+    if not _is_complete(outputs):
         return  # another machine built and pushed it
-    name, prefix = output_fingerprint(store, version, profiles), version_prefix(version)
+    store, version = outputs.store, outputs.version
+    name, prefix = output_fingerprint(store, version, outputs.profiles), version_prefix(version)
     if any(blob.key.startswith(f"{prefix}{name}-") for blob in blobs.list(prefix)):
         return
     put_raw(blobs, store, version.file_sha256)
     with store.scratch() as folder:
-        _pack(store, version, profiles, folder / "bundle")
+        _pack(outputs, folder / "bundle")
         sha256 = sha256_file(folder / "bundle")
         blobs.put_new(f"{prefix}{name}-{sha256}.tar", folder / "bundle")
 
 
-def _is_complete(store: Store, version: Version, profiles: Mapping[str, str]) -> bool:
+def _is_complete(outputs: Outputs) -> bool:
     """True when this machine has all files of a version."""
-    return store.raw_path(version.file_sha256).is_file() and all(
-        path.is_file() for path in _list_required(store, version, profiles)
-    )
+    raw = outputs.store.raw_path(outputs.version.file_sha256)
+    return all(path.is_file() for path in (raw, *_list_required(outputs)))
 
 
-def _list_required(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
-    paths = output_paths(store, version, profiles)
+def _list_required(outputs: Outputs) -> list[Path]:
+    paths = _list_paths(outputs)
     return [path for path in paths if path.parent.name in _REQUIRED or path.suffix == ".json"]
 
 
-def _pack(store: Store, version: Version, profiles: Mapping[str, str], target: Path) -> None:
+def _pack(outputs: Outputs, target: Path) -> None:
     """Write the bundle; the same outputs give the same bytes."""
     import tarfile
 
+    store, version = outputs.store, outputs.version
     raw = store.raw_path(version.file_sha256)
     with tarfile.open(target, "w") as bundle:
-        for path in bundled_paths(store, version, profiles):
+        for path in bundled_paths(store, version, outputs.profiles):
             if path == raw:
                 continue  # uploaded on its own, once for all documents with the same bytes
             with open(path, "rb") as source:
@@ -131,23 +125,17 @@ def add_member(bundle: tarfile.TarFile, name: str, source: typing.BinaryIO) -> N
 
 def bundled_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
     """A version's bytes, outputs and pictures. Raises IntegrityError `stage_missing`."""
-    if not _is_complete(store, version, profiles):
+    outputs = Outputs(version, store, profiles)
+    if not _is_complete(outputs):
         raise IntegrityError(
             f"what {version.version_id} was made of is not complete here; `rag verify --all` says"
             " what is missing",
             code="stage_missing",
         )
-    kept = store.version_path(version, "kept", profiles["chunks"])
-    paths = [store.raw_path(version.file_sha256), kept, *output_paths(store, version, profiles)]
-    pictures = _pictures(store, version, profiles)
-    return sorted({*(path for path in paths if path.is_file()), *pictures})
-
-
-def _pictures(store: Store, version: Version, profiles: Mapping[str, str]) -> Iterator[Path]:
-    links = read_records(store.version_path(version, "media", profiles["media"]), MediaLink)
-    for asset_id in {link.asset_id for link in links if link.asset_id}:
-        files = store.media_dir(asset_id).rglob("[!.]*")
-        yield from (path for path in files if path.is_file())
+    folders = {store.media_dir(link.asset_id) for link in outputs.links if link.asset_id}
+    paths = [store.raw_path(version.file_sha256), outputs.path("kept"), *_list_paths(outputs)]
+    paths += [path for folder in folders for path in folder.rglob("[!.]*")]
+    return sorted({path for path in paths if path.is_file()})
 
 
 # --- fetch --------------------------------------------------------------------------------------
@@ -157,7 +145,8 @@ def fetch_version(store: Store, version: Version, profiles: Mapping[str, str]) -
     """Fetch the files of a version that this machine lacks and the object store has. Raises
     IntegrityError `forged_blob` for an object that does not match its hash.
     """
-    if store.remote is None or _is_complete(store, version, profiles):
+    outputs = Outputs(version, store, profiles)
+    if store.remote is None or _is_complete(outputs):
         return
     blobs, sha256 = open_blobs(store), version.file_sha256
     if not (raw := store.raw_path(sha256)).is_file():
@@ -167,17 +156,16 @@ def fetch_version(store: Store, version: Version, profiles: Mapping[str, str]) -
             return  # its reader reports it missing
     bundles = sorted(blobs.list(version_prefix(version)), key=lambda blob: blob.modified)
     for blob in reversed(bundles):
-        if all(path.is_file() for path in _list_required(store, version, profiles)):
+        if _is_complete(outputs):
             return
-        _unpack(blobs, store, version, profiles, blob.key)
+        _unpack(blobs, outputs, blob.key)
 
 
-def _unpack(
-    blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, str], key: str
-) -> None:
+def _unpack(blobs: Blobs, outputs: Outputs, key: str) -> None:
     """Move the files of a bundle into place, if it was built under these profiles."""
     import tarfile
 
+    store, version, profiles = outputs.store, outputs.version, outputs.profiles
     name, _, sha256 = key.rpartition("/")[2].removesuffix(".tar").partition("-")
     with store.scratch() as folder:
         fetch(blobs, key, folder / "bundle", sha256)
@@ -189,7 +177,7 @@ def _unpack(
             raise forged_error(key) from error
         if output_fingerprint(unpacked, version, profiles) != name:
             return  # outputs of another strategy
-        required = set(_list_required(unpacked, version, profiles))
+        required = set(_list_required(Outputs(version, unpacked, profiles)))
         files = [path for path in unpacked.home.rglob("*") if path.is_file()]
         # the required files come last, since they mark the version as complete
         for path in sorted(files, key=lambda path: path in required):

@@ -12,19 +12,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.lookup import find_version
-from rag_platform.documents.metadata import load_facts
+from rag_platform.documents.outputs import Outputs
 from rag_platform.errors import NotFoundError
-from rag_platform.ir import Chunk, Document, Edit, Json, Section, Version
+from rag_platform.ir import Chunk, Document, Json, Section, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Tombstone
 from rag_platform.loaders.parts import fence
-from rag_platform.normalisation.edits import apply_edits
 from rag_platform.releases.release_store import current_or_empty, list_heads, open_catalog
 from rag_platform.storage.store import Store, read_records
 from rag_platform.text.pipe_tables import format_table
@@ -308,23 +306,19 @@ def _common_profiles(
 def _has_parts(version: Version, profiles: Mapping[str, str], store: Store) -> bool:
     if not set(_PARTS) <= profiles.keys():
         return False
-    facts = store.facts_dir(version, profiles["facts"]) / "summary.json"
-    return all(path.is_file() for path in (facts, *_paths(version, profiles, store)))
-
-
-def _paths(version: Version, profiles: Mapping[str, str], store: Store) -> tuple[Path, Path, Path]:
-    return (
-        store.version_path(version, "edits", profiles["sections"]),
-        store.version_path(version, "sections", profiles["sections"]),
-        store.version_path(version, "chunks", profiles["chunks"], version.edition),
-    )
+    outputs = Outputs(version, store, profiles)
+    paths = [
+        outputs.summary_path,
+        *map(outputs.path, ("edits", "sections")),
+        outputs.path("chunks", version.edition),
+    ]
+    return all(path.is_file() for path in paths)
 
 
 def _read_parts(version: Version, profiles: Mapping[str, str], store: Store) -> Parts:
-    edits, sections, chunks = _paths(version, profiles, store)
-    facts = load_facts(store, version, profiles["facts"])
-    text = apply_edits(facts.text, read_records(edits, Edit)).text
-    return Parts(text, read_records(sections, Section), read_records(chunks, Chunk))
+    outputs = Outputs(version, store, profiles)
+    chunks = read_records(outputs.path("chunks", version.edition), Chunk)
+    return Parts(outputs.normalised.text, outputs.sections, chunks)
 
 
 _CONTEXT_LINES = 2

@@ -120,7 +120,7 @@ def measured(work: VersionBuild, **changed: object) -> list[PageKept]:
 
 
 def test_every_page_is_measured_and_what_was_set_aside_is_no_loss(work: VersionBuild) -> None:
-    rows = read_records(work.path("kept", "chunks"), PageKept)
+    rows = read_records(work.path("kept"), PageKept)
     assert rows == [
         PageKept(1, 10, 10, 4),  # the first header stays
         PageKept(2, 12, 12, 8),
@@ -202,7 +202,7 @@ def test_the_check_warns_of_a_loss_and_fails_when_most_is_lost(work: VersionBuil
 
 def test_a_warning_of_the_ingest_names_the_loss(work: VersionBuild) -> None:
     policy = TextKept(warn_below=1.0, fail_below=1.0)
-    work.writes.records(path := work.path("kept", "chunks"), PageKept, [PageKept(1, 10, 2, 0)])
+    work.writes.records(path := work.path("kept"), PageKept, [PageKept(1, 10, 2, 0)])
     work.writes.commit()
     assert path.is_file()
     outcome = build_stage(

@@ -128,6 +128,6 @@ def test_a_failing_stage_leaves_nothing_of_itself_and_all_of_the_stages_before(
     deferred.writes.commit()
     stored = again(work)
     assert stored.facts.summary.title == "Ports"
-    assert not stored.path("sections").is_file() and not stored.path("edits", "sections").is_file()
+    assert not stored.path("sections").is_file() and not stored.path("edits").is_file()
     left = [path.name for path in work.store.home.rglob(".*.parquet.*")]
     assert left == []

@@ -11,7 +11,7 @@ import pytest
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy, load_strategy
-from rag_platform.documents.metadata import load_facts
+from rag_platform.documents.outputs import Outputs
 from rag_platform.documents.provenance import verify_version
 from rag_platform.errors import InputError
 from rag_platform.ingestion.batches import ingest_versions
@@ -19,8 +19,6 @@ from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.discovery import Content, inputs_to_sync
 from rag_platform.intake.fetching import name_with_suffix
 from rag_platform.intake.receiving import Reception
-from rag_platform.ir import Chunk
-from rag_platform.storage.store import read_records
 from rag_platform_tests.receiver import Receiver
 
 PAGE = (
@@ -254,11 +252,11 @@ def test_the_charset_that_a_server_declares_is_that_of_the_text(
     reception = library.receive(site.serve(path, raw, Content_Type=f"{kind}; charset={declared}"))
     version = library.ledger.version(reception.to_process[0])
     library.ingest(reception)
-    facts = load_facts(library.store, version, stage_profiles(library.strategy)["facts"])
-    assert said in facts.text and version.content_type == kind
-    assert library.store.raw_path(version.file_sha256).read_bytes() == raw
     profiles = stage_profiles(library.strategy)
-    chunks = read_records(library.store.version_path(version, "chunks", profiles["chunks"]), Chunk)
+    outputs = Outputs(version, library.store, profiles)
+    assert said in outputs.facts.text and version.content_type == kind
+    assert library.store.raw_path(version.file_sha256).read_bytes() == raw
+    chunks = outputs.chunks
     assert chunks and verify_version(library.store, version, profiles, chunks) == []
 
 
@@ -274,10 +272,8 @@ def test_utf8_and_a_byte_order_mark_go_before_what_the_server_declares(
         )
         library.ingest(reception)
         version = library.ledger.version(reception.to_process[0])
-        assert (
-            POLISH
-            in load_facts(library.store, version, stage_profiles(library.strategy)["facts"]).text
-        )
+        outputs = Outputs(version, library.store, stage_profiles(library.strategy))
+        assert POLISH in outputs.facts.text
 
 
 def test_where_an_address_led_is_shown(library: Library, site: Any) -> None:
