@@ -73,6 +73,15 @@ class Version:
     attempts: int = 0  # failed ones since the last success
 
     @property
+    def profile(self) -> str:
+        """The profile under which it was built completely, the last time; empty if never."""
+        return str(self.counts.get("profile", ""))
+
+    def is_complete(self, profile: str) -> bool:
+        """True when all its outputs under this profile are stored and it may be released."""
+        return self.status == "ready" and self.profile == profile
+
+    @property
     def content_type(self) -> str:
         """The MIME type without parameters."""
         return self.mime.split(";")[0]

@@ -37,7 +37,7 @@ from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES, as_it_stands
 from rag_platform.releases.deletion import name_purge
 from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
-from rag_platform.releases.release_store import find_newer
+from rag_platform.releases.release_store import list_newer
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
@@ -195,7 +195,7 @@ def _compare_with_ledger(
         if found.get("behind"):
             return
         known = ledger.release(namespace, release_id)
-        newer = find_newer(namespace, release_id, store, ledger)
+        newer = list_newer(namespace, release_id, store, ledger)
     if known is None:
         yield (
             f"{namespace}: the ledger does not know release {release_id}, which is read: it is an"
@@ -205,7 +205,7 @@ def _compare_with_ledger(
     elif newer:
         yield (
             f"{namespace}: since a rollback the earlier release {release_id} is read instead of"
-            f" {newer.release_id}; `rag releases forward --namespace {namespace}` undoes that"
+            f" {newer[0].release_id}; `rag releases forward --namespace {namespace}` undoes that"
         )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import tempfile
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from rag_platform.documents.drift import ChunkQuality, chunk_quality
 from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.errors import InputError
 from rag_platform.intake import loading
-from rag_platform.ir import Chunk, Json, MediaLink, ParseSummary, Section, Version, format_section
+from rag_platform.ir import Chunk, Json, MediaLink, StageOutcome, Version, format_section
 from rag_platform.messages import translate, translate_filled
 from rag_platform.storage.store import Store
 
@@ -27,18 +27,24 @@ _EDGE = 72  # columns shown of each end of a chunk's text
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The outputs of ingesting a file, with warnings."""
+    """A version whose outputs are only in memory, and the outcomes of its stages."""
 
-    version: Version
-    summary: ParseSummary
-    text_chars: int  # of the normalised text
-    sections: tuple[Section, ...]
-    chunks: tuple[Chunk, ...]
-    media: tuple[MediaLink, ...]
-    edits: dict[str, int]  # rule to number of edits
-    quality: ChunkQuality
-    warnings: tuple[str, ...]
-    seconds: dict[str, float]  # by stage
+    work: VersionBuild
+    outcomes: Sequence[StageOutcome]
+
+    @property
+    def quality(self) -> ChunkQuality:
+        """The measures of the chunks."""
+        return chunk_quality(self.work.normalised.text, self.work.chunks)
+
+    @property
+    def edits(self) -> dict[str, int]:
+        """Rule to number of edits."""
+        return dict(Counter(edit.rule for edit in self.work.normalised.edits))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(warning for outcome in self.outcomes for warning in outcome.warnings)
 
 
 def preview(
@@ -78,61 +84,49 @@ def preview(
         work = VersionBuild(
             version, strategy, settings, store, origin=path, root=path.parent, on_page=on_page
         )
-        outcomes = [build_stage(stage, work) for stage in STAGES]
-        return Preview(
-            version=version,
-            summary=work.facts.summary,
-            text_chars=len(work.normalised.text),
-            sections=tuple(work.sections),
-            chunks=tuple(work.chunks),
-            media=tuple(work.links),
-            edits=dict(Counter(edit.rule for edit in work.normalised.edits)),
-            quality=chunk_quality(work.normalised.text, work.chunks),
-            warnings=tuple(warning for outcome in outcomes for warning in outcome.warnings),
-            seconds={outcome.stage: round(outcome.seconds, 3) for outcome in outcomes},
-        )
+        return Preview(work, [build_stage(stage, work) for stage in STAGES])
 
 
 def preview_data(found: Preview, chunks: int | None = None, language: str = "en") -> Json:
     """The preview as JSON values, with a readable version in `language` under `markdown`; at most
     `chunks` chunks, None for all.
     """
-    shown = found.chunks[:chunks]
+    work, version, summary = found.work, found.work.version, found.work.summary
     omitted = ("doc_id", "version_id", "chunk_fingerprint", "title", "h1_title", "h2_title")
     return {
         "markdown": readable(found, chunks, language),
-        "filename": found.version.filename,
-        "mime": found.version.mime,
-        "loader": found.version.loader,
-        "strategy": found.version.strategy,
-        "text_chars": found.text_chars,
-        "pages": found.summary.pages,
-        "encoding": found.summary.encoding,
-        "title": found.summary.title,
-        "metadata": found.summary.metadata,
-        "sections": [asdict(section) for section in found.sections],
+        "filename": version.filename,
+        "mime": version.mime,
+        "loader": version.loader,
+        "strategy": version.strategy,
+        "text_chars": len(work.normalised.text),
+        "pages": summary.pages,
+        "encoding": summary.encoding,
+        "title": summary.title,
+        "metadata": summary.metadata,
+        "sections": [asdict(section) for section in work.sections],
         "chunks": [
             {name: value for name, value in asdict(chunk).items() if name not in omitted}
-            for chunk in shown
+            for chunk in work.chunks[:chunks]
         ],
-        "chunks_total": len(found.chunks),
-        "media": [asdict(link) for link in found.media],
+        "chunks_total": len(work.chunks),
+        "media": [asdict(link) for link in work.links],
         "edits": found.edits,
         "quality": found.quality.counts(),
-        "seconds": found.seconds,
+        "seconds": {outcome.stage: round(outcome.seconds, 3) for outcome in found.outcomes},
     }
 
 
 def readable(found: Preview, chunks: int | None = None, language: str = "en") -> str:
     """The preview as text: measures, sections, the two ends of each chunk, images."""
     say = partial(translate, language=language)
-    quality, summary, version = found.quality, found.summary, found.version
+    work, quality, version = found.work, found.quality, found.work.version
     measures = [
-        say("{n} pages", n=summary.pages) if summary.pages else "",
-        say("{n} characters", n=f"{found.text_chars:,}"),
-        say("{n} sections", n=len(found.sections)),
-        say("{n} chunks", n=len(found.chunks)),
-        say("{n} images", n=len(found.media)),
+        say("{n} pages", n=work.summary.pages) if work.summary.pages else "",
+        say("{n} characters", n=f"{len(work.normalised.text):,}"),
+        say("{n} sections", n=len(work.sections)),
+        say("{n} chunks", n=len(work.chunks)),
+        say("{n} images", n=len(work.links)),
     ]
     coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"
     lines = [
@@ -152,14 +146,14 @@ def readable(found: Preview, chunks: int | None = None, language: str = "en") ->
             deviation=quality.std_chars,
         ),
     ]
-    if found.edits:
-        edits = (f"{rule} {count}" for rule, count in sorted(found.edits.items()))
+    if edited := found.edits:
+        edits = (f"{rule} {count}" for rule, count in sorted(edited.items()))
         lines.append(say("edits: {list}", list=", ".join(edits)))
     lines += ["", say("SECTIONS (characters, chunks, path)")]
     chunks_of = defaultdict[str, list[Chunk]](list)
-    for chunk in found.chunks:
+    for chunk in work.chunks:
         chunks_of[chunk.section_id].append(chunk)
-    for section in found.sections:
+    for section in work.sections:
         start, end = section.norm_start, section.norm_end
         chunks_in = chunks_of[section.joined_to or section.section_id]
         if section.joined_to:
@@ -167,15 +161,15 @@ def readable(found: Preview, chunks: int | None = None, language: str = "en") ->
         name = format_section(section.section_path) or say("(beginning)")
         lines.append(f"  {f'{start}-{end}':>15}  {len(chunks_in):>3}  {name}")
     lines += ["", say("CHUNKS")]
-    for chunk in found.chunks[:chunks]:
+    for chunk in work.chunks[:chunks]:
         ends = (f"        {line}" for line in _ends(chunk.chunk_text))
         lines += [_headline(chunk, language), *ends]
-    if chunks is not None and chunks < len(found.chunks):
-        total = len(found.chunks)
+    if chunks is not None and chunks < len(work.chunks):
+        total = len(work.chunks)
         more = say("... and {n} more (--chunks {total} shows all)", n=total - chunks, total=total)
         lines.append(f"  {more}")
-    if found.media:
-        images = (f"  {_describe_image(link, language)}" for link in found.media)
+    if work.links:
+        images = (f"  {_describe_image(link, language)}" for link in work.links)
         lines += ["", say("IMAGES"), *images]
     return "\n".join(lines)
 

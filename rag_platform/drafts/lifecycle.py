@@ -80,7 +80,7 @@ class Drafts:
         strategy = self.workspace.strategy
         work = VersionBuild(version, strategy, self.workspace.settings, self.workspace.store)
         if (
-            version.counts.get("profile") != stage_profiles(strategy)["embeddings"]
+            version.profile != stage_profiles(strategy)["embeddings"]
             or not work.path("chunks").is_file()
         ):
             raise ReleaseError(

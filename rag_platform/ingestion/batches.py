@@ -199,5 +199,5 @@ class _Round:
 def stale_versions(ledger: Ledger, namespace: str, profile: str) -> Iterator[Version]:
     """Live versions built under another config; every ingest rebuilds them."""
     for _, version in ledger.live(namespace):
-        if version.counts.get("profile") != profile:
+        if version.profile != profile:
             yield version

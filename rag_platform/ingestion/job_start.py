@@ -367,7 +367,7 @@ def _list_undone(
         if document is None or version is None or item.state == "skipped":
             return False
         wanted = item.version_id in (document.wanted_version, document.live_version)
-        return wanted and (version.status, version.counts.get("profile")) != ("ready", profile)
+        return wanted and not version.is_complete(profile)
 
     return [_queued_item(item) for item in items if item.version_id and is_undone(item)]
 
@@ -442,8 +442,7 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     data: Json = {
         "job_id": job.job_id,
         "release_id": published,
-        "gone_back": releases.find_newer(job.namespace, published, root.store, root.ledger)
-        is not None,
+        "gone_back": bool(releases.list_newer(job.namespace, published, root.store, root.ledger)),
         "new": decisions["new"],
         "new_versions": decisions["new_version"],
         "continued": decisions["continue"],

@@ -90,9 +90,7 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
         for stage in STAGES
     }
     stale = [
-        v
-        for _, v in live
-        if v.counts.get("profile") != profiles["embeddings"] or _is_lost(builds[v.version_id])
+        v for _, v in live if v.profile != profiles["embeddings"] or _is_lost(builds[v.version_id])
     ]
     given_up = [v for v in stale if is_given_up(v, profiles["embeddings"])]
     due = [v for v in stale if v not in given_up]
@@ -141,7 +139,7 @@ def find_lost(namespace: str, workspace: Workspace) -> list[Version]:
     return [
         version
         for _, version in workspace.ledger.live(namespace)
-        if version.counts.get("profile") == profiles["embeddings"]
+        if version.profile == profiles["embeddings"]
         and _is_lost(_build_of(version, strategy, workspace, profiles))
     ]
 
@@ -257,16 +255,15 @@ def _later_release(namespace: str, wanted: Mapping[str, str], workspace: Workspa
     """The newest release, later than the published one and once published itself, with exactly the
     wanted versions under the current config; empty where there is none.
     """
-    store, rows = workspace.store, workspace.ledger.releases(namespace)
-    once_public = {row.release_id for row in rows if row.published_at}
+    store, strategy = workspace.store, workspace.strategy
+    published = releases.current(store, namespace)
+    newer = releases.list_newer(namespace, published, store, workspace.ledger)
+    newer_ids = {row.release_id for row in newer}
     for manifest in releases.list_releases(store, namespace):
-        if manifest.release_id == releases.current(store, namespace):
-            break
-        public = manifest.release_id in once_public and manifest.contents == wanted
-        if public and not releases.full_build_reason(
-            store, namespace, workspace.strategy, manifest.release_id
-        ):
-            return manifest.release_id
+        name = manifest.release_id
+        held = name in newer_ids and manifest.contents == wanted
+        if held and not releases.full_build_reason(store, namespace, strategy, name):
+            return name
     return ""
 
 

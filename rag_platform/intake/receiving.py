@@ -556,7 +556,7 @@ def _decide(
     is_live = known.live_version == version.version_id and known.status == "active"
     if is_live and policy == "new_version":
         return "new_version"
-    is_complete = recorded.status == "ready" and recorded.counts.get("profile") == complete_profile
+    is_complete = recorded.is_complete(complete_profile)
     return "skip" if is_complete and (is_live or known.pinned) else "continue"
 
 

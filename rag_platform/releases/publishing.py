@@ -69,7 +69,7 @@ def is_behind_ledger(namespace: str, root: DataRoot) -> bool:
     release_ids = [published, *(row.release_id for row in rows if row.published_at)]
     if any(_holds_live(namespace, release_id, root) for release_id in release_ids):
         return False
-    profiles = {version.counts.get("profile") for _, version in ledger.live(namespace)}
+    profiles = {version.profile for _, version in ledger.live(namespace)}
     # versions of several configs are still being rebuilt: no release can hold them
     return len(profiles) == 1 or not any(
         _holds_live(namespace, release_id, root, any_profile=True) for release_id in release_ids
@@ -91,7 +91,7 @@ def _holds_live(
     return (
         {name: version.edition for name, version in released.items()}
         == {version.version_id: version.edition for _, version in live}
-        and (any_profile or all(v.counts.get("profile") == profile for _, v in live))
+        and (any_profile or all(v.profile == profile for _, v in live))
         and _hides_none(manifest, live, ledger)
     )
 
@@ -220,7 +220,7 @@ def build_candidate(
         live = _read_live(namespace, None if full else parent, workspace)
     live = replace(live, deletions=deletions)
     profile = stage_profiles(strategy)["embeddings"]
-    stale = [version for _, version in live.pairs if version.counts.get("profile") != profile]
+    stale = [version for _, version in live.pairs if version.profile != profile]
     if stale:
         raise _stale_error(stale)
     retain(namespace, workspace)
@@ -288,7 +288,7 @@ def _give_up(unproved: Mapping[str, str], namespace: str, workspace: Workspace) 
             continue
         before, reason = published.get(doc_id), unproved[version_id]
         if reason.partition(":")[0] in UNREADABLE or (
-            before and (before.version_id == version_id or before.counts.get("profile") != profile)
+            before and (before.version_id == version_id or before.profile != profile)
         ):
             continue
         why = f"what was read is not proved by the file: {reason}"
@@ -645,14 +645,14 @@ def go_forward(namespace: str, root: DataRoot) -> Release:
         except ReleaseError:
             settle(namespace, root)
             return _row(namespace, releases.require_current(store, namespace), ledger)
-        newest = releases.find_newer(namespace, published, store, ledger)
-        if newest is None:
+        newer = releases.list_newer(namespace, published, store, ledger)
+        if not newer:
             raise ReleaseError(
                 f"library {namespace!r} has no newer release that was published once; `rag"
                 " releases list` shows all",
                 code="nothing_to_go_forward",
             )
-        return roll_back(namespace, newest.release_id, root)
+        return roll_back(namespace, newer[0].release_id, root)
 
 
 def history(namespace: str, root: DataRoot) -> list[Json]:

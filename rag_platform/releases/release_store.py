@@ -288,13 +288,13 @@ def list_heads(store: Store, namespace: str) -> list[Manifest]:
     return _read_manifests(store, namespace, _cached_head)
 
 
-def find_newer(
+def list_newer(
     namespace: str, published: str | None, store: Store, ledger: Ledger
-) -> Release | None:
-    """The newest kept release that was public and is newer than the published one, or None."""
+) -> list[Release]:
+    """The kept releases that were public and are newer than the published one, newest first."""
     newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
     kept = {manifest.release_id for manifest in list_heads(store, namespace)}
-    return next((row for row in newer if row.published_at and row.release_id in kept), None)
+    return [row for row in newer if row.published_at and row.release_id in kept]
 
 
 def list_damaged(store: Store, namespace: str, readable: Collection[Manifest]) -> list[Path]:

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Strategy
 from rag_platform.documents.lookup import find_version
 from rag_platform.documents.outputs import Outputs
 from rag_platform.errors import InputError
-from rag_platform.ir import Document, Json, Version
+from rag_platform.ir import Document, Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.processes import jobs
@@ -61,7 +60,8 @@ def start_live(document: Document, version: str | None, workspace: Workspace) ->
     else:
         target = find_version(document, versions, version)
         require_kept(target, document, ledger)
-    build = [target] if target is not None and not _is_complete(target, workspace.strategy) else []
+    profile = stage_profiles(workspace.strategy)["embeddings"]
+    build = [target] if target is not None and not target.is_complete(profile) else []
     version_ids = [incomplete.version_id for incomplete in build]
     ledger.revive(version_ids)
     items = [
@@ -83,13 +83,6 @@ def go_live(job: Job, ledger: Ledger) -> None:
         ledger.pin(job.namespace, job.args["doc_id"], version_id)
     else:
         ledger.unpin(job.namespace, job.args["doc_id"])
-
-
-def _is_complete(version: Version, strategy: Strategy) -> bool:
-    return (
-        version.status == "ready"
-        and version.counts.get("profile") == stage_profiles(strategy)["embeddings"]
-    )
 
 
 # --- what a document carries --------------------------------------------------------------------

@@ -43,14 +43,15 @@ def test_a_preview_shows_parts_places_and_warnings(
 ) -> None:
     (tmp_path / "guide.md").write_text(GUIDE, encoding="utf-8")
     found = preview(tmp_path / "guide.md", tiny, settings)
-    assert (found.version.loader, found.version.mime, found.edits["front_matter"]) == (
+    work = found.work
+    assert (work.version.loader, work.version.mime, found.edits["front_matter"]) == (
         "markdown",
         "text/markdown",
         1,
     )
-    assert [section.section_path for section in found.sections] == ["Guide", "Guide / 安装"]
-    assert [chunk.section_path for chunk in found.chunks] == ["Guide", "Guide / 安装"]
-    assert [link.reason != "" for link in found.media] == [True]
+    assert [section.section_path for section in work.sections] == ["Guide", "Guide / 安装"]
+    assert [chunk.section_path for chunk in work.chunks] == ["Guide", "Guide / 安装"]
+    assert [link.reason != "" for link in work.links] == [True]
     assert any("none.png" in warning for warning in found.warnings)
     assert found.quality.coverage == 1.0
     data = preview_data(found, chunks=1)
