@@ -29,7 +29,8 @@ from faults_rules import Outcome, problem
 
 from rag_platform.config.ingestion import EmbeddingConfig, LoadingConfig
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import Settings, Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.outputs import Outputs
 from rag_platform.documents.provenance import verify_version
 from rag_platform.ingestion.batches import ingest_versions

@@ -36,7 +36,8 @@ from pathlib import Path
 from ingest import Root, cpu_seconds, embed_bare, texts_of
 from sizes import described
 
-from rag_platform.config.settings import Strategy, load_settings, load_strategy
+from rag_platform.config.settings import Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.providers.e5.e5_onnx import E5Onnx
 from rag_platform.registry import takes

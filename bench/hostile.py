@@ -34,7 +34,8 @@ from query import NAMESPACE, new_shelf
 from sizes import described, require_size
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import Settings, load_settings, load_strategy, strategy_path
+from rag_platform.config.settings import Settings, load_settings
+from rag_platform.config.strategies import load_strategy, strategy_path
 from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval.library import Library

@@ -32,7 +32,8 @@ from typing import Any
 import yaml
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest

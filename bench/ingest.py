@@ -26,7 +26,8 @@ from pathlib import Path
 from corpus import write_corpus
 from sizes import of_strategy, require_size
 
-from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import Settings, Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals

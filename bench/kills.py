@@ -46,7 +46,8 @@ from dagster._core.execution.backfill import (
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
 from rag_platform.config.folders import SHIPPED
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.processes import jobs
 from rag_platform.processes.launchers import seconds_between

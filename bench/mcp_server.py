@@ -49,7 +49,8 @@ from PIL import Image
 from serve import load_seconds, peak_memory, private_memory, publish, receive_answer, send
 
 from rag_platform.config.folders import SHIPPED
-from rag_platform.config.settings import fingerprint, load_settings, load_strategy
+from rag_platform.config.settings import fingerprint, load_settings
+from rag_platform.config.strategies import load_strategy
 
 VERSION = "2025-11-25"
 MODERN = "2026-07-28"

@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rag_platform.config.ingestion import LoadingConfig
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.kept_text import chunk_spans, text_in_chunks
 from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.intake.isolation import verify_in_child

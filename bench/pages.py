@@ -29,7 +29,8 @@ from sizes import require_kept
 from starlette.testclient import TestClient
 
 from rag_platform.config.folders import SHIPPED
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.observability import tracing
 from rag_platform.storage.store import Store

@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set

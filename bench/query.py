@@ -43,7 +43,8 @@ from sizes import described, require_kept, require_size
 
 from rag_platform import registry
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import Settings, Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive

@@ -24,7 +24,8 @@ from typing import IO, Any
 
 from sizes import described
 
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.ledger import open_ledger
@@ -45,7 +46,8 @@ server.run("stdio")
 """
 LOAD = """
 import sys, time
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.registry import make_provider, with_cache_folder
 from rag_platform.storage.store import Store
 settings = load_settings()

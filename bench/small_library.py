@@ -19,7 +19,8 @@ import numpy as np
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
-from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import Settings, Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.ingestion.batches import ingest_versions, stale_versions

@@ -33,7 +33,8 @@ from pathlib import Path
 
 from rag_platform.config.ingestion import LoadingConfig
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import Settings, Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.errors import DocumentError
 from rag_platform.intake import loading

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rag_platform.config.profiles import providers_snapshot, strategy_config_id
-from rag_platform.config.settings import Settings, Strategy, load_strategy
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import unknown_namespace
 from rag_platform.ledger import traffic
 from rag_platform.ledger.ledger import Ledger, open_ledger

@@ -28,13 +28,8 @@ import pytest
 from click.testing import CliRunner
 
 from rag_platform.cli.main import main
-from rag_platform.config.settings import (
-    FetchLimits,
-    Settings,
-    Strategy,
-    load_settings,
-    load_strategy,
-)
+from rag_platform.config.settings import FetchLimits, Settings, Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.loaders.pdf.opening import load_pymupdf
 from rag_platform.processes import jobs

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
-from rag_platform.config.settings import Settings, Strategy, load_strategy
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, LexicalRow, Version

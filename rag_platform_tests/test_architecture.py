@@ -119,9 +119,10 @@ def test_server_starts_without_dagster_engines_and_what_writes() -> None:
     code = """
 import sys, rag_platform.server.contents
 print(*sys.modules)
-import rag_platform.documents.metadata
+import rag_platform.documents.metadata, rag_platform.documents.outputs
 from rag_platform.config.profiles import INGESTION_STAGES, providers_snapshot
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 built = dict.fromkeys(INGESTION_STAGES, "0123456789ab")
 found = providers_snapshot(load_strategy(load_settings()), built=built)
 assert found["loader"]["profile_id"] == "0123456789ab", found

@@ -13,7 +13,8 @@ import yaml
 from packaging.requirements import Requirement
 
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
-from rag_platform.config.settings import Strategy, load_settings, load_strategy
+from rag_platform.config.settings import Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import ConfigError, NotFoundError
 from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import EXTRAS, PROVIDERS, make_provider, provider_class

@@ -10,7 +10,8 @@ import pytest
 
 from rag_platform.config.ingestion import LoadingConfig
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.previewing import preview
 from rag_platform_tests.odd_pdfs import KINDS, odd_pdf, problems
 

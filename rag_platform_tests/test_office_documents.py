@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.provenance import verify_version
 from rag_platform.ir import Block, Chunk, Version
 from rag_platform.storage.store import read_records, write_records

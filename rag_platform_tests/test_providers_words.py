@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from rag_platform.config.profiles import index_profile, store_profiles
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import Settings, load_strategy
+from rag_platform.config.settings import Settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import LexicalRow
 from rag_platform.protocols import LexicalIndex, LexicalReader

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config.settings import Settings, Strategy, load_strategy
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import ConfigError
 from rag_platform_tests.conftest import TINY
 

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.contract.markdown_views import hit_text
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.intake import isolation

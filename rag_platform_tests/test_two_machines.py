@@ -16,7 +16,8 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.status import status
-from rag_platform.config.settings import ReleasePolicy, Settings, load_settings, load_strategy
+from rag_platform.config.settings import ReleasePolicy, Settings, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import IntegrityError, LedgerError, ProviderError, ReleaseError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive

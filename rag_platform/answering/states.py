@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from rag_platform.answering.constants import OWN_WORDS_FOUND, READ_HITS
 from rag_platform.answering.groundedness import find_names, missing_names, numbers
-from rag_platform.config.validation import packaged_yaml
+from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval.signals import SearchSignals

@@ -14,7 +14,8 @@ from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.caching import sum_figures
 from rag_platform.config.gates import find_gate_problems
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Settings, load_strategy, strategy_names
+from rag_platform.config.settings import Settings
+from rag_platform.config.strategies import load_strategy, strategy_names
 from rag_platform.contract.markdown_views import collections_markdown, status_markdown
 from rag_platform.contract.schema import (
     CollectionPart,

@@ -17,7 +17,8 @@ from typing import BinaryIO
 from rag_platform import access
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.writing import allowed_path, file_name, ingest, owned_path, parse_input
-from rag_platform.config.settings import Settings, fingerprint, load_strategy
+from rag_platform.config.settings import Settings, fingerprint
+from rag_platform.config.strategies import load_strategy
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import PreviewData, UploadData
 from rag_platform.errors import CancelledError, InputError, NotFoundError

@@ -34,7 +34,8 @@ from rag_platform.assets.runs import (
     is_built_anyway,
     job_definition,
 )
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
 from rag_platform.errors import FULL_DISK, BusyError, RagError, StorageError, disk_full
 from rag_platform.evaluation import run_requests

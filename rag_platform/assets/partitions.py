@@ -20,7 +20,8 @@ from rag_platform.config.profiles import (
     stage_profiles,
     store_profiles,
 )
-from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.strategies import load_strategy, strategy_names
 from rag_platform.ir import Version
 from rag_platform.ledger.ledger import bound_namespaces
 from rag_platform.storage.store import Store

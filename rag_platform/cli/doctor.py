@@ -15,15 +15,9 @@ from rag_platform.config.folders import config_folders
 from rag_platform.config.gates import find_gate_problems, read_gates
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.prompts import list_versions
-from rag_platform.config.settings import (
-    Settings,
-    Strategy,
-    find_unknown_variables,
-    load_strategy,
-    strategy_names,
-    strategy_path,
-)
-from rag_platform.config.validation import read_mapping
+from rag_platform.config.settings import Settings, Strategy, find_unknown_variables
+from rag_platform.config.strategies import load_strategy, strategy_names, strategy_path
+from rag_platform.config.yaml_files import read_mapping
 from rag_platform.errors import RagError, read_only
 from rag_platform.evaluation.gating import open_gates
 from rag_platform.ir import Json

@@ -20,7 +20,7 @@ from rag_platform.cli.output import (
     parse_pairs,
     wait_for_job,
 )
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
 from rag_platform.messages import terminal_language

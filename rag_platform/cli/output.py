@@ -22,12 +22,8 @@ from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.gates import find_gate_problems
-from rag_platform.config.settings import (
-    Settings,
-    find_unknown_variables,
-    load_settings,
-    strategy_names,
-)
+from rag_platform.config.settings import Settings, find_unknown_variables, load_settings
+from rag_platform.config.strategies import strategy_names
 from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger

@@ -23,7 +23,7 @@ from rag_platform.cli.output import (
     strategy_option,
 )
 from rag_platform.cli.progress import progress_bar
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.messages import LANGUAGES, terminal_language, translate

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from rag_platform.config.folders import config_file
 from rag_platform.config.query import Section
-from rag_platform.config.validation import invalid_value, place_of, read_mapping
+from rag_platform.config.yaml_files import invalid_value, place_of, read_mapping
 from rag_platform.errors import ConfigError, did_you_mean
 
 FILENAME = "gates.yaml"

@@ -30,7 +30,7 @@ from rag_platform import registry
 from rag_platform.config.folders import config_dir, config_folders
 from rag_platform.config.query import Section
 from rag_platform.config.settings import Strategy, fingerprint
-from rag_platform.config.validation import invalid_value, read_mapping
+from rag_platform.config.yaml_files import invalid_value, read_mapping
 from rag_platform.errors import ConfigError, InputError
 
 if TYPE_CHECKING:  # protocols need numpy, which the server's start does without

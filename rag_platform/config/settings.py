@@ -1,4 +1,4 @@
-"""Typed settings and strategies: their sections, and how they are loaded and validated.
+"""Typed settings and strategies: their sections, and how settings are loaded.
 
 Precedence: command line > environment (`RAG_...`) > `settings.yaml` > defaults. Vendors' API keys
 are read from the environment by the providers that need them, and are not settings.
@@ -11,14 +11,14 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 
-from rag_platform.config.folders import config_file, config_folders, default_home
+from rag_platform.config.folders import config_file, default_home
 from rag_platform.config.ingestion import (
     CleaningConfig,
     EmbeddingConfig,
@@ -43,8 +43,8 @@ from rag_platform.config.services import (
     ObservabilitySettings,
     TrafficSettings,
 )
-from rag_platform.config.validation import check, invalid_value, place_of, read_mapping
-from rag_platform.errors import ConfigError, NotFoundError, did_you_mean
+from rag_platform.config.yaml_files import invalid_value, read_mapping
+from rag_platform.errors import ConfigError, did_you_mean
 
 log = logging.getLogger(__name__)
 
@@ -329,7 +329,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     values = read_mapping(path)
     origins = _read_environment(values)
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
-    settings = _validate(Settings, values, path, origins)
+    settings = validate(Settings, values, path, origins)
     strategies = settings.strategies_dir
     return settings.model_copy(
         update={
@@ -367,7 +367,7 @@ def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     return settings.model_copy(update={"server": settings.server.model_copy(update={"http": http})})
 
 
-_SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
+SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
 # read elsewhere
 _OTHER_VARIABLES = (
     "RAG_CONFIG",
@@ -411,7 +411,7 @@ def find_unknown_variables() -> dict[str, str]:
     """Environment variables that name no setting, each with a warning: those of the form
     `RAG_SECTION__KEY`, and those that look like one that is known.
     """
-    known = {*variables().values(), *_SHORT.values(), *_OTHER_VARIABLES}
+    known = {*variables().values(), *SHORT.values(), *_OTHER_VARIABLES}
     flat = {name.replace("__", "_"): name for name in known}
     found = {}
     for name, value in sorted(os.environ.items()):
@@ -432,7 +432,7 @@ def _read_environment(values: dict[str, Any]) -> dict[str, str]:
     """
     given: dict[str, str] = {}
     for key, variable in variables().items():
-        variable = variable if os.environ.get(variable) else _SHORT.get(key, variable)
+        variable = variable if os.environ.get(variable) else SHORT.get(key, variable)
         # empty counts as unset: an empty path would mean the current folder
         if not (text := os.environ.get(variable, "")).strip():
             continue
@@ -452,74 +452,7 @@ def _read_environment(values: dict[str, Any]) -> dict[str, str]:
     return given
 
 
-def load_strategy(
-    settings: Settings, name: str | None = None, *, ingestion: bool = False
-) -> Strategy:
-    """The strategy of that name, or the default one. Raises NotFoundError with the known ones,
-    ConfigError for an invalid file.
-
-    With `ingestion`, the options that only ingestion uses are also checked, which loads the modules
-    of its providers.
-    """
-    name = name or settings.default_strategy
-    known = strategy_names(settings)
-    if name not in known:
-        where = f"{_default_place()}: " if name == settings.default_strategy else ""
-        raise NotFoundError(
-            f"{where}unknown strategy {name!r}; known: {', '.join(known)}"
-            f"{did_you_mean(name, known)}",
-            code="unknown_strategy",
-        )
-    path = strategy_path(settings, name)
-    strategy = _validate(Strategy, {"name": name, **read_mapping(path)}, path)
-    check(strategy, path, ingestion=ingestion)
-    return strategy
-
-
-def _default_place() -> str:
-    """The variable or the place in the file that sets the default strategy."""
-    given = ("RAG_DEFAULT_STRATEGY", _SHORT["default_strategy"])
-    variable = next((name for name in given if name in os.environ), "")
-    return variable or place_of(config_file("settings.yaml"), ["default_strategy"])
-
-
-def strategy_names(settings: Settings) -> list[str]:
-    """Names of the strategy files, sorted."""
-    return sorted({path.stem for place in _folders(settings) for path in place.glob("*.yaml")})
-
-
-def has_strategy(settings: Settings, name: str) -> bool:
-    """True if the strategy has a file; cheap, as it is called for every question."""
-    return strategy_path(settings, name).is_file()
-
-
-def strategy_path(settings: Settings, name: str) -> Path:
-    """The file of a strategy, by precedence the user's, then the shipped one; it may not exist."""
-    for folder in _folders(settings):
-        if (path := folder / f"{name}.yaml").is_file():
-            break
-    return path
-
-
-def _folders(settings: Settings) -> tuple[Path, ...]:
-    """The folders of strategies: the configured one, else those of the config."""
-    own = settings.strategies_dir
-    return (own,) if own else config_folders("strategies")
-
-
-def find_retired(
-    model: type[Section], values: Mapping[str, Any], where: str = ""
-) -> Iterator[tuple[str, str]]:
-    """(key, reason) for the retired keys in a file of an older version."""
-    for key, value in values.items():
-        if key in model.RETIRED:
-            yield f"{where}{key}", model.RETIRED[key]
-        kind = model.model_fields[key].annotation if key in model.model_fields else None
-        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Section):
-            yield from find_retired(kind, value, f"{where}{key}.")
-
-
-def _validate(
+def validate(
     model: type[ModelT],
     values: Mapping[str, Any],
     path: Path,
@@ -528,7 +461,7 @@ def _validate(
     """The validated values. Raises ConfigError with the variable or the file, the key and the
     value.
     """
-    for key, why in find_retired(model, values):
+    for key, why in _find_retired(model, values):
         log.warning("%s: %s is ignored (%s); remove it", path, key, why)
     try:
         return model.model_validate(values)
@@ -536,13 +469,13 @@ def _validate(
         raise invalid_value(error, path, model=model, variables=variables) from error
 
 
-def require_usable(
-    settings: Settings, names: Iterable[str] = (), *, ingestion: bool = False
-) -> None:
-    """Raise ConfigError if the current file of the default strategy or of a named one is invalid,
-    `ingestion` as in `load_strategy`; named ones without a file are skipped, as queries use their
-    recorded config.
-    """
-    for name in dict.fromkeys((settings.default_strategy, *names)):
-        if name == settings.default_strategy or has_strategy(settings, name):
-            load_strategy(settings, name, ingestion=ingestion)
+def _find_retired(
+    model: type[Section], values: Mapping[str, Any], where: str = ""
+) -> Iterator[tuple[str, str]]:
+    """(key, reason) for the retired keys in a file of an older version."""
+    for key, value in values.items():
+        if key in model.RETIRED:
+            yield f"{where}{key}", model.RETIRED[key]
+        kind = model.model_fields[key].annotation if key in model.model_fields else None
+        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Section):
+            yield from _find_retired(kind, value, f"{where}{key}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rag_platform.config.folders import config_file
 from rag_platform.config.gates import FILENAME, GateConfig, read_gates
 from rag_platform.config.settings import Settings, fingerprint
-from rag_platform.config.validation import place_of
+from rag_platform.config.yaml_files import place_of
 from rag_platform.errors import ConfigError, ProviderError, RagError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.expectations import read_expectations

@@ -23,14 +23,8 @@ from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import is_config_id, stage_profiles, strategy_config_id
 from rag_platform.config.prompts import use_prompt
 from rag_platform.config.query import RerankConfig
-from rag_platform.config.settings import (
-    Settings,
-    Strategy,
-    fingerprint,
-    has_strategy,
-    load_strategy,
-    strategy_names,
-)
+from rag_platform.config.settings import Settings, Strategy, fingerprint
+from rag_platform.config.strategies import has_strategy, load_strategy, strategy_names
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ReleaseError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import RagError
 from rag_platform.indexes.embedding_pool import begin_pool, parts
 from rag_platform.ingestion.text_sizes import text_bytes

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
-from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.strategies import load_strategy, strategy_names
 from rag_platform.documents.versions import STAGES, VersionBuild, marker
 from rag_platform.errors import RagError
 from rag_platform.indexes.embedding import dense_texts, estimate

@@ -72,7 +72,7 @@ def load_log_config() -> LogConfig:
     from pydantic import TypeAdapter, ValidationError
 
     from rag_platform.config.folders import config_file
-    from rag_platform.config.validation import invalid_value, read_mapping
+    from rag_platform.config.yaml_files import invalid_value, read_mapping
 
     path = config_file("logging.yaml")
     values = read_mapping(path)

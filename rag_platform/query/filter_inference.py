@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.config.query import InferenceConfig
-from rag_platform.config.validation import packaged_yaml
+from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Json
 from rag_platform.query.constants import MAX_INFERRED_DAYS, MAX_RULED_CHARS
 from rag_platform.text.scripts import HAN, simplify

@@ -18,7 +18,7 @@ from pathlib import Path
 from rag_platform.config.folders import config_file
 from rag_platform.config.query import QueryConfig
 from rag_platform.config.settings import fingerprint
-from rag_platform.config.validation import packaged_yaml, read_mapping
+from rag_platform.config.yaml_files import packaged_yaml, read_mapping
 from rag_platform.errors import ConfigError
 from rag_platform.query.constants import MAX_SYNONYM_WORDS
 from rag_platform.text.scripts import UNSPACED

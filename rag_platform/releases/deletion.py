@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from rag_platform.config.settings import Settings, Strategy, load_strategy
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import InputError, ReleaseError
 from rag_platform.indexes import dense_files

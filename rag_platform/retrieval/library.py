@@ -27,13 +27,8 @@ from rag_platform.config.profiles import (
     providers_snapshot,
     strategy_config_id,
 )
-from rag_platform.config.settings import (
-    Settings,
-    Strategy,
-    canonical_json,
-    load_strategy,
-    strategy_path,
-)
+from rag_platform.config.settings import Settings, Strategy, canonical_json
+from rag_platform.config.strategies import load_strategy, strategy_path
 from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError, unknown_namespace
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic

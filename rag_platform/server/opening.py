@@ -6,7 +6,8 @@ import gc
 import sys
 import threading
 
-from rag_platform.config.settings import Settings, require_usable
+from rag_platform.config.settings import Settings
+from rag_platform.config.strategies import require_usable
 from rag_platform.errors import ConfigError
 from rag_platform.ledger.ledger import bound_namespaces
 from rag_platform.observability import otlp

@@ -8,7 +8,7 @@ import unicodedata
 from pathlib import Path
 from typing import Literal
 
-from rag_platform.config.validation import packaged_yaml
+from rag_platform.config.yaml_files import packaged_yaml
 
 # with 々 and 〇
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

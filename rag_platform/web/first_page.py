@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rag_platform.api.asking import QuestionAddress
-from rag_platform.config.settings import strategy_names
+from rag_platform.config.strategies import strategy_names
 from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.web.rendering import library_of, render
 

@@ -20,7 +20,8 @@ from rag_platform.assets.partitions import (
     stage_code_versions,
 )
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.definitions import defs
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import StageOutcome

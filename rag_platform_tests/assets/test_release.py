@@ -16,7 +16,7 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.assets.partitions import namespaces
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.definitions import defs
 from rag_platform.errors import BusyError, ConfigError, NotFoundError, ReleaseError
 from rag_platform.evaluation.comparing import eval_trends

@@ -24,7 +24,8 @@ from rag_platform import definitions
 from rag_platform.assets import ingestion, release
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions, namespaces
 from rag_platform.config.profiles import INGESTION_STAGES
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store

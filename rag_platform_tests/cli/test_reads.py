@@ -120,7 +120,8 @@ def test_the_data_root_without_a_setting(
 
 def test_a_config_of_ones_own_wins_file_by_file(nowhere: Path) -> None:
     from rag_platform.config.folders import SHIPPED
-    from rag_platform.config.settings import load_settings, load_strategy, strategy_names
+    from rag_platform.config.settings import load_settings
+    from rag_platform.config.strategies import load_strategy, strategy_names
 
     own = nowhere / "home" / ".config" / "rag-platform"
     ended = CliRunner().invoke(main, ["init"])

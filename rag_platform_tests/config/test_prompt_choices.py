@@ -18,7 +18,8 @@ from rag_platform.config.prompts import (
     start_experiment,
     use_prompt,
 )
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import ConfigError, InputError
 
 NAME, FIELDS = "retrieval/answer", ("query", "context")

@@ -18,14 +18,9 @@ from pydantic import BaseModel
 from rag_platform.cli.doctor import examine
 from rag_platform.cli.main import main
 from rag_platform.config.folders import SHIPPED
-from rag_platform.config.settings import (
-    Settings,
-    Strategy,
-    load_settings,
-    load_strategy,
-    strategy_names,
-)
-from rag_platform.config.validation import providers, read_mapping
+from rag_platform.config.settings import Settings, Strategy, load_settings
+from rag_platform.config.strategies import load_strategy, providers, strategy_names
+from rag_platform.config.yaml_files import read_mapping
 from rag_platform.errors import ConfigError
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rag_platform.config.settings import Settings, load_strategy
+from rag_platform.config.settings import Settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake import isolation
 from rag_platform.intake.receiving import ReceiveOptions, receive

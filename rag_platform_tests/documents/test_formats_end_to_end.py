@@ -11,7 +11,8 @@ import pptx
 import pytest
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Settings, load_strategy
+from rag_platform.config.settings import Settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.provenance import verify_version
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake import isolation

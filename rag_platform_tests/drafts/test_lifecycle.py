@@ -13,7 +13,8 @@ from rag_platform.answering.engine import answer
 from rag_platform.api.documents import get_document
 from rag_platform.api.query_data import citation_part
 from rag_platform.config.profiles import edition_name
-from rag_platform.config.settings import Strategy, load_strategy
+from rag_platform.config.settings import Strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.drafts.lifecycle import Drafts, Opened, no_longer_live
 from rag_platform.drafts.reports import list_data, preview_data, show_data
 from rag_platform.errors import InputError, ReleaseError

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import ConfigError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Json

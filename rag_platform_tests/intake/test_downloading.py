@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Settings, Strategy, load_strategy
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.documents.outputs import Outputs
 from rag_platform.documents.provenance import verify_version
 from rag_platform.errors import InputError

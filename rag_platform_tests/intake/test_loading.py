@@ -16,7 +16,8 @@ import pytest
 
 from rag_platform.config.ingestion import LoadingConfig
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import Limits, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import Limits, Strategy, load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.intake import isolation as child_pool
 from rag_platform.intake.loading import choose, load, options_with_limits, sniff

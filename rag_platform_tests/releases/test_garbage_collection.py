@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from rag_platform.config.folders import config_dir
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import BusyError, IntegrityError
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ingestion.batches import ingest_versions

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import NotFoundError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ledger.schema import Draft

@@ -619,7 +619,8 @@ def test_a_release_is_not_begun_without_room_for_it(
 
 FULL = """
 import sys
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import StorageError
 from rag_platform.releases import building, release_store
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -750,7 +751,8 @@ def die(*args, **kwargs):
 module, name = {"replace": (os, "replace"), "flush": (building, "_flush")}.get(where, \
 (building, where))
 setattr(module, name, die)
-from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.config.settings import load_settings
+from rag_platform.config.strategies import load_strategy
 from rag_platform.ir import Document, Version
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import Store, read_json

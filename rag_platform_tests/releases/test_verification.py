@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from rag_platform.config.ingestion import MediaConfig
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.indexes.catalog_tables import TABLES, column_names
 from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.ingestion.batches import ingest_versions

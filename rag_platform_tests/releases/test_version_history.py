@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import NotFoundError
 from rag_platform.ingestion.request import Hooks
 from rag_platform.ir import Document, Json

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import ProviderError
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.observability import trace_reader

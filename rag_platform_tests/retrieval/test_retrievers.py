@@ -12,7 +12,7 @@ import yaml
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.query import RetrievalConfig
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import ConfigError
 from rag_platform.ir import EmbedderPart, QueryRequest
 from rag_platform.observability import tracing

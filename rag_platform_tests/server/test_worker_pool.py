@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rag_platform.api.status import status
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import CancelledError, InputError, NotFoundError
 from rag_platform.ir import QueryRequest
 from rag_platform.observability import trace_reader

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from rag_platform.config.validation import YAML_LOADER
+from rag_platform.config.yaml_files import YAML_LOADER
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import (
     K_VALUES,

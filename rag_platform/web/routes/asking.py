@@ -17,7 +17,7 @@ from rag_platform.api.asking import Question, QuestionAddress, ask, compare
 from rag_platform.api.envelopes import failure
 from rag_platform.api.places import lease_chunk
 from rag_platform.api.trace_details import explain_order
-from rag_platform.config.settings import strategy_names
+from rag_platform.config.strategies import strategy_names
 from rag_platform.contract.schema import CitationPart
 from rag_platform.contract.traces import (
     AskedData,

@@ -18,7 +18,7 @@ from rag_platform.api.document_views import chunk_part, section_part
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.places import image_texts
 from rag_platform.api.writing import open_root
-from rag_platform.config.settings import load_strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.contract.schema import (
     DeletionData,
     DocumentData,

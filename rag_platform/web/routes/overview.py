@@ -16,7 +16,8 @@ from rag_platform.api.envelopes import fill_shape
 from rag_platform.api.status import list_collections, status
 from rag_platform.api.traces import trace_stats
 from rag_platform.config.profiles import providers_snapshot, strategy_config_id
-from rag_platform.config.settings import Settings, Strategy, load_strategy
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.strategies import load_strategy
 from rag_platform.contract.schema import CollectionsData, StatusData
 from rag_platform.contract.upkeep_shapes import (
     ComponentPart,

@@ -1,24 +1,17 @@
-"""Reads config files, locates values in them, and validates strategies: their providers, the types
-of options, required extras.
-"""
+"""Reads YAML files, and names the file and the line of a value that is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 
-from rag_platform import registry
 from rag_platform.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
-
-    # it imports this module
-    from rag_platform.config.settings import Strategy
 
 # equivalent to SafeLoader, ten times as fast
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -137,120 +130,3 @@ def place_of(path: Path, keys: Sequence[object]) -> str:
             break
         line, node = found[0].start_mark.line + 1, found[1]
     return f"{path}:{line}" if line else str(path)
-
-
-# Used only by ingestion; loading these engines would delay a question by half a second.
-_INGESTION = frozenset({"loader", "ocr", "sectioner", "chunker", "lexical_index", "dense_index"})
-# can be built without a model and without optional packages
-_PLAIN = _INGESTION - {"ocr"} | {"fusion"}
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A provider in a strategy; `key` is the path of its options in the file."""
-
-    key: str
-    kind: str
-    name: str
-    options: Mapping[str, Any]
-
-
-def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
-    """Raise ConfigError, with file, line, key and remedy, for an unknown provider or option, an
-    option of a wrong type, or a missing extra. With `ingestion`, also check options that only
-    ingestion uses, and whether their providers accept the values.
-    """
-    for named in providers(strategy):
-        if named.kind in _INGESTION and not ingestion:
-            continue
-        try:
-            _check(named)
-            if ingestion and named.kind in _PLAIN:
-                registry.make_provider(named.kind, named.name, named.options)
-        except ConfigError as error:
-            *above, _ = named.key.split(".")
-            about = error.details.get("about", "options")
-            keys = [*above, about, error.details.get("option", "")]
-            raise ConfigError(
-                f"{place_of(path, keys)}: {'.'.join([*above, about])}: {error.message}",
-                code=error.code,
-            ) from error
-
-
-def _check(named: Named) -> None:
-    registry.require_name(named.kind, named.name)
-    registry.require_extra(named.kind, named.name)
-    if not named.options:
-        return
-    try:
-        cls = registry.provider_class(named.kind, named.name)
-    except ConfigError as error:
-        # a package is not installed, which building the provider reports
-        if isinstance(error.__cause__, ImportError):
-            return
-        raise
-    registry.require_options(named.kind, named.name, cls, named.options)
-
-
-_KINDS = {
-    "sectioner": "sectioner",
-    "chunker": "chunker",
-    "lexical": "lexical_index",
-    "dense": "dense_index",
-    "fusion": "fusion",
-    "reranker": "reranker",
-    "answerer": "answerer",
-    "llm": "llm",
-}
-
-
-def providers(strategy: Strategy) -> Iterator[Named]:
-    """All providers in the strategy, including those in the options of others."""
-
-    def named(key: str, kind: str, config: Any) -> Named:
-        return Named(f"{key}.options", kind, config.provider, config.options)
-
-    for number, loader in enumerate(strategy.loading.loaders):
-        yield named(f"loading.loaders.{number}", "loader", loader)
-    captions = strategy.media_texts.captions
-    preset = captions.preset and captions.provider == "none"
-    yield named("media_texts.ocr", "ocr", strategy.media_texts.ocr)
-    yield Named(
-        "media_texts.captions.options",
-        "llm",
-        "openai" if preset else captions.provider,
-        captions.options,
-    )
-    yield named("views.describe", "llm", strategy.views.describe)
-    for key, kind in _KINDS.items():
-        yield named(key, kind, getattr(strategy, key))
-    for key, own in (
-        ("query.rewrite.llm", strategy.query.rewrite.llm),
-        ("answerer.llm", strategy.answerer.llm),
-        ("summary.llm", strategy.summary.llm),
-    ):
-        if own is not None:
-            yield named(key, "llm", own)
-    yield from _inside("reranker.options.llm", "llm", strategy.reranker.options.get("llm"))
-    yield from _embedders("embedding", strategy.embedding.provider, strategy.embedding.options)
-    options = strategy.chunker.options
-    if options.get("embedder"):
-        yield from _embedders(
-            "chunker.options.embedder",
-            str(options["embedder"]),
-            options.get("embedder_options") or {},
-        )
-
-
-def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Named]:
-    """The embedder, and the parts of a joined one."""
-    yield Named(f"{key}.options", "embedder", name, options)
-    parts = options.get("parts")
-    for number, part in enumerate(parts if isinstance(parts, (list, tuple)) else ()):
-        yield from _inside(f"{key}.options.parts.{number}", "embedder", part)
-
-
-def _inside(key: str, kind: str, value: object) -> Iterator[Named]:
-    """The provider in the options of another one, if there is one."""
-    if isinstance(value, Mapping) and value.get("provider"):
-        yield Named(f"{key}.options", kind, str(value["provider"]), value.get("options") or {})
