@@ -32,6 +32,7 @@ from rag_platform.text.plurals import pluralise
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
 _FIELD_CHARS = 500  # of a document's tags and metadata
 _QUESTION_CHARS = 60  # of a trace in a list
+_SINGULAR = {"tags": "tag", "categories": "category"}
 
 
 def quote_of(citation: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def documents_markdown(data: DocumentsData, language: str = "en", *, filtered: b
     listed: set[str] = set()  # a document with two tags is in two groups
     for group in data["groups"]:
         if data["group_by"]:
-            name = group["key"] or say(f"(no {_singular(data['group_by'])})")
+            name = group["key"] or say(f"(no {_SINGULAR.get(data['group_by'], data['group_by'])})")
             lines += ["", f"**{name}** ({group['count']})"]
         lines.append("")
         for it in group["documents"]:
@@ -112,10 +113,6 @@ def documents_markdown(data: DocumentsData, language: str = "en", *, filtered: b
     if data["next_cursor"]:
         lines += ["", say(f"More: ask again with cursor `{data['next_cursor']}`.")]
     return "\n".join(lines)
-
-
-def _singular(grouping: str) -> str:
-    return {"tags": "tag", "categories": "category"}.get(grouping, grouping)
 
 
 def document_heading(part: DocumentPart, language: str = "en") -> str:
@@ -446,18 +443,14 @@ def format_locator(locator: str, language: str = "en") -> str:
         ends = format_locator(first, language), format_locator(rest[1], language)
         return separator.join(dict.fromkeys(filter(None, ends)))
     part = _PART.match(locator)
-    steps = re.split("[;/]", re.sub(r"(?<=notes)/|(?<=comments)/", "=", _strip_xpath(locator)))
+    others = _XPATH.sub("", _PART.sub("", locator))
+    steps = re.split("[;/]", re.sub(r"(?<=notes)/|(?<=comments)/", "=", others))
     words = [_format_step(step, language) for step in steps if step]
     if None in words:
         return locator
     if part is not None:
         words.insert(0, translate("part {name}", language, name=unquote(part[1])))
     return translate(", ", language).join(filter(None, words))
-
-
-def _strip_xpath(locator: str) -> str:
-    """The locator without its part and its XPath."""
-    return _XPATH.sub("", _PART.sub("", locator))
 
 
 def _format_step(step: str, language: str) -> str | None:

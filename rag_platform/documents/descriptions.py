@@ -137,7 +137,10 @@ def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions
         chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"
     ]
     texts = {
-        it.chunk_id: prompt.user(section_path=_headings(it), text=it.chunk_text[:MAX_CHARS])
+        it.chunk_id: prompt.user(
+            section_path=format_section(it.section_path) or "(none)",
+            text=it.chunk_text[:MAX_CHARS],
+        )
         for it in passages
     }
     keys = {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()}
@@ -158,10 +161,6 @@ def parse_answer(text: str) -> Description:
         " ".join(summary.split())[:MAX_SUMMARY],
         tuple(dict.fromkeys(line for line in lines if line))[:MAX_TAGS],
     )
-
-
-def _headings(chunk: Chunk) -> str:
-    return format_section(chunk.section_path) or "(none)"
 
 
 class _Run:

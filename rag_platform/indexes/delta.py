@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from rag_platform.documents.outputs import Outputs
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
@@ -77,10 +78,10 @@ class Delta:
 def load_version(store: Store, version: Version, profiles: Mapping[str, str]) -> VersionRows:
     """The stage outputs of a version. Raises IntegrityError when one is missing."""
 
+    outputs = Outputs(version, store, profiles)
+
     def path(kind: str) -> Path:
-        found = store.version_path(
-            version, kind, profiles[kind], version.edition if kind in ("chunks", "views") else ""
-        )
+        found = outputs.path(kind, version.edition if kind in ("chunks", "views") else "")
         if not found.is_file():
             raise IntegrityError(
                 f"{version.version_id} has no {kind} for this strategy; {REINGEST_REMEDY}",
@@ -95,15 +96,13 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
             f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]};"
             f" {REINGEST_REMEDY}"
         )
-    # exists if the strategy has images read
-    texts = store.version_path(version, "media_texts", profiles["media_texts"])
     return VersionRows(
         version,
         read_records(path("sections"), Section),
         chunks,
         views,
         read_records(path("media"), MediaLink),
-        read_records(texts, MediaText) if texts.is_file() else (),
+        outputs.media_texts,
     )
 
 
