@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rag_platform.chunkers.chunks import beyond_window
 from rag_platform.chunkers.source_locations import Places
-from rag_platform.config.profiles import edition_name, stage_profiles
+from rag_platform.config.profiles import edition_name
 from rag_platform.documents import descriptions
 from rag_platform.documents.lookup import find_document
 from rag_platform.documents.versions import VersionBuild, views_of
@@ -79,10 +79,7 @@ class Drafts:
         version = self.workspace.ledger.version(document.live_version)
         strategy = self.workspace.strategy
         work = VersionBuild(version, strategy, self.workspace.settings, self.workspace.store)
-        if (
-            version.profile != stage_profiles(strategy)["embeddings"]
-            or not work.path("chunks").is_file()
-        ):
+        if version.profile != work.profiles["embeddings"] or not work.path("chunks").is_file():
             raise ReleaseError(
                 f"{version.version_id} was built under another config; run `rag rebuild` first",
                 code="stale_versions",
