@@ -37,7 +37,7 @@ from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES, as_it_stands
 from rag_platform.releases.deletion import name_purge
-from rag_platform.releases.manifest import FAILED_GATES, lacks_verdict
+from rag_platform.releases.manifest import lacks_verdict
 from rag_platform.releases.release_store import list_newer
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.retrieval.library import Lease, Library
@@ -136,9 +136,9 @@ def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
                 f"{namespace}: no gate has judged release {lease.release_id}, which was"
                 " published before gates.yaml named one; `rag rebuild` asks it"
             )
-    if any(it.passed and it.figures.get(FAILED_GATES) for it in manifest.checks):
+    if manifest.failed_gates:
         yield (
-            f"{namespace}: a deletion published release {lease.release_id}, which the gate fails;"
+            f"{namespace}: release {lease.release_id} is published though the gate fails it;"
             " `rag releases show` says why"
         )
 

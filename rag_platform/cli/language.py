@@ -35,14 +35,28 @@ def say_filled(message: str) -> str:
 
 
 def say_lines(text: str) -> str:
-    """The same for Markdown, line by line, and cell by cell in the header of a table."""
+    """The same for Markdown, line by line. In a table, the header is translated, and below the
+    heading `state` the words between commas.
+    """
     lines = text.split("\n")
-    return "\n".join(map(_say_line, lines, [*lines[1:], ""]))
+    found: list[str] = []
+    headings: list[str] = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if following.startswith(("|---", "| ---")):
+            headings = [cell.strip() for cell in line.split("|")]
+            found.append(_CELL.sub(lambda cell: say_filled(cell[0]), line))
+        elif "state" in headings and line.startswith("| "):
+            cells = line.split("|")
+            at = headings.index("state")
+            cells[at] = say(", ").join(map(say_filled, cells[at].strip().split(", "))).join("  ")
+            found.append("|".join(cells))
+        else:
+            headings = headings if line.startswith("|") else []
+            found.append(_say_line(line))
+    return "\n".join(found)
 
 
-def _say_line(line: str, following: str) -> str:
-    if following.startswith(("|---", "| ---")):
-        return _CELL.sub(lambda cell: say_filled(cell[0]), line)
+def _say_line(line: str) -> str:
     if marks := _MARK.match(line):
         return line[: marks.end()] + say_filled(line[marks.end() :])
     return say_filled(line)

@@ -122,7 +122,7 @@ class DraftRow(TypedDict):
     """A draft in a list."""
 
     doc_id: str
-    state: str  # open | published
+    state: str  # open | published | unreleased (readers do not see it)
     operations: int
     conflicts: int
     version_id: str
@@ -165,7 +165,7 @@ class DraftData(TypedDict):
     doc_id: str
     version_id: str
     live_version: str
-    state: str  # none | open | published
+    state: str  # none | open | published | unreleased
     operations: list[dict[str, Any]]
     conflicts: list[DraftConflict]
     chunks: list[DraftChunk]

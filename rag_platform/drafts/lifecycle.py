@@ -44,6 +44,12 @@ class Opened:
     edited: Edited
     published: tuple[Json, ...]
     stored: bool
+    released: bool  # the published release has the version in its current edition
+
+    @property
+    def state(self) -> str:
+        """`none` if nothing was edited, else the draft's state as readers see it."""
+        return _state_for_readers(self.draft, self.released) if self.stored else "none"
 
     @property
     def outdated(self) -> bool:
@@ -97,6 +103,7 @@ class Drafts:
             apply(base, all_operations(draft)),
             published,
             stored is not None,
+            self._find_released(version) == version.edition,
         )
 
     def add(self, doc_id: str, operation: Json) -> Opened:
@@ -220,10 +227,14 @@ class Drafts:
         self.workspace.ledger.put_draft(draft)
         return replace(opened, draft=draft, stored=True)
 
-    def find_unreleased(self, version_ids: Collection[str]) -> set[str]:
-        """The versions of which the published release lacks the edition that the ledger has."""
-        released, ledger = self._read_editions(version_ids), self.workspace.ledger
-        return {it for it in version_ids if released.get(it) != ledger.version(it).edition}
+    def states(self, drafts: Sequence[Draft]) -> list[str]:
+        """The state of each draft as readers see it."""
+        released = self._read_editions([draft.version_id for draft in drafts])
+        editions = [self.workspace.ledger.version(draft.version_id).edition for draft in drafts]
+        return [
+            _state_for_readers(draft, released.get(draft.version_id) == edition)
+            for draft, edition in zip(drafts, editions, strict=True)
+        ]
 
     def _find_released(self, version: Version) -> str | None:
         """The version's edition in the published release, None if the release lacks the version."""
@@ -251,6 +262,13 @@ class Drafts:
             [JobItem(version.source_uri, version.doc_id, version.version_id, "continue")],
         )
         return jobs.launch(job, self.workspace.settings, self.workspace.store)
+
+
+def _state_for_readers(draft: Draft, released: bool) -> str:
+    """The ledger's state, but `unreleased` while no release shows the published edits: one is being
+    made, was rejected, or was rolled back.
+    """
+    return "unreleased" if draft.state == "published" and not released else draft.state
 
 
 def no_longer_live(job: Job, ledger: Ledger) -> str:

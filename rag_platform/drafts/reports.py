@@ -24,6 +24,12 @@ from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot
 
 _SNIPPET = 70
+_STATES = {
+    "none": "no draft",
+    "open": "open",
+    "published": "published",
+    "unreleased": "not yet published",
+}
 
 
 def list_data(drafts: Drafts) -> Json:
@@ -36,19 +42,17 @@ def list_data(drafts: Drafts) -> Json:
     rows: list[Json] = [
         {
             "doc_id": draft.doc_id,
-            "state": draft.state,
+            "state": state,
             "operations": len(draft.operations),
             "conflicts": len(draft.conflicts),
             "version_id": draft.version_id,
             "outdated": draft.version_id != live.get(draft.doc_id),
             "updated_at": draft.updated_at,
         }
-        for draft in found
+        for draft, state in zip(found, drafts.states(found), strict=True)
     ]
-    waiting = drafts.find_unreleased([it.version_id for it in found if it.state == "published"])
     lines = [
-        f"{row['doc_id']}  {row['state']}, {pluralise(row['operations'], 'operation')}"
-        + (", not in the published release" if row["version_id"] in waiting else "")
+        f"{row['doc_id']}  {_STATES[row['state']]}, {pluralise(row['operations'], 'operation')}"
         + (f", {pluralise(row['conflicts'], 'conflict')}" if row["conflicts"] else "")
         + (", made over an older version" if row["outdated"] else "")
         for row in rows
@@ -68,7 +72,6 @@ def show_data(opened: Opened, *, with_chunks: bool = True) -> Json:
     conflicts: list[Json] = [
         {"operation": p.operation, "code": p.code, "reason": p.reason} for p in edited.problems
     ]
-    state = opened.draft.state if opened.stored else "none"
     lines = [f"{name}: {_state(opened)}"]
     lines += [
         f"{number}. {operation_line(operation)}"
@@ -81,7 +84,7 @@ def show_data(opened: Opened, *, with_chunks: bool = True) -> Json:
         "doc_id": name,
         "version_id": opened.draft.version_id,
         "live_version": opened.version.version_id,
-        "state": state,
+        "state": opened.state,
         "operations": list(edited.operations),
         "conflicts": conflicts,
         "chunks": chunks,
@@ -128,10 +131,12 @@ def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
     version = root.ledger.version(job.args["version_ids"][0])
     release_id = releases.current(root.store, job.namespace)
     delta: Json = {}
+    failed_gates = ""
     if release_id and job.state == "done":
         manifest = read_manifest(root.store.release_dir(job.namespace, release_id))
         # an older release was left: it holds the edition already
-        delta = manifest.delta if manifest.created_at[:19] >= job.created_at[:19] else {}
+        if manifest.created_at[:19] >= job.created_at[:19]:
+            delta, failed_gates = manifest.delta, manifest.failed_gates
     data: Json = {
         "job_id": job.job_id,
         "state": job.state,
@@ -143,7 +148,7 @@ def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
         "chunks_removed": delta.get("chunks_removed", 0),
         "embeddings_computed": job.result.get("embeddings_computed", 0),
         "embeddings_reused": job.result.get("embeddings_reused", 0),
-        "warnings": job.result.get("warnings", []),
+        "warnings": [*job.result.get("warnings", []), *filter(None, [failed_gates])],
         "seconds": round(seconds, 3),
     }
     if job.state not in jobs.FINAL_STATES:
@@ -198,9 +203,9 @@ def _piece(piece: Piece) -> Json:
 
 def _state(opened: Opened) -> str:
     edited = opened.edited
+    state = _STATES[opened.state]
     if not opened.stored:
-        return "no draft"
-    state = "published" if opened.draft.state == "published" else "open"
+        return state
     state += f", {pluralise(len(edited.operations), 'operation')} over {opened.draft.version_id}"
     if edited.problems:
         state += f", {pluralise(len(edited.problems), 'conflict')}"

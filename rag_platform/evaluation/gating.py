@@ -24,7 +24,7 @@ from rag_platform.releases.manifest import (
     Manifest,
 )
 from rag_platform.releases.publishing import record_check
-from rag_platform.releases.release_store import current
+from rag_platform.releases.release_store import current, manifest_of
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
@@ -83,7 +83,8 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
     """The manifest of a candidate with the verdict of the namespace's gates and expectations;
     unchanged if there are none or a check has failed already. A release that `deletes` a document
     is never held back: after a full build the verdict is recorded but passes, else it is not asked.
-    Where a model is away, the check fails as NOT_JUDGED, to be asked again.
+    Nor is one that only takes back edits by hand: its verdict is recorded. Where a model is away,
+    the check fails as NOT_JUDGED, to be asked again.
     """
     if manifest.failures:
         return manifest
@@ -111,6 +112,9 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
     from rag_platform.evaluation.runs import open_library
 
     published, run_id = current(store, namespace), None
+    why_passed = _DELETES if deletes else ""
+    if published and not deletes and _only_takes_back_edits(manifest, published, store):
+        why_passed = _TAKES_BACK
     with (
         open_library(workspace.settings, store) as library,
         closing(ResultStore(store.home)) as results,
@@ -119,17 +123,43 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
             verdicts = judge_candidate(
                 library, namespace, release_id, published, gates, expectations, results
             )
-            check, run_id = _check_of(verdicts, deletes), verdicts[0].run_id
+            check, run_id = _check_of(verdicts, why_passed), verdicts[0].run_id
         except ProviderError as error:
-            check = CheckResult(QUALITY_GATE, deletes, f"{NOT_JUDGED}{error.message}")
+            check = CheckResult(QUALITY_GATE, bool(why_passed), f"{NOT_JUDGED}{error.message}")
         if not check.passed or run_id is None:
             results.mark_rejected(namespace, release_id)
     return record_check(namespace, release_id, check, workspace, evaluation_run=run_id)
 
 
-def _check_of(verdicts: Sequence[Verdict], deletes: bool) -> CheckResult:
-    """The check that records the verdicts, which are traced; that of a release that `deletes` a
-    document passes in any case.
+_DELETES = "published all the same, for a deletion is never held back:"
+_TAKES_BACK = "published all the same, for taking back an edit by hand is never held back:"
+
+
+def _only_takes_back_edits(manifest: Manifest, published: str, store: Store) -> bool:
+    """True if all that a candidate changes of the published release are texts edited by hand, which
+    are again as their files have them.
+    """
+    ids = (published, manifest.release_id)
+    old, new = (manifest_of(store, manifest.namespace, release_id) for release_id in ids)
+    if (
+        old.strategy_config_id != new.strategy_config_id
+        or old.versions.keys() != new.versions.keys()
+    ):
+        return False
+    changed = {it for it in new.versions if _row(old, it) != _row(new, it)}
+    return bool(changed) and all(
+        old.editions.get(version_id) and not new.editions.get(version_id) for version_id in changed
+    )
+
+
+def _row(manifest: Manifest, version_id: str) -> tuple[str | None, ...]:
+    fields = (manifest.editions, manifest.outputs, manifest.given)
+    return tuple(field.get(version_id) for field in fields)
+
+
+def _check_of(verdicts: Sequence[Verdict], why_passed: str) -> CheckResult:
+    """The check that records the verdicts, which are traced; with `why_passed` it passes in any
+    case.
     """
     from rag_platform.evaluation.gates import verdict_data, verdict_markdown
 
@@ -137,12 +167,14 @@ def _check_of(verdicts: Sequence[Verdict], deletes: bool) -> CheckResult:
         tracing.event("gate.verdict", verdict_data(verdict))
     reports = [verdict_markdown(verdict) for verdict in verdicts]
     failed = sum(not verdict.passed for verdict in verdicts)
-    if deletes and failed:
-        reports.insert(0, "published all the same, for a deletion is never held back:")
+    if why_passed and failed:
+        reports.insert(0, why_passed)
     figures = {"lost": sum(len(verdict.lost) for verdict in verdicts), FAILED_GATES: failed}
     means = {
         f"{metric} of {verdict.dataset_id}": value
         for verdict in verdicts
         for metric, value in verdict.means.items()
     }
-    return CheckResult(QUALITY_GATE, deletes or not failed, "\n".join(reports), figures | means)
+    return CheckResult(
+        QUALITY_GATE, bool(why_passed) or not failed, "\n".join(reports), figures | means
+    )

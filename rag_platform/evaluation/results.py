@@ -74,7 +74,7 @@ class EvalRun:
     run_id: str
     started_at: str
     ended_at: str  # empty while it runs
-    status: str  # running | done | failed | rejected (by the gate, with its candidate)
+    status: str  # running | done | failed | cancelled | rejected (by the gate, with its candidate)
     dataset_id: str
     dataset_version: str
     dataset_fingerprint: str

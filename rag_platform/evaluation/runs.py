@@ -19,7 +19,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.config.profiles import Provider
 from rag_platform.config.settings import Settings, Strategy, fingerprint
 from rag_platform.documents.provenance import verify_version
-from rag_platform.errors import ConfigError, InputError, ProviderError, RagError
+from rag_platform.errors import CancelledError, ConfigError, InputError, ProviderError, RagError
 from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
 from rag_platform.evaluation.labels import LabelReader, Labels
 from rag_platform.evaluation.measuring import (
@@ -199,17 +199,21 @@ class _Run:
         )
 
     def finish(self) -> EvalRun:
-        """The finished run; one that an error ends stays in the store as failed."""
+        """The finished run; one that an error ends stays in the store as failed, one that somebody
+        ends as cancelled.
+        """
         if self._options.require_found:
             self._require_found()
         self._store.put_run(self._run)
         try:
             return self._ask_all()
-        except BaseException:  # a cancelled run too: its process may go on with other work
-            failed = dataclasses.replace(
-                self._run, ended_at=tracing.now(), status="failed", figures={}
+        except BaseException as error:  # an interrupt too: its process may go on with other work
+            told = isinstance(error, CancelledError) or not isinstance(error, Exception)
+            status = "cancelled" if told else "failed"
+            ended = dataclasses.replace(
+                self._run, ended_at=tracing.now(), status=status, figures={}
             )
-            self._store.put_run(failed)
+            self._store.put_run(ended)
             raise
 
     def _ask_all(self) -> EvalRun:

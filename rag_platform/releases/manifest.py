@@ -36,7 +36,7 @@ VersionEntries = dict[str, dict[str, Any]]  # one of VERSION_FIELDS to its value
 QUALITY_GATE = "quality_gate"  # the check by evaluation questions; only it can be overridden
 # begins the details of a gate that failed because a model or service was away: it is asked again
 NOT_JUDGED = "could not be judged: "
-FAILED_GATES = "failed_gates"  # its figure; not 0 where a deletion was published nevertheless
+FAILED_GATES = "failed_gates"  # its figure; not 0 in what was published nevertheless
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,15 @@ class Manifest:
     def failures(self) -> list[CheckResult]:
         """The checks that did not pass; a release with any is never published."""
         return [check for check in self.checks if not check.passed]
+
+    @property
+    def failed_gates(self) -> str:
+        """What its gates say against a release that passed because it is never held back: it
+        deletes, or takes back edits by hand.
+        """
+        return "\n".join(
+            it.details for it in self.checks if it.passed and it.figures.get(FAILED_GATES)
+        )
 
     @property
     def may_pass_later(self) -> bool:

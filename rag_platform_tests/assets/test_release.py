@@ -18,6 +18,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.assets.partitions import namespaces
 from rag_platform.config.strategies import load_strategy
 from rag_platform.definitions import defs
+from rag_platform.drafts.lifecycle import Drafts
 from rag_platform.errors import BusyError, ConfigError, NotFoundError, ReleaseError
 from rag_platform.evaluation.comparing import eval_trends
 from rag_platform.evaluation.expectations import add_expectation, expectation
@@ -29,7 +30,13 @@ from rag_platform.ir import QueryRequest
 from rag_platform.observability import trace_reader
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import CHECKS
-from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, read_manifest, write_manifest
+from rag_platform.releases.manifest import (
+    QUALITY_GATE,
+    CheckResult,
+    Manifest,
+    read_manifest,
+    write_manifest,
+)
 from rag_platform.releases.publishing import (
     build_candidate,
     is_behind_ledger,
@@ -433,6 +440,41 @@ def test_a_deletion_is_never_held_back(take: Any, shelf: Any) -> None:
     judged = apply_gates(manifest, shelf.workspace(), deletes=True)
     assert not judged.failures and judged.checks[-1].name == QUALITY_GATE
     assert apply_gates(manifest, shelf.workspace()).failures
+
+
+def test_taking_back_an_edit_is_never_held_back(take: Any, shelf: Any) -> None:
+    workspace = shelf.workspace()
+
+    def publish(operations: list[dict[str, str]]) -> Manifest:
+        (live,) = [version for _, version in shelf.ledger.live("default")]
+        ingest_versions([live], workspace, drafted={live.version_id: operations})
+        manifest, _ = build_candidate("default", workspace)
+        manifest = apply_gates(manifest, workspace)
+        if not manifest.failures:
+            publish_candidate("default", manifest.release_id, shelf.root)
+        return manifest
+
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    publish([])
+    drafts = Drafts("default", workspace)
+    document = shelf.ledger.documents("default")[0].doc_id
+    chunk = drafts.open(document).base.chunks[0].chunk_id
+    edit = {"op": "edit_text", "chunk_id": chunk, "text": "The gate opens at 06:15."}
+    assert not publish([edit]).failures
+    case = expectation("When does the gate open?", file="gate.md", text="opens at 06:15")
+    add_expectation(shelf.store, "default", case)
+    worse = {**edit, "text": "Nobody knows when the gate opens."}
+    assert publish([worse]).failures and "06:15" in said(shelf, "When does the gate open?")
+    manifest = publish([])
+    assert "05:30" in said(shelf, "When does the gate open?")
+    assert manifest.failed_gates.startswith("published all the same, for taking back an edit")
+    # with anything else beside it, the gate decides
+    assert not publish([edit]).failures
+    take(dock="# Dock\n\nThe dock is wet.\n")
+    document, live = next(it for it in shelf.ledger.live("default") if it[1].edition)
+    ingest_versions([live], workspace, drafted={live.version_id: []})
+    manifest, _ = build_candidate("default", workspace)
+    assert apply_gates(manifest, workspace).failures
 
 
 @pytest.mark.parametrize("gates", ["default: golden\n", "default: [{dataset: goldn}]\n"])

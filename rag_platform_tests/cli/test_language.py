@@ -63,6 +63,15 @@ def test_a_line_below_a_row_is_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     assert say_lines("trc_1  query     ok  demo  no traces").endswith("  no traces")
 
 
+def test_the_states_in_a_table_are_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_LANG", "zh")
+    table = "| version | state | bytes |\n|---|---|---|\n| 1a2b | ready, live, edition 3c4d | 9 |"
+    assert say_lines(f"{table}\n| ready | failed | 8 |\n\n| x | ready |") == (
+        "| 版本 | 状态 | 字节 |\n|---|---|---|\n| 1a2b | 就绪，在用，编辑版 3c4d | 9 |\n"
+        "| ready | 失败 | 8 |\n\n| x | ready |"
+    )
+
+
 def test_a_report_of_the_gate_is_chinese_line_by_line() -> None:
     report = (
         "quality_gate: golden: FAILED\n- retrieval.hit_rate@10 is 0.750, the floor is 0.9\nlost:\n"

@@ -258,10 +258,16 @@ def test_a_draft_whose_release_was_rejected_is_listed_as_such(case: Case) -> Non
     opened = case.drafts.open(case.doc_id)
     given = {opened.version.version_id: opened.edited.operations}
     ingest_versions([opened.version], case.drafts.workspace, drafted=given)
-    line = f"{case.doc_id}  published, 1 operation"
-    assert list_data(case.drafts)["markdown"] == f"{line}, not in the published release"
+
+    def told() -> tuple[str, str]:
+        listed = list_data(case.drafts)
+        shown = show_data(case.drafts.open(case.doc_id))
+        assert listed["drafts"][0]["state"] == shown["state"]
+        return listed["markdown"].partition("  ")[2], shown["state"]
+
+    assert told() == ("not yet published, 1 operation", "unreleased")
     case.publish()
-    assert list_data(case.drafts)["markdown"] == line
+    assert told() == ("published, 1 operation", "published")
 
 
 def test_what_nobody_touched_keeps_its_vectors_and_postings(case: Case) -> None:

@@ -204,23 +204,25 @@ def test_a_killed_run_goes_on(library: Library, results: ResultStore) -> None:
         evaluate(
             library, dataset(*many), RunOptions(namespace="default"), results, on_progress=kill
         )
-    assert results.runs()[0].status == "failed"
+    assert results.runs()[0].status == "cancelled"
     found = run(library, results, dataset(*many))
     assert found.reused == 64
     fresh = run(library, results, dataset(*many), reuse=False)
     assert fresh.aggregates == found.aggregates
 
 
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_a_run_that_an_error_ends_stays_as_failed(
-    library: Library, results: ResultStore, error: type[BaseException]
+@pytest.mark.parametrize(
+    ("error", "status"), [(OSError, "failed"), (KeyboardInterrupt, "cancelled")]
+)
+def test_a_run_that_did_not_finish_says_how_it_ended(
+    library: Library, results: ResultStore, error: type[BaseException], status: str
 ) -> None:
     def fail(done: int, total: int) -> None:
         raise error
 
     with pytest.raises(error):
         evaluate(library, dataset(PORT), RunOptions(namespace="default"), results, on_progress=fail)
-    assert results.runs()[0].status == "failed" and results.runs()[0].ended_at
+    assert results.runs()[0].status == status and results.runs()[0].ended_at
 
 
 def test_a_run_counts_as_running_while_its_process_is_there(
