@@ -52,7 +52,7 @@ def list_data(drafts: Drafts) -> Json:
         for draft, state in zip(found, drafts.states(found), strict=True)
     ]
     lines = [
-        f"{row['doc_id']}  {_STATES[row['state']]}, {pluralise(row['operations'], 'operation')}"
+        f"{row['doc_id']}: {_STATES[row['state']]}, {pluralise(row['operations'], 'operation')}"
         + (f", {pluralise(row['conflicts'], 'conflict')}" if row["conflicts"] else "")
         + (", made over an older version" if row["outdated"] else "")
         for row in rows

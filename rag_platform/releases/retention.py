@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.config.settings import Retention, Strategy
-from rag_platform.errors import IntegrityError
+from rag_platform.errors import IntegrityError, RagError
 from rag_platform.indexes.embedding_cache import Space, parts_of
-from rag_platform.ir import Document, Version
+from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Tombstone
 from rag_platform.releases import release_store as releases
@@ -20,7 +21,7 @@ from rag_platform.releases import transfer
 from rag_platform.releases.deletion import strategies_of
 from rag_platform.releases.manifest import Manifest, embedder_info
 from rag_platform.releases.stored_artifacts import Belongings, of_versions
-from rag_platform.releases.version_history import is_condemned
+from rag_platform.releases.version_history import UNSEEN, is_condemned
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
@@ -221,6 +222,7 @@ def retain(namespace: str, root: DataRoot) -> list[str]:
     surplus = releases.surplus(
         store, namespace, root.settings.releases.keep, pinned, on_disk - public, heads
     )
+    unseen = _list_unseen(namespace, on_disk & public, on_disk - public, root)
     for path in surplus:
         releases.drop(path)
     removed = [path.name for path in surplus]
@@ -230,12 +232,39 @@ def retain(namespace: str, root: DataRoot) -> list[str]:
     kept = on_disk.difference(removed)
     # with an object store, a release that is not here may be on another machine
     dropped = finished if store.remote else [r.release_id for r in rows if r.release_id not in kept]
-    record_dropped(namespace, dropped, ledger)
+    record_dropped(namespace, dropped, ledger, unseen)
     return removed
 
 
-def record_dropped(namespace: str, release_ids: Collection[str], ledger: Ledger) -> None:
-    """Mark these releases as dropped in the ledger: no machine has them any more."""
+def _list_unseen(
+    namespace: str, public: Collection[str], candidates: Collection[str], root: DataRoot
+) -> dict[str, list[str]]:
+    """Candidate to those of its versions that are neither live nor in a release that was public."""
+    if not candidates:
+        return {}
+
+    def read(release_id: str) -> Collection[str]:
+        with suppress(RagError):  # damaged, or another process is removing it
+            return releases.manifest_of(root.store, namespace, release_id, ("versions",)).versions
+        return ()
+
+    seen = {version.version_id for _, version in root.ledger.live(namespace)}
+    seen = seen.union(*map(read, public))
+    return {it: unseen for it in candidates if (unseen := sorted(set(read(it)) - seen))}
+
+
+def record_dropped(
+    namespace: str,
+    release_ids: Collection[str],
+    ledger: Ledger,
+    unseen: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Mark these releases as dropped in the ledger: no machine has them any more. `unseen` are the
+    versions that only they held and no reader saw, by release_id.
+    """
     for row in ledger.releases(namespace):
         if row.release_id in release_ids and row.state in ("candidate", "rejected", "retired"):
-            ledger.update_release(namespace, row.release_id, state="dropped")
+            changes: Json = {"state": "dropped"}
+            if unseen and row.release_id in unseen:
+                changes["counts"] = {**row.counts, UNSEEN: unseen[row.release_id]}
+            ledger.update_release(namespace, row.release_id, **changes)

@@ -30,6 +30,7 @@ from rag_platform.text.plurals import pluralise
 
 _PARTS = ("facts", "sections", "chunks")  # the stages whose outputs are compared
 _SHOWN_CHUNKS = 20
+UNSEEN = "unseen"  # in the counts of a dropped candidate: the versions that no reader saw
 # the columns of the ledger that the history shows
 _OF_DOCUMENT = "namespace doc_id source_uri title pinned live_version wanted_version".split()
 _OF_VERSION = (
@@ -78,14 +79,16 @@ def list_holding(
 def _split_holding(
     versions: Sequence[Version], namespace: str, store: Store, ledger: Ledger
 ) -> tuple[dict[str, Collection[str]], dict[str, Collection[str]]]:
-    """`list_holding` of the releases that were published, and of the others. The pointer decides:
-    after a crash the ledger may not know of the publication yet.
+    """`list_holding` of the releases that were published, and of the others, also of dropped ones.
+    The pointer decides: after a crash the ledger may not know of the publication yet.
     """
     found = list_holding(namespace, [version.version_id for version in versions], store)
-    states = {row.release_id: row.state for row in ledger.releases(namespace)}
+    rows = ledger.releases(namespace)
+    states = {row.release_id: row.state for row in rows}
     states[current_or_empty(store, namespace)] = "published"
     others = [it for it in found if states.get(it) in ("candidate", "rejected")]
     unpublished = {release_id: found.pop(release_id) for release_id in others}
+    unpublished |= {row.release_id: row.counts[UNSEEN] for row in rows if UNSEEN in row.counts}
     return found, unpublished
 
 

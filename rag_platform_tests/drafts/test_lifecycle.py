@@ -263,7 +263,7 @@ def test_a_draft_whose_release_was_rejected_is_listed_as_such(case: Case) -> Non
         listed = list_data(case.drafts)
         shown = show_data(case.drafts.open(case.doc_id))
         assert listed["drafts"][0]["state"] == shown["state"]
-        return listed["markdown"].partition("  ")[2], shown["state"]
+        return listed["markdown"].partition(": ")[2], shown["state"]
 
     assert told() == ("not yet published, 1 operation", "unreleased")
     case.publish()

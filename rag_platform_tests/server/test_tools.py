@@ -450,7 +450,7 @@ def test_changes_show_no_version_that_was_never_published(shelf: Any, tmp_path: 
     for hour in ("21:30", "22:15", "23:45"):
         path.write_text(f"# Gate\n\nThe gate closes at {hour}.\n", encoding="utf-8")
         built[hour] = shelf.ingest(path)
-    shelf.ledger.update_release("default", built["22:15"], state="rejected")
+    shelf.ledger.update_release("default", built["22:15"], state="rejected", published_at="")
     [doc] = shelf.ledger.documents("default")
     history_of = partial(history, doc, store=shelf.store, ledger=shelf.ledger)
     assert [len(row["releases"]) for row in history_of()["versions"]] == [1, 0, 1]
@@ -459,7 +459,14 @@ def test_changes_show_no_version_that_was_never_published(shelf: Any, tmp_path: 
     assert "-The gate closes at 21:30.\n+The gate closes at 23:45." in read
     shelf.ledger.update_release("default", built["23:45"], state="candidate")  # a crash, just then
     assert [len(row["releases"]) for row in history_of()["versions"]] == [1, 0, 1]
+    path.write_text("# Gate\n\nThe gate is open.\n", encoding="utf-8")
+    shelf.ingest(path)
+    assert not shelf.store.release_dir("default", built["22:15"]).exists()
+    read = call(serve(shelf), "get_document", doc_id=doc.doc_id, format="changes").content[0].text
+    assert read.count("- `default.") == 3 and "22:15" not in read
     shelf.store.current_path("default").unlink()
+    [row] = [row for row in history_of()["versions"] if row["live"]]
+    shelf.ledger.update_release("default", row["releases"][0], state="candidate")
     assert "| ready, live, not yet published |" in history_of()["markdown"]
 
 
