@@ -12,7 +12,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -517,6 +517,8 @@ class _IdentityCheck:
     version: Version
     strategy: Strategy | None
     chunks: int  # the most times that a text may occur in a section
+    # the ids of a text's first occurrences, as many as were asked for: a log has thousands
+    ids: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)
 
     def problem(self, found: _Stored, chunk: Chunk) -> str:
         """Why the chunk's ids or section are wrong, or ""."""
@@ -564,7 +566,12 @@ class _IdentityCheck:
                 f"chunk_id: the text has fingerprint {mark[:12]}, recorded"
                 f" {chunk.chunk_fingerprint[:12]}"
             )
-        for nth in range(self.chunks + 1):
-            if chunk_name(chunk.section_id, mark, nth, chunk.chunk_type) == chunk.chunk_id:
-                return ""
-        return f"chunk_id: section and text of the chunk make another id than {chunk.chunk_id}"
+        section_id, chunk_type = chunk.section_id, chunk.chunk_type
+        ids = self.ids.setdefault((section_id, mark, chunk_type), set())
+        while chunk.chunk_id not in ids:
+            if len(ids) > self.chunks:
+                return (
+                    f"chunk_id: section and text of the chunk make another id than {chunk.chunk_id}"
+                )
+            ids.add(chunk_name(section_id, mark, len(ids), chunk_type))
+        return ""

@@ -4,13 +4,15 @@ import hashlib
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rag_platform.chunkers.chunks import cut
+from rag_platform.chunkers.chunks import chunk_name, cut
 from rag_platform.chunkers.recursive import Recursive
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
+from rag_platform.documents import provenance
 from rag_platform.documents.provenance import verify_version
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Chunk, Edit, MediaLink, Version
@@ -109,6 +111,34 @@ def test_what_a_citation_shows_is_computed_anew(store: Store, tiny: Strategy) ->
         f.reason.split(":")[0]
         for f in verify_version(store, version, PROFILES, [first], strategy=tiny)
     ] == ["chunk_section"]  # none is stored
+
+
+def test_a_log_of_one_line_is_proved_with_one_hash_a_chunk(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids count how often a text occurred before, in a large log thousands of times."""
+    path = tmp_path / "log.txt"
+    path.write_text("the pump answers, all is well\n" * 600, encoding="utf-8")
+    shelf.ingest(path)
+    library, strategy = shelf.library(), shelf.workspace().strategy
+    (version,) = shelf.ledger.versions("default")
+    with library.lease("default") as lease:
+        chunks = lease.release.catalog.chunks_of_version(version.version_id)
+    library.close()
+    assert len({chunk.chunk_text for chunk in chunks}) < 4 and len(chunks) > 20
+    made: list[str] = []
+
+    def count(*parts: Any) -> str:
+        made.append(chunk_name(*parts))
+        return made[-1]
+
+    monkeypatch.setattr(provenance, "chunk_name", count)
+    profiles = stage_profiles(strategy)
+    assert verify_version(shelf.store, version, profiles, chunks, strategy=strategy) == []
+    assert len(made) == len(chunks)
+    given = [*chunks[:-1], replace(chunks[-1], chunk_id="chk_0")]
+    [failure] = verify_version(shelf.store, version, profiles, given, strategy=strategy)
+    assert failure.reason.startswith("chunk_id: ")
 
 
 def test_the_path_of_a_chunk_names_the_headings_above_it(shelf: Shelf, tmp_path: Path) -> None:

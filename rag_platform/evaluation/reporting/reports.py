@@ -33,11 +33,12 @@ def list_markdown(runs: Sequence[EvalRun]) -> str:
             run.strategy,
             run.release_id,
             run.cases,
+            run.status,
             _headline(run),
         )
         for run in runs
     ]
-    head = ("run", "started", "dataset", "library", "strategy", "release", "cases", "")
+    head = ("run", "started", "dataset", "library", "strategy", "release", "cases", "state", "")
     return "\n".join(format_table(head, rows))
 
 
@@ -210,7 +211,7 @@ def _headline(run: EvalRun) -> str:
         for name in LEADING
         if name in run.aggregates
     ]
-    return ", ".join(figures if run.status == "done" else [run.status, *figures])
+    return ", ".join(figures)
 
 
 def _figures(result: CaseResult) -> str:
