@@ -1,5 +1,5 @@
 """Detects extractive answers that miss the question: they are about the filter where it is about
-the tank, have no name where it asks who, or lack the property or a part that it asks for.
+the tank, speak of another year or post, or lack the property or a part that it asks for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rag_platform.answering.citations import (
 from rag_platform.answering.constants import COLUMN_STANDING, MIN_COLUMNS
 from rag_platform.answering.extractive import count_own_words
 from rag_platform.answering.quotable import read_layout
-from rag_platform.ir import JOINT, Hit, QueryIR
+from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Vectors
 from rag_platform.text.dates import MONTHS, read_han, write_alike
 from rag_platform.text.markdown_blocks import cells
@@ -35,14 +35,6 @@ from rag_platform.text.term_overlap import question_terms, question_words
 from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
-# questions whose answer is a name; that of `who may` and `who maintains` may be a role
-_ASKS_NAME = re.compile(
-    r"\bwho (?:\w+ly )?(?:(?:co-?)?founded|wrote|created|invented|designed|developed|made|built"
-    r"|started|published|sponsored)\b"
-    r"|\bwho (?:is|was|are|were) [^.?!]*\b(?:author|founder|creator|inventor|maintainer|sponsor"
-    r"|designer|developer)s?\b|谁",
-    re.IGNORECASE,
-)
 # posts
 _POST = (
     r"\b(?:director|president|chair(?:man|woman|person)?|manager|treasurer|secretary|officer"
@@ -71,44 +63,6 @@ _NAME_CHARS = (
 )
 # ends of sentences, in Chinese also of clauses
 _STATEMENT_END = re.compile(r"[.!?;](?:\s|\Z)|\n\n|[，。；！？]")
-# a number, code or address may have letters: 编号是多少
-_ASKS_FIGURE = re.compile(
-    r"\bhow (?:many|much(?! \w+er\b)|long|old|tall|heavy|far)\b|\bwhat is the (?:price|cost)\b"
-    r"|\bwhat (?:does|do|did|will|would) [^.?!]* cost\b"
-    r"|(?<![号码级本箱址])(?<![号码级本箱址][是为])多少|多[久长大高重远]|几[个次天年月周种人名台件元倍岁层米]",
-    re.IGNORECASE,
-)
-# a number outside of names, or a word for a number or quantity
-_FIGURE = re.compile(
-    r"(?<![A-Za-z\d_/.#-])[^\w\s]?\d|[零二两三四五六七八九十百半]|[不无]限|免费|永久|直到|立即|全部"
-    r"|一(?=[个次天年月周种人名台件元倍岁层米日小分秒千万])|\b(?:zero|one|two|three|four|five|six"
-    r"|seven|eight|nine|ten|eleven|twelve|twenty|thirty|dozen|hundred|thousand|million"
-    r"|billion|half|single|once|twice|both|infinite|unlimited|as (?:many|long) as|free|no limit"
-    r"|until|forever|indefinitely|permanent(?:ly)?|immediately)\b",
-    re.IGNORECASE,
-)
-_ASKS_DATE = re.compile(
-    r"\bwhen (?:was|were|did)\b|\b(?:what|which) (?:year|date|day)\b|哪一?[年天日]|几[号月]"
-    r"|(?:何时|什么时候).{0,6}?(?:[成创建]立|建成|发布|上线|开[业始会]|出版|交[货付]|到期|截止|签署|生效)",
-    re.IGNORECASE,
-)
-_DATE = re.compile(
-    r"(?<!\d)(?:1\d|20)\d\d(?!\d)|\d[:：]\d\d|\d ?[ap]\.?m\b|\b(?:in|since|version) v?\d+\.\d"
-    r"|[\d零一二三四五六七八九十]\s*(?:[年月日号天周点时分]|世纪)|星期|周[一二三四五六日天]"
-    r"|[每当][年月周天日季]|\b(?:(?:jan|febr)uary|march|april|may|june|july|august|october"
-    r"|(?:sept|nov|dec)ember|(?:mon|tues|wednes|thurs|fri|satur|sun)day|today|noon|midnight"
-    r"|(?:second|minute|hour|day|week|month|year)s?|century|BC|BP|AD)\b",
-    re.IGNORECASE,
-)
-_ASKS_WHEN = re.compile(
-    r"\bwhen (?:is|are|do|does|can|may|must|will|should)\b|什么时候|何时", re.IGNORECASE
-)
-_TIME = re.compile(  # or a condition
-    rf"{_DATE.pattern}|\b(?:if|when(?:ever)?|while|once|after|before|during|until|unless|upon|at|on"
-    r"|as soon|every|each|always|never|only|daily|weekly|monthly|yearly)\b|[前后时在当每]|如果"
-    r"|期间|始终",
-    re.IGNORECASE,
-)
 # `what is the maximum weight of ...`: the last word before the preposition is the property
 _PROPERTY = (
     r"\bwhat(?:'s| is| was| are| were) (?:the|its|their) (?:[\w'-]+ ){0,3}?([\w'-]+)"
@@ -118,31 +72,13 @@ _PROPERTY = (
 _AUXILIARY = "do|does|did|can|should|must|will|would"
 _VERB = rf"(?:is|was|are|were|has|have|had|{_AUXILIARY})\b"
 _ASKS_PROPERTY = re.compile(_PROPERTY, re.IGNORECASE)
-# `AX-110 weight?`, `AX-110 重量`
-_THING_AND_PROPERTY = re.compile(
-    rf"[\w./-]*\d[\w./-]* (?:(?:[a-z]+ ){{0,2}}([a-z]{{2,}})|([{HAN}]{{2,6}}))\W*", re.IGNORECASE
-)
 _CODE = re.compile(r"[a-z]+[-_]?\d[\w-]*")  # letters and a number
-# questions for numbers and dates, each with what answers it
-_FORMS = (
-    (_ASKS_DATE, _DATE),
-    (_ASKS_FIGURE, _FIGURE),
-    (_ASKS_WHEN, _TIME),
-)
 # properties that a table may have as a column
 _ASKS_COLUMN = re.compile(
     rf"{_PROPERTY}|\b(?:which|what|how many) (?!{_VERB})(?:[\w'-]+ ){{0,2}}?([\w'-]+)(?= {_VERB})",
     re.IGNORECASE,
 )
-# a numbered part of a document: step 9, 第九条
-_PART = "step|stage|phase|section|clause|article|item|rule|paragraph|chapter|lesson|point"
 _HAN_NUMBER = f"[{HAN_DIGITS[1:]}十百][{HAN_DIGITS}十百]*"
-_NUMBERED = rf"\b(?:{_PART}) (\d{{1,3}})(?!\.?\w)|第\s?(\d{{1,3}}|{_HAN_NUMBER})\s?[条款项步章节点]"
-_ASKS_PART = re.compile(_NUMBERED, re.IGNORECASE)
-_PART_NUMBER = re.compile(
-    rf"{_NUMBERED}|^[^\w\n]*(\d{{1,3}})(?=[.)、．）:：\s])|^[^\w\n]*({_HAN_NUMBER})(?=[、．.）)])",
-    re.IGNORECASE | re.MULTILINE,
-)
 # before what a question is about, and before what a sentence is about
 _BEFORE_SUBJECT = re.compile(
     rf"\A\W*\Z|\b(?:the|an?|our|my|of|for|if|{_VERB}) \Z|如果\Z|[，,？?]\Z", re.IGNORECASE
@@ -182,7 +118,6 @@ _IMPLICIT_PROPERTY = re.compile(
     re.IGNORECASE,
 )
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
-_SUPERLATIVE = re.compile(r"最\w|\b(?:\w+est|most|least)\b", re.IGNORECASE)  # picks one of the rows
 _CODES = "号码"  # end names of codes
 _RUN = re.compile(rf"[A-Za-z](?:(?![{HAN}])[\w'’-])*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
@@ -272,15 +207,6 @@ def find_doubts(
     for number, (part, count) in enumerate(parts):
         part_query = replace(query, original=part)
         before = [other for _, other in parts[:number] if _refers_back(part)]
-        # its own words need not be there: “3 euros” says what it costs
-        forms = [form for asks, form in _FORMS if before and asks.search(simplify(part))]
-        if any(
-            form.search(simplify(it.text))
-            and any(other(f"{it.above}\n{it.text}") for other in before)
-            for form in forms
-            for it in _list_quoted(answer, _list_cited(answer, passages))
-        ):
-            continue
         own = [
             quote
             for quote, text in quoted.items()
@@ -315,10 +241,9 @@ def _check(
     query: QueryIR, answer: str, passages: Sequence[Hit], embed: Embed | None
 ) -> tuple[str, ...]:
     """The first warning that applies to an extractive answer: it is about a neighbour, or
-    another year, month, weekday or quarter; it lacks the number, date, name, numbered part, post or
-    thing that the question asks for; it begins with a table of which only the header matches; or no
-    passage mentions the property asked for. `embed` compares that property with the columns of a
-    table. Empty without a doubt.
+    another year, month, weekday or quarter; it lacks the code, post or thing that the question asks
+    for; or no passage mentions the property asked for. `embed` compares that property with the
+    columns of a table. Empty without a doubt.
     """
     cited = _list_cited(answer, passages)
     if other := (
@@ -328,19 +253,13 @@ def _check(
     ):
         return (f"the answer speaks of “{other[1]}”, the question of “{other[0]}”",)
     question, text = simplify(query.original), strip_marks(simplify(answer))
-    if any(asks.search(question) and not form.search(text) for asks, form in _FORMS):
-        return ("the question asks for a number or a date, and the answer has none",)
-    table = _TABLE.match(answer)
-    if table and _matches_only_header(query, table, passages):
-        return ("the question names something that no row of the table has",)
     if is_wide(question) != is_wide(text):
         return ()
     if _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
-    missing = (
-        _find_missing_code(question, cited, passages)
-        or _find_missing_part(question, passages)
-        or _find_missing_post(question, text, cited)
+    table = _TABLE.match(answer)
+    missing = _find_missing_code(question, cited, passages) or _find_missing_post(
+        question, text, cited
     )
     if not missing and not query.rewrites:  # the passages may have a word of a phrasing for it
         missing = _find_missing_phrase(question, text, passages) or (
@@ -349,15 +268,6 @@ def _check(
             else _find_missing_property(question, answer, passages)
         )
     return (f"what was found does not speak of “{missing}”",) if missing else ()
-
-
-def _matches_only_header(query: QueryIR, table: re.Match[str], passages: Sequence[Hit]) -> bool:
-    """True where the header and the titles lack a word of the question, and no row has any."""
-    question = simplify(query.original)
-    terms = question_terms(" ".join((question, *query.rewrites)))
-    above = terms.find_in("\n".join([table[1], *map(_name_place, passages)]))
-    words = question_words(_SUPERLATIVE.sub("", question))
-    return not terms.find_in(table[2]) and not all(word.share_in(above) for word in words)
 
 
 def _name_place(hit: Hit) -> str:
@@ -378,43 +288,16 @@ def _find_missing_code(question: str, cited: Sequence[Hit], passages: Sequence[H
     return next((code for code in codes if code in every and code not in own), "")
 
 
-def _find_missing_part(question: str, passages: Sequence[Hit]) -> str:
-    """The numbered part that a question asks for, where the document of that name has only other
-    numbers; empty otherwise.
-    """
-    asked = _ASKS_PART.search(question)
-    if asked is None:
-        return ""
-    find = question_terms(question.replace(asked[0], " ")).find_in
-    named = [len(find(f"{hit.doc_title}\n{hit.source_uri}")) for hit in passages]
-    texts = (
-        simplify(f"{hit.section_path}\n{hit.chunk_text}".replace(JOINT, "\n"))
-        for hit, share in zip(passages, named, strict=True)
-        if share == max(named)
-    )
-    numbers = {_read_number(it) for text in texts for it in _PART_NUMBER.finditer(text)}
-    return asked[0] if numbers and _read_number(asked) not in numbers else ""
-
-
-def _read_number(found: re.Match[str]) -> str:
-    """A number of up to 999 in digits, however it is written."""
-    number = next(filter(None, found.groups()))
-    return (number if number.isdecimal() else read_han(number)).lstrip("0")
-
-
 def _find_missing_property(question: str, answer: str, passages: Sequence[Hit]) -> str:
     """The property that a question asks for, where the passages about its thing do not mention it;
     empty otherwise, and without such passages. In Chinese only of things with an identifier: about
     others, too many sentences state a property without its word.
     """
-    asked = _ASKS_PROPERTY.search(question) or _THING_AND_PROPERTY.fullmatch(question)
+    asked = _ASKS_PROPERTY.search(question)
     name = _last_word(asked)
     if asked is None or not name:
         return ""
-    if asked.re is _THING_AND_PROPERTY:
-        thing = question.partition(" ")[0]
-    else:
-        thing = question[: asked.start()] if has_han(name) else question[asked.end() :]
+    thing = question[: asked.start()] if has_han(name) else question[asked.end() :]
     if has_han(name) and not re.search("[A-Za-z0-9]", thing):
         return ""
     find = question_terms(thing).find_in
@@ -512,24 +395,16 @@ def _matches_any(name: str, columns: Sequence[str], embed: Embed) -> bool:
 
 
 def _lacks_name(question: str, text: str) -> bool:
-    """True where a question asks who, and the answer names no person (or organisation, unless it
-    asks for the holder of a post) that the question does not name.
+    """True where a question asks for the holder of a post, and the answer names no person that the
+    question does not name.
     """
-    holder = _ASKS_HOLDER.search(question)
-    if not holder and not _ASKS_NAME.search(question):
+    if not _ASKS_HOLDER.search(question):
         return False
     asked = question.lower()
     return not any(
         found[0].strip("[").lower() not in asked for found in _NAME.finditer(text)
     ) and not any(
-        word not in asked
-        and (
-            tag.startswith("nr")
-            or (
-                not holder
-                and (tag.startswith("nt") or (tag[0] in "nx" and word[-1] in _NAME_CHARS))
-            )
-        )
+        word not in asked and tag.startswith("nr")
         for run in re.findall(f"[{HAN}]+", text)
         for word, tag in chinese_dictionary().tag(run)
     )

@@ -556,19 +556,6 @@ def test_a_quote_about_its_neighbour_is_closest_and_says_so(publish: Any, librar
     )
 
 
-def test_a_quote_without_the_number_that_was_asked_for_is_closest(
-    publish: Any, library: Library
-) -> None:
-    publish({"pump": [("Pump", "The pump retries a failed start and keeps the number of starts.")]})
-    how, why = (
-        answer(library, QueryRequest(f"{ask} failed starts does the pump retry?"))
-        for ask in ("How many", "Which")
-    )
-    assert (why.state, why.warnings) == ("answered", ())
-    assert how.state == "closest"
-    assert how.warnings == ("the question asks for a number or a date, and the answer has none",)
-
-
 def test_where_nothing_is_quoted_no_quote_is_doubted(publish: Any, library: Library) -> None:
     publish({"pump": [("Pump manual", "Call us before the first start.")]})
     found = answer(library, QueryRequest("How heavy is the pump of this manual?", mode="sparse"))

@@ -107,9 +107,6 @@ PUMP = "The pump reads `argv[12]`.\n\nThe valve shuts, see [74](https://x.org/74
         # when the lock begins, not the exhibition
         ("童鎖是什麼，什麼時候開始？", "童鎖用於防止誤觸。\n\n展覽在5月開始。", 1),
         ("How are metrics disabled and what does the cache keep?", CACHE, None),
-        ("租金多少，什么时候交？", "租金每月4200元，每月5日前支付。", None),
-        # a figure for the same thing, without the word of the question
-        ("What is a valve and what does it cost?", "A valve is a part for 3 euros.", None),
         ("What is a valve and what does it cost?", "A valve is a part.\n\nA pump: 3 euros.", 1),
     ],
 )
@@ -133,8 +130,6 @@ def test_parts_of_an_english_question_load_no_chinese_dictionary() -> None:
 
 
 NO_NAME = ("the question asks who, and the answer has no name",)
-NO_FIGURE = ("the question asks for a number or a date, and the answer has none",)
-NO_ROW = ("the question names something that no row of the table has",)
 
 
 def tell(unsaid: str) -> tuple[str, ...]:
@@ -147,62 +142,12 @@ STOCK = "| 物料 | 库存 | 单价 |\n| --- | --- | --- |\n| 轴承 | 320 | 8.5
 @pytest.mark.parametrize(
     ("question", "answer", "doubts"),
     [
-        (
-            "How many times does it retry?",
-            "It retries, as HTTP/2 has it (RFC-9110). [1]",
-            NO_FIGURE,
-        ),
-        ("What does a licence cost?", "Thousands of pumps have a licence. [1]", NO_FIGURE),
-        ("When was it first released?", "$ git release 0.1.1 [1]", NO_FIGURE),
-        ("头盔多少钱？", "所有活动必须佩戴头盔。 [1]", NO_FIGURE),
-        ("工廠什麼時候成立？", "工廠位於松江。 [1]", NO_FIGURE),
-        ("When is the plant sale?", "Plant sale organiser: Ada Byron. [1]", NO_FIGURE),
-        ("展会什么时候举行？", "展会由市场部负责。 [1]", NO_FIGURE),
-        ("When is the pump oiled?", "The pump is oiled before a race. [1]", ()),
-        ("防护等级是多少？", "防护等级为 IP67。 [1]", ()),
-        ("合同编号是多少？", "合同编号：HT-A47 [1]", ()),
-        ("客服邮箱是多少？", "客服邮箱：help@a.org [1]", ()),
-        ("演练要注意哪几点？", "演练不得喧哗。 [1]", ()),
-        ("How many times does it retry?", "It retries twice. [1]", ()),
-        ("When was the pump made?", "It was made in 1999. [1]", ()),
-        ("When was the pump removed?", "It was removed in 2.4. [1]", ()),
-        ("What does a licence cost?", "A licence is free. [1]", ()),
-        ("How many seats are there?", "有三个座位。 [1]", ()),
-        ("How much faster is it?", "It is faster by far. [1]", ()),
-        ("When does it stop?", "It stops as soon as the lid opens. [1]", ()),
-        ("这片岛有多大？", "岛屿面积约4万平方米。 [1]", ()),
-        ("电池能用多久？", "充电一次可用一周。 [1]", ()),
-        ("什么时候需要重启？", "改动端口以后需要重启。 [1]", ()),
-    ],
-)
-def test_an_answer_without_the_number_or_the_date_that_was_asked_for_is_told(
-    question: str, answer: str, doubts: tuple[str, ...]
-) -> None:
-    assert find_doubts(prepare(question, Limits()), answer, ()) == doubts
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "doubts"),
-    [
-        ("Who founded Pumpworks?", "Pumpworks makes pumps in three sizes. [1]", NO_NAME),
-        ("Who is the author of pumps?", "See the [documentation](https://a.org/Ada). [1]", NO_NAME),
-        ("谁开发了泵机？", "泵机分为三种规格，需要自己安装。 [1]", NO_NAME),
-        ("誰設計了冰箱？", "冰箱的整機保修一年。 [1]", NO_NAME),
-        ("Who founded Pumpworks?", "Pumpworks was started by two brothers. [1]", ()),
-        ("Who founded Pumpworks?", "In 1999 the founder Ada Byron had a pump. [1]", ()),
-        ("Who may use the pump?", "Every trained guest. [1]", ()),
-        ("Who maintains the pump?", "The landlord maintains the pump. [1]", ()),
-        ("密钥由谁保管？", "密钥由信息安全主管许培源保管。 [1]", ()),
-        ("密钥由谁保管？", "密钥存放在运维部。 [1]", ()),
-        ("密钥由谁保管？", "The keys are kept by the officer of security. [1]", ()),
-        ("密钥由谁保管？", "The officer of security keeps them. [1]", ()),
-        ("四分卫是谁？", "培顿·曼宁是四分卫。 [1]", ()),
-        ("网络与谁合作？", "网络与Level 3合作。 [1]", ()),
         # a post is no name
+        ("Who is the captain?", "The captain steers the ship. [1]", NO_NAME),
         ("信息总监是谁？", "信息总监审批变更，由总经理任命。 [1]", NO_NAME),
         ("安全主管是谁？", "信息总监审批变更，安全主管钱宁保管密钥。 [1]", ()),
         ("楼长是谁？", "| 楼 | 楼长 |\n| --- | --- |\n| 三号楼 | 贺春 |\n\n[1]", ()),
-        ("变更由谁审批？", "变更由信息总监审批。 [1]", ()),
+        ("谁开发了泵机？", "泵机分为三种规格，需要自己安装。 [1]", ()),  # may be in other words
         # a post within a longer one, and one of another department
         ("经理是谁？", "总经理是周国平。副经理由何敏担任。 [1]", tell("经理")),
         ("質量部副部長由誰擔任？", "质量部部长由钱卫东担任。 [1]", tell("质量部副部长")),
@@ -218,30 +163,10 @@ def test_an_answer_without_the_number_or_the_date_that_was_asked_for_is_told(
         ("Who is the CEO?", "The chief executive is Ada Byron. [1]", ()),
     ],
 )
-def test_an_answer_without_a_name_to_a_question_of_who_is_told(
+def test_an_answer_without_the_holder_of_the_post_asked_for_is_told(
     question: str, answer: str, doubts: tuple[str, ...]
 ) -> None:
     assert find_doubts(prepare(question, Limits()), answer, ()) == doubts
-
-
-@pytest.mark.parametrize(
-    ("question", "doubts"),
-    [
-        ("齿轮的库存和单价？", NO_ROW),
-        ("轴承的库存和单价？", ()),
-        ("有哪些物料和单价？", ()),
-        ("Which 物料 has the least 库存?", ()),
-        ("单价最高的物料是哪个？", ()),
-        ("仓库有哪些物料？", ()),  # the title has it
-    ],
-)
-def test_a_table_of_which_only_the_header_fits_is_told(
-    question: str, doubts: tuple[str, ...]
-) -> None:
-    query = prepare(question, Limits())
-    assert find_doubts(query, STOCK, [hit(STOCK, "仓库")]) == doubts
-    phrased = dataclasses.replace(query, rewrites=("轴承",))
-    assert find_doubts(phrased, STOCK, [hit(STOCK, "仓库")]) == ()
 
 
 PRICES = "| Article | Unit price | Stock |\n| --- | --- | --- |\n| NT-3001 | 84.50 | 5 |\n\n[1]"
@@ -297,7 +222,6 @@ def test_without_an_embedder_any_column_may_mean_what_is_asked_for() -> None:
     ("question", "unsaid"),
     [
         ("EG-500 的颜色是多少？", "颜色"),
-        ("EG-500 颜色", "颜色"),
         ("咖啡机的颜色是什么？", ""),  # texts state properties of things without their words
         ("EG-500 的额定功率是多少？", ""),  # another passage has it
         ("EG-500 的重量是多少？", ""),  # it weighs 3.2 kg
@@ -356,32 +280,6 @@ def test_a_thing_that_no_sentence_found_names_is_told(
         assert find_doubts(query, f"{text} [1]", [hit(text, unsaid)]) == ()
     phrased = dataclasses.replace(query, rewrites=("waste",))
     assert find_doubts(phrased, f"{text} [1]", [hit(text)]) == ()
-
-
-ARTICLES = "第七条　违反本办法的，给予警告。\n\n第八条　由人力资源部负责解释。"
-
-
-@pytest.mark.parametrize(
-    ("question", "text", "unsaid"),
-    [
-        ("考勤办法第九条怎么规定？", ARTICLES, "第九条"),
-        ("考勤辦法第八條怎麼規定？", ARTICLES, ""),
-        ("考勤办法第 8 条怎么规定？", ARTICLES, ""),
-        ("考勤办法第十一条怎么规定？", "10、按时上班。\n11、不得代打卡。", ""),
-        ("考勤办法第九条怎么规定？", "员工应当按时上下班。", ""),  # has no numbers
-        ("What is step 9 of the assembly?", "Step 7: Test.\n\nStep 8: Pack.", "step 9"),
-        ("What is step 2 of the assembly?", "1. Test.\n2. Pack.", ""),
-        ("What is section 3.2 of the assembly?", "1. Test.\n2. Pack.", ""),
-        ("装配的第2步是什么？", "1. 装配前检查。\n2. 打包。", ""),
-    ],
-)
-def test_a_numbered_part_that_the_document_lacks_is_told(
-    question: str, text: str, unsaid: str
-) -> None:
-    other = hit("第九条　原规定同时废止。\n\n9. Oil it.", "车辆规定")
-    query = prepare(question, Limits())
-    passages = [hit(text, "考勤办法 assembly"), other]
-    assert find_doubts(query, f"{text} [1]", passages) == tell(unsaid)
 
 
 @pytest.mark.parametrize(
