@@ -41,17 +41,14 @@ from rag_platform.text.scripts import find_script, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
-    ASKS_ADDRESS,
     ASKS_HISTORY,
     ASKS_MEANING,
     ASKS_NUMBER,
-    ASKS_TOTAL,
     ASKS_VERSION,
     DIGIT,
     HISTORY,
     MEANS,
     POINTS,
-    TOTAL,
     VERSION_NUMBER,
     Word,
     question_terms,
@@ -71,7 +68,6 @@ _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
-_SYNOPSIS = re.compile(r"synopsis|概要|总览", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -217,17 +213,9 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     question = " ".join((subject_of(query), *query.rewrites))
     form = _AnswerForm.of(subject_of(query))
     words = question_words(question)
-    find_in = _find_more_than_pieces(words, question_terms(question).find_in)
-    total = find_in(" ".join(ASKS_TOTAL.findall(simplify(question).lower())))
-
-    @cache
-    def find(text: str) -> frozenset[str]:
-        has_total = total and TOTAL.search(simplify(text).lower())
-        return find_in(text) | total if has_total else find_in(text)
-
+    find = cache(_find_more_than_pieces(words, question_terms(question).find_in))
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
-    asks_url = ASKS_ADDRESS.search(question.lower()) is not None
-    terms = _find_part_terms(evidence, passages, find, with_urls=asks_url)
+    terms = _find_part_terms(evidence, passages, find)
     numbers_of, others = _find_document_numbers(words, evidence, passages, terms, find)
     terms = [
         [inside - numbers for inside in parts]
@@ -280,8 +268,6 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             score += constants.FAR_WEIGHT * (with_titles - near)
             score *= topic_factors.get(n, 1.0)
             score *= constants.OFF_TOPIC_FACTOR**2 if entries[n][i].is_other else 1.0
-            if part.kind == "code" and _SYNOPSIS.fullmatch(part.context):
-                score *= constants.POINTER_FACTOR
             score *= form.factor(quote, part.kind, above)
             score /= 1 + constants.PLACE_PENALTY * n
             by_header = part.kind == "row" and not inside
@@ -338,16 +324,12 @@ def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:
     return find_in if pieces else find
 
 
-def _find_part_terms(
-    evidence: Sequence[Hit], passages: Parts, find: FindTerms, *, with_urls: bool
-) -> PartTerms:
-    """The terms of the question in each part; those in URLs only `with_urls`."""
+def _find_part_terms(evidence: Sequence[Hit], passages: Parts, find: FindTerms) -> PartTerms:
+    """The terms of the question in each part, without those in URLs."""
 
     def find_in_part(text: str, part: Part) -> frozenset[str]:
         topic = text[slice(*part.topic)]
-        if part.kind != "code" and not with_urls:
-            topic = _URL.sub(" ", topic)
-        return find(f"{part.asked}\n{topic}")
+        return find(f"{part.asked}\n{topic if part.kind == 'code' else _URL.sub(' ', topic)}")
 
     return [
         [find_in_part(hit.chunk_text, part) for part in parts]

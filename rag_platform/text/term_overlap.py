@@ -34,11 +34,6 @@ ASKS_NUMBER = re.compile(
 ASKS_MEANING = re.compile(
     r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途"
 )
-ASKS_ADDRESS = re.compile(
-    r"\bwhere\b|\b(?:ur[il]|link|address|domain|host|docs|repo\w*)s?\b"
-    r"|\b(?:web ?|home ?)?(?:site|page)s?\b"
-    r"|://|哪里|哪儿|在哪|链接|网址|地址|网站|官网|域名|仓库|文档"
-)
 # the names of change logs, and the wording of questions about changes
 HISTORY = re.compile(
     r"(?:.*[-_ ])?(?:change[-_ ]?log|changes|release[-_ ]?notes|(?:release|version) history)"
@@ -55,11 +50,6 @@ ASKS_HISTORY = re.compile(
 # the wording of questions for a version, and of versions
 ASKS_VERSION = re.compile(r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本")
 VERSION_NUMBER = re.compile(r"\d+\.\d+")
-# the wording of questions for a total, and of totals
-ASKS_TOTAL = re.compile(
-    r"\b(?:grand )?total (?:amount|price|cost|value|sum)\b|总[金数]?额|总价款?|合计|总计"
-)
-TOTAL = re.compile(r"\btotal\b|合计|总计|共计|总[金数]?额|总价")
 MEANS = re.compile(
     r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers?"
     r" to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制"
