@@ -109,7 +109,7 @@ def read_layout(text: str) -> Layout:
                 at += 1
                 continue
         links = _is_only_links(text, read[at]) and not _is_alone(read, at)
-        if not _is_cut(text, read[at]) and not links:
+        if not links:
             part = _make_part(read, at, last, read[last].kind)
             owners[at : last + 1] = [part] * (last + 1 - at)
             parts.append(part)
@@ -240,13 +240,6 @@ def _is_alone(read: Sequence[Unit], at: int) -> bool:
     own = read[at].headings
     neighbours = [*read[max(0, at - 1) : at], *read[at + 1 : at + 2]]
     return read[at].kind == "sentence" and own not in [(), *(unit.headings for unit in neighbours)]
-
-
-def _is_cut(text: str, unit: Unit) -> bool:
-    """True where the chunk begins in the middle of a link."""
-    own = text[unit.start : unit.end]
-    close = own.find("](")
-    return own.startswith(("(http", "](")) or (close >= 0 and own.find("[", 0, close) < 0)
 
 
 # --- extending ----------------------------------------------------------------------------------
@@ -509,7 +502,7 @@ def label_units(text: str, chosen: Collection[int], path: Sequence[str]) -> str:
 def render_units(text: str, chosen: Collection[int], mark: str, label: str = "") -> str:
     """The label, the chosen units of a chunk verbatim, without other text, and the mark."""
     read = read_layout(text).units
-    runs = [_join_pieces([read[i] for i in run]) for run in _group_consecutive(sorted(chosen))]
+    runs = [[read[i] for i in run] for run in _group_consecutive(sorted(chosen))]
     last = runs[-1][-1]
     items = [unit for run in runs for unit in run if unit.kind == "item"]
     shown = f"{label}\n\n" if label else ""
@@ -646,22 +639,6 @@ def _name_left_out(text: str, introduction: Unit) -> str:
     """
     included = _INCLUDED.match(text, introduction.end)
     return f"{INCLUDES} `{included['file']}`" if included else LEFT_OUT
-
-
-def _join_pieces(run: Sequence[Unit]) -> list[Unit]:
-    """The units, with consecutive pieces of one code block joined."""
-    joined: list[Unit] = []
-    for unit in run:
-        before = joined[-1] if joined else None
-        if (
-            before is not None
-            and (before.kind, before.fence) == ("code", unit.fence)
-            and (unit.fence or (unit.kind == "code" and unit.start == before.end + 1))
-        ):
-            joined[-1] = replace(joined[-1], end=unit.end)
-        else:
-            joined.append(unit)
-    return joined
 
 
 def _fence(opening: str, code: str) -> str:
