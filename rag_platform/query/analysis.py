@@ -48,7 +48,7 @@ from rag_platform.text.scripts import HAN, UNSPACED, has_han, is_wide, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
-RULES = 8  # version of the rules below; raised when the same text gives another QueryIR
+RULES = 9  # version of the rules below; raised when the same text gives another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY = QueryConfig()
@@ -316,9 +316,7 @@ def _texts(text: str, config: QueryConfig) -> dict[str, Any]:
     """The texts of a QueryIR. Case is kept, because the word analysis splits camelCase first."""
     searched = text = without_directions(text)
     if config.drop_function_words:
-        searched = stop_words.remove_function_words(
-            text, config.function_words, _find_quotations(text)
-        )
+        searched = stop_words.remove_function_words(text, config.function_words)
     return {"normalised": text, "dense_text": half_width(text), "sparse_query": searched}
 
 
@@ -331,10 +329,6 @@ def expected_words(query: QueryIR) -> str:
     """
     unspaced = _UNSPACED_CHARACTER.search(query.normalised)
     return query.sparse_query if unspaced else query.normalised
-
-
-def _find_quotations(text: str) -> list[tuple[int, int]]:
-    return [match.span() for match in _PHRASE.finditer(text)]
 
 
 def _hash(cleaned: str) -> str:
@@ -433,7 +427,6 @@ def _rules(config: QueryConfig) -> _Rules:
 # --- the subject --------------------------------------------------------------------------------
 
 _EDGES = " \t,，、;；:：-"
-_MASK = "\0"  # replaces the characters of quotations; does not occur in a cleaned text
 _CAPITALS = re.compile(r"[A-Z]{3}")  # EXPLAIN is a name, unless the whole question is in capitals
 
 
@@ -445,7 +438,7 @@ def subject_of(query: QueryIR) -> str:
 @functools.lru_cache(maxsize=256)
 def find_subject(text: str) -> str:
     """The cleaned question without the words of preferences and commands. Unchanged if no
-    meaningful word would be left, or above MAX_RULED_CHARS; quotations are kept.
+    meaningful word would be left, or above MAX_RULED_CHARS.
 
     >>> find_subject("Give me an overview of the latest response headers")
     'response headers'
@@ -454,17 +447,15 @@ def find_subject(text: str) -> str:
     """
     if len(text) > MAX_RULED_CHARS:
         return text
-    rest, masked = text, simplify(text)
-    for start, end in _find_quotations(text):
-        masked = masked[:start] + _MASK * (end - start) + masked[end:]
-    lowered = masked.lower()
+    rest, simple = text, simplify(text)
+    lowered = simple.lower()
     for rule in (*load_rules("preferences"), *load_rules("commands")):
         for pattern in rule.compile_likely(lowered):
-            match = pattern.search(masked) if "said" in pattern.groupindex else None
+            match = pattern.search(simple) if "said" in pattern.groupindex else None
             if match is None or (_CAPITALS.search(match["said"]) and not text.isupper()):
                 continue
             start, end = match.span("said")
-            rest, masked = (f"{one[:start]} {one[end:]}".lstrip(_EDGES) for one in (rest, masked))
+            rest, simple = (f"{one[:start]} {one[end:]}".lstrip(_EDGES) for one in (rest, simple))
     if rest is text:
         return text
     rest = tidy(rest).strip(_EDGES)

@@ -97,14 +97,12 @@ _LOOKED_BACK = 40  # characters
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
-def remove_function_words(
-    text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, int]] = ()
-) -> str:
+def remove_function_words(text: str, further: Sequence[str] = ()) -> str:
     """The text without function words and the `further` ones, on one line; unchanged if nothing
     would be left.
 
-    Not removed are words in a `spared` span [start, end), parts of identifiers, and words in
-    capitals or with a capital inside a sentence (WHO, the Who, vitamin A), `I` excepted.
+    Not removed are parts of identifiers, and words in capitals or with a capital inside a sentence
+    (WHO, the Who, vitamin A), `I` excepted.
 
     >>> remove_function_words("What is the default of on_delete?")
     'default on_delete?'
@@ -114,9 +112,7 @@ def remove_function_words(
     pieces: list[str] = []
     end = 0
     for match in _pattern(tuple(further)).finditer(text):
-        if not _is_name(text, match) and not any(
-            start < match.end() and match.start() < stop for start, stop in spared
-        ):
+        if not _is_name(text, match):
             pieces.append(text[end : match.start()])
             end = match.end()
     left = " ".join(" ".join([*pieces, text[end:]]).split())
