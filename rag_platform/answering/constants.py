@@ -69,8 +69,6 @@ CONTEXT_WEIGHT: Final = 0.4
 FAR_WEIGHT: Final = 0.2
 # factor of a unit with a number, where one is asked for; chosen by hand
 NUMBER_FACTOR: Final = 1.2
-# factor of a unit with a definition, where one is asked for; chosen by hand
-MEANING_FACTOR: Final = 1.25
 # factor of a unit in another script than the question; chosen by hand
 OTHER_LANGUAGE_FACTOR: Final = 0.7
 # factor of a unit that only points elsewhere or introduces something; chosen by hand

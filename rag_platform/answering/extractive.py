@@ -42,12 +42,10 @@ from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
     ASKS_HISTORY,
-    ASKS_MEANING,
     ASKS_NUMBER,
     ASKS_VERSION,
     DIGIT,
     HISTORY,
-    MEANS,
     POINTS,
     VERSION_NUMBER,
     Word,
@@ -478,7 +476,6 @@ class _AnswerForm:
     """The form of answer that the words of a question call for."""
 
     digit: bool
-    meaning: bool
     version: bool
     script: str
 
@@ -487,20 +484,17 @@ class _AnswerForm:
         lower = simplify(question).lower()
         return cls(
             digit=ASKS_NUMBER.search(lower) is not None,
-            meaning=ASKS_MEANING.search(lower) is not None,
             version=ASKS_VERSION.search(lower) is not None,
             script=find_script(question),
         )
 
     def factor(self, text: str, kind: str, above: str) -> float:
-        """How well a unit fits: it has a number, a definition, or a version (also in the headings
-        `above`) where one is asked for, is in the question's script, and does not only point
+        """How well a unit fits: it has a number, or a version (also in the headings `above`)
+        where one is asked for, is in the question's script, and does not only point
         elsewhere.
         """
         text = simplify(text)
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
-        if self.meaning and MEANS.search(text):
-            fits *= constants.MEANING_FACTOR
         if self.version and not VERSION_NUMBER.search(f"{above}\n{text}"):
             fits *= constants.OFF_TOPIC_FACTOR
         if kind != "code" and find_script(text) != self.script:

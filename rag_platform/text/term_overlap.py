@@ -31,9 +31,6 @@ ASKS_NUMBER = re.compile(
     r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
     r"|\bwhen\b|\bwhat (?:year|date|day|time)\b|何时|什么时候|哪一?年|哪天|日期"
 )
-ASKS_MEANING = re.compile(
-    r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途"
-)
 # the names of change logs, and the wording of questions about changes
 HISTORY = re.compile(
     r"(?:.*[-_ ])?(?:change[-_ ]?log|changes|release[-_ ]?notes|(?:release|version) history)"
@@ -50,10 +47,6 @@ ASKS_HISTORY = re.compile(
 # the wording of questions for a version, and of versions
 ASKS_VERSION = re.compile(r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本")
 VERSION_NUMBER = re.compile(r"\d+\.\d+")
-MEANS = re.compile(
-    r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers?"
-    r" to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制"
-)
 POINTS = re.compile(
     r"\b(?:see|refer to|read|check(?:"
     r" ?out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
