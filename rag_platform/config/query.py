@@ -61,6 +61,7 @@ class InferenceConfig(Section):
         "tags",
         "keyphrases",
         "source",
+        "product_version",  # in paths like django-5.2/
     )
     # "中文,简体中文,zh": zh; in addition to the built-in ones
     language_aliases: dict[str, str] = Field(default_factory=dict)

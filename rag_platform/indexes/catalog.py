@@ -457,6 +457,10 @@ class CatalogReader:
         """The names of all documents, or of those changed since the base, by doc_id."""
         return heapq.merge(*map(self._names_in, self._parts[1:] if changed else self._parts))
 
+    def paths(self) -> list[tuple[str, str]]:
+        """(doc_id, source_uri) of every document."""
+        return self.select("SELECT doc_id, source_uri FROM documents")
+
     def stored_names(self) -> StoredNames | None:
         """The stored index of the names of the base, None where there is none."""
         if self._stored_names is None:

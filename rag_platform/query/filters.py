@@ -21,7 +21,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -164,6 +164,16 @@ def plan(filters: Mapping[str, Any] | None, missing: str = "") -> FilterPlan:
         versions=tuple(dict.fromkeys(pre.versions)),
         applied=dict(filters),
         filter_profile_id=_PROFILE,
+    )
+
+
+def without_documents(plan: FilterPlan, doc_ids: Sequence[str]) -> FilterPlan:
+    """The plan that also leaves these documents out."""
+    condition = "d.doc_id NOT IN (SELECT value FROM json_each(?))"
+    return replace(
+        plan,
+        where=f"({plan.where}) AND {condition}" if plan.where else condition,
+        params=(*plan.params, json.dumps(doc_ids)),
     )
 
 

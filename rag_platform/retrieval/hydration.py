@@ -216,6 +216,12 @@ def likeness(left: str, right: str) -> float:
     return shared / union if union else 0.0
 
 
+def overlap(left: str, right: str) -> float:
+    """The share of the shorter text's word pairs that the other one has, 0 to 1."""
+    one, other = shingles(left), shingles(right)
+    return len(one & other) / (min(len(one), len(other)) or 1)
+
+
 @functools.lru_cache(maxsize=2048)
 def shingles(text: str) -> frozenset[tuple[str, str]]:
     """The pairs of adjacent words of a text (Broder, SEQUENCES 1997); for a single word, that word

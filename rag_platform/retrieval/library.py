@@ -51,6 +51,7 @@ from rag_platform.retrieval.constants import (
     KEPT_STRATEGIES,
     MAX_RETAINED_OPEN,
 )
+from rag_platform.retrieval.product_versions import ProductVersions
 from rag_platform.retrieval.provider_cache import Models
 from rag_platform.storage.store import Store, keep_config, read_json
 from rag_platform.text.plurals import pluralise
@@ -77,6 +78,7 @@ class Lease:
     hidden_chunks: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     filtered: Cache[frozenset[str]] = field(default_factory=lambda: Cache(KEPT_FILTERS))
     _names: DocumentNames | None = None
+    _product_versions: ProductVersions | None = None
     _languages: dict[str, float] | None = None
     # so that warming up and the first question do not both read the catalog
     _reading: threading.Lock = field(default_factory=threading.Lock)
@@ -91,6 +93,13 @@ class Lease:
                 assert self.release.lexical is not None
                 self._names = DocumentNames(self.release.catalog, self.release.lexical)
             return self._names
+
+    def product_versions(self) -> ProductVersions:
+        """The versions in the paths of the documents, read at the first call."""
+        with self._reading:
+            if self._product_versions is None:
+                self._product_versions = ProductVersions(self.release.catalog.paths())
+            return self._product_versions
 
     def languages(self) -> dict[str, float]:
         """The share of chunks in each language, counted at the first call."""

@@ -34,14 +34,18 @@ from rag_platform.retrieval.constants import (
     TRACED_CANDIDATES,
 )
 from rag_platform.retrieval.document_mentions import Mentions
+from rag_platform.retrieval.product_versions import find_asked_version, without_version
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.filter_hints import explain_filter
 from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.retrieval.signals import SearchSignals, measure_signals
+from rag_platform.text.plurals import pluralise
 
 # the default mode for the encoding of a release with one index
+# fields by which a caller names documents
+_BY_DOCUMENT = frozenset({"doc_id", "version_id", "source_uri", "filename", "doc_title"})
 _DEFAULT_MODES = {"sparse_only": "sparse", "dense_only": "dense"}
 
 log = logging.getLogger(__name__)
@@ -254,7 +258,7 @@ def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
         given = analysis.check_searches(request.searches)
         rewrites = not given and s.library.models.rewrites(s.strategy)
         query = _rewrite(s, query, span) if rewrites else replace(query, rewrites=given)
-        plan, query = _plan_filters(s, query)
+        plan, query = _leave_other_versions(s, *_plan_filters(s, query))
         s.library.check_versions(s.lease, plan.versions)
         s.warnings += query.warnings
         span.provider["profile_id"] = query.query_profile_id
@@ -343,6 +347,40 @@ def _plan_filters(s: SearchContext, query: QueryIR) -> tuple[FilterPlan, QueryIR
     with s.attempt("filter", "the plan of the filters failed (%s); none was asked for"):
         return filters.plan({}), query
     return FilterPlan(), query
+
+
+def _leave_other_versions(
+    s: SearchContext, plan: FilterPlan, query: QueryIR
+) -> tuple[FilterPlan, QueryIR]:
+    """The plan and the question without the documents of other versions than the one that the
+    question names.
+    """
+    config = s.strategy.query.inference
+    infers = config.enabled if s.request.infer is None else s.request.infer
+    if (
+        not infers
+        or "product_version" not in config.fields
+        or not _BY_DOCUMENT.isdisjoint(query.filters)
+    ):
+        return plan, query
+    with s.attempt("filter", "the version in the question could not be looked up (%s)"):
+        version, product = find_asked_version(query.original)
+        others = s.lease.product_versions().find_others(version, product) if version else ()
+        if others:
+            sentence = (
+                f"`{version}` asks for documents of that version;"
+                f" {pluralise(len(others), 'document')} of other versions left out"
+            )
+            query = replace(
+                query,
+                inferred={**query.inferred, "product_version": version},
+                normalised=without_version(query.normalised),
+                dense_text=without_version(query.dense_text),
+                sparse_query=without_version(query.sparse_query),
+                warnings=(*query.warnings, f"{sentence}; {analysis.WITHOUT_FILTERS}"),
+            )
+            return filters.without_documents(plan, others), query
+    return plan, query
 
 
 def _relax(

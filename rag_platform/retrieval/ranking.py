@@ -15,6 +15,7 @@ from rag_platform.query import filters
 from rag_platform.query.filters import FilterPlan
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.confidence import confidence
+from rag_platform.retrieval.product_versions import asks_for_older, keep_newest
 from rag_platform.retrieval.hydration import (
     find_preferred,
     join_rows,
@@ -245,6 +246,8 @@ def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.S
     """The hits that are shown; the first top_k where deduplication fails."""
     config, requested = s.strategy.retrieval, s.request.max_per_document
     with s.attempt("dedupe", "duplicate hits could not be found (%s); all are shown", span=span):
+        if config.dedupe and not asks_for_older(s.request.text):
+            hits = keep_newest(hits)
         return select_shown(
             hits,
             top_k,
