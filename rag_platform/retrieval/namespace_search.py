@@ -34,10 +34,10 @@ from rag_platform.retrieval.constants import (
     TRACED_CANDIDATES,
 )
 from rag_platform.retrieval.document_mentions import Mentions
-from rag_platform.retrieval.product_versions import find_asked_version, without_version
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.filter_hints import explain_filter
 from rag_platform.retrieval.library import Lease
+from rag_platform.retrieval.product_versions import find_asked_version, without_version
 from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.retrieval.signals import SearchSignals, measure_signals

@@ -15,13 +15,13 @@ from rag_platform.query import filters
 from rag_platform.query.filters import FilterPlan
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.confidence import confidence
-from rag_platform.retrieval.product_versions import asks_for_older, keep_newest
 from rag_platform.retrieval.hydration import (
     find_preferred,
     join_rows,
     select_shown,
     with_picture_texts,
 )
+from rag_platform.retrieval.product_versions import asks_for_older, keep_newest
 from rag_platform.retrieval.provider_cache import Built
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.retrieval.search_context import SearchContext

@@ -147,7 +147,7 @@ def manuals(shelf: Any, tmp_path: Path) -> Library:
         folder = tmp_path / "docs" / f"kestrel-{version}"
         folder.mkdir(parents=True)
         (folder / "uploads.md").write_text(
-            f"# Uploads\n\nUploads are checked first. The limit of an upload is {limit} megabytes.\n",
+            f"# Uploads\n\nUploads are checked. The limit of an upload is {limit} megabytes.\n",
             encoding="utf-8",
         )
     shelf.ingest(tmp_path / "docs")
