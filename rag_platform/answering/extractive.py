@@ -61,7 +61,7 @@ PartTerms = Sequence[Sequence[frozenset[str]]]  # the question's terms in each p
 FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
-_FLAG = re.compile(r"(?<![\w-])--?([a-z][\w-]+)")  # an option of a command
+_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")  # an option of a command
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
@@ -239,10 +239,9 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
                 headings = units[part.first].headings
                 above = "\n".join(find_path(path, headings))
                 titles = find(f"{above}\n{hit.doc_title}")
-                # a version or a year in the title applies to everything below it, as does the
-                # name of the option that is described
+                # a version or a year in the title applies to everything below it
                 applying = frozenset(term for term in titles if DIGIT.search(term))
-                applying |= entries[n][i].asked
+            entry = entries[n][i]
             inside, quote = terms[n][i], hit.chunk_text[part.start : part.end]
             follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:
@@ -257,17 +256,17 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             if own == 0 and (follows or near == 0 or part.kind == "item"):
                 continue
             if own and header:  # the header names what the cells of a row are
-                own = weigh(inside | find(header) | applying)
-            elif own or (form.digit and not follows and DIGIT.search(quote)):  # or its date
-                own = weigh(inside | applying)
+                own = weigh(inside | find(header) | applying | entry.terms)
+            elif own or entry.terms or (form.digit and not follows and DIGIT.search(quote)):
+                own = weigh(inside | applying | entry.terms)  # or its date
             near = max(near, own)
             with_titles = weigh(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (with_titles - near)
             score *= topic_factors.get(n, 1.0)
-            score *= constants.OFF_TOPIC_FACTOR**2 if entries[n][i].is_other else 1.0
+            score *= entry.factor
             score *= form.factor(quote, part.kind, above)
-            score /= 1 + constants.PLACE_PENALTY * n
+            score /= 1 + constants.PLACE_PENALTY * entry.place
             by_header = part.kind == "row" and not inside
             coverage = weigh(close | titles | numbers_of[n]) / total_weight
             scored.append(Scored(score, coverage, n, part, by_header))
@@ -275,37 +274,48 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
 
 
 class _Entry(NamedTuple):
-    """What a part describes: which asked names, or something else although one is described."""
+    """What it means for a part that an option, a function or a file is described there."""
 
-    asked: frozenset[str]
-    is_other: bool
+    terms: frozenset[str]  # of the question, in the asked name and that of its document
+    place: int  # of its passage, 0 for the asked option of a named document
+    factor: float  # low for something else although the asked one is described
 
 
 def _read_entries(
     question: str, evidence: Sequence[Hit], passages: Parts, find: FindTerms
 ) -> list[list[_Entry]]:
     """What each part describes, by the name in the nearest heading or label above it. `run` also
-    describes `job.run`.
+    describes `job.run`, but `-r` is neither `-R` nor `--run`.
     """
+    flags = {*_FLAG.findall(question)}
     names = {word.text for word in question_words(question) if word.weight > 1}
-    names.update(_FLAG.findall(question.lower()))
+    names.update(flag.strip("-").lower() for flag in flags if len(flag) > 2)
 
     @cache
-    def find_asked(entry: str) -> frozenset[str]:
+    def find_asked(entry: str) -> frozenset[str] | None:
+        own = {*_FLAG.findall(entry)}
+        if flags and own:
+            return None if flags.isdisjoint(own) else find(entry)
         name = entry.lower().removesuffix("()")
         ends = {it for it in names if it.endswith(f".{name}") or name.endswith(f".{it}")}
-        return frozenset(find(entry) & names | ends) if name else frozenset()
+        return frozenset(find(entry) & names | ends) or None if name else None
 
     described = []
     for hit, parts in zip(evidence, passages, strict=True):
         units, path = read_layout(hit.chunk_text).units, split_path(hit.section_path) or [""]
         headings = [units[part.first].headings for part in parts]
         described.append([find_described(it[-1][1] if it else path[-1]) for it in headings])
-    is_any = any(find_asked(name) for inside in described for name in inside)
-    return [
-        [_Entry(asked := find_asked(name), bool(name and is_any and not asked)) for name in inside]
-        for inside in described
-    ]
+    is_any = any(find_asked(name) is not None for inside in described for name in inside)
+
+    def read(n: int, name: str) -> _Entry:
+        asked = find_asked(name)
+        if asked is None:
+            is_other = name and is_any
+            return _Entry(frozenset(), n, constants.OFF_TOPIC_FACTOR**2 if is_other else 1.0)
+        document = find(f"{evidence[n].filename}\n{evidence[n].doc_title}")
+        return _Entry(asked | document, 0 if document else n, 1.0)
+
+    return [[read(n, name) for name in inside] for n, inside in enumerate(described)]
 
 
 def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:

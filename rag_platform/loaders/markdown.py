@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaRef
 from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
+from rag_platform.loaders.manuals import is_manual
 from rag_platform.loaders.markdown_images import Lines, find_images, hidden_spans, inline_parser
 from rag_platform.loaders.parts import Engine, image_refs, make_facts
 from rag_platform.loaders.restructured import is_restructured
@@ -69,7 +70,8 @@ class MarkdownLoader:
         if suffix:
             return True
         text = head.decode("utf-8", "replace").replace("\r\n", "\n")
-        return MARKDOWN_LINE.search(text) is not None and not is_restructured(text, suffix)
+        other = is_manual(text) or is_restructured(text, suffix)
+        return MARKDOWN_LINE.search(text) is not None and not other
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a Markdown file. Raises DocumentError: `empty_file`, `binary_content`."""

@@ -267,7 +267,7 @@ class _Reader:
         if under >= last:
             return 0
         title, rule = self._lines[under - 1], self._lines[under]
-        long = len(rule.text) >= min(4, len(_pad_wide(title.text)))
+        long = len(rule.text) >= min(4, len(pad_wide(title.text)))
         same = over is None or (rule.text[0] == over[1] and len(over[0]) == len(rule.text))
         if not (_ADORNMENT.match(rule.text) and long and same) or (
             title.column != rule.column and not over
@@ -401,7 +401,7 @@ class _Reader:
 
     def _read_grid(self, at: int, end: int, out: int) -> None:
         """Read a grid table; a cell over several columns or rows is repeated in each."""
-        lines = [_pad_wide(line.text) for line in self._lines[at:end]]
+        lines = [pad_wide(line.text) for line in self._lines[at:end]]
         edges = sorted({match.start() for text in lines for match in _CORNER.finditer(text)})
         drawn: list[tuple[int, int, list[list[str]]]] = []
         head = False
@@ -451,7 +451,7 @@ class _Reader:
             if not line.text.strip("=- "):  # a rule between rows
                 head = head or (line.text[:1] == "-" and len(rows) == 1)
                 continue
-            text = _pad_wide(" " * (line.column - self._lines[at].column) + line.text)
+            text = pad_wide(" " * (line.column - self._lines[at].column) + line.text)
             cells = [text[a:b].strip() for a, b in pairwise([*starts, None])]
             if not rows or (cells[0] and not number < borders[1] < end - 1):
                 rows.append((number, number, []))
@@ -550,7 +550,7 @@ def _extend_row(rows: list[_Row], number: int, cells: Sequence[str]) -> None:
     rows[-1] = first, number, [f"{one} {more}".strip() for one, more in both]
 
 
-def _pad_wide(text: str) -> str:
+def pad_wide(text: str) -> str:
     """A line with a NUL after each character that takes two columns."""
     wide = (char + "\0" * (unicodedata.east_asian_width(char) in "WF") for char in text)
     return text if text.isascii() else "".join(wide)

@@ -12,6 +12,8 @@ from typing import ClassVar
 
 from rag_platform.ir import Block, Facts
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
+from rag_platform.loaders.manuals import PROFILE as MANUAL
+from rag_platform.loaders.manuals import is_manual, manual_blocks
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE, is_restructured, restructured_blocks
 from rag_platform.traits import Traits
@@ -65,7 +67,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -83,8 +85,12 @@ class TextLoader:
         text, bytes_of, suffix = decoded.text, byte_map(raw, decoded), suffix_of(filename)
         language = LANGUAGES.get(suffix) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
         engine = Engine("python", "1")
-        if not language and is_restructured(text, suffix):
-            engine, starts = engine._replace(profile=PROFILE), line_starts(text)
+        starts = line_starts(text)
+        if not language and is_manual(text):
+            engine = engine._replace(profile=MANUAL)
+            blocks = [locate(block, bytes_of, starts) for block in manual_blocks(text)]
+        elif not language and is_restructured(text, suffix):
+            engine = engine._replace(profile=PROFILE)
             blocks = [locate(block, bytes_of, starts) for block in restructured_blocks(text)]
         else:
             blocks = paragraph_blocks(text, bytes_of, 0, "code" if language else "paragraph")

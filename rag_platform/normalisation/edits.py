@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple
 from rag_platform.config.ingestion import CleaningConfig, NoiseRule
 from rag_platform.config.user_patterns import matches
 from rag_platform.ir import Block, Edit, Facts, MediaLink
+from rag_platform.loaders.manuals import PROFILE as MANUAL
+from rag_platform.loaders.manuals import manual_edits
 from rag_platform.loaders.markdown import find_hidden
 from rag_platform.loaders.markdown_images import SRC
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
@@ -184,6 +186,7 @@ CJK_JOIN = re.compile(rf"(?<=[{JOINED}])(?: ?\r?\n ?| )(?=[{JOINED}])")
 PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
 _BRACKET = re.compile(r"\\.|[\[\]]", re.DOTALL)  # or an escaped character
 _MARKDOWN = ("markdown", "ipynb")
+_REWRITERS = {RESTRUCTURED: markdown_edits, MANUAL: manual_edits}  # by parse profile
 LAST_WHOLE = 3  # edits up to this rank are applied as a whole or not at all
 
 
@@ -236,8 +239,8 @@ def _markup_edits(facts: Facts) -> Iterator[_Candidate]:
         start = next((b.end for b in facts.blocks[:1] if b.kind == "front_matter"), 0)
         for begin, end in find_hidden(facts.text, start):
             yield _Candidate(begin, end, 0, "", "hidden_text: not_displayed")
-    elif facts.summary.parse_profile == RESTRUCTURED:
-        for edit in markdown_edits(facts.text):
+    elif find_edits := _REWRITERS.get(facts.summary.parse_profile):
+        for edit in find_edits(facts.text):
             yield _Candidate(edit.start, edit.end, 0, edit.replacement, edit.rule)
 
 

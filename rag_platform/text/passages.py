@@ -150,8 +150,11 @@ def units(text: str) -> list[Unit]:
     found: list[Unit] = []
     heading = intro = ""
     above: Headings = ()
+    done = 0
     for kind, start, end in _blocks(text):
         block, count = text[start:end], len(found)
+        above, heading = _end_labels(text[done:start], above, heading)
+        done = end - 1
         context = f"{heading} {intro}".strip()
         if named := _read_heading(kind, block):
             heading, intro = _join_options(found, above, named[1]), ""
@@ -176,6 +179,14 @@ def units(text: str) -> list[Unit]:
         for unit in found[count:]:
             unit.headings = above
     return found
+
+
+def _end_labels(gap: str, above: Headings, heading: str) -> tuple[Headings, str]:
+    """The headings in force after the gap between two blocks: a rule ends what labels explain."""
+    if "\n---\n" not in gap:
+        return above, heading
+    above = tuple(item for item in above if item[0] < LABEL_LEVEL)
+    return above, above[-1][1] if above else ""
 
 
 def _join_options(found: Sequence[Unit], above: Headings, name: str) -> str:

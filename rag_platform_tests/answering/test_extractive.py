@@ -724,6 +724,32 @@ def test_the_option_of_a_command_is_known_by_its_dashes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "answer"),
+    [
+        ("diff 命令的 -B 选项有什么用？", "选项，`-B`：\n\n忽略空行的变化。 [3]"),
+        ("diff -b 是什么意思", "选项，`-b, --ignore-space`：\n\n忽略空格引起的变化。 [3]"),
+    ],
+)
+def test_the_asked_option_of_the_named_command_comes_before_texts_that_name_the_command(
+    query: str, answer: str
+) -> None:
+    def page(rank: int, name: str, text: str, section: str) -> Hit:
+        return dataclasses.replace(hit(rank, text, section), doc_id=name, doc_title=name)
+
+    passages = [
+        page(1, "DIFF(1)", "diff 逐行比较两个文件，diff - - 比较标准输入。", "描述"),
+        page(2, "MV(1)", "**`-B`**\n\n不备份文件。\n\n**`-b`**\n\n备份文件。", "选项"),
+        page(
+            3,
+            "DIFF(1)",
+            "**`-b, --ignore-space`**\n\n忽略空格引起的变化。\n\n**`-B`**\n\n忽略空行的变化。",
+            "选项",
+        ),
+    ]
+    assert Extractive().answer(asked(query), passages).text.startswith(answer)
+
+
+@pytest.mark.parametrize(
     "query", ["In which version was max_parts added?", "max_parts 是哪个版本新增的？"]
 )
 def test_a_question_for_a_version_is_answered_from_the_change_log(query: str) -> None:
