@@ -298,6 +298,8 @@ def _read_entries(
             return None if flags.isdisjoint(own) else find(entry)
         name = entry.lower().removesuffix("()")
         ends = {it for it in names if it.endswith(f".{name}") or name.endswith(f".{it}")}
+        if "." in name and not ends and not find(name.rpartition(".")[2]):
+            return None  # a member of what is asked for
         return frozenset(find(entry) & names | ends) or None if name else None
 
     described = []

@@ -42,6 +42,9 @@ _BACK_REFERENCE = re.compile(
 _SENTENCE_END = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # heading levels that begin sections
+_SINCE = re.compile(  # how Sphinx writes `versionadded` and the like
+    r"(?:Added|New|Changed|Deprecated) (?:in|since) version \d[\w.]*\.?", re.IGNORECASE
+)
 _VERSION_OR_DATE = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
 _QUESTION_PREFIX = re.compile(rf"^{ASKS}\s*")
@@ -102,7 +105,7 @@ def read_layout(text: str) -> Layout:
             if read[last].kind == "item" and last > at:
                 short = read[last].end - read[at].start <= MAX_LIST_CHARS
                 if short and not all(_is_only_links(text, it) for it in read[at + 1 : last + 1]):
-                    parts.append(_make_part(read, at, last, "list"))
+                    parts.append(_make_part(text, read, at, last, "list"))
                 last = at
             # an introduction alone says nothing, unless it names code
             if last == at and "`" not in text[read[at].start : read[at].end]:
@@ -110,7 +113,7 @@ def read_layout(text: str) -> Layout:
                 continue
         links = _is_only_links(text, read[at]) and not _is_alone(read, at)
         if not links:
-            part = _make_part(read, at, last, read[last].kind)
+            part = _make_part(text, read, at, last, read[last].kind)
             owners[at : last + 1] = [part] * (last + 1 - at)
             parts.append(part)
         at = last + 1
@@ -145,7 +148,7 @@ def _read_section_list(text: str, read: Sequence[Unit], at: int) -> Part | None:
     if alone or not short or begin < 0 or all(_is_only_links(text, it) for it in items):
         return None
     topic = (begin, begin + len(own[-1][1]))
-    part = _make_part(read, at, at + len(items) - 1, "list")
+    part = _make_part(text, read, at, at + len(items) - 1, "list")
     return replace(part, topic=topic, asked="\n".join(versions))
 
 
@@ -189,20 +192,27 @@ def _end_of_nested(text: str, read: Sequence[Unit], at: int) -> int:
     return at + sum(1 for _ in nested)
 
 
-def _make_part(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
+def _make_part(text: str, read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
     head, tail = read[first], read[last]
     topic = (head.start, head.end if kind == "list" else tail.end)
     name = _name_heading(head)
     is_first = not first or not _in_same_section(read[first - 1], head)
-    is_asked = is_first if _is_question(name) else find_described(name) and _explains(read, first)
+    is_asked = (
+        is_first if _is_question(name) else find_described(name) and _explains(text, read, first)
+    )
     asked = name if is_asked else ""
     return Part(first, last, kind, head.start, tail.end, head.context, tail.header, topic, asked)
 
 
-def _explains(read: Sequence[Unit], at: int) -> bool:
-    """True for the first sentence below a heading, or for the first unit where there is none."""
+def _explains(text: str, read: Sequence[Unit], at: int) -> bool:
+    """True for the first sentence below a heading, or for the first unit where there is none.
+    Sentences that only say since when it exists do not count.
+    """
+    if _SINCE.fullmatch(text, read[at].start, read[at].end):
+        return False
     own = read[at].headings
-    before = list(takewhile(lambda it: it.headings == own, reversed(read[:at])))
+    above = takewhile(lambda it: it.headings == own, reversed(read[:at]))
+    before = [it for it in above if not _SINCE.fullmatch(text, it.start, it.end)]
     if read[at].kind == "sentence":
         return all(it.kind != "sentence" for it in before)
     below = takewhile(lambda it: it.headings == own, read[at:])

@@ -20,10 +20,12 @@ from rag_platform.text.pipe_tables import format_row, format_rule
 PROFILE = "restructuredtext"  # parse profile of the facts
 REWRITTEN = "markup"  # rule of the edits that keep the words
 _HIDDEN = "hidden_text: not_displayed"
-# markup that no other format has: a directive, target, substitution, code after two colons, a link
+# markup that no other format has: a directive, target, substitution, code after two colons, a link,
+# a role
 _DISTINCTIVE = re.compile(
     r"^\.\. (?:[\w:-]+::(?:\s|$)|_[^:\n]+:(?:\s|$)|\|[^|\n]+\| [\w-]+::)"
-    r"|^[^\n]*::[ \t]*\r?\n[ \t]*\r?\n[ \t]+\S|`[^`\n<]+ <[a-z]+:[^`<>\s]+>`__?(?!\w)",
+    r"|^[^\n]*::[ \t]*\r?\n[ \t]*\r?\n[ \t]+\S|`[^`\n<]+ <[a-z]+:[^`<>\s]+>`__?(?!\w)"
+    r"|(?<![\w:]):(?:[a-z]+:)?[a-z]+:`[^`\n]+`",
     re.MULTILINE,
 )
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n?|\n|\Z)")
@@ -79,7 +81,7 @@ _INLINE = re.compile(
     r"|(?P<cited>\[[A-Za-z][\w.-]*\])_(?!\w)"
     r"|(?<![\w|])\|(?P<substitution>[^\s|][^|\n]*?)\|_{0,2}(?![\w|])"
     r"|(?<![\w`.])(?P<word>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)__?(?![\w`])"
-    r"|\\(?P<blank>\s)"
+    r"|\\(?P<blank>\s)|(?<=`)(?P<joint>\\)(?=\w)"  # `\ ` and `Name`\s join what is beside them
 )
 _EXTERNAL = re.compile(r"(?:https?|ftp|mailto):", re.IGNORECASE)
 _MAX_LEVEL = 6  # of a heading in Markdown
@@ -315,9 +317,9 @@ class _Reader:
         body = next((n for n in range(after, end) if self._lines[n].text), end)
         if name == "math" and text:  # the formula may begin on the same line
             self._read_formula(at, end, text, out)
-        elif name in _OBJECTS and text and body == end:
+        elif name.rpartition("-")[2] in _OBJECTS and text and body == end:
             more = [it.text for it in self._lines[at + 1 : after] if not it.text.startswith(":")]
-            shown = f"\n{' ' * out}".join(f"- `{signature}`" for signature in (text, *more))
+            shown = f"\n{' ' * out}".join(f"**`{signature}`**" for signature in (text, *more))
             self._edit(line.start, self._lines[end - 1].end, _pad(line, out) + shown)
         elif name in _HIDDEN_DIRECTIVES or (body == end and name != "rubric"):
             self._remove(at, end)
@@ -527,14 +529,16 @@ class _Reader:
             if role in ("pep", "rfc"):
                 return f"{role.upper()} {text}"
             text = text.rpartition(".")[2] if match["text"].startswith("~") else text
-            return f"`{text}`" if role.rpartition(":")[2] in _CODE_ROLES else text
+            # right after other code, marks would join both to longer ones
+            beside = match.start() > 0 and match.string[match.start() - 1] == "`"
+            return text if beside or role.rpartition(":")[2] not in _CODE_ROLES else f"`{text}`"
         if name := match["name"] or match["url"]:
             return f"[{name}]({match['url']})" if _EXTERNAL.match(match["url"] or "") else str(name)
         if name := match["substitution"]:
             return str(self._substitutions.get(name, name))
         if match["word"] and match["word"].lower() in self._targets:
             return str(match["word"])
-        dropped = match["blank"] or match["note"]
+        dropped = match["blank"] or match["note"] or match["joint"]
         return str(match["cited"] or ("" if dropped else match[0]))
 
 

@@ -14,6 +14,7 @@ _LINE = re.compile(rf"^(?:{BOLD_LINE.pattern}|#{{1,6}}[ \t]+(?P<heading>[^\n]+))
 _NAME = re.compile(
     r"(`+)[^`\s]+\1|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?|`*--?[A-Za-z].*"
 )
+_CALL = re.compile(r"(?P<mark>`*)(?P<name>[\w.]+)\((?:[^`()]|\([^`()]*\))*\)(?P=mark)")  # `a(b, c)`
 # or a type or anchor, after a name; white space is tried from its beginning only
 _ARGUMENTS = re.compile(r"(?<!\s)\s*[*]{0,3}[(\[={].*|(?<!\s)\s+<.*", re.DOTALL)
 
@@ -24,8 +25,9 @@ def find_described(heading: str) -> str:
     (`integer`)"); empty for other headings.
     """
     whole = heading.strip()
-    names = (name for name in (whole, _ARGUMENTS.sub("", whole)) if _NAME.fullmatch(name))
-    return next(names, "").strip("`")
+    call = _CALL.fullmatch(whole)
+    forms = (whole, _ARGUMENTS.sub("", whole), f"{call['name']}()" if call else "")
+    return next(filter(_NAME.fullmatch, forms), "").strip("`")
 
 
 def find_entry_lines(text: str) -> list[str]:

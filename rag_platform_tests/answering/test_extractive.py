@@ -699,6 +699,21 @@ def test_the_default_of_an_option_is_not_taken_from_the_description_of_another()
     assert "The default value is 2.0" in both
 
 
+def test_the_first_sentence_below_a_signature_says_what_it_is() -> None:
+    evidence = [
+        hit(
+            1,
+            "#### `Table.get_rows(start, stop=None)`\n\nAdded in version 2.1.\n\nYields the lines that"
+            " match. Use `get_rows` inside a transaction, or `get_rows` may repeat a line.",
+        ),
+        hit(2, "#### `get_rows.limit`\n\nHow many lines are read at once."),
+        hit(3, "Call `get_rows` twice to compare both."),
+    ]
+    answer = Extractive().answer(asked("What does get_rows do?"), evidence).text
+    assert "Yields the lines that match." in answer.split("[1]")[0]
+    assert "at once" not in answer
+
+
 def test_a_quote_says_which_option_it_describes_and_what_stands_beside_its_name() -> None:
     text = "**`access_code` (default: 450)**\n\nThe reply of the server to clients it refuses."
     answer = Extractive().answer(asked("default of access_code"), [hit(1, text, "Parameters")])

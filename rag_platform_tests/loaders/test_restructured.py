@@ -103,10 +103,10 @@ def test_boxes_are_read_as_text_and_what_they_describe_is_a_heading() -> None:
     assert read(".. admonition:: Mind *it*\n\n   It stops.") == "**Mind *it***\n\nIt stops."
     described = "API\n===\n\n.. py:function:: run(port)\n   :async:\n\n   Runs it.\n"
     assert read(described) == "# API\n\n\n## `run(port)`\n\nRuns it."
-    bare = ".. method:: Log.error(text)\n.. option:: --quiet\n   :noindex:\n\nThen."
-    assert read(bare) == "- `Log.error(text)`\n- `--quiet`\n\nThen."
+    bare = ".. method:: Log.error(text)\n.. django-admin-option:: --quiet\n   :noindex:\n\nThen."
+    assert read(bare) == "**`Log.error(text)`**\n**`--quiet`**\n\nThen."
     two = "* In C:\n\n  .. function:: open(path)\n                open(path, mode)\n     :noindex:"
-    assert read(two) == "* In C:\n\n  - `open(path)`\n  - `open(path, mode)`"
+    assert read(two) == "* In C:\n\n  **`open(path)`**\n  **`open(path, mode)`**"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +216,24 @@ def test_a_file_without_a_suffix_is_left_to_the_loader_of_its_marks() -> None:
     assert MarkdownLoader().claims("README", text.encode())
     assert is_restructured(f"{text}\n.. note:: It stops.\n", "")
     assert not MarkdownLoader().claims("README", f"{text}\n.. note:: It stops.\n".encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Notes\n=====\n\n* Fixed a crash of :func:`~os.walk`.\n", True),
+        ("Notes\n=====\n\nSee :py:class:`dict`.\n", True),
+        ("Notes\n=====\n\nRun `ls`, at 10:30:`now`.\n", False),
+    ],
+)
+def test_a_role_tells_the_format_of_a_text_file(text: str, told: bool) -> None:
+    assert is_restructured(text, ".txt") is told
+
+
+def test_code_beside_other_text_stays_apart_from_it() -> None:
+    assert read("Many :class:`QuerySet`\\s and ``dict``\\s.") == "Many `QuerySet`s and ``dict``s."
+    assert read("Default: ``'``:class:`db.Auto`\\ ``'``") == "Default: ``'``db.Auto``'``"
+    assert read(r"Save it in C:\Users.") == r"Save it in C:\Users."
 
 
 @given(st.text(alphabet=" \n.:`*-=+|_ab[]<>1\\", max_size=80))
