@@ -34,7 +34,7 @@ from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.retrieval.confidence import words_held
-from rag_platform.text.entries import find_described
+from rag_platform.text.entries import ROW_NAME, find_described, find_row_name
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
@@ -74,7 +74,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "27"
+    VERSION: ClassVar[str] = "28"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
@@ -233,7 +233,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         headings: Sequence[tuple[int, str]] | None = None
         titles = applying = frozenset[str]()
         above = ""
-        own_name = find(f"{hit.filename}\n{hit.doc_title}")
+        own_name = find(_name_document(hit))
         for i, part in enumerate(parts):
             if headings != units[part.first].headings:
                 headings = units[part.first].headings
@@ -273,6 +273,11 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
 
 
+def _name_document(hit: Hit) -> str:
+    """The folders, the file name and the title of a passage's document."""
+    return f"{hit.source_uri}\n{hit.filename}\n{hit.doc_title}"
+
+
 class _Entry(NamedTuple):
     """What it means for a part that an option, a function or a file is described there."""
 
@@ -284,8 +289,8 @@ class _Entry(NamedTuple):
 def _read_entries(
     question: str, evidence: Sequence[Hit], passages: Parts, find: FindTerms
 ) -> list[list[_Entry]]:
-    """What each part describes, by the name in the nearest heading or label above it. `run` also
-    describes `job.run`, but `-r` is neither `-R` nor `--run`.
+    """What each part describes, by the name in the first cell of a row or in the nearest heading or
+    label above. `run` also describes `job.run`, but `-r` is neither `-R` nor `--run`.
     """
     flags = {*_FLAG.findall(question)}
     names = {word.text for word in question_words(question) if word.weight > 1}
@@ -308,16 +313,70 @@ def _read_entries(
         headings = [units[part.first].headings for part in parts]
         described.append([find_described(it[-1][1] if it else path[-1]) for it in headings])
     is_any = any(find_asked(name) is not None for inside in described for name in inside)
+    documents = [find(_name_document(hit)) for hit in evidence]
+    rows, tables = _find_asked_rows(question, evidence, passages, described, documents, find)
 
-    def read(n: int, name: str) -> _Entry:
-        asked = find_asked(name)
-        if asked is None:
-            is_other = name and is_any
+    def is_beside_asked(n: int, part: Part) -> bool:
+        """True for another row of such a table, and code that shows how to use what is asked for.
+        Of two asked names, a row with both says what they have in common.
+        """
+        if part.kind != "row":
+            return bool(rows) and part.kind == "code"
+        names = tables.get(_find_header(evidence[n], part), frozenset())
+        text = evidence[n].chunk_text[part.start : part.end]
+        return bool(names) and (names in rows.values() or not names <= find(text))
+
+    def read(n: int, part: Part, name: str) -> _Entry:
+        asked = rows.get((n, part))
+        is_other = asked is None and is_beside_asked(n, part)
+        asked = asked or find_asked(name)
+        if asked is None or is_other:
+            is_other = is_other or bool(name and is_any)
             return _Entry(frozenset(), n, constants.OFF_TOPIC_FACTOR**2 if is_other else 1.0)
-        document = find(f"{evidence[n].filename}\n{evidence[n].doc_title}")
-        return _Entry(asked | document, 0 if document else n, 1.0)
+        return _Entry(asked | documents[n], 0 if documents[n] else n, 1.0)
 
-    return [[read(n, name) for name in inside] for n, inside in enumerate(described)]
+    return [
+        [read(n, *it) for it in zip(parts, names, strict=True)]
+        for n, (parts, names) in enumerate(zip(passages, described, strict=True))
+    ]
+
+
+def _find_asked_rows(
+    question: str,
+    evidence: Sequence[Hit],
+    passages: Parts,
+    described: Sequence[Sequence[str]],
+    documents: Sequence[frozenset[str]],
+    find: FindTerms,
+) -> tuple[dict[tuple[int, Part], frozenset[str]], dict[str, frozenset[str]]]:
+    """(the rows about what is asked for, with the question's terms in their names; the header of
+    each of their tables, with these terms of all its rows).
+
+    Below `options.cache`, `enable` also is `cache.enable`. A word that only names a column is not
+    asked for. Of rows with the same name, those of the document that the question names count.
+    """
+    asked = {word.lower() for word in ROW_NAME.findall(question)}
+    found: dict[tuple[int, Part], frozenset[str]] = {}
+    for n, (hit, parts, names) in enumerate(zip(evidence, passages, described, strict=True)):
+        for part, above in zip(parts, names, strict=True):
+            if part.kind != "row":
+                continue
+            name = find_row_name(hit.chunk_text[part.start : part.end]).lower()
+            whole = f".{above.lower()}.{name}"
+            ends = [it for it in asked if it == name or ("." in it and whole.endswith(f".{it}"))]
+            if name and (own := find(" ".join(ends)) - find(_find_header(hit, part))):
+                found[n, part] = own
+    places = {(n, own) for (n, _), own in found.items()}
+    tables: dict[str, frozenset[str]] = {}
+    for (n, part), own in found.items():
+        header = _find_header(evidence[n], part)
+        tables[header] = tables.get(header, frozenset()) | own
+    best = {
+        (n, part): own
+        for (n, part), own in found.items()
+        if not any(own == same and documents[n] < documents[at] for at, same in places)
+    }
+    return best, tables
 
 
 def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:

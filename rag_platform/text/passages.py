@@ -38,10 +38,10 @@ _QUOTE = re.compile(r"\s*>\s?")
 _ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?(?:[ \t][^\n.。]{0,60})?$")
 _NO_QUOTE = re.compile(r"[\s>]*>\s*$")  # a line between the paragraphs of a quoted block
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
-_IMAGE = r"!\[[^\]]*\]\([^)]*\)(?:\{[^{}]*\})?"
+_IMAGE = r"!\[[^\]]*\](?:\([^)]*\)(?:\{[^{}]*\})?|\[[^\]]*\])"
 # tags, blanks, images, badges (images that are links) and the targets of links
 _MARKUP = re.compile(
-    rf"\s*(?:<[^>]+>\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\]\([^)]*\)\s*"
+    rf"\s*(?:<[^>]+>\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\](?:\([^)]*\)|\[[^\]]*\])\s*"
     r"|\[[^\]]+\]:\s*(?:\S+\s*|$))+$"
 )
 # a link definition whose target is on the next line

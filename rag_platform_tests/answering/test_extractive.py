@@ -285,10 +285,11 @@ def test_words_of_an_address_do_not_count() -> None:
 
 def test_code_with_nothing_but_the_name_of_its_product_is_not_quoted() -> None:
     install = hit(1, "Run:\n\n```bash\npip install pumps\n```\n\nIts users meet in May.")
-    install = dataclasses.replace(install, filename="pumps-README.md")
-    found = Extractive().answer(asked("How many users does pumps have?"), [install]).text
-    assert found == "Its users meet in May. [1]"
-    assert "pip" in Extractive().answer(asked("How do I install pumps?"), [install]).text
+    for names in ({"filename": "pumps-README.md"}, {"source_uri": "pumps/README.md"}):
+        readme = dataclasses.replace(install, **names)
+        found = Extractive().answer(asked("How many users does pumps have?"), [readme]).text
+        assert found == "Its users meet in May. [1]"
+        assert "pip" in Extractive().answer(asked("How do I install pumps?"), [readme]).text
 
 
 def test_a_path_and_a_format_name_no_document() -> None:
@@ -697,6 +698,39 @@ def test_the_default_of_an_option_is_not_taken_from_the_description_of_another()
     assert "The default value is four megabytes" in answer.partition("[2]")[0]
     both = Extractive().answer(asked("default value of hash_factor and work_mem"), OPTIONS).text
     assert "The default value is 2.0" in both
+
+
+PROPS = "| Prop | Type | Default |\n|---|---|---|\n"
+COMPONENTS = [
+    dataclasses.replace(
+        hit(1, "Set `side`:\n\n```jsx\n<Popup side='top' />\n```"), doc_title="Popup"
+    ),
+    dataclasses.replace(
+        hit(2, f"{PROPS}| motion | string | fade; if side is center |\n| side | string | bottom |"),
+        doc_title="Popup",
+    ),
+    dataclasses.replace(
+        hit(3, f"{PROPS}| side | string | 1 of 2 sides |"), doc_title="Tabs", doc_id="tabs"
+    ),
+]
+
+
+@pytest.mark.parametrize("question", ["Popup 的 side 默认值", "What is the default side of Popup?"])
+def test_the_asked_property_of_the_named_component_comes_first(question: str) -> None:
+    text = Extractive().answer(asked(question), COMPONENTS).text
+    assert text.splitlines()[2:5] == ["| side | string | bottom |", "", "[2]"]
+    assert "fade" not in text
+    assert "1 of 2" not in text
+
+
+def test_a_property_is_known_by_the_object_that_the_heading_names() -> None:
+    texts = [
+        f"#### options.{name}\n\n| Name | Default |\n|---|---|\n| enable | {default} |\n"
+        for name, default in (("resize", "默认值 no"), ("cache", "yes"))
+    ]
+    text = Extractive().answer(asked("cache.enable 默认值"), [hit(1, "\n".join(texts))]).text
+    assert text.endswith("| enable | yes |\n\n[1]")
+    assert "no" not in text
 
 
 def test_the_first_sentence_below_a_signature_says_what_it_is() -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from rag_platform.text.entries import find_described, find_entry_lines
+from rag_platform.text.entries import find_described, find_entry_lines, find_row_name
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from rag_platform.text.entries import find_described, find_entry_lines
         ("`host` {#opt-host}", "host"),
         ("`Admin.get_max_num(request, obj=None)`", "Admin.get_max_num()"),
         ("filter(*args, key=str(a))", "filter()"),
+        ("@change(item, index)", "change()"),
         ("get(a) and set(b, c)", ""),
         ("`open(path, mode)` and more", ""),
         ("Memory (RAM)", ""),
@@ -34,6 +35,21 @@ def test_the_lines_that_name_what_a_text_describes() -> None:
         "# Guide\n\n**Ports**:\n\nIn **bold** words.\n\n### `speed`\n\n**Stop now.**\n\n**a** (b)"
     )
     assert find_entry_lines(text) == ["**Ports**:", "### `speed`"]
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ("| `ink-size` | Number |", "ink-size"),
+        ("v-model | any", "v-model"),
+        ("|**@change(item, index)**| fired |", "change"),
+        ("| cache.enable? | true |", ""),
+        ("| two words | true |", ""),
+        ("| 颜色 | red |", ""),
+    ],
+)
+def test_the_name_that_begins_a_row(row: str, name: str) -> None:
+    assert find_row_name(row) == name
 
 
 def test_a_long_heading_takes_little_time() -> None:

@@ -194,6 +194,7 @@ def test_contents_and_an_index_are_told_from_an_account(text: str, expected: boo
         "[![License](https://img.shields.io/badge/license-MIT-green)](../LICENSE)",
         "[![Project](https://example.org/v0.json){ loading=lazy .off-glb }](https://example.org)",
         "![logo](logo.png) [![CI](ci.svg)](https://example.org/ci)",
+        "[![Version][npm-image]][npm-url] ![logo][logo]\n\n[npm-image]: https://example.org/v.svg",
         "&nbsp;",
     ],
 )
