@@ -12,7 +12,7 @@ from rag_platform.config.settings import Limits, Strategy
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.ir import Facts
 from rag_platform.loaders.archives import zip_kind
-from rag_platform.loaders.decoding import sniff_binary
+from rag_platform.loaders.decoding import holds_words, sniff_binary
 from rag_platform.protocols import Loader
 
 _OOXML = "application/vnd.openxmlformats-officedocument."
@@ -86,6 +86,8 @@ _REMEDIES = {
     ".wps": "save it as .docx",
     ".msg": "save it as .eml",
     ".mbox": "save its mails as .eml files",
+    # copies that editors and programs leave beside a document
+    **dict.fromkeys((".bak", ".orig", ".rej", ".tmp", ".part", ".map"), "give it its true suffix"),
     **dict.fromkeys(_ARCHIVES, "unpack it and ingest the folder"),
     **{
         suffix: f"save it as .{kind} (LibreOffice: `soffice --headless --convert-to {kind} FILE`)"
@@ -145,7 +147,8 @@ def _sniff_text(suffix: str, head: bytes) -> str:
 def choose(path: Path, filename: str, strategy: Strategy) -> tuple[str, str]:
     """(registry name of the strategy's first loader that claims the file, content type). If none
     does, the loader for its suffix, which then reports why the content cannot be read: a damaged
-    PDF must show as failed, not as a file of an unsupported type.
+    PDF must show as failed, not as a file of an unsupported type. A text under a suffix that means
+    nothing here (`README.Debian`, `site.conf.example`) is read as text if it holds words.
 
     An office document is recognised by its content whatever its name is. Raises DocumentError
     `unsupported_type` with the content's type and a remedy.
@@ -163,6 +166,9 @@ def choose(path: Path, filename: str, strategy: Strategy) -> tuple[str, str]:
     configured = {item.provider for item in strategy.loading.loaders}
     if by_suffix := next((it for it in _LOADERS_BY_SUFFIX.get(suffix, ()) if it in configured), ""):
         return by_suffix, kind
+    known = suffix in {*_REMEDIES, *_FORMAT_NAMES, *_LOADERS_BY_SUFFIX} or suffix.endswith("~")
+    if not known and "text" in configured and kind == "text/plain" and holds_words(head):
+        return "text", kind
     readable = "; ".join(
         f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}"
         for item in strategy.loading.loaders

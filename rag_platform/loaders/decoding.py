@@ -128,15 +128,31 @@ def sniff_binary(head: bytes) -> tuple[str, str]:
 
 def looks_like_text(head: bytes) -> bool:
     """True if a file that begins with these bytes, or an empty one, can be decoded as text."""
+    return _decode_head(head) is not None
+
+
+def holds_words(head: bytes) -> bool:
+    """True if these bytes begin a text of which half the letters and digits stand in words: false
+    for keys, checksums and tables of numbers.
+
+    >>> holds_words(b"See 3 files for details."), holds_words(b"v 0.12 4.50 1.08e-3 7 f0a9")
+    (True, False)
+    """
+    runs = re.findall(r"[^\W_]+", _decode_head(head) or "")
+    words = [run for run in runs if run.isalpha() and (not run.isascii() or 1 < len(run) <= 30)]
+    return 0 < sum(map(len, runs)) <= 2 * sum(map(len, words))
+
+
+def _decode_head(head: bytes) -> str | None:
+    """The text of the first bytes of a file; None for one that cannot be decoded as text."""
     if sniff_binary(head)[0]:
-        return False
+        return None
     if _is_utf8(head) and len(head) >= 4096:
         head = head.decode("utf-8", "ignore").encode()  # the last character may be cut off
     try:
-        _decode(head)
+        return _decode(head).text
     except DocumentError:
-        return False
-    return True
+        return None
 
 
 def codec_of(name: str) -> str:

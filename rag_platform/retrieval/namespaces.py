@@ -64,7 +64,8 @@ def find_in_namespaces(names: Iterable[str], look: Callable[[str], FoundT | None
 
 def choose_namespaces(library: Library, names: Sequence[str] = ()) -> tuple[str, ...]:
     """The namespaces of a question: those named, else the default if it was configured (in
-    settings.yaml or by RAG_NAMESPACE), else every published one, else the default.
+    settings.yaml or by RAG_NAMESPACE), else every published one, else those that are not
+    published yet, else the default.
     """
     if names:
         return tuple(dict.fromkeys(names))
@@ -72,15 +73,14 @@ def choose_namespaces(library: Library, names: Sequence[str] = ()) -> tuple[str,
     default = caller.default_namespace(settings.default_namespace)
     if "default_namespace" in settings.model_fields_set and default == settings.default_namespace:
         return (default,)
-    return tuple(library.namespaces()) or (default,)
+    return tuple(library.namespaces() or known_namespaces(library)) or (default,)
 
 
 def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
-    """The namespace of a call that reads one: as `choose_namespaces`, where several are published
-    the default.
+    """The namespace of a call that reads one: as `choose_namespaces`, of several the default.
 
-    Raises InputError `too_many_collections` where several are named, `which_collection` where
-    several are published and none is the default.
+    Raises InputError `too_many_collections` where several are named, `which_collection` where none
+    of several is the default.
     """
     chosen = choose_namespaces(library, names)
     if len(chosen) == 1:
@@ -95,8 +95,8 @@ def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
     if library.settings.default_namespace in chosen:
         return library.settings.default_namespace
     raise InputError(
-        f"{len(chosen)} libraries are published ({listed}) and none was named: name one of them, in"
-        f" a terminal with `--namespace {chosen[0]}`",
+        f"there are {len(chosen)} libraries ({listed}) and none was named: name one of them, in a"
+        f" terminal with `--namespace {chosen[0]}`",
         code="which_collection",
         collections=list(chosen),
     )

@@ -88,6 +88,9 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy, tmp_path):
         ("x.md", b"# Title\n", ("markdown", "text/markdown")),
         ("x.md", b"%PDF-1.4\n", ("pdf", "application/pdf")),
         ("x.txt", b"words", ("text", "text/plain")),
+        ("README.Debian", b"Read the notes of the package first.\n", ("text", "text/plain")),
+        ("site.conf.example", b"# port of the gateway\nlisten = 8080\n", ("text", "text/plain")),
+        ("会议.2024", "网关的端口是 8080。".encode(), ("text", "text/plain")),
     ):
         assert choose(written(tmp_path, head), name, strategy) == found
 
@@ -100,6 +103,12 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy, tmp_path):
         ("合同.wps", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "save it as .docx"),
         ("inbox.mbox", b"From ann Tue Mar  5 09:30:00 2024\n", "save its mails as .eml files"),
         ("photo.png", b"\x89PNG\r\n\x1a\n", "image/png"),
+        ("letter.rtf", rb"{\rtf1\ansi Dear reader, the gate opens}", "soffice"),
+        ("notes.md.bak", b"The gate opens at six.\n", "true suffix"),
+        ("notes.md~", b"The gate opens at six.\n", "text/plain"),
+        ("logo.svg", b"<svg><title>the gate of the harbour</title></svg>", "image/svg"),
+        ("root.crt", b"-----BEGIN-----\nMIIFVzCCAz+gAwIBAgINAgPlk28xsBNJiGuiFzAN\n", "text/plain"),
+        ("run.dat", b"1 0.5321\n2 0.5187\n3 4.1200e-5\n", "text/plain"),
     ],
 )
 def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, tmp_path, filename, head, said):

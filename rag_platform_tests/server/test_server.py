@@ -441,7 +441,7 @@ def test_without_a_name_what_is_published_is_asked(shelf: Any, tmp_path: Path) -
     assert set(asked["releases"]) == {"demo", "hr"}
     refused = call(shelf, "library_list_documents").structured_content["error"]
     assert refused["code"] == "which_collection"
-    assert "2 libraries are published (demo, hr)" in refused["message"]
+    assert "there are 2 libraries (demo, hr)" in refused["message"]
 
 
 def test_several_collections_are_asked_together(shelf: Any, tmp_path: Path) -> None:

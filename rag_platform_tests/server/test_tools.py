@@ -735,6 +735,17 @@ def test_a_configured_default_is_asked_alone(shelf: Any, tmp_path: Path) -> None
     assert choose_namespaces(shelf.library()) == ("demo", "hr")
 
 
+def test_a_library_that_is_not_published_yet_is_meant_where_no_other_is(
+    shelf: Any, tmp_path: Path
+) -> None:
+    assert choose_namespaces(shelf.library()) == ("default",)
+    shelf.ledger.bind_strategy("big", "tiny", "config")
+    assert choose_namespaces(shelf.library()) == ("big",)
+    (tmp_path / "ports.md").write_text("# Ports\n\nPort 8080.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "ports.md", namespace="demo")
+    assert choose_namespaces(shelf.library()) == ("demo",)
+
+
 @pytest.fixture
 def jobs_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs run in threads of this process; in one of its own one does in the session above."""
