@@ -139,7 +139,8 @@ def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
     if manifest.failed_gates:
         yield (
             f"{namespace}: release {lease.release_id} is published though the gate fails it;"
-            " `rag releases show` says why"
+            " `rag releases show` says why: mend the documents, or drop an expectation that no"
+            " longer holds (`rag expect remove CASE`) and let it judge again (`rag rebuild --full`)"
         )
 
 

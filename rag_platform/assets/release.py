@@ -167,9 +167,10 @@ def candidate(
         yield dg.AssetCheckResult(
             asset_key="catalog",
             check_name=result.name,
-            passed=result.passed,
-            # a gate that was not asked only warns: the release is published already
-            severity=_WARN if result is gate_result else _ERROR,
+            passed=result.passed and not result.is_overruled,
+            # what does not hold the release back only warns: a gate that was not asked or that is
+            # published over
+            severity=_WARN if result is gate_result or result.is_overruled else _ERROR,
             **_describe(result, manifest.release_id),
         )
 

@@ -102,6 +102,8 @@ def show_job(job: Job, advance: Advance) -> None:
         each = jobs.rate(figures)
         notes = [jobs.pace(each)] if each and figures["done"] < figures["total"] else []
         if stage == job.progress["stage"]:
+            if (step := job.progress.get("message")) and figures["done"] < figures["total"]:
+                notes.append(step)
             if left is not None:
                 notes.append(f"about {format_duration(left)} left")
             elif (of_stage := jobs.seconds_left_of(stage, stages)) is not None:

@@ -75,7 +75,7 @@ def releases_show(context: Context, release_id: str | None) -> Json:
             for delta in filter(None, [manifest.delta])
         ),
         *(
-            f"- {'ok' if check.passed else 'failed'}: {check.name}: "
+            f"- {'ok' if check.passed and not check.is_overruled else 'failed'}: {check.name}: "
             + check.details.replace("\n", "\n  ")
             for check in manifest.checks
         ),

@@ -24,7 +24,7 @@ class EvalRunPart(TypedDict):
     run_id: str
     started_at: str
     ended_at: str
-    status: str  # running | done | failed | cancelled | rejected (by the gate, with its candidate)
+    status: str  # running | done | failed | killed | cancelled | rejected (with its candidate)
     dataset_id: str
     dataset_version: str
     dataset_fingerprint: str

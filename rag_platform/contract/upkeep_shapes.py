@@ -298,7 +298,7 @@ class ReleaseRow(TypedDict):
     bytes_alone: int
     delta: dict[str, Any]
     kept: bool  # its files exist
-    checks: list[dict[str, Any]]  # name, passed, details
+    checks: list[dict[str, Any]]  # name, passed, overruled, details
 
 
 class ReleasesData(TypedDict):

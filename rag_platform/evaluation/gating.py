@@ -133,6 +133,7 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
 
 _DELETES = "published all the same, for a deletion is never held back:"
 _TAKES_BACK = "published all the same, for taking back an edit by hand is never held back:"
+_REMEDY = "an expectation that no longer holds is dropped by `rag expect remove CASE`"
 
 
 def _only_takes_back_edits(manifest: Manifest, published: str, store: Store) -> bool:
@@ -168,7 +169,7 @@ def _check_of(verdicts: Sequence[Verdict], why_passed: str) -> CheckResult:
     reports = [verdict_markdown(verdict) for verdict in verdicts]
     failed = sum(not verdict.passed for verdict in verdicts)
     if why_passed and failed:
-        reports.insert(0, why_passed)
+        reports = [why_passed, *reports, _REMEDY]
     figures = {"lost": sum(len(verdict.lost) for verdict in verdicts), FAILED_GATES: failed}
     means = {
         f"{metric} of {verdict.dataset_id}": value

@@ -262,7 +262,7 @@ class ResultStore:
 
 
 def _as_it_stands(run: EvalRun) -> EvalRun:
-    """The run as failed if its process is gone, which therefore recorded no end."""
+    """The run as killed if its process is gone, which therefore recorded no end."""
     process = run.figures.get("process")
     if run.status != "running":
         return run
@@ -270,7 +270,7 @@ def _as_it_stands(run: EvalRun) -> EvalRun:
         at_work = alive(process["pid"], "", process["started"])
     else:  # of another machine or container, or of an older program
         at_work = bool(process) and seconds_between(run.started_at) < _LONGEST_SECONDS
-    return run if at_work else replace(run, status="failed")
+    return run if at_work else replace(run, status="killed")
 
 
 def _to_stored(value: Any) -> Any:

@@ -442,7 +442,9 @@ def test_a_deletion_is_never_held_back(take: Any, shelf: Any) -> None:
     assert apply_gates(manifest, shelf.workspace()).failures
 
 
-def test_taking_back_an_edit_is_never_held_back(take: Any, shelf: Any) -> None:
+def test_taking_back_an_edit_is_never_held_back(
+    instance: dg.DagsterInstance, take: Any, shelf: Any
+) -> None:
     workspace = shelf.workspace()
 
     def publish(operations: list[dict[str, str]]) -> Manifest:
@@ -468,6 +470,10 @@ def test_taking_back_an_edit_is_never_held_back(take: Any, shelf: Any) -> None:
     manifest = publish([])
     assert "05:30" in said(shelf, "When does the gate open?")
     assert manifest.failed_gates.startswith("published all the same, for taking back an edit")
+    assert manifest.failed_gates.endswith("dropped by `rag expect remove CASE`")
+    result = run(instance)  # which shows the verdict again, and goes on
+    shown = next(e for e in result.get_asset_check_evaluations() if e.check_name == QUALITY_GATE)
+    assert result.success and (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.WARN)
     # with anything else beside it, the gate decides
     assert not publish([edit]).failures
     take(dock="# Dock\n\nThe dock is wet.\n")

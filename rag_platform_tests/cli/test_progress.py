@@ -65,8 +65,10 @@ def test_a_log_shows_the_stage_that_is_worked_on_and_repeats_nothing(
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
     with progress_bar(quiet=False) as advance:
         for _ in range(3):
-            show_job(job("release", documents=stage(5, 5), release=stage(0, 1)), advance)
-    assert capsys.readouterr().err == "release\n"
+            given = job("release", documents=stage(5, 5), release=stage(0, 1))
+            given.progress["message"] = "writing the vectors"
+            show_job(given, advance)
+    assert capsys.readouterr().err == "release, writing the vectors\n"
 
 
 def test_short_and_quiet_work_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -246,11 +246,11 @@ def test_a_run_counts_as_running_while_its_process_is_there(
             )
         at_work = {run.run_id for run in results.runs() if run.status == "running"}
         assert at_work == {"here", "elsewhere"}
-        assert results.run("lost").status == results.run("before").status == "failed"
+        assert results.run("lost").status == results.run("before").status == "killed"
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, not waited for
-        assert results.run("here").status == "failed"
-    assert results.run("here").status == "failed"
+        assert results.run("here").status == "killed"
+    assert results.run("here").status == "killed"
 
 
 def test_a_case_is_shown_without_its_release_but_not_over_a_damaged_one(

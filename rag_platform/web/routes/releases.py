@@ -143,7 +143,12 @@ def _release_row(row: Json, head: Manifest | None) -> ReleaseRow:
         without_paths(row),
         kept=head is not None,
         checks=[
-            {"name": it.name, "passed": it.passed, "details": without_paths(it.details)}
+            {
+                "name": it.name,
+                "passed": it.passed,
+                "overruled": it.is_overruled,
+                "details": without_paths(it.details),
+            }
             for it in checks
         ],
     )
