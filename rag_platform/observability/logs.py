@@ -249,10 +249,9 @@ def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
     except Exception as error:  # noqa: BLE001 (a failure to log must not stop the work)
         if not _files.failures:
             _log.warning(
-                "observability: lines could not be written to %s (%s); further failures are only"
-                " counted",
+                "traces and logs of this process are not kept: %s cannot be written (%s)",
                 logs_dir,
-                error,
+                getattr(error, "strerror", None) or error,
             )
         _files.failures += len(values)
         return False

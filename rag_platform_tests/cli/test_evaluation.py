@@ -268,7 +268,7 @@ def test_a_trace_is_replayed_and_a_change_is_found(published: Shelf, tmp_path: P
     second = published.ingest(tmp_path / "docs")
     code, again = rag("trace", "replay", asked["trace_id"], "--release", second)
     assert code == 1 and again["error"]["code"] == "ranking_differs"
-    code, found = rag("bisect", question, "--expect", "ports.md", "--text", "port 8080")
+    code, found = rag("bisect", question, "--file", "ports.md", "--text", "port 8080")
     assert code == 0
     assert found["data"]["bisection"]["release_id"] == second
     assert found["data"]["bisection"]["reason"] == "the text is not there"

@@ -300,7 +300,7 @@ def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str
 
 @click.command("bisect")
 @click.argument("question")
-@click.option("--expect", "file", default="", metavar="FILE", help="The document to be found.")
+@click.option("--file", "--expect", default="", metavar="FILE", help="The document to be found.")
 @click.option("--text", default="", help="Words that a hit must hold.")
 @click.option("--refuse", is_flag=True, help="The question must be refused.")
 @answers(namespace=True, own_trace=True)
@@ -323,7 +323,10 @@ def bisect_releases(context: Context, question: str, file: str, text: str, refus
     if found.before is None:
         line = f"all kept releases answer alike, {state}"
     else:
-        line = f"since release {found.release_id} the answer is {state}; {found.before} differs"
+        other = "was not" if found.met else "was still"
+        line = (
+            f"since release {found.release_id} the answer is {state}; in {found.before} it {other}"
+        )
     lines = [line]
     if found.suspects:
         lines += ["what touches this question:", *(f"- {item}" for item in found.suspects)]
