@@ -28,7 +28,7 @@ from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import make_provider
 from rag_platform.releases.manifest import read_manifest
-from rag_platform.releases.release_store import current
+from rag_platform.releases.release_store import Unreadable, current, open_release
 from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.sqlite_files import has_room, writable
 from rag_platform.storage.store import Store, sha256_file
@@ -299,6 +299,11 @@ def _releases(store: Store) -> Iterator[Finding]:
             manifest = read_manifest(store.release_dir(folder.name, release_id))
             with ExitStack() as opened:
                 LedgerView(store, opened).hidden(folder.name, manifest.deletions)
+                release = opened.enter_context(closing(open_release(store, folder.name)))
+                indexes: tuple[object, ...] = (release.lexical, release.dense)
+                for index in indexes:
+                    if isinstance(index, Unreadable):
+                        index.search()  # raises the reason
             yield Finding(
                 "ok",
                 f"releases of {folder.name}",

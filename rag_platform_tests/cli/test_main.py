@@ -458,6 +458,17 @@ def test_help_names_every_command() -> None:
     assert Path(cli.__file__).name == "main.py"
 
 
+def test_doctor_opens_what_is_published(desk: Any) -> None:
+    desk.write(gate="# Gate\n\nThe gate opens at six.\n")
+    desk.publish()
+    assert desk.call("doctor").exit_code == 0
+    (release,) = (desk.store.home / "releases" / "default").glob("*/catalog.sqlite")
+    release.unlink()
+    release.write_bytes(b"SQLite format 3\x00 cut off")
+    ended = desk.call("doctor")
+    assert ended.exit_code == 1 and "releases of default" in ended.error["message"]
+
+
 def test_doctor_misses_the_ledger_of_published_releases(desk: Any) -> None:
     desk.write(limits=LIMITS)
     desk.publish()
