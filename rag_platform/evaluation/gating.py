@@ -4,8 +4,9 @@ candidate with a failed check is never published.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rag_platform.config.folders import config_file
@@ -15,6 +16,7 @@ from rag_platform.config.yaml_files import place_of
 from rag_platform.errors import ConfigError, ProviderError, RagError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.expectations import read_expectations
+from rag_platform.ir import Document
 from rag_platform.observability import tracing
 from rag_platform.releases.manifest import (
     FAILED_GATES,
@@ -24,7 +26,7 @@ from rag_platform.releases.manifest import (
     Manifest,
 )
 from rag_platform.releases.publishing import record_check
-from rag_platform.releases.release_store import current, manifest_of
+from rag_platform.releases.release_store import current, manifest_of, open_catalog
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
@@ -144,13 +146,24 @@ def _only_takes_back_edits(manifest: Manifest, published: str, store: Store) -> 
     old, new = (manifest_of(store, manifest.namespace, release_id) for release_id in ids)
     if (
         old.strategy_config_id != new.strategy_config_id
+        or old.profiles != new.profiles
         or old.versions.keys() != new.versions.keys()
     ):
         return False
     changed = {it for it in new.versions if _row(old, it) != _row(new, it)}
-    return bool(changed) and all(
-        old.editions.get(version_id) and not new.editions.get(version_id) for version_id in changed
-    )
+    if not changed or not all(old.editions.get(it) and not new.editions.get(it) for it in changed):
+        return False
+    before, after = (_read_documents(it, manifest.namespace, changed, store) for it in ids)
+    return before == after
+
+
+def _read_documents(
+    release_id: str, namespace: str, version_ids: Collection[str], store: Store
+) -> list[Document]:
+    """The documents of these versions in a release, with their titles, tags and metadata."""
+    with open_catalog(store, namespace, release_id) as catalog:
+        doc_ids = sorted(version.doc_id for version in catalog.versions(version_ids).values())
+        return [replace(it, updated_at="") for it in catalog.documents_of(doc_ids)]
 
 
 def _row(manifest: Manifest, version_id: str) -> tuple[str | None, ...]:

@@ -476,6 +476,11 @@ def test_taking_back_an_edit_is_never_held_back(
     assert result.success and (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.WARN)
     # with anything else beside it, the gate decides
     assert not publish([edit]).failures
+    [titled] = shelf.ledger.documents("default")
+    shelf.ledger.put_document(dataclasses.replace(titled, metadata={"title": "Quay"}))
+    assert publish([]).failures
+    shelf.ledger.put_document(titled)
+    assert not publish([edit]).failures
     take(dock="# Dock\n\nThe dock is wet.\n")
     document, live = next(it for it in shelf.ledger.live("default") if it[1].edition)
     ingest_versions([live], workspace, drafted={live.version_id: []})
