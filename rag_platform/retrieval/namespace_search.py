@@ -37,7 +37,7 @@ from rag_platform.retrieval.document_mentions import Mentions
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.filter_hints import explain_filter
 from rag_platform.retrieval.library import Lease
-from rag_platform.retrieval.product_versions import find_asked_version, without_version
+from rag_platform.retrieval.product_versions import find_asked_versions, without_version
 from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.retrieval.signals import SearchSignals, measure_signals
@@ -361,11 +361,18 @@ def _leave_other_versions(
         not infers
         or "product_version" not in config.fields
         or not _BY_DOCUMENT.isdisjoint(query.filters)
+        or not find_asked_versions(query.original)
     ):
         return plan, query
     with s.attempt("filter", "the version in the question could not be looked up (%s)"):
-        version, product = find_asked_version(query.original)
-        others = s.lease.product_versions().find_others(version, product) if version else ()
+        versions = s.lease.product_versions()
+        version, others = versions.find_others(query.original)
+        missing, product, there = versions.find_missing(query.original)
+        if missing:
+            sentence = (
+                f"no document is of version {missing} of `{product}`, only of {', '.join(there)}"
+            )
+            query = replace(query, warnings=(*query.warnings, sentence))
         if others:
             sentence = (
                 f"`{version}` asks for documents of that version;"
@@ -374,9 +381,9 @@ def _leave_other_versions(
             query = replace(
                 query,
                 inferred={**query.inferred, "product_version": version},
-                normalised=without_version(query.normalised),
-                dense_text=without_version(query.dense_text),
-                sparse_query=without_version(query.sparse_query),
+                normalised=without_version(query.normalised, version),
+                dense_text=without_version(query.dense_text, version),
+                sparse_query=without_version(query.sparse_query, version),
                 warnings=(*query.warnings, f"{sentence}; {analysis.WITHOUT_FILTERS}"),
             )
             return filters.without_documents(plan, others), query

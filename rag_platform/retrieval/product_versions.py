@@ -7,10 +7,13 @@ A library often holds the documentation of several versions side by side, as `dj
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, takewhile
+from math import inf
 from posixpath import basename
+from typing import NamedTuple
 
 from rag_platform.caching import Cache
 from rag_platform.ir import Hit
@@ -19,18 +22,54 @@ from rag_platform.retrieval.hydration import overlap
 from rag_platform.text.stop_words import FUNCTION_WORDS
 from rag_platform.text.term_overlap import ASKS_HISTORY, VERSION_NUMBER
 
-_NUMBER = r"(?P<version>\d+(?:\.\d+)+|\d+(?:\.\d+)*(?=\.x\b)|(?<=v)\d+)"
-# `Django 5.2`, `django-5.2`, `v3`; no share, no part of a longer number or name
+# `Django 5.2`, `django-5.2`, `v3`, `Vue 3`, `version 2`, `第2版`; no share, no part of a longer
+# number or name
 _ASKED = re.compile(
-    rf"(?<![\w.-])(?:(?P<word>[^\W\d]+)[-_ ]?)??v?{_NUMBER}(?:\.x)?(?![A-Za-z0-9_%]|\.\w)",
+    r"(?<![\w.-])(?:(?P<word>[^\W\d]+?)(?P<gap>[-_ ]|==)?)??"
+    r"(?P<mark>\b(?:version|release|ver\.?)[-_ ]|版本[号为是]? ?|(?<![a-z])v\.?|第 ?)?"
+    r"(?P<version>\d+(?:\.\d+)*)(?P<tail>\.x| ?版)?(?![a-z0-9_%]|\.\w)",
     re.IGNORECASE,
 )
-# ends at a separator, at the end of the path, or before a file's suffix
-_IN_PATH = re.compile(rf"(?<![\d.]){_NUMBER}(?:\.x)?(?=[-_ /]|$|\.[a-z]\w*$)", re.IGNORECASE)
+# ends at a separator, at the end of the path, or before a file's suffix; a folder may be named
+# for the newest version, which Docusaurus holds in `docs/`, and the others in `versioned_docs/`
+_IN_PATH = re.compile(
+    r"(?<![\d.])(?:versioned_docs/version-|(?<![a-z])(?:v|version[-_ ]?)|第 ?)?"
+    r"(?P<version>\d+(?:\.\d+)+|\d+(?=\.x\b|版)|(?<![a-z]v)(?<=v)\d+|(?<=version[-_ ])\d+)"
+    r"(?:\.x)?(?=[-_ /)）版]|$|\.[a-z]\w*$)"
+    r"|(?:^|(?<=/))(?P<newest>latest|stable|current|main|master|next|dev|docs)(?=/)"
+)
+_UNRELEASED = {"main", "master", "next", "dev"}
+_SUFFIX = re.compile(r"\.[a-z]\w*$")
 _WORD = re.compile(r"[^\W\d_]+")
+# words before the number of a part
+_PARTS = frozenset(
+    "chapter section lesson part unit exercise figure fig table appendix step week day module page"
+    " example equation 图 表 章 节 课".split()
+)
 # words that name no product
 _GENERIC = FUNCTION_WORDS | frozenset(
-    "v ver version versions release releases rel branch edition doc docs documentation".split()
+    "v ver version versions release releases rel branch edition doc docs documentation manual"
+    " manuals guide api html en zh".split()
+)
+_UNIT = re.compile(
+    r"[ -]?(?:(?:[kmgt]i?b|bytes?|[mnµ]?s|sec\w*|min|minutes?|hours?|days?|weeks?|months?|years?"
+    r"|times|percent|points?|dollars?|euros?|[mck]?m|[mk]?g|grams?|lit(?:er|re)s?|[kmg]?hz"
+    r"|degrees?|million|billion)\b|[秒分小时天日周月年倍元万亿度兆个次节章条页米克升％吨公])"
+)
+# what introduces a number alone that is a version, as in `in 5.2`
+_INTRODUCED = re.compile(r"(?:^|[(（]|\b(?:in|for|on|with|using|under|at) (?:the )?)$")
+_AFTER_HAN = re.compile(r" ?(?:[的中里上下]|系列)")
+# compares versions, or asks about those before or after one
+_COMPARES = re.compile(
+    r"\b(?:since|before|after|until|till|than|prior to|up to|from)\W+"
+    r"(?:v\d|\d+\.\d|[^\W\d]+\W+v?\d)"
+    r"|\d\S* (?:and|or) (?:newer|later|above|higher|up|older|earlier|below|lower)\b"
+    r"|\b(?:differs?|differences?|compare[ds]?|comparison|versus|vs)\b"
+    r"|\bdifferent (?:in|from|to|than)\b"
+    r"|\b(?:previous|earlier|older|old|prior|other|newer|later) (?:version|release|api|one)s?\b"
+    r"|\b(?:version|release)s? before\b"
+    r"|\d(?:\.x)? ?版?本? ?(?:以[上下前后来]|之[前后]|及[更以]|[或和]更|起)"
+    r"|区别|不同|差[异别]|相比|对比|比较|旧版|[以之]前的版本"
 )
 # asks about a version itself, besides ASKS_HISTORY
 _ABOUT_VERSION = re.compile(
@@ -39,86 +78,192 @@ _ABOUT_VERSION = re.compile(
 )
 
 Family = tuple[str, str]  # a path before a version, and the rest of that folder or file name
+Versions = tuple[tuple[Family, str], ...]  # the versions in a path, by family
+_NUMBERED = ("", "/")  # of a file that begins with a number, as chapters and notes on releases do
 
 
-def find_asked_version(question: str) -> tuple[str, str]:
-    """(the one version that a question names, the word before it in lower case, empty where it
-    names no product). Both are empty for none, and for several, which are to be compared.
+class Asked(NamedTuple):
+    """A number in a question that may be a version."""
 
-    >>> find_asked_version("Which databases does Django 5.2 support?")
-    ('5.2', 'django')
-    >>> find_asked_version("How do I upgrade from 3.2 to 5.2?")
-    ('', '')
+    version: str
+    product: str = ""  # the word before it in lower case, empty if it can name none
+    marked: bool = False  # as a version: `v2`, `version 2`, `2.x`, `第2版`
+    alone: bool = False  # nothing tells that it is a version; it may be a value
+
+
+def find_asked_versions(question: str) -> list[Asked]:
+    """The numbers in a question that may be versions.
+
+    >>> find_asked_versions("Which databases does Django 5.2 support?")
+    [Asked(version='5.2', product='django', marked=False, alone=False)]
     """
-    found = {match["version"]: match["word"] or "" for match in _ASKED.finditer(question.lower())}
-    if len(found) != 1:
-        return "", ""
-    ((version, word),) = found.items()
-    return version, "" if word in _GENERIC or not word.isascii() else word
+    lowered, found = question.lower(), []
+    for match in _ASKED.finditer(lowered):
+        word, mark, tail = match["word"] or "", match["mark"] or "", match["tail"] or ""
+        product = "" if word in _GENERIC or not word.isascii() else word
+        part = mark.startswith("第") and not tail
+        if part or word in _PARTS or _is_date(match["version"]):
+            continue
+        if not mark and not tail and _UNIT.match(lowered, match.end()):
+            continue
+        marked = bool(mark or tail)
+        introduced = (
+            (word and word not in FUNCTION_WORDS and not product)
+            or _INTRODUCED.search(lowered, 0, match.start("version"))
+            or _AFTER_HAN.match(lowered, match.end())
+        )
+        alone = not marked and not product and not introduced
+        if marked or "." in match["version"] or product:
+            found.append(Asked(match["version"], product, marked, alone))
+    return found
 
 
-def without_version(question: str) -> str:
-    """The question without its version and the product before it, since few texts repeat them.
+def without_version(question: str, version: str) -> str:
+    """The question without a version and the product before it, since few texts repeat them.
     Unchanged where nothing is left, and where it asks about the version itself, as for what is new
     or supported.
     """
-    rest = " ".join(_ASKED.sub(_keep_function_word, question).split())
-    return question if not rest or _ABOUT_VERSION.search(rest.lower()) else rest
+
+    def keep(match: re.Match[str]) -> str:
+        word = match["word"] or ""
+        if match["version"] != version:
+            return match[0]
+        return word if word.lower() in FUNCTION_WORDS or not word.isascii() else " "
+
+    rest = " ".join(_ASKED.sub(keep, question).split())
+    about = _ABOUT_VERSION.search(re.sub(r"\d", "", rest.lower()))
+    return question if not rest or about else rest
 
 
 class ProductVersions:
     """The versions in the paths of a release's documents."""
 
     def __init__(self, paths: Iterable[tuple[str, str]]) -> None:
-        """`paths` are (doc_id, path); takes some 2 µs for each."""
-        self._versions = {
-            doc_id: found for doc_id, path in paths if (found := _find_versions(path))
-        }
+        """`paths` are (doc_id, path); takes some 10 µs for each, 50 if its own
+        name has a version."""
+        rows = list(paths)
+        self._root = len(_find_common_folder([path for _, path in rows]))
+        self._documents: dict[Versions, list[str]] = {}
+        for doc_id, path in rows:
+            if found := _find_versions(path):
+                self._documents.setdefault(found, []).append(doc_id)
+        families: dict[Family, set[str]] = {}
+        for found in self._documents:
+            for family, number in found:
+                if family != _NUMBERED:
+                    families.setdefault(family, set()).add(number)
+        # by version; documents without another version have none to be mistaken for
+        self._families: dict[str, list[Family]] = {}
+        self._products: dict[str, set[str]] = {}
+        for family, numbers in families.items():
+            if len(numbers) > 1:
+                for number in numbers:
+                    self._families.setdefault(number, []).append(family)
+                for product in _name_products(family):
+                    self._products.setdefault(product, set()).update(numbers)
+        self._found: Cache[tuple[str, set[Family]]] = Cache(KEPT_FILTERS)
         self._others: Cache[tuple[str, ...]] = Cache(KEPT_FILTERS)
 
-    def find_others(self, version: str, product: str) -> tuple[str, ...]:
-        """The ids of the documents that have another version in their paths where some document has
-        `version`; always one object for the same arguments.
+    def find_others(self, question: str) -> tuple[str, tuple[str, ...]]:
+        """The version that a question means, and the ids of the documents that have another version
+        in their paths where some document has that one; always one object for the same version.
+        Empty for none, and for several, which are to be compared.
 
-        A `product` must be in the name before the version, unless that name has no word of its own
-        (`docs/v5.2/`). 5.2 also means 5.2.1, and the reverse.
+        The product must be in the path, unless the path names none. 5.2 also means 5.2.1, and the
+        reverse.
         """
-        key = version, product
-        others = self._others.get(key)
+        if _COMPARES.search(question.lower()):
+            return "", ()
+        meant = {
+            asked.version: asked
+            for asked in find_asked_versions(question)
+            if self._find_families(asked)[0]
+        }
+        if len(meant) != 1:
+            return "", ()
+        (asked,) = meant.values()
+        if asked.alone:
+            return "", ()
+        others = self._others.get(asked)
         if others is None:
-            families = {
-                family
-                for found in self._versions.values()
-                for family, number in found.items()
-                if _agree(version, number) and _may_name(product, family)
-            }
+            version, families = self._find_families(asked)
             others = tuple(
                 doc_id
-                for doc_id, found in self._versions.items()
-                if not families.isdisjoint(found)
-                and not any(_agree(version, number) for number in found.values())
+                for found, doc_ids in self._documents.items()
+                if not families.isdisjoint(family for family, _ in found)
+                and not any(_agree(version, number) for _, number in found)
+                for doc_id in doc_ids
             )
-            self._others.put(key, others)
-        return others
+            self._others.put(asked, others)
+        return asked.version, others
+
+    def find_missing(self, question: str) -> tuple[str, str, list[str]]:
+        """A version that a question asks for, its product, and the versions that there are of that
+        product instead. All are empty where there is none.
+        """
+        for asked in find_asked_versions(question):
+            there = sorted(self._products.get(asked.product, ()), key=_components)
+            precise = asked.marked or "." in asked.version
+            # `latest` may be that version
+            if precise and there and there[-1][0].isdigit() and not self._find_families(asked)[0]:
+                return asked.version, asked.product, there
+        return "", "", []
+
+    def _find_families(self, asked: Asked) -> tuple[str, set[Family]]:
+        """The version and the families that have it: 5.2 for 5.2.3 if there is no 5.2.3. Both are
+        empty where none has it.
+        """
+        found = self._found.get(asked)
+        if found is None:
+            version = asked.version
+            while not (families := self._find_exactly(asked, version)) and version.count(".") > 1:
+                version = version.rpartition(".")[0]
+            found = version if families else "", families
+            self._found.put(asked, found)
+        return found
+
+    def _find_exactly(self, asked: Asked, version: str) -> set[Family]:
+        return {
+            family
+            for number, families in self._families.items()
+            if _agree(version, number)
+            for family in families
+            if self._may_name(asked, family, number)
+        }
+
+    def _may_name(self, asked: Asked, family: Family, number: str) -> bool:
+        path = " ".join(family)
+        if not asked.product:
+            return asked.marked or "." in asked.version
+        if asked.product in path and asked.product in _WORD.findall(path):
+            return True
+        # `OAuth 2.0` is no `v2/`
+        fits = asked.marked or ("." in asked.version and "." in number)
+        return fits and _GENERIC.issuperset(_WORD.findall(path[self._root :]))
 
 
 def asks_for_older(question: str) -> bool:
     """True where a question names a version or asks what changed, which older texts may tell."""
-    rest = re.sub(r"\d", "", question.lower())
-    return _ASKED.search(question) is not None or ASKS_HISTORY.search(rest) is not None
+    lowered = question.lower()
+    rest = re.sub(r"\d", "", lowered)
+    named = any(asked.marked or "." in asked.version for asked in find_asked_versions(lowered))
+    return named or bool(ASKS_HISTORY.search(rest) or _COMPARES.search(lowered))
 
 
 def keep_newest(hits: Sequence[Hit]) -> list[Hit]:
     """The hits without the passages that a newer version of their document has too, in much the
     same words; the newer one takes the better place of both.
     """
-    versions = [_find_versions(hit.source_uri) for hit in hits]
+    versions = [
+        [number for family, number in _find_versions(hit.source_uri) if family != _NUMBERED]
+        for hit in hits
+    ]
     alike: dict[tuple[str, ...], list[int]] = {}
     for place, hit in enumerate(hits):
         if versions[place]:
             # change logs of two versions have the same introduction below different titles
             titles = VERSION_NUMBER.findall(hit.section_path)
-            key = (hit.namespace, _IN_PATH.sub("", hit.source_uri), *titles)
+            key = (hit.namespace, _remove_versions(hit.source_uri), *titles)
             alike.setdefault(key, []).append(place)
     order: list[int | None] = list(range(len(hits)))
     for places in alike.values():
@@ -132,17 +277,64 @@ def keep_newest(hits: Sequence[Hit]) -> list[Hit]:
     return [hits[place] for place in order if place is not None]
 
 
-def _find_versions(path: str) -> dict[Family, str]:
-    """Each version in a path, by its family."""
+def _find_versions(path: str) -> Versions:
+    """Each version in a path with its family."""
     lowered = path.lower()
-    return {
-        (lowered[: match.start()], lowered[match.end() :].partition("/")[0]): match["version"]
-        for match in _IN_PATH.finditer(lowered)
-    }
+    name = lowered.rfind("/") + 1
+    found = _find_in_folders(lowered[:name])
+    if any(map(str.isdigit, lowered[name:])):
+        found += tuple(versions[:2] for versions in _read_versions(lowered, name))
+    return found
 
 
-def _newness(versions: Mapping[Family, str]) -> list[list[int]]:
-    return [_components(version) for version in versions.values()]
+@functools.lru_cache(maxsize=4096)
+def _find_in_folders(lowered: str) -> Versions:
+    return tuple(versions[:2] for versions in _read_versions(lowered))
+
+
+def _remove_versions(path: str) -> str:
+    """The path that all versions of a document have in common."""
+    lowered = path.lower()
+    kept, end = "", 0
+    for family, _, match in _read_versions(lowered):
+        if family != _NUMBERED:
+            kept += lowered[end : match.start()] + _docusaurus(match)
+            end = match.end()
+    return kept + lowered[end:]
+
+
+def _read_versions(lowered: str, start: int = 0) -> Iterator[tuple[Family, str, re.Match[str]]]:
+    """(family, version, match) of each version in a path in lower case."""
+    for match in _IN_PATH.finditer(lowered, start):
+        number, before = match["version"] or match["newest"], lowered[: match.start()]
+        bare = match[0] == number
+        words = _WORD.findall(before, before.rfind("/") + 1)
+        if _is_date(number) or before.endswith("://") or (bare and _PARTS.intersection(words[-1:])):
+            continue
+        after = lowered[match.end() :]
+        if before[-1:] in ("", "/") and "/" not in after and bare:
+            yield _NUMBERED, number, match
+        else:
+            rest = _SUFFIX.sub("", after.partition("/")[0])
+            yield (before + _docusaurus(match), rest), number, match
+
+
+def _find_common_folder(paths: Sequence[str]) -> str:
+    first, last = min(paths, default=""), max(paths, default="")
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(letter for letter, _ in same).rpartition("/")[0]
+
+
+def _docusaurus(match: re.Match[str]) -> str:
+    return "docs" if "docs" in match[0] else ""
+
+
+def _is_date(number: str) -> bool:
+    return any(1900 <= part < inf for part in _components(number))
+
+
+def _newness(versions: Sequence[str]) -> list[tuple[float, ...]]:
+    return [_components(version) for version in versions]
 
 
 def _agree(one: str, other: str) -> bool:
@@ -150,16 +342,15 @@ def _agree(one: str, other: str) -> bool:
     return all(a == b for a, b in zip(_components(one), _components(other), strict=False))
 
 
-def _components(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+@functools.lru_cache(maxsize=4096)
+def _components(version: str) -> tuple[float, ...]:
+    if not version[0].isdigit():
+        return (-inf if version in _UNRELEASED else inf,)
+    return tuple(int(part) for part in version.split("."))
 
 
-def _keep_function_word(match: re.Match[str]) -> str:
-    word = match["word"] or ""
-    return word if word.lower() in FUNCTION_WORDS else " "
-
-
-def _may_name(product: str, family: Family) -> bool:
+def _name_products(family: Family) -> set[str]:
+    """The words of the folder or file name with the version, or of the folder above."""
     before, after = family
-    names = set(_WORD.findall(basename(before) + " " + after)) - _GENERIC
-    return not product or not names or product in names
+    names = _WORD.findall(basename(before) + " " + after) or _WORD.findall(before)[-1:]
+    return set(names) - _GENERIC

@@ -11,9 +11,10 @@ from rag_platform.answering.engine import answer
 from rag_platform.ir import Hit, QueryRequest
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.product_versions import (
+    Asked,
     ProductVersions,
     asks_for_older,
-    find_asked_version,
+    find_asked_versions,
     keep_newest,
     without_version,
 )
@@ -32,67 +33,104 @@ FOLDERS = {
 @pytest.mark.parametrize(
     ("question", "asked"),
     [
-        ("What is the default of USE_TZ in Django 5.2?", ("5.2", "django")),
-        ("In version 5.2, what does USE_TZ do?", ("5.2", "")),
-        ("how do I log in with v3?", ("3", "")),
-        ("Django5.2中如何配置数据库", ("5.2", "django")),
-        ("5.x 版本如何安装", ("5", "")),
-        ("Did it grow by 3.2% in 2024?", ("", "")),
-        ("Upgrade from 3.2 to 5.2", ("", "")),
-        ("install foo_v3 from 10.0.0.1-beta", ("", "")),
+        ("What is the default of USE_TZ in Django 5.2?", [Asked("5.2", "django")]),
+        ("In version 5.2, what does USE_TZ do?", [Asked("5.2", marked=True)]),
+        ("how do I log in with v3?", [Asked("3", marked=True)]),
+        ("How do I mount an app in Vue 3?", [Asked("3", "vue")]),
+        ("第2版的保修期是多久", [Asked("2", marked=True)]),
+        ("Django5.2中如何配置数据库", [Asked("5.2", "django")]),
+        ("2.x系列如何安装", [Asked("2", marked=True)]),
+        ("Set the timeout to 2.0", [Asked("2.0", alone=True)]),
+        ("Which 5 settings are new in 5.2?", [Asked("5.2")]),
+        ("Is 1.5 GB enough for 2.5 seconds, see section 1.4 and 第3.2节?", []),
+        ("Did it grow by 3.2% in 2024? 价格涨了 2.0 倍", []),
+        ("What did Anna say on 2024.01.15?", []),
     ],
 )
-def test_the_version_of_a_question(question: str, asked: tuple[str, str]) -> None:
-    assert find_asked_version(question) == asked
+def test_the_versions_of_a_question(question: str, asked: list[Asked]) -> None:
+    assert find_asked_versions(question) == asked
 
 
 @pytest.mark.parametrize(
     ("question", "searched"),
     [
         ("What is the default of USE_TZ in Django 5.2?", "What is the default of USE_TZ in ?"),
-        ("In version 5.2, what does USE_TZ do?", "In , what does USE_TZ do?"),
+        ("In version 5.2, what does USE_TZ do?", "In, what does USE_TZ do?"),
         ("What is new in Django 5.2?", "What is new in Django 5.2?"),
         ("Django 5.2 支持哪些数据库？", "Django 5.2 支持哪些数据库？"),
         ("Django 5.2", "Django 5.2"),
+        ("Does Django 5.2 run on Python 3.10?", "Does run on Python 3.10?"),
     ],
 )
 def test_a_version_is_not_searched_for_where_it_names_the_place(
     question: str, searched: str
 ) -> None:
-    assert without_version(question) == searched
+    assert without_version(question, "5.2") == searched
+
+
+OLD, NEW = {"settings-3", "notes-3"}, {"settings-5", "notes-5"}
 
 
 @pytest.mark.parametrize(
-    ("version", "product", "others"),
+    ("question", "others"),
     [
-        ("5.2", "django", {"settings-3", "notes-3"}),
-        ("5.2", "", {"settings-3", "notes-3"}),
-        ("5.2.1", "django", {"settings-3", "notes-3"}),
-        ("3.2", "django", {"settings-5", "notes-5"}),  # the notes on 3.2 stay
-        ("3.2", "celery", set()),  # no Celery 3.2
-        ("5.4", "celery", set()),  # no other version of Celery
-        ("4.0", "django", set()),
+        ("USE_TZ in Django 5.2?", OLD),
+        ("USE_TZ in 5.2?", OLD),
+        ("USE_TZ in Django 5?", OLD),
+        ("USE_TZ in Django 5.2.1?", OLD),
+        ("USE_TZ in Django 3.2?", NEW),  # the notes on 3.2 stay
+        ("Does Django 5.2 run on Python 3.10?", OLD),
+        ("USE_TZ in Django 5.2 with Celery 5.4?", OLD),  # of Celery there is one version
+        ("USE_TZ in Celery 3.2?", set()),
+        ("USE_TZ in Celery 5.4?", set()),
+        ("USE_TZ in Django 4.0?", set()),
+        ("Is a timeout of 5.2 enough?", set()),
+        ("What was added since Django 3.2?", set()),
+        ("Is USE_TZ of Django 5.2 that of the previous version?", set()),
+        ("Django 5.2 以上的版本如何设置时区", set()),
+        ("Do more than 5 workers help in Django 5.2?", OLD),
     ],
 )
-def test_documents_of_other_versions(version: str, product: str, others: set[str]) -> None:
-    assert set(ProductVersions(FOLDERS.items()).find_others(version, product)) == others
+def test_documents_of_other_versions(question: str, others: set[str]) -> None:
+    assert set(ProductVersions(FOLDERS.items()).find_others(question)[1]) == others
 
 
 @pytest.mark.parametrize(
-    ("paths", "version", "other"),
+    ("paths", "question", "others"),
     [
-        (("https://docs.example.org/v1/auth", "https://docs.example.org/v2/auth"), "2", 0),
-        (("产品手册 V2.3.pdf", "产品手册 V3.0.pdf"), "3.0", 0),
-        (("2.1-install.md", "2.2-configure.md"), "2.1", None),  # chapters
-        (("report-2022.pdf", "report-2023.pdf"), "2023", None),
+        (("docs.example.org/v1/auth", "docs.example.org/v2/auth"), "in v2", {0}),
+        (("docs.example.org/v1/auth", "docs.example.org/v2/auth"), "with OAuth 2.0", set()),
+        (("产品手册 V2.3.pdf", "产品手册 V3.0.pdf"), "3.0 版", {0}),
+        (("产品手册_第1版.pdf", "产品手册_第2版.pdf"), "第2版", {0}),
+        (("指南(v2).md", "指南(v3).md"), "指南v3", {0}),
+        (("接口2.0版.md", "接口3.0版.md"), "3.0版", {0}),
+        (("s/versioned_docs/version-2.0/a.md", "s/docs/a.md"), "in 2.0", {1}),
+        (("click/7.x/a.md", "click/8.1/a.md", "click/latest/a.md"), "in Click 7", {1, 2}),
+        (("x/a-2.0.30/a.md", "x/a-1.4/a.md"), "in 2.0.40", {1}),
+        (("2.1-install.md", "2.2-install.md"), "in 2.1", set()),  # chapters
+        (("lesson 2.1.md", "lesson 2.2.md"), "in 2.1", set()),
+        (("notes/1.2.txt", "notes/1.3.txt"), "Does 1.3 have proxies?", set()),
+        (("report-2022.pdf", "report-2023.pdf"), "in v2023", set()),
+        (("IPv4.md", "IPv6.md"), "in v4", set()),
+        (("http://10.0.0.1/a", "http://10.0.0.2/a"), "on 10.0.0.1", set()),
     ],
 )
 def test_versions_in_urls_and_file_names(
-    paths: tuple[str, str], version: str, other: int | None
+    paths: tuple[str, ...], question: str, others: set[int]
 ) -> None:
     found = ProductVersions((path, path) for path in paths)
-    expected = () if other is None else (paths[other],)
-    assert found.find_others(version, "") == expected
+    assert found.find_others(question)[1] == tuple(paths[n] for n in sorted(others))
+
+
+@pytest.mark.parametrize(
+    ("question", "missing"),
+    [
+        ("USE_TZ in Django 4.2?", ("4.2", "django", ["3.2", "5.2"])),
+        ("USE_TZ in Django 5.2.9 with Python 3.10?", ("", "", [])),
+    ],
+)
+def test_a_version_that_is_not_there(question: str, missing: tuple[str, str, list[str]]) -> None:
+    assert ProductVersions(FOLDERS.items()).find_missing(question) == missing
 
 
 TEXT = "USE_TZ. Default: {}. A boolean that specifies if datetimes are aware by default or not."
@@ -122,6 +160,10 @@ def test_passages_of_different_titles_or_words_are_no_versions() -> None:
         make_hit(4, "log/4.1.md", "The clock was wrong in winter.", "Fixes"),
         make_hit(5, "report-2022.pdf", intro),
         make_hit(6, "report-2023.pdf", intro),
+        make_hit(7, "minutes of 2024.01.15.md", intro),
+        make_hit(8, "minutes of 2024.01.22.md", intro),
+        make_hit(9, "lesson-2.1.md", intro),
+        make_hit(10, "lesson-2.2.md", intro),
     ]
     assert keep_newest(hits) == hits
 
@@ -131,6 +173,7 @@ def test_passages_of_different_titles_or_words_are_no_versions() -> None:
     [
         ("What is the default of USE_TZ?", False),
         ("How do I return a 404?", False),
+        ("Is 1.5 GB enough for 20 users?", False),
         ("What is the default of USE_TZ in Django 3.2?", True),
         ("When was JSONField added?", True),
         ("哪个版本移除了 ugettext？", True),
@@ -162,6 +205,7 @@ def manuals(shelf: Any, tmp_path: Path) -> Library:
         ("What is the limit of an upload in Kestrel 2.0?", None, ["kestrel-2.0"]),
         ("Kestrel 2.0 的上传限制是多少", None, ["kestrel-2.0"]),
         ("What is the limit of an upload?", None, ["kestrel-2.0"]),  # the newest
+        ("Does Kestrel 1.9 limit an upload?", None, ["kestrel-1.8", "kestrel-2.0"]),
         ("Which limit of an upload changed?", None, ["kestrel-1.8", "kestrel-2.0"]),
         ("Is the limit of an upload in 2.0 that of 1.8?", None, ["kestrel-1.8", "kestrel-2.0"]),
         (
@@ -177,7 +221,9 @@ def test_the_version_that_answers(
     result = answer(manuals, QueryRequest(question, infer=infer))
     assert sorted({Path(hit.source_uri).parent.name for hit in result.hits}) == folders
     left_out = [warning for warning in result.warnings if "of other versions left out" in warning]
-    assert len(left_out) == (infer is None and question.count(".") == 1)
+    assert len(left_out) == (infer is None and len(folders) == 1 and "." in question)
+    missing = "no document is of version 1.9 of `kestrel`, only of 1.8, 2.0"
+    assert (missing in result.warnings) == ("1.9" in question)
 
 
 def test_a_caller_who_names_documents_gets_them(manuals: Library) -> None:
