@@ -61,7 +61,7 @@ _INTRODUCED = re.compile(r"(?:^|[(（]|\b(?:in|for|on|with|using|under|at) (?:th
 _AFTER_HAN = re.compile(r" ?(?:[的中里上下]|系列)")
 # compares versions, or asks about those before or after one
 _COMPARES = re.compile(
-    r"\b(?:since|before|after|until|till|than|prior to|up to|from)\W+"
+    r"\b(?:since|before|after|until|till|than|prior to|up to|from|between)\W+"
     r"(?:v\d|\d+\.\d|[^\W\d]+\W+v?\d)"
     r"|\d\S* (?:and|or) (?:newer|later|above|higher|up|older|earlier|below|lower)\b"
     r"|\b(?:differs?|differences?|compare[ds]?|comparison|versus|vs)\b"
@@ -102,7 +102,7 @@ def find_asked_versions(question: str) -> list[Asked]:
         word, mark, tail = match["word"] or "", match["mark"] or "", match["tail"] or ""
         product = "" if word in _GENERIC or not word.isascii() else word
         part = mark.startswith("第") and not tail
-        if part or word in _PARTS or _is_date(match["version"]):
+        if part or word in _PARTS or word[-1:] in _PARTS or _is_date(match["version"]):
             continue
         if not mark and not tail and _UNIT.match(lowered, match.end()):
             continue

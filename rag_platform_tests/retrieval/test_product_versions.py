@@ -43,7 +43,7 @@ FOLDERS = {
         ("Set the timeout to 2.0", [Asked("2.0", alone=True)]),
         ("Which 5 settings are new in 5.2?", [Asked("5.2")]),
         ("Is 1.5 GB enough for 2.5 seconds, see section 1.4 and 第3.2节?", []),
-        ("Did it grow by 3.2% in 2024? 价格涨了 2.0 倍", []),
+        ("Did it grow by 3.2% in 2024? 价格涨了 2.0 倍，如图 1.2", []),
         ("What did Anna say on 2024.01.15?", []),
     ],
 )
@@ -99,6 +99,7 @@ def test_documents_of_other_versions(question: str, others: set[str]) -> None:
     ("paths", "question", "others"),
     [
         (("docs.example.org/v1/auth", "docs.example.org/v2/auth"), "in v2", {0}),
+        (("a/heron/v1/a.md", "a/heron/v2/a.md"), "between v1 and v2", set()),
         (("docs.example.org/v1/auth", "docs.example.org/v2/auth"), "with OAuth 2.0", set()),
         (("产品手册 V2.3.pdf", "产品手册 V3.0.pdf"), "3.0 版", {0}),
         (("产品手册_第1版.pdf", "产品手册_第2版.pdf"), "第2版", {0}),
