@@ -43,9 +43,9 @@ from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.retrieval.signals import SearchSignals, measure_signals
 from rag_platform.text.plurals import pluralise
 
-# the default mode for the encoding of a release with one index
 # fields by which a caller names documents
 _BY_DOCUMENT = frozenset({"doc_id", "version_id", "source_uri", "filename", "doc_title"})
+# the default mode for the encoding of a release with one index
 _DEFAULT_MODES = {"sparse_only": "sparse", "dense_only": "dense"}
 
 log = logging.getLogger(__name__)
@@ -353,20 +353,21 @@ def _leave_other_versions(
     s: SearchContext, plan: FilterPlan, query: QueryIR
 ) -> tuple[FilterPlan, QueryIR]:
     """The plan and the question without the documents of other versions than the one that the
-    question names.
+    question names. Unchanged where the caller names documents or passages.
     """
     config = s.strategy.query.inference
     infers = config.enabled if s.request.infer is None else s.request.infer
     if (
         not infers
         or "product_version" not in config.fields
-        or not _BY_DOCUMENT.isdisjoint(query.filters)
+        or s.request.context_chunks
+        or not _BY_DOCUMENT.isdisjoint(plan.fields + plan.post_fields)
         or not find_asked_versions(query.original)
     ):
         return plan, query
     with s.attempt("filter", "the version in the question could not be looked up (%s)"):
         versions = s.lease.product_versions()
-        version, others = versions.find_others(query.original)
+        version, others = versions.find_others(query.original, s.hidden_names)
         missing, product, there = versions.find_missing(query.original)
         if missing:
             sentence = (

@@ -2,7 +2,8 @@
 
 A library often holds the documentation of several versions side by side, as `django-3.2/` and
 `django-5.2/` or `Manual V2.pdf` and `Manual V3.pdf`, with nearly the same texts. Whoever asks about
-5.2 wants no answer from 3.2. Years are no versions: a report tells of the years before, too.
+5.2 wants no answer from 3.2. Years are no versions: a report tells of the years before, too. Nor
+are numbers of four parts, as most are addresses of hosts.
 """
 
 from __future__ import annotations
@@ -20,21 +21,26 @@ from rag_platform.ir import Hit
 from rag_platform.retrieval.constants import KEPT_FILTERS, SAME_PASSAGE
 from rag_platform.retrieval.hydration import overlap
 from rag_platform.text.stop_words import FUNCTION_WORDS
-from rag_platform.text.term_overlap import ASKS_HISTORY, VERSION_NUMBER
+from rag_platform.text.term_overlap import (
+    ASKS_HISTORY,
+    VERSION_NUMBER,
+    question_terms,
+    question_words,
+)
 
 # `Django 5.2`, `django-5.2`, `v3`, `Vue 3`, `version 2`, `第2版`; no share, no part of a longer
 # number or name
 _ASKED = re.compile(
     r"(?<![\w.-])(?:(?P<word>[^\W\d]+?)(?P<gap>[-_ ]|==)?)??"
     r"(?P<mark>\b(?:version|release|ver\.?)[-_ ]|版本[号为是]? ?|(?<![a-z])v\.?|第 ?)?"
-    r"(?P<version>\d+(?:\.\d+)*)(?P<tail>\.x| ?版)?(?![a-z0-9_%]|\.\w)",
+    r"(?P<version>\d+(?:\.\d+){0,2})(?P<tail>\.x| ?版)?(?![a-z0-9_%]|\.\w)",
     re.IGNORECASE,
 )
 # ends at a separator, at the end of the path, or before a file's suffix; a folder may be named
 # for the newest version, which Docusaurus holds in `docs/`, and the others in `versioned_docs/`
 _IN_PATH = re.compile(
     r"(?<![\d.])(?:versioned_docs/version-|(?<![a-z])(?:v|version[-_ ]?)|第 ?)?"
-    r"(?P<version>\d+(?:\.\d+)+|\d+(?=\.x\b|版)|(?<![a-z]v)(?<=v)\d+|(?<=version[-_ ])\d+)"
+    r"(?P<version>\d+(?:\.\d+){1,2}|\d+(?=\.x\b|版)|(?<![a-z]v)(?<=v)\d+|(?<=version[-_ ])\d+)"
     r"(?:\.x)?(?=[-_ /)）版]|$|\.[a-z]\w*$)"
     r"|(?:^|(?<=/))(?P<newest>latest|stable|current|main|master|next|dev|docs)(?=/)"
 )
@@ -139,8 +145,9 @@ class ProductVersions:
     """The versions in the paths of a release's documents."""
 
     def __init__(self, paths: Iterable[tuple[str, str]]) -> None:
-        """`paths` are (doc_id, path); takes some 10 µs for each, 50 if its own
-        name has a version."""
+        """`paths` are (doc_id, path); takes some 10 µs for each, 50 if its own name has a
+        version.
+        """
         rows = list(paths)
         self._root = len(_find_common_folder([path for _, path in rows]))
         self._documents: dict[Versions, list[str]] = {}
@@ -162,12 +169,14 @@ class ProductVersions:
                 for product in _name_products(family):
                     self._products.setdefault(product, set()).update(numbers)
         self._found: Cache[tuple[str, set[Family]]] = Cache(KEPT_FILTERS)
-        self._others: Cache[tuple[str, ...]] = Cache(KEPT_FILTERS)
+        self._others: Cache[tuple[str, ...]] = Cache(KEPT_FILTERS)  # by what is asked and hidden
 
-    def find_others(self, question: str) -> tuple[str, tuple[str, ...]]:
+    def find_others(
+        self, question: str, hidden: frozenset[str] = frozenset()
+    ) -> tuple[str, tuple[str, ...]]:
         """The version that a question means, and the ids of the documents that have another version
-        in their paths where some document has that one; always one object for the same version.
-        Empty for none, and for several, which are to be compared.
+        in their paths where some document that is not `hidden` has that one; always one object for
+        the same version. Empty for none, and for several, which are to be compared.
 
         The product must be in the path, unless the path names none. 5.2 also means 5.2.1, and the
         reverse.
@@ -184,17 +193,23 @@ class ProductVersions:
         (asked,) = meant.values()
         if asked.alone:
             return "", ()
-        others = self._others.get(asked)
+        others = self._others.get((asked, hidden))
         if others is None:
             version, families = self._find_families(asked)
-            others = tuple(
-                doc_id
+            inside = [
+                (any(_agree(version, number) for _, number in found), doc_ids)
                 for found, doc_ids in self._documents.items()
                 if not families.isdisjoint(family for family, _ in found)
-                and not any(_agree(version, number) for _, number in found)
+            ]
+            of_version = (doc_id for is_meant, ids in inside if is_meant for doc_id in ids)
+            is_there = not hidden.issuperset(of_version)
+            others = tuple(
+                doc_id
+                for is_meant, doc_ids in inside
+                if is_there and not is_meant
                 for doc_id in doc_ids
             )
-            self._others.put(asked, others)
+            self._others.put((asked, hidden), others)
         return asked.version, others
 
     def find_missing(self, question: str) -> tuple[str, str, list[str]]:
@@ -250,10 +265,19 @@ def asks_for_older(question: str) -> bool:
     return named or bool(ASKS_HISTORY.search(rest) or _COMPARES.search(lowered))
 
 
-def keep_newest(hits: Sequence[Hit]) -> list[Hit]:
+def has_versions(hits: Iterable[Hit]) -> bool:
+    """True if one of the hits is of a document with a version in its path."""
+    return any(_find_versions(hit.source_uri) for hit in hits)
+
+
+def keep_newest(question: str, hits: Sequence[Hit]) -> list[Hit]:
     """The hits without the passages that a newer version of their document has too, in much the
-    same words; the newer one takes the better place of both.
+    same words; the newer one takes the better place of both. Passages stay that have a name or
+    number of the question which no hit of the newer version has.
     """
+    words = question_words(question)
+    named = [it.text for it in words if it.weight > 1 or (it.weight == 1 and it.text.isdecimal())]
+    find = functools.cache(question_terms(" ".join(named)).find_in)
     versions = [
         [number for family, number in _find_versions(hit.source_uri) if family != _NUMBERED]
         for hit in hits
@@ -271,9 +295,12 @@ def keep_newest(hits: Sequence[Hit]) -> list[Hit]:
             better, worse = order[one], order[other]
             if better is None or worse is None or versions[better] == versions[worse]:
                 continue
-            if overlap(hits[better].chunk_text, hits[worse].chunk_text) >= SAME_PASSAGE:
-                order[one] = max(better, worse, key=lambda n: _newness(versions[n]))
-                order[other] = None
+            older, newer = sorted((better, worse), key=lambda n: _newness(versions[n]))
+            if overlap(hits[older].chunk_text, hits[newer].chunk_text) < SAME_PASSAGE:
+                continue
+            beside = [find(hits[n].chunk_text) for n in places if versions[n] == versions[newer]]
+            if find(hits[older].chunk_text) <= frozenset().union(*beside):
+                order[one], order[other] = newer, None
     return [hits[place] for place in order if place is not None]
 
 

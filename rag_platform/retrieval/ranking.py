@@ -21,7 +21,7 @@ from rag_platform.retrieval.hydration import (
     select_shown,
     with_picture_texts,
 )
-from rag_platform.retrieval.product_versions import asks_for_older, keep_newest
+from rag_platform.retrieval.product_versions import asks_for_older, has_versions, keep_newest
 from rag_platform.retrieval.provider_cache import Built
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.retrieval.search_context import SearchContext
@@ -228,8 +228,10 @@ def _read_hits(
             hits = join_rows(candidates[: start + step], rows, s.lease.namespace)
             shown = _select_shown(s, hits, top_k, span)
             if start + step >= len(candidates) or (
-                # tables of contents are put last, so other hits may follow
-                len(shown) == top_k and not is_contents(shown[-1].chunk_text)
+                # tables of contents are put last and newer versions first, so other hits may follow
+                len(shown) == top_k
+                and not is_contents(shown[-1].chunk_text)
+                and not (_prefers_newest(s) and has_versions(shown))
             ):
                 break
     if attempt.error is not None and not hits:
@@ -242,12 +244,16 @@ def _read_hits(
     return hits, rows
 
 
+def _prefers_newest(s: SearchContext) -> bool:
+    return s.strategy.retrieval.dedupe and not asks_for_older(s.request.text)
+
+
 def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
     """The hits that are shown; the first top_k where deduplication fails."""
     config, requested = s.strategy.retrieval, s.request.max_per_document
     with s.attempt("dedupe", "duplicate hits could not be found (%s); all are shown", span=span):
-        if config.dedupe and not asks_for_older(s.request.text):
-            hits = keep_newest(hits)
+        if _prefers_newest(s):
+            hits = keep_newest(s.request.text, hits)
         return select_shown(
             hits,
             top_k,

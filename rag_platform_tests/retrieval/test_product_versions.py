@@ -149,7 +149,7 @@ def test_the_newest_of_alike_passages_takes_the_best_place() -> None:
         make_hit(4, "django-5.2/settings.txt", TEXT.format("True")),
         make_hit(5, "django-5.2/settings.txt", "SECRET_KEY is needed to sign the cookies."),
     ]
-    assert [hit.chunk_id for hit in keep_newest(hits)] == ["c3", "c2", "c5"]
+    assert [hit.chunk_id for hit in keep_newest("What is USE_TZ?", hits)] == ["c3", "c2", "c5"]
 
 
 def test_passages_of_different_titles_or_words_are_no_versions() -> None:
@@ -161,12 +161,30 @@ def test_passages_of_different_titles_or_words_are_no_versions() -> None:
         make_hit(4, "log/4.1.md", "The clock was wrong in winter.", "Fixes"),
         make_hit(5, "report-2022.pdf", intro),
         make_hit(6, "report-2023.pdf", intro),
+        make_hit(101, "10.0.0.1/sshd.md", intro),
+        make_hit(102, "10.0.0.2/sshd.md", intro),
         make_hit(7, "minutes of 2024.01.15.md", intro),
         make_hit(8, "minutes of 2024.01.22.md", intro),
         make_hit(9, "lesson-2.1.md", intro),
         make_hit(10, "lesson-2.2.md", intro),
     ]
-    assert keep_newest(hits) == hits
+    assert keep_newest("What is USE_TZ?", hits) == hits
+
+
+def test_what_only_the_older_version_names_stays() -> None:
+    hits = [
+        make_hit(1, "django-3.2/settings.txt", f"{TEXT} See also USE_L10N and port 2201."),
+        make_hit(2, "django-5.2/settings.txt", TEXT),
+    ]
+    assert keep_newest("What is USE_L10N?", hits) == hits
+    assert keep_newest("What listens on port 2201?", hits) == hits
+    assert keep_newest("What is USE_TZ?", hits) == hits[1:]
+
+
+def test_a_deleted_version_leaves_no_other_out() -> None:
+    versions = ProductVersions([("a", "kestrel-1.8/a.md"), ("b", "kestrel-2.0/a.md")])
+    assert versions.find_others("Uploads in Kestrel 2.0?") == ("2.0", ("a",))
+    assert versions.find_others("Uploads in Kestrel 2.0?", frozenset({"b"})) == ("2.0", ())
 
 
 @pytest.mark.parametrize(
@@ -227,12 +245,32 @@ def test_the_version_that_answers(
     assert (missing in result.warnings) == ("1.9" in question)
 
 
-def test_a_caller_who_names_documents_gets_them(manuals: Library) -> None:
-    result = answer(
-        manuals,
-        QueryRequest(
-            "What is the limit of an upload in Kestrel 2.0?",
-            filters={"filename": "uploads.md"},
-        ),
-    )
-    assert len(result.hits) == 2
+def test_a_caller_who_names_documents_or_passages_gets_them(manuals: Library) -> None:
+    question = "What is the limit of an upload in Kestrel 2.0?"
+    by_name = {"$or": [{"filename": "uploads.md"}, {"filename": "downloads.md"}]}
+    for filters in ({"filename": "uploads.md"}, by_name):
+        result = answer(manuals, QueryRequest(question, filters=filters))
+        assert len(result.hits) == 2
+    [old] = [hit.chunk_id for hit in result.hits if "1.8" in hit.source_uri]
+    given = answer(manuals, QueryRequest(question, context_chunks=(old,)))
+    assert [hit.chunk_id for hit in given.hits] == [old]
+    assert "of other versions left out" not in " ".join(given.warnings)
+
+
+def test_fewer_hits_are_the_first_of_more(shelf: Any, tmp_path: Path) -> None:
+    for version, more in (("1.8", ""), ("2.0", " Longer texts come later in the order." * 3)):
+        folder = tmp_path / "docs" / f"kestrel-{version}"
+        folder.mkdir(parents=True)
+        for topic in ("clouds", "doors", "engines", "fields", "gates", "halls", "inns", "jars"):
+            text = f"# {topic}\n\nThe limit of an upload to the {topic} is ten megabytes.{more}\n"
+            (folder / f"{topic}.md").write_text(text, encoding="utf-8")
+    shelf.ingest(tmp_path / "docs")
+    library = shelf.library()
+
+    def ask(top_k: int) -> list[str]:
+        question = QueryRequest("What is the limit of an upload?", top_k=top_k)
+        return [hit.source_uri for hit in answer(library, question).hits]
+
+    every = ask(20)
+    assert len(every) == 8 and all("kestrel-2.0" in path for path in every)
+    assert [ask(2), ask(5)] == [every[:2], every[:5]]
