@@ -18,7 +18,8 @@ from rag_platform.text.scripts import HAN
 PROFILE = "manual_page"  # parse profile of the facts
 # the first line: `LS(1)   User Commands   LS(1)`
 _TITLE = re.compile(
-    r"\s*(?P<name>[^\s()]+\(\w{1,8}\)(?:\(\w+\))?)(?P<rest>.*(?P=name))[ \t]*\r?$", re.MULTILINE
+    r"\s*(?P<name>[^\s()]{1,100}\(\w{1,8}\)(?:\(\w+\))?)(?P<rest>.*(?P=name))[ \t]*\r?$",
+    re.MULTILINE,
 )
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n?|\n|\Z)")
 _GAP = re.compile(r" {2,}|(?<=^-.{5}) (?=\S)")  # also one space after a name that just fits
@@ -68,6 +69,7 @@ class _Reader:
         self.edits: list[Edit] = []
         self._open: list[tuple[int, int]] = []
         self._rule = ""  # separates the last entry from the text below
+        self._names = 0, 0  # the lines of names that were read last
         self._entries = 0  # the column of the names in a section, 0 before the first
         title = _TITLE.match(text)
         self._width = len(pad_wide(title[0].strip())) if title else 0
@@ -126,24 +128,34 @@ class _Reader:
         indented more, or the rest of the line.
         """
         line, below = self._lines[at], self._column(at + 1)
+        end = column = 0
         for gap in _GAP.finditer(line.text):
-            name, column = line.text[: gap.start()], len(pad_wide(line.text[: gap.end()]))
+            column += len(pad_wide(line.text[end : gap.end()]))
+            end = gap.end()
             shown = below == line.column + column and (gap[0] != " " or self._is_full(at))
             # the gaps of a line that fills the width are no columns
             alone = below <= line.column and column in _HANGS and not self._wraps(at + 1)
             if not shown and not alone:
                 continue
+            name = line.text[: gap.start()]
             if _BULLET.fullmatch(name) or not _NO_NAME.search(name):
                 begin = line.begin + gap.end()
                 text = line.text[gap.end() :]
                 return _Line(begin, begin, line.end, line.column + column, text)
-        further = at + 1  # the names of one option may be in several lines
-        while line.text[0] == "-" and self._column(further) == line.column:
-            if self._lines[further].text[0] != "-":
-                break
-            further += 1
+        # the names of one option may be in several lines
+        further = self._find_end_of_names(at) if line.text[0] == "-" else at + 1
         is_name = not _NO_NAME.search(line.text) and len(pad_wide(line.text)) <= _LONGEST_NAME
         return self._lines[further] if is_name and self._column(further) > line.column else None
+
+    def _find_end_of_names(self, at: int) -> int:
+        """The line after those that begin with a dash below line `at`, in the same column."""
+        begin, end = self._names
+        if not begin <= at < end:
+            end = at + 1
+            while self._column(end) == self._lines[at].column and self._lines[end].text[0] == "-":
+                end += 1
+            self._names = at, end
+        return end
 
     def _open_entry(self, at: int, below: _Line, out: int) -> int:
         """Write the name of an entry, in bold or as a list item inside of another; returns the line
@@ -173,14 +185,15 @@ class _Reader:
         while self._lines[at].end < below.begin:
             at += 1
         self._lines[at] = below._replace(start=below.begin)
+        self._names = 0, 0
         return at
 
     def _gap(self, line: _Line, out: int) -> str:
         """What separates a block from the line above it: its indentation, after an empty line."""
         if self.text[line.start - 1 : line.start] not in ("\n", "\r"):
             return ""  # the line begins within a line of the file
-        above = self.text[: line.start].rstrip("\r\n")
-        tight = len(self.text[len(above) : line.start].replace("\r", "")) < 2
+        before = self.text[max(line.start - 4, 0) : line.start]
+        tight = before[len(before.rstrip("\r\n")) :].count("\n") < 2
         return "\n" * tight + self._rule + " " * out
 
     def _wraps(self, at: int) -> bool:

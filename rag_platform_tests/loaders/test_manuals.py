@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+
+import pytest
 
 from rag_platform.loaders.manuals import is_manual, manual_blocks, manual_edits
 from rag_platform.loaders.markdown import MarkdownLoader
@@ -130,3 +133,20 @@ def test_the_text_after_the_last_option_does_not_belong_to_it() -> None:
     found = {MARKDOWN[unit.start : unit.end]: unit.headings for unit in units(MARKDOWN)}
     assert found["列出目录本身"][-1][1] == "`-d`"
     assert found["退出状态为 0。"][-1][1] == "选项"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["       - x\n" * 4000, "       " + "漢。  " * 4000, f"       {'w' * 900}\n\n" * 2000],
+    ids=["names", "gaps", "blocks"],
+)
+def test_a_long_page_takes_time_in_proportion(body: str) -> None:
+    started = time.process_time()
+    assert manual_blocks(f"LS(1)   Commands   LS(1)\n\nNAME\n{body}")
+    assert time.process_time() - started < 1
+
+
+def test_a_long_line_is_soon_known_to_be_no_title() -> None:
+    started = time.process_time()
+    assert not is_manual("a" * 100_000 + "(1) " + "a" * 100_000)
+    assert time.process_time() - started < 0.5
