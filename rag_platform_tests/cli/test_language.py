@@ -59,6 +59,8 @@ def test_a_line_below_a_row_is_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
         f"{row}2 个文档失败；`rag jobs retry job_1` 可重试"
     )
     assert say_lines("  documents 3 of 8 known so far") == "  documents：3 / 目前已知 8"
+    for state, said in (("open", "编辑中"), ("not yet published", "尚未发布")):
+        assert say_lines(f"gate.md: {state}, 2 operations") == f"gate.md：{said}，2 个操作"
     # the last column may be what a user asked
     assert say_lines("trc_1  query     ok  demo  no traces").endswith("  no traces")
 
