@@ -258,6 +258,8 @@ class Page:
         elif tag in HEADINGS:
             level = 0 if is_box_label(visible(element)) else int(tag[1])
             yield from self._read_inline("heading" if level else "paragraph", element, level)
+        elif pieces := self._read_doxygen(element, depth):
+            yield from pieces
         elif tag in PREFORMATTED:
             yield from _read_code(element)
         elif tag in LISTS and "heading" not in below:
@@ -274,6 +276,20 @@ class Page:
             )
         elif tag != "hr":
             yield from self._read_flow(element, depth)
+
+    def _read_doxygen(self, element: _Element, depth: int) -> list[Piece]:
+        """A signature, or the title of a page, as Doxygen writes them; empty for other elements.
+        The title is often the only place where a page names its class or file.
+        """
+        name, above = element.get("class"), element.getparent()
+        if name == "memproto":
+            return [Piece("code", fence(" ".join(visible(element).split())), element)]
+        words = " ".join((element.text or "").split())
+        if name != "title" or above is None or above.get("class") != "headertitle" or not words:
+            return []
+        title, *rest = self._read_flow(element, depth)
+        text = f"# {title.text}"
+        return [replace(title, kind="heading", text=text, level=1, title=words), *rest]
 
     def _read_inline(self, kind: str, element: _Element, level: int = 0) -> Iterator[Piece]:
         strong = not level and element.tag in ("dt", "summary", *HEADINGS)

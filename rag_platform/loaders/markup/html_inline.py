@@ -42,7 +42,7 @@ _HAN_BREAK = re.compile(
 )
 _SPECIAL = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>|(?:=+|-+)(?=\s*$)")
-_ANCHOR_SIGNS = {"", "¶", "#", "§", "🔗", "\uf0c1", "∞"}
+_ANCHOR_SIGNS = {"", "¶", "#", "§", "◆", "🔗", "\uf0c1", "∞"}
 _REFUSED_SCHEMES = ("javascript:", "vbscript:", "data:")
 
 

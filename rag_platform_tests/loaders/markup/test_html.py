@@ -573,6 +573,21 @@ def test_the_only_heading_of_the_first_level_is_read_whatever_the_title(tmp_path
     )
 
 
+def test_pages_of_doxygen_begin_with_their_title_and_signatures_are_code(tmp_path: Path) -> None:
+    page = (
+        f"<title>Acme</title><div>{MENU}</div><div class='header'><div class='headertitle'>"
+        "<div class='title'>io::Jar&lt; T &gt; Class Reference<div class='ingroups'><a href='g'>"
+        f"Jars</a></div></div></div></div><div class='contents'>{KETTLE}"
+        "<h2><span><a href='#a1'>&#9670;&nbsp;</a></span>fill()</h2><div class='memproto'>"
+        "<table class='memname'><tr><td>void io::Jar::fill</td><td>(</td><td>int</td>"
+        "<td><em>n</em>,</td></tr><tr><td></td><td></td><td>bool</td><td><em>all</em></td></tr>"
+        f"<tr><td></td><td>)</td><td></td></tr></table></div><p>Fills it.</p>{ACID}</div>"
+    )
+    text = load(tmp_path, page, HtmlLoader()).text
+    assert text.startswith("# io::Jar< T > Class Reference\n\nMy kettle")
+    assert "## fill()\n\n```\nvoid io::Jar::fill ( int n, bool all )\n```\n\nFills it." in text
+
+
 def test_what_stands_around_the_only_paragraph_is_read(tmp_path: Path) -> None:
     page = (
         f"<title>Whitby harbour</title><div id=menu>{MENU}</div><div><h1>Visit us</h1>"
