@@ -34,8 +34,9 @@ from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.retrieval.confidence import words_held
-from rag_platform.text.entries import ROW_NAME, find_described, find_row_name
+from rag_platform.text.entries import ROW_NAME, find_described, find_members, find_row_name
 from rag_platform.text.markdown_blocks import cells
+from rag_platform.text.passages import LABEL_LEVEL
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary
@@ -62,6 +63,7 @@ FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")  # an option of a command
+_MEMBER = re.compile(r"::|\.")  # between a class or module and its member
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
@@ -302,8 +304,8 @@ def _read_entries(
         if flags and own:
             return None if flags.isdisjoint(own) else find(entry)
         name = entry.lower().removesuffix("()")
-        ends = {it for it in names if it.endswith(f".{name}") or name.endswith(f".{it}")}
-        if "." in name and not ends and not find(name.rpartition(".")[2]):
+        ends = {it for it in names if _ends_with(it, name) or _ends_with(name, it)}
+        if not ends and _MEMBER.search(name) and not find(_MEMBER.split(name)[-1]):
             return None  # a member of what is asked for
         return frozenset(find(entry) & names | ends) or None if name else None
 
@@ -311,7 +313,7 @@ def _read_entries(
     for hit, parts in zip(evidence, passages, strict=True):
         units, path = read_layout(hit.chunk_text).units, split_path(hit.section_path) or [""]
         headings = [units[part.first].headings for part in parts]
-        described.append([find_described(it[-1][1] if it else path[-1]) for it in headings])
+        described.append([_name_entry(path, it) for it in headings])
     is_any = any(find_asked(name) is not None for inside in described for name in inside)
     documents = [find(_name_document(hit)) for hit in evidence]
     rows, tables = _find_asked_rows(question, evidence, passages, described, documents, find)
@@ -377,6 +379,23 @@ def _find_asked_rows(
         if not any(own == same and documents[n] < documents[at] for at, same in places)
     }
     return best, tables
+
+
+def _ends_with(name: str, end: str) -> bool:
+    """True for a member and its name with or without its class or module: `job.run`, `run`."""
+    return name == end or name.endswith((f".{end}", f"::{end}"))
+
+
+def _name_entry(path: Sequence[str], headings: Sequence[tuple[int, str]]) -> str:
+    """What the nearest heading or label names; below the heading of a class, with the class."""
+    level, nearest = headings[-1] if headings else (0, path[-1])
+    described = find_described(nearest)
+    if described and level >= LABEL_LEVEL:
+        return described
+    above = find_path(path, headings)
+    members = find_members(above)
+    is_member = len(members) > len(find_members(above[:-1]))
+    return members[-1] if is_member else described
 
 
 def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:

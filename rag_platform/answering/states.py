@@ -24,6 +24,7 @@ from rag_platform.answering.groundedness import find_names, missing_names, numbe
 from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
+from rag_platform.retrieval.confidence import with_headings
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.dates import write_alike
 from rag_platform.text.scripts import has_han, is_wide
@@ -78,7 +79,7 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     numbers are the same in every script.
     """
     first = hits[:READ_HITS]
-    texts = [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in first]
+    texts = [with_headings(hit) for hit in first]
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
     both_mixed = bool(hits) and has_han(question) and has_han(hits[0].chunk_text)

@@ -15,7 +15,7 @@ from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.protocols import LexicalIndex, LexicalReader
 from rag_platform.registry import make_provider, traits_of
 from rag_platform.storage.store import own_copies
-from rag_platform.text.entries import find_entry_lines
+from rag_platform.text.entries import find_entry_names
 
 RowT = TypeVar("RowT")
 _MAX_WAITING = 2  # batches of rows between the reading and the writing thread
@@ -27,12 +27,13 @@ def row_of(chunk: Chunk, view: View, filename: str = "") -> LexicalRow | None:
 
     The file name is indexed with the headings: people ask for "the Adobe report", and few of its
     chunks mention Adobe. It is part of the document's identity, so it never changes for a chunk.
-    So are the lines in the chunk with the name of an option or function that it describes.
+    So are the names of the options and functions that the chunk describes.
     """
     if not view.sparse_text.strip():
         return None
     name = " ".join(_NAME_PARTS.split(PurePosixPath(filename).stem)).strip()
-    headings = "\n".join([chunk.section_path, name, *find_entry_lines(chunk.chunk_text)])
+    described = find_entry_names(chunk.section_path, chunk.chunk_text)
+    headings = "\n".join([chunk.section_path, name, *described])
     return LexicalRow(chunk.chunk_id, chunk.doc_id, view.sparse_text, headings.strip())
 
 

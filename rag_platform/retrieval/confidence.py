@@ -15,6 +15,7 @@ from rag_platform.retrieval.constants import (
     ONE_RETRIEVER,
     STANDING_WEIGHT,
 )
+from rag_platform.text.entries import find_entry_names
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage
 
@@ -32,7 +33,7 @@ def confidence(query: QueryIR, hits: Sequence[Hit], *, retrievers: int) -> float
         return 0.0
     question = subject_of(query)
     if is_wide(question) != is_wide(hits[0].chunk_text):
-        covered = names_coverage(question, [_with_headings(hits[0])])
+        covered = names_coverage(question, [with_headings(hits[0])])
     else:
         covered = words_held(query, hits[:1], hits[:1])
     first = hits[:AGREEING_HITS]
@@ -55,9 +56,11 @@ def words_held(query: QueryIR, hits: Sequence[Hit], among: Sequence[Hit]) -> flo
     still have most words.
     """
     measure = coverage if query.intent == "compare" else best_coverage
-    texts = [_with_headings(hit) for hit in hits]
-    return measure(subject_of(query), texts, [_with_headings(hit) for hit in among])
+    texts = [with_headings(hit) for hit in hits]
+    return measure(subject_of(query), texts, [with_headings(hit) for hit in among])
 
 
-def _with_headings(hit: Hit) -> str:
-    return f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}"
+def with_headings(hit: Hit) -> str:
+    """The text of a passage below its title, its headings and the names of what it describes."""
+    names = find_entry_names(hit.section_path, hit.chunk_text)
+    return "\n".join([hit.doc_title, hit.section_path, *names, hit.chunk_text])

@@ -1,12 +1,16 @@
 """Entries: texts that describe an option, a function or a file, below its name or beside it. The
 name is a heading, a line of bold words, as HTML's definition lists become, or the first cell of a
-row.
+row. A member of a class is named with its class in questions (`Reader.close`), but alone below the
+heading "Class Reader".
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
+
+from rag_platform.ir import split_path
 
 # a line of bold words; a bold sentence is none
 BOLD_LINE = re.compile(r"\*\*(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，])\*\*[:：]?[ \t]*(?=\n|\Z)")
@@ -26,6 +30,15 @@ _NAME = re.compile(
 _CALL = re.compile(r"(?P<mark>`*)@?(?P<name>[\w.]+)\((?:[^`()]|\([^`()]*\))*\)(?P=mark)")
 # or a type or anchor, after a name; white space is tried from its beginning only
 _ARGUMENTS = re.compile(r"(?<!\s)\s*[*]{0,3}[(\[={].*|(?<!\s)\s+<.*", re.DOTALL)
+_KIND = "(?:Class|Interface|Enum|Record|Annotation Type|Struct|Trait|Union|Module|Namespace)"
+# "Class Reader<T>" as Javadoc writes it, "io::Reader Class Template Reference" as Doxygen does
+_OWNER = re.compile(
+    rf"(?:{_KIND} )+(?P<own>(?=[A-Z]|\w+[.:])[\w.:]+)(?:\W.*)?"
+    rf"|(?P<cpp>[\w:]++).* {_KIND}(?: Template)? Reference"
+)
+_MEMBER = re.compile(r"~?\w+(?=(?:\(\))?(?:\s*\[\d+/\d+\])?$)")  # `read`, or `read() [1/2]`
+_JOINT = re.compile(r"::|\.")
+_HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]+)", re.MULTILINE)
 
 
 @lru_cache(maxsize=4096)
@@ -52,3 +65,28 @@ def find_entry_lines(text: str) -> list[str]:
         for found in _LINE.finditer(text)
         if found["heading"] is None or find_described(found["heading"])
     ]
+
+
+def find_members(path: Iterable[str], text: str = "") -> list[str]:
+    """The members that headings below that of their class name, with the class: `io::Reader::read`.
+    `path` are the headings above the text.
+    """
+    owner, joint, members = "", "", []
+    for heading in (*path, *_HEADING.findall(text)):
+        name = heading.strip().replace("\\", "")
+        if found := _OWNER.fullmatch(name):
+            owner = found["own"] or found["cpp"]
+            joint = "::" if found["cpp"] or "::" in owner else "."
+        elif owner and (member := _MEMBER.match(name)):
+            members.append(f"{owner}{joint}{member[0]}")
+    return members
+
+
+def find_entry_names(section_path: str, text: str) -> list[str]:
+    """What a chunk describes, as questions may name it: its entry lines, and its members with the
+    name of their class, also without what the class is in (`Reader::read`).
+    """
+    names = find_entry_lines(text)
+    for member in dict.fromkeys(find_members(split_path(section_path), text)):
+        names += [member, *(member[it.end() :] for it in [*_JOINT.finditer(member)][:-1])]
+    return names

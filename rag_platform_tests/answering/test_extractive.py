@@ -14,7 +14,7 @@ from rag_platform.answering.citations import (
 )
 from rag_platform.answering.extractive import Extractive
 from rag_platform.config.settings import Limits
-from rag_platform.ir import Hit, QueryIR
+from rag_platform.ir import JOINT, Hit, QueryIR
 from rag_platform.query.analysis import prepare
 from rag_platform.retrieval.confidence import confidence, words_held
 from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage, question_words
@@ -770,6 +770,20 @@ def test_the_option_of_a_command_is_known_by_its_dashes() -> None:
     assert answer.startswith(
         "OPTIONS, -n, --dry-run:\n\nDo everything except actually send the updates. [2]"
     )
+
+
+@pytest.mark.parametrize(
+    "query", ["What does Jar.open do?", "What does io::Jar::open do?", "What does open of Jar do?"]
+)
+def test_a_member_is_known_by_its_class(query: str) -> None:
+    path = ["io::Jar Class Reference", "Functions"] if "::" in query else ["Class Jar", "Methods"]
+    passages = [
+        hit(1, "Ends what open of io::Jar began.", JOINT.join([*path, "close"])),
+        hit(2, "Jar.open is like this open.", JOINT.join(["Class Door", "open"])),
+        hit(3, "Use open to take off the lid.", JOINT.join([*path, "open"])),
+    ]
+    answer = Extractive().answer(asked(query), passages).text
+    assert answer.partition(" [")[0].endswith("Use open to take off the lid.")
 
 
 @pytest.mark.parametrize(

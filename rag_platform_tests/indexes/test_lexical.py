@@ -51,6 +51,10 @@ def test_the_names_of_what_a_chunk_describes_are_headings() -> None:
     row = row_of(chunk, View("c", "dense", "sparse", "h"))
     assert row is not None
     assert row.headings.splitlines()[-2:] == ["**`speed` (`int`)**", "### max_size"]
+    member = replace(CHUNK, section_path="Class Jar / Methods / open")
+    row = row_of(member, View("c", "dense", "sparse", "h"))
+    assert row is not None
+    assert row.headings.splitlines()[-1] == "Jar.open"
 
 
 def test_row_hash_changes_with_text_and_headings_only() -> None:

@@ -4,7 +4,14 @@ import time
 
 import pytest
 
-from rag_platform.text.entries import find_described, find_entry_lines, find_row_name
+from rag_platform.ir import JOINT
+from rag_platform.text.entries import (
+    find_described,
+    find_entry_lines,
+    find_entry_names,
+    find_members,
+    find_row_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +62,26 @@ def test_the_name_that_begins_a_row(row: str, name: str) -> None:
 def test_a_long_heading_takes_little_time() -> None:
     started = time.process_time()
     assert [find_described(f"a{gap}b") for gap in (" " * 20_000, "*" * 20_000)] == ["", ""]
+    assert find_members(["Class A" + ":" * 20_000, "b:" * 20_000, "b Class " * 5_000]) == []
     assert time.process_time() - started < 0.2
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "members"),
+    [
+        (["Class Jar<T>", "Method Detail"], "### open\n\n### size()", ["Jar.open", "Jar.size"]),
+        (["io::Jar Class Template Reference", "~Jar() [1/2]"], "", ["io::Jar::~Jar"]),
+        (["Enum Class Jar.Lid", "Field Detail"], "#### MAX\\_SIZE", ["Jar.Lid.MAX_SIZE"]),
+        (["Struct io::Jar", "All methods"], "### Where to begin", []),
+        (["Class diagram", "Overview"], "", []),
+    ],
+)
+def test_members_have_the_name_of_the_class_above_them(
+    path: list[str], text: str, members: list[str]
+) -> None:
+    assert find_members(path, text) == members
+
+
+def test_members_are_also_named_without_what_their_class_is_in() -> None:
+    path = JOINT.join(["io::Jar Class Reference", "open()"])
+    assert find_entry_names(path, "**size**\n\nAll.") == ["**size**", "io::Jar::open", "Jar::open"]
