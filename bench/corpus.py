@@ -48,7 +48,7 @@ def write_corpus(
         if files > SAMPLE:
             continue
         while (
-            cut + (made := len(preview(path, strategy, settings).chunks)) > chunks
+            cut + (made := len(preview(path, strategy, settings).work.chunks)) > chunks
             and "\n## " in text
         ):
             text = text.rpartition("\n## ")[0]  # the last one is as long as is left

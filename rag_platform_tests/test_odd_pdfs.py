@@ -36,7 +36,7 @@ def test_words_arrive_on_their_pages_and_hidden_ones_do_not(
     made = odd_pdf(tmp_path, number)
     found = preview(made.path, strategy.model_copy(update={"loading": pdf_only}), SETTINGS)
     said: dict[int, str] = {}
-    for chunk in found.chunks:
+    for chunk in found.work.chunks:
         for page in range(chunk.page_start or 0, (chunk.page_end or 0) + 1):
             said[page] = f"{said.get(page, '')} {chunk.chunk_text}"
     assert problems(made, said, found.summary.title) == []
