@@ -39,4 +39,4 @@ def test_words_arrive_on_their_pages_and_hidden_ones_do_not(
     for chunk in found.work.chunks:
         for page in range(chunk.page_start or 0, (chunk.page_end or 0) + 1):
             said[page] = f"{said.get(page, '')} {chunk.chunk_text}"
-    assert problems(made, said, found.summary.title) == []
+    assert problems(made, said, found.work.summary.title) == []

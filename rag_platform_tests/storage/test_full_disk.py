@@ -71,7 +71,7 @@ def answers(filled: Desk) -> dict[str, Answer]:
     asked = [["query", QUESTION], *(each.split() for each in (*READING, *WRITING))]
     found = filled.ask_all(asked)
     # of logs and traces, once a process
-    assert sum(answer.said.count("could not be written") for answer in found.values()) == 1
+    assert sum(answer.said.count("of this process are not kept") for answer in found.values()) == 1
     return found
 
 

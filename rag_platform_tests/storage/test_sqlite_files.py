@@ -81,7 +81,7 @@ def answers(sealed: Desk) -> dict[str, Answer]:
     asked = [["query", QUESTION], ["doctor"], *(each.split() for each in (*READING, *WRITING))]
     found = sealed.ask_all(asked, *UNPRIVILEGED)
     # of logs and traces, once a process
-    assert sum(answer.said.count("could not be written") for answer in found.values()) == 1
+    assert sum(answer.said.count("of this process are not kept") for answer in found.values()) == 1
     return found
 
 
