@@ -89,6 +89,9 @@ _LABEL = re.compile(
     r"[\s>]*(?:(\*\*|__)(?=\S)(?P<bold>(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
     r"|(?:<details\b[^>]*>\s*)?<summary>(?P<title>[^\n]+)</summary>(?:<br\s*/?>)?)\s*$"
 )
+# a box that is drawn as a table: the cell of its icon, or the empty cell below it
+_ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
+_BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
 _NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, INCLUDE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
 _DASHES = ("-", "`-", "``-")  # begin the name of an option
@@ -466,11 +469,26 @@ def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None
     names = " ".join(cells(text[header[0] : header[1]])) if header else ""
+    if header and _ICON.match(text, *header):
+        yield from _box(text, [span for i, span in enumerate(lines) if i != separator], context)
+        return
     for i, (s, e) in enumerate(lines):
         if i != separator and (s, e) != header:
             yield from (
                 Unit("row", *span, f"{context} {names}".strip(), header)
                 for span in _trim(text, s, e)
+            )
+
+
+def _box(text: str, rows: Sequence[tuple[int, int]], context: str) -> Iterator[Unit]:
+    """The sentences of a box that is drawn as a table: a row with icon and title, then its text."""
+    for number, (start, end) in enumerate(rows):
+        cell = _ICON.match(text, start, end) or _BELOW_ICON.match(text, start, end)
+        start = cell.end() if cell else start
+        end = start + len(text[start:end].rstrip().removesuffix("|").rstrip())
+        if number or len(rows) == 1:  # the first of several rows is only the title
+            yield from (
+                Unit("sentence", *span, context) for span in sentence_spans(text, start, end)
             )
 
 

@@ -419,6 +419,18 @@ def test_a_question_alone_names_what_follows(line: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| ![Tip](images/tip.png) | Tip |\n| --- | --- |\n|  | Drain it first. Then stop. |",
+        r"| ![\[Tip\]](images/tip.png) | Drain it first. Then stop. |" + "\n| --- | --- |",
+    ],
+)
+def test_a_box_that_is_drawn_as_a_table_is_read_as_sentences(text: str) -> None:
+    found = [(unit.kind, text[unit.start : unit.end]) for unit in units(text)]
+    assert found == [("sentence", "Drain it first."), ("sentence", "Then stop.")]
+
+
 def test_the_options_of_a_command_are_units_of_their_own() -> None:
     options = (
         "    -r, --rate RATE  Most bytes,\n                     e.g. 50K\n"
