@@ -376,7 +376,7 @@ def _leave_other_versions(
             query = replace(query, warnings=(*query.warnings, sentence))
         if others:
             sentence = (
-                f"`{version}` asks for documents of that version;"
+                f"searched for version {version} only,"
                 f" {pluralise(len(others), 'document')} of other versions left out"
             )
             query = replace(

@@ -9,6 +9,7 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.ir import Hit, QueryRequest
+from rag_platform.messages import translate_filled
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.product_versions import (
     Asked,
@@ -241,6 +242,9 @@ def test_the_version_that_answers(
     assert sorted({Path(hit.source_uri).parent.name for hit in result.hits}) == folders
     left_out = [warning for warning in result.warnings if "of other versions left out" in warning]
     assert len(left_out) == (infer is None and len(folders) == 1 and "." in question)
+    for warning in left_out:
+        note = translate_filled(f"Note: {warning}", "zh")
+        assert note.startswith("说明：只检索了版本 ") and "left out" not in note
     missing = "no document is of version 1.9 of `kestrel`, only of 1.8, 2.0"
     assert (missing in result.warnings) == ("1.9" in question)
 
