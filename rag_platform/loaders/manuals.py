@@ -8,11 +8,11 @@ description, and paragraphs lack the spaces and line ends that fill the width of
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import replace
 
 from rag_platform.ir import Block, Edit
 from rag_platform.loaders.parts import longest_ticks
-from rag_platform.loaders.restructured import REWRITTEN, pad_wide
+from rag_platform.loaders.restructured import REWRITTEN, Line, pad_wide, read_lines
 from rag_platform.text.scripts import HAN
 
 PROFILE = "manual_page"  # parse profile of the facts
@@ -21,7 +21,6 @@ _TITLE = re.compile(
     r"\s*(?P<name>[^\s()]{1,100}\(\w{1,8}\)(?:\(\w+\))?)(?P<rest>.*(?P=name))[ \t]*\r?$",
     re.MULTILINE,
 )
-_LINE = re.compile(r"([^\r\n]*)(?:\r\n?|\n|\Z)")
 _GAP = re.compile(r" {2,}|(?<=^-.{5}) (?=\S)")  # also one space after a name that just fits
 _SPACES = re.compile(" {2,}")
 _BULLET = re.compile(r"[-*+•·o]|\(?\w{1,2}[.)]")
@@ -50,14 +49,6 @@ def manual_edits(text: str) -> list[Edit]:
     return _Reader(text).edits
 
 
-class _Line(NamedTuple):
-    start: int
-    begin: int  # after the indentation
-    end: int  # without trailing white space
-    column: int  # of `begin`
-    text: str
-
-
 class _Reader:
     """Reads a page line by line. Descriptions that are open are kept with their column and the
     indentation of their Markdown.
@@ -73,7 +64,8 @@ class _Reader:
         self._entries = 0  # the column of the names in a section, 0 before the first
         title = _TITLE.match(text)
         self._width = len(pad_wide(title[0].strip())) if title else 0
-        self._lines = [_read_line(found) for found in _LINE.finditer(text)]
+        # an end is that of the words
+        self._lines = [replace(it, end=it.begin + len(it.text)) for it in read_lines(text)]
         at = 0
         while at < len(self._lines):
             line = self._lines[at]
@@ -95,7 +87,7 @@ class _Reader:
         """The column of the text of a line, -1 for a blank one."""
         return self._lines[at].column if at < len(self._lines) and self._lines[at].text else -1
 
-    def _head(self, line: _Line, level: int, name: str) -> None:
+    def _head(self, line: Line, level: int, name: str) -> None:
         self._edit(line.start, line.begin, "#" * level + " ")
         self._add("heading", line.start, line.end, level, name)
 
@@ -123,7 +115,7 @@ class _Reader:
         self._write_prose(at, end, out)
         return end
 
-    def _find_description(self, at: int) -> _Line | None:
+    def _find_description(self, at: int) -> Line | None:
         """The first line of the description whose name begins line `at`: the line below, if that is
         indented more, or the rest of the line.
         """
@@ -141,7 +133,7 @@ class _Reader:
             if _BULLET.fullmatch(name) or not _NO_NAME.search(name):
                 begin = line.begin + gap.end()
                 text = line.text[gap.end() :]
-                return _Line(begin, begin, line.end, line.column + column, text)
+                return Line(begin, begin, line.end, line.column + column, text)
         # the names of one option may be in several lines
         further = self._find_end_of_names(at) if line.text[0] == "-" else at + 1
         is_name = not _NO_NAME.search(line.text) and len(pad_wide(line.text)) <= _LONGEST_NAME
@@ -157,7 +149,7 @@ class _Reader:
             self._names = at, end
         return end
 
-    def _open_entry(self, at: int, below: _Line, out: int) -> int:
+    def _open_entry(self, at: int, below: Line, out: int) -> int:
         """Write the name of an entry, in bold or as a list item inside of another; returns the line
         of its description.
         """
@@ -184,11 +176,11 @@ class _Reader:
         self._open.append((below.column, out + 2 if nested else out))
         while self._lines[at].end < below.begin:
             at += 1
-        self._lines[at] = below._replace(start=below.begin)
+        self._lines[at] = replace(below, start=below.begin)
         self._names = 0, 0
         return at
 
-    def _gap(self, line: _Line, out: int) -> str:
+    def _gap(self, line: Line, out: int) -> str:
         """What separates a block from the line above it: its indentation, after an empty line."""
         if self.text[line.start - 1 : line.start] not in ("\n", "\r"):
             return ""  # the line begins within a line of the file
@@ -220,7 +212,7 @@ class _Reader:
             self._squeeze(line)
         self._add("paragraph", first.start, self._lines[end - 1].end)
 
-    def _squeeze(self, line: _Line) -> None:
+    def _squeeze(self, line: Line) -> None:
         """Leave one space where the line has several."""
         for gap in _SPACES.finditer(self.text, line.begin, line.end):
             self._edit(gap.start(), gap.end(), " ")
@@ -244,11 +236,3 @@ class _Reader:
             replacement += self.text[start:end]
         if self.text[start:end] != replacement:
             self.edits.append(Edit(start, end, replacement, REWRITTEN))
-
-
-def _read_line(found: re.Match[str]) -> _Line:
-    line = found[1].rstrip()
-    text = line.lstrip()
-    begin = found.start() + len(line) - len(text)
-    column = len(line[: len(line) - len(text)].expandtabs(8))
-    return _Line(found.start(), begin, found.start() + len(line), column, text)

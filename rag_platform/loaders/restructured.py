@@ -122,12 +122,26 @@ def markdown_edits(text: str) -> list[Edit]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Line:
+    """A line of a text, by its offsets."""
+
     start: int
     begin: int  # after the indentation
     end: int
     column: int  # of `begin`, with tabs expanded
     text: str  # without the indentation and trailing white space
+
+
+def read_lines(text: str) -> list[Line]:
+    """The lines of a text, with any line ends; the last is empty after a final line end."""
+    lines: list[Line] = []
+    for match in _LINE.finditer(text):
+        line = match[1].rstrip()
+        blanks = len(line) - len(line.lstrip())
+        column = len(line[:blanks].expandtabs(8))
+        begin = match.start() + blanks
+        lines.append(Line(match.start(), begin, match.end(1), column, line[blanks:]))
+    return lines
 
 
 _Row = tuple[int, int, list[str]]  # first line, last line, cells
@@ -149,13 +163,7 @@ class _Reader:
         self._level = self._depth = 0
         self._substitutions = dict(_SUBSTITUTES.findall(text))
         self._targets = {name.lower() for name in _TARGETS.findall(text)}
-        self._lines: list[_Line] = []
-        for match in _LINE.finditer(text):
-            line = match[1].rstrip()
-            blanks = len(line) - len(line.lstrip())
-            column = len(line[:blanks].expandtabs(8))
-            begin = match.start() + blanks
-            self._lines.append(_Line(match.start(), begin, match.end(1), column, line[blanks:]))
+        self._lines = read_lines(text)
         self._ends: list[int] = []  # for each line, the line after its paragraph
         for number in reversed(range(len(self._lines))):
             within = self._lines[number].text and self._ends
@@ -241,7 +249,7 @@ class _Reader:
         text = self.text[begin : line.end].rstrip()
         self._edit(line.start, begin, _pad(line, out) + (mark if text else mark.rstrip()))
         column = min([own, *(line.column for line in self._lines[at + 1 : end] if line.text)])
-        self._lines[at] = _Line(begin, begin, line.end, column, text)
+        self._lines[at] = Line(begin, begin, line.end, column, text)
         self._read_lines(at, end, out + hang)
 
     def _read_paragraph(self, at: int, end: int, last: int, out: int) -> int:
@@ -495,7 +503,7 @@ class _Reader:
     def _remove(self, at: int, end: int, rule: str = _HIDDEN) -> None:
         self._edit(self._lines[at].start, self._lines[end - 1].end, "", rule)
 
-    def _fence(self, opening: _Line, code: int, end: int, language: str, out: int) -> None:
+    def _fence(self, opening: Line, code: int, end: int, language: str, out: int) -> None:
         """Put lines [code, end) into a fenced code block that begins at a line before them."""
         lines = [line for line in self._lines[code:end] if line.text]
         # a line right after a list mark has no indentation, but a column
@@ -542,7 +550,7 @@ class _Reader:
         return str(match["cited"] or ("" if dropped else match[0]))
 
 
-def _pad(line: _Line, out: int) -> str:
+def _pad(line: Line, out: int) -> str:
     """The indentation of a block that begins on a line; none right after a list mark."""
     return " " * out if line.begin > line.start else ""
 

@@ -15,7 +15,8 @@ from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_leng
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
 from rag_platform.loaders.parts import Engine, make_facts
-from rag_platform.loaders.restructured import PROFILE, is_restructured, restructured_blocks
+from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
+from rag_platform.loaders.restructured import is_restructured, restructured_blocks
 from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
@@ -85,13 +86,9 @@ class TextLoader:
         text, bytes_of, suffix = decoded.text, byte_map(raw, decoded), suffix_of(filename)
         language = LANGUAGES.get(suffix) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
         engine = Engine("python", "1")
-        starts = line_starts(text)
-        if not language and is_manual(text):
-            engine = engine._replace(profile=MANUAL)
-            blocks = [locate(block, bytes_of, starts) for block in manual_blocks(text)]
-        elif not language and is_restructured(text, suffix):
-            engine = engine._replace(profile=PROFILE)
-            blocks = [locate(block, bytes_of, starts) for block in restructured_blocks(text)]
+        if not language and (profile := _find_markup(text, suffix)):
+            engine, starts = engine._replace(profile=profile), line_starts(text)
+            blocks = [locate(it, bytes_of, starts) for it in _BLOCK_READERS[profile](text)]
         else:
             blocks = paragraph_blocks(text, bytes_of, 0, "code" if language else "paragraph")
         headings = [block for block in blocks if block.title]
@@ -103,6 +100,16 @@ class TextLoader:
             title = _find_title(text, suffix)
         metadata: dict[str, object] = {"language": language} if language else {}
         return make_facts(self, engine, decoded, blocks, (), title, metadata)
+
+
+_BLOCK_READERS = {MANUAL: manual_blocks, RESTRUCTURED: restructured_blocks}  # by parse profile
+
+
+def _find_markup(text: str, suffix: str) -> str:
+    """The parse profile of the markup that the text is in, empty for plain text."""
+    if is_manual(text):
+        return MANUAL
+    return RESTRUCTURED if is_restructured(text, suffix) else ""
 
 
 def suffix_of(filename: str) -> str:

@@ -15,7 +15,7 @@ from rag_platform.retrieval.constants import (
     ONE_RETRIEVER,
     STANDING_WEIGHT,
 )
-from rag_platform.text.entries import find_entry_names
+from rag_platform.text.entries import join_headings
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage
 
@@ -62,5 +62,5 @@ def words_held(query: QueryIR, hits: Sequence[Hit], among: Sequence[Hit]) -> flo
 
 def with_headings(hit: Hit) -> str:
     """The text of a passage below its title, its headings and the names of what it describes."""
-    names = find_entry_names(hit.section_path, hit.chunk_text)
-    return "\n".join([hit.doc_title, hit.section_path, *names, hit.chunk_text])
+    above = join_headings(hit.doc_title, hit.section_path, hit.chunk_text)
+    return f"{above}\n{hit.chunk_text}"

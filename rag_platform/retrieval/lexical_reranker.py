@@ -34,7 +34,7 @@ from rag_platform.retrieval.constants import (
     NO_IDENTIFIER,
 )
 from rag_platform.retrieval.fusion import min_max
-from rag_platform.text.entries import find_entry_names
+from rag_platform.text.entries import join_headings
 from rag_platform.text.scripts import FIRST_CJK, RUN
 from rag_platform.text.sentences import ends_sentence
 from rag_platform.text.terms import is_weak_term, stem, stem_prefix
@@ -74,9 +74,7 @@ class Features:
         originals = [hit.chunk_text[:MAX_READ_CHARS] for hit in hits]
         texts = [text.lower() for text in originals]
         heads = [
-            "\n".join(
-                [hit.doc_title, hit.section_path, *find_entry_names(hit.section_path, text)]
-            ).lower()
+            join_headings(hit.doc_title, hit.section_path, text).lower()
             for hit, text in zip(hits, originals, strict=True)
         ]
         columns = [(self.fused, min_max([hit.score for hit in hits]))]

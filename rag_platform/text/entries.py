@@ -90,3 +90,9 @@ def find_entry_names(section_path: str, text: str) -> list[str]:
     for member in dict.fromkeys(find_members(split_path(section_path), text)):
         names += [member, *(member[it.end() :] for it in [*_JOINT.finditer(member)][:-1])]
     return names
+
+
+@lru_cache(maxsize=512)  # the passages of a question are asked for several times
+def join_headings(title: str, section_path: str, text: str) -> str:
+    """The title and headings above a passage and the names of what it describes, one a line."""
+    return "\n".join([title, section_path, *find_entry_names(section_path, text)])
