@@ -8,9 +8,9 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from rag_platform.errors import ConfigError, ProviderError
+from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
 from rag_platform.protocols import Completion, Message
 from rag_platform.providers import model_calls as calls
@@ -25,19 +25,12 @@ class OpenAIChat(OpenAIModel, ChatModel):
     requested, then text.
     """
 
-    json_format: str = "schema"  # schema | object | text
+    json_format: Literal["schema", "object", "text"] = "schema"
 
     VERSION: ClassVar[str] = "1"
     NO_MODEL: ClassVar[str] = (
         "llm 'openai' has no model; set its option `model`, or `deployment_name` on Azure"
     )
-
-    def __post_init__(self) -> None:
-        if self.json_format not in _FORMATS:
-            raise ConfigError(
-                f"llm 'openai': json_format {self.json_format!r} is none of {', '.join(_FORMATS)}"
-            )
-        super().__post_init__()
 
     def load(self) -> None:
         """Import the client, which takes a second. Raises ProviderError `missing_key`."""

@@ -104,7 +104,6 @@ class Tantivy(WordIndexOptions):
     traits: ClassVar[Traits] = Traits(replaces_files=True)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_at_least(self, bucket_rows=1, max_buckets=1)
 
     def update(

@@ -54,12 +54,6 @@ class WordIndexOptions:
     headings_boost: float = 0.5  # Cranfield nDCG@10: 0.504 without, 0.526 with 0.5, 0.510 with 1.0
     identifier_boost: float = 2.0
 
-    def __post_init__(self) -> None:
-        if self.chinese not in segmentation.CHINESE:
-            raise ValueError(
-                f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}"
-            )
-
     def analysis(self, dictionary: Dictionary) -> Analysis:
         """The analysis of texts and questions, with the words of a dictionary."""
         return Analysis(self.chinese, dictionary, self.identifier_boost)

@@ -17,7 +17,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from rag_platform.config.folders import config_file
 from rag_platform.errors import ConfigError
@@ -31,8 +31,6 @@ from rag_platform.text.scripts import (
 )
 
 Chinese = Literal["pairs", "words"]
-
-CHINESE: tuple[Chinese, ...] = get_args(Chinese)
 
 MAX_TERM_CHARS = 120
 _MAX_CACHED_CHARS = 40  # longer tokens rarely repeat

