@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import dagster as dg
 
@@ -61,13 +62,8 @@ def contiguous(keys: Sequence[str], wanted: set[str]) -> list[tuple[str, str]]:
     >>> contiguous(["a", "b", "c", "d"], {"a", "b", "d"})
     [('a', 'b'), ('d', 'd')]
     """
-    ranges: list[tuple[str, str]] = []
-    open_range = False
-    for key in keys:
-        if key in wanted:
-            ranges[-1:] = [(ranges[-1][0], key)] if open_range else [*ranges[-1:], (key, key)]
-        open_range = key in wanted
-    return ranges
+    runs = [list(run) for is_wanted, run in groupby(keys, wanted.__contains__) if is_wanted]
+    return [(run[0], run[-1]) for run in runs]
 
 
 CODE_VERSION = "dagster/code_version"

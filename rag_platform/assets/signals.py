@@ -23,13 +23,12 @@ Found = tuple[bool, dict[str, Any]]  # whether a check passed, and its metadata
 
 def _check_canaries(namespace: str, root: DataRoot) -> Found:
     config = root.settings.canaries
-    release_id = require_current(root.store, namespace)
-    parent = find_parent(root.store, namespace, release_id)
+    parent = find_parent(root.store, namespace, require_current(root.store, namespace))
     if not config.seconds or parent is None:
         why = "there is no release before this one" if config.seconds else "canaries.seconds is 0"
         return True, {"details": f"{why}: none asked"}
     with open_library(root.settings, root.store) as library:
-        report = ask_canaries(library, namespace, release_id, parent, config)
+        report = ask_canaries(library, namespace, config)
     return not report.alarms, {
         "report": dg.MetadataValue.md(canaries_markdown(report)),
         "asked": report.run.cases if report.run is not None else 0,

@@ -22,7 +22,7 @@ from rag_platform.evaluation.measuring import CHEAP_METRIC_SETS
 from rag_platform.evaluation.metrics import bootstrap, mean
 from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import evaluate_release
-from rag_platform.ir import Chunk, Json
+from rag_platform.ir import Chunk
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.text.plurals import pluralise
 
@@ -442,11 +442,6 @@ def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any,
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def verdict_data(verdict: Verdict) -> Json:
-    """A verdict as JSON."""
-    return {**dataclasses.asdict(verdict), "passed": verdict.passed}
 
 
 def verdict_markdown(verdict: Verdict) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from rag_platform.config.folders import config_file
@@ -175,10 +175,10 @@ def _check_of(verdicts: Sequence[Verdict], why_passed: str) -> CheckResult:
     """The check that records the verdicts, which are traced; with `why_passed` it passes in any
     case.
     """
-    from rag_platform.evaluation.gates import verdict_data, verdict_markdown
+    from rag_platform.evaluation.gates import verdict_markdown
 
     for verdict in verdicts:
-        tracing.event("gate.verdict", verdict_data(verdict))
+        tracing.event("gate.verdict", {**asdict(verdict), "passed": verdict.passed})
     reports = [verdict_markdown(verdict) for verdict in verdicts]
     failed = sum(not verdict.passed for verdict in verdicts)
     if why_passed and failed:

@@ -38,7 +38,7 @@ def folder(shelf: Shelf, tmp_path: Path) -> Path:
 def ask(shelf: Shelf, after: str, before: str | None, seconds: float = 60) -> CanaryReport:
     config = CanarySettings(seconds=seconds)
     with open_library(shelf.settings, shelf.store) as library:
-        return ask_canaries(library, "default", after, before, config)
+        return ask_canaries(library, "default", config, after, before)
 
 
 def test_each_document_has_its_own_and_they_are_found(shelf: Shelf, folder: Path) -> None:

@@ -43,9 +43,8 @@ def export(settings: OtlpSettings) -> Any:
 
 def ask(logs_dir: Path) -> str:
     """A trace as a question leaves it; its id."""
-    with tracing.trace(
-        "query", logs_dir=logs_dir, namespace="default", strategy_config_id="scfg_1"
-    ) as running:
+    with tracing.trace("query", logs_dir=logs_dir, namespace="default") as running:
+        running.describe("scfg_1", {})
         running.set(request={"text": "Where is the key?"}, query_hash="ab")
         with tracing.span(
             "stage.retrieve_dense", provider_type="dense_index", provider_id="chroma", top_k=2

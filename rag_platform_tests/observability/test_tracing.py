@@ -47,9 +47,8 @@ def test_every_kind_of_event_that_the_program_writes_is_known() -> None:
 
 
 def test_one_line_for_each_span_event_and_trace(tmp_path: Path) -> None:
-    with tracing.trace(
-        "query", logs_dir=tmp_path, strategy_config_id="scfg_1", namespace="n", job_id="job_1"
-    ) as running:
+    with tracing.trace("query", logs_dir=tmp_path, namespace="n", job_id="job_1") as running:
+        running.describe("scfg_1", {})
         with tracing.span(
             "stage.fusion",
             provider_type="fusion",

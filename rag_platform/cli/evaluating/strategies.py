@@ -156,16 +156,12 @@ def canaries(
     """Ask a release questions made of the one before; exit code 1 where some were lost."""
     from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_markdown
     from rag_platform.evaluation.runs import open_library
-    from rag_platform.releases.release_store import find_parent, require_current
 
-    space = context.namespace
-    release_id = release_id or require_current(context.store, space)
-    before = before or find_parent(context.store, space, release_id)
     config = context.settings.canaries
     if seconds is not None:
         config = config.model_copy(update={"seconds": seconds})
     with open_library(context.settings, context.store) as library:
-        report = ask_canaries(library, space, release_id, before, config)
+        report = ask_canaries(library, context.namespace, config, release_id, before)
     data = {"markdown": canaries_markdown(report), "canaries": to_json(report)}
     return fail_if(bool(report.alarms), data, code="canaries_lost")
 

@@ -174,13 +174,20 @@ class CanaryReport:
 
 
 def ask_canaries(
-    library: Library, namespace: str, release_id: str, before: str | None, config: CanarySettings
+    library: Library,
+    namespace: str,
+    config: CanarySettings,
+    release_id: str | None = None,
+    before: str | None = None,
 ) -> CanaryReport:
-    """Query a release with the canaries of the previous one (`before`, or if None its own): the
-    first eight, and as many more as fit into `config.seconds`. Nothing is stored, as canaries
-    contain document text.
+    """Query a release (by default the published one) with the canaries of the one `before` (by
+    default its parent; without one its own): the first eight, and as many more as fit into
+    `config.seconds`. Nothing is stored, as canaries contain document text. Raises NotFoundError for
+    a namespace without a release.
     """
     started = time.perf_counter()
+    release_id = release_id or require_current(library.store, namespace)
+    before = before or find_parent(library.store, namespace, release_id)
     with (
         closing(ResultStore(None)) as store,
         library.lease(namespace, release_id) as lease,
@@ -207,9 +214,7 @@ def get_canaries(library: Library, namespace: str) -> CanariesData:
     """The canary report of the published release, for `/api/eval` and the pages. Raises
     NotFoundError for a namespace without a release.
     """
-    release_id = require_current(library.store, namespace)
-    before = find_parent(library.store, namespace, release_id)
-    report = ask_canaries(library, namespace, release_id, before, library.settings.canaries)
+    report = ask_canaries(library, namespace, library.settings.canaries)
     run = report.run
     return fill_shape(
         CanariesData,

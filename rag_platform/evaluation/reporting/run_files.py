@@ -130,17 +130,10 @@ def export_run(run: EvalRun, store: ResultStore, path: Path) -> int:
         )
     if path.exists():
         raise InputError(f"{path} exists; name a new file", code="invalid_path")
-    count = 0
-
-    def counted() -> Iterator[CaseResult]:
-        nonlocal count
-        for result in store.cases(run.run_id):
-            count += 1
-            yield result
-
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
-        _WRITERS[suffix](run, counted(), temporary)
+        _WRITERS[suffix](run, store.cases(run.run_id), temporary)
+    _, count = store.find_cases(run.run_id, CaseFilter(), limit=0)
     return count
 
 
