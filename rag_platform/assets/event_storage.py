@@ -49,7 +49,6 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
         # shard to connection during a batch
         self._batch_connections: dict[str, Connection] = {}
         self._tables: set[str] = set()
-        self._columns: set[str] = set()
         super().__init__(base_dir, inst_data)
         self._db_lock = threading.RLock()  # type: ignore[assignment]  # a batch holds it around its events
 
@@ -116,13 +115,6 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
         if table_name not in self._tables and super().has_table(table_name):
             self._tables.add(table_name)
         return table_name in self._tables
-
-    def _has_asset_key_col_on_connection(self, conn: Connection, column_name: str) -> bool:
-        if column_name not in self._columns and super()._has_asset_key_col_on_connection(
-            conn, column_name
-        ):
-            self._columns.add(column_name)
-        return column_name in self._columns
 
     def _store_asset_event(self, conn: Connection, event: EventLogEntry, event_id: int) -> None:
         """Upsert the asset's row with its newest event; the stock code tries an insert first, which

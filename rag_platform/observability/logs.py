@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -187,11 +187,6 @@ def redaction() -> Redaction:
 # --- appending ----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)
-def _file_name(day: int, pid: int) -> str:
-    return f"{datetime.fromtimestamp(day * 86_400, UTC):%Y-%m-%d}-{pid}.jsonl"
-
-
 class _Files:
     """Open descriptors by folder. File names contain the day and the process id, so a new file is
     opened at midnight and after a fork.
@@ -216,7 +211,7 @@ class _Files:
             self.torn.discard(descriptor)
 
     def _descriptor(self, logs_dir: Path) -> int:
-        name = _file_name(int(time.time()) // 86_400, os.getpid())
+        name = f"{time.strftime('%Y-%m-%d', time.gmtime())}-{os.getpid()}.jsonl"
         known = self.open.get(logs_dir)
         if known is not None:
             if known[0] == name:
