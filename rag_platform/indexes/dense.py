@@ -115,7 +115,7 @@ class DenseVectors:
         self._parts = parts = read_parts(directory)
         self._base, self._fresh = parts.base, parts.fresh  # row numbers continue in `fresh`
         self._gone = parts.gone_rows()
-        # none beside a small base, nor beside one of an older program until the next change
+        # none beside a small base, nor beside one of 0.1.0
         self._rounded = dense_files.read_rounded(directory, parts.base)
         self._directory = directory
         self._config = config

@@ -255,8 +255,6 @@ def write_change(
     _write_rows(directory / _FRESH, [parts.fresh, vectors], of, rows)
     write_text(directory / _FRESH_IDS, "".join(f"{chunk_id}\n" for chunk_id in names))
     write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(gone)))
-    if not (directory / ROUNDED).is_file():  # an older program wrote the base
-        _write_rounded(directory, parts.base)
 
 
 def write_base(
