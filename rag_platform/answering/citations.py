@@ -31,6 +31,7 @@ LEFT_OUT = " …"  # follows a quoted introduction whose continuation is not quo
 INCLUDES = " →"  # the same, before the file that the documents include there
 _LEFT_OUT = re.compile(rf"(?:{LEFT_OUT}|{INCLUDES} `[^`\s]+`)\Z")
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
+_CHUNK_LINK = re.compile(r"\[([^\[\]]*)\]\(chunk://([^()\s]+)\)")
 _MARKS = re.compile(rf"(?:\s*{_MARK.pattern})+")
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]
 _LOOSE_MARK = re.compile(
@@ -370,6 +371,21 @@ def renumber_marks(answer: str, numbers: Mapping[int, int]) -> str:
 def strip_marks(answer: str) -> str:
     """The answer without its marks; brackets in code stay."""
     return _outside_code(answer, lambda prose: _MARK.sub("", prose))
+
+
+def number_links(answer: str, sources: Sequence[str]) -> tuple[str, list[str]]:
+    """The answer with a mark [n] for each link to a chunk, and the chunk ids that the marks cite:
+    the sources, then those that only the links name. The words of a link stay before its mark.
+    """
+    ids = list(sources)
+
+    def mark(link: re.Match[str]) -> str:
+        if link[2] not in ids:
+            ids.append(link[2])
+        words = "" if link[1].isdecimal() else f"{link[1]} "
+        return f"{words}[{ids.index(link[2]) + 1}]"
+
+    return _outside_code(answer, lambda prose: _CHUNK_LINK.sub(mark, prose)), ids
 
 
 def escape_marks(quote: str) -> str:

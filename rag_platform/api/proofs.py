@@ -14,6 +14,7 @@ from rag_platform.answering.citations import (
     check_claims,
     find_cited,
     make_citation,
+    number_links,
     strip_marks,
 )
 from rag_platform.answering.constants import CLEAR_SHARE
@@ -68,8 +69,8 @@ class _CitedChunk:
 def verify_answer(
     library: Library, answer: str = "", sources: Sequence[str] = (), names: Sequence[str] = ()
 ) -> ProofData:
-    """The proof of each chunk id in `sources`, and the state of each sentence of `answer`, whose
-    mark [n] cites sources[n-1].
+    """The proof of each chunk id in `sources` or in a link of `answer`, and the state of each
+    sentence of `answer`, whose mark [n] cites sources[n-1].
 
     A sentence is `proven`, `changed` (supported by a version that is no longer live) or
     `unsupported`. One without a mark is compared with all sources, or if there are none with what a
@@ -77,11 +78,12 @@ def verify_answer(
     source, NotFoundError if nothing is published to search.
     """
     ids = [source.removeprefix("chunk://") for source in sources]
+    text, ids = number_links(answer if ids else strip_marks(answer), ids)
     if not ids and not answer.strip():
         raise InputError("give sources, an answer, or both", code="nothing_to_verify")
     if len(ids) > MAX_SOURCES:
         raise InputError(f"{len(ids)} sources; give {MAX_SOURCES} at most", code="too_many_sources")
-    beyond = [number for number in find_cited(answer, 999) if number > len(ids)]
+    beyond = [number for number in find_cited(text, 999) if number > len(ids)]
     if ids and beyond:
         raise InputError(
             f"the answer cites [{beyond[0]}], and {len(ids)} sources were given: give the chunk of"
@@ -89,7 +91,6 @@ def verify_answer(
             code="bad_marks",
         )
     found = [_find_source(library, chunk_id, names) for chunk_id in ids]
-    text = answer if ids else strip_marks(answer)
     claims = check_claims(text, [source.hit for source in found])
     if len(claims) > MAX_SENTENCES:
         raise InputError(

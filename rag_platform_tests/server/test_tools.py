@@ -197,6 +197,11 @@ def test_a_changed_source_is_told_from_an_invented_one(shelf: Any, tmp_path: Pat
     assert (checked["failed"], checked["sources"][0]["state"]) == (1, "changed")
     assert checked["sentences"][0]["state"] == "changed"
     assert "is live now" in checked["sentences"][0]["reason"]
+    linked = f"The gate closes at 22:15. [1]({uri}) It [closes at 22:15]({uri})."
+    for sources in ([], ["chunk://chk_0000"]):
+        found = data_of(call(serve(shelf), "verify", answer=linked, sources=sources))
+        assert [row["state"] for row in found["sentences"]] == ["changed", "changed"]
+        assert [row["chunk_id"] for row in found["sources"]][-1] == uri.removeprefix("chunk://")
     invented = call(serve(shelf), "verify", answer=answer, sources=["chunk://chk_0000"])
     [row] = data_of(invented)["sentences"]
     assert (row["state"], row["reason"][:9]) == ("unsupported", "chk_0000:")

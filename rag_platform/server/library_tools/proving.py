@@ -29,7 +29,9 @@ asks."""
 
 class VerifyArguments(Arguments):
     answer: str = Field(
-        "", description="With its [n] marks; without sources each sentence is searched."
+        "",
+        description="With its [n] marks or chunk:// links; without either each sentence is"
+        " searched.",
     )
     sources: Texts | Absent = Field(
         None, description="chunk:// links or ids in the order of [1], [2]..."
