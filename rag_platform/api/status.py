@@ -105,6 +105,12 @@ def _list_problems(data: StatusData) -> Iterator[str]:
         for row in rows
         for it in row["failures"]
     )
+    yield from (
+        f"{row['namespace']}: and {more} more could not be brought up to date; `rag docs list"
+        f" --filter status=failed --namespace {row['namespace']}` lists all"
+        for row in rows
+        if (more := row["failed"] - len(row["failures"])) > 0 and row["failures"]
+    )
     told = {row["namespace"] for row in rows if _tells_failures(row)}
     for it in data["jobs"]:
         if it["state"] == "failed" or (it["state"] == "partly" and it["namespace"] not in told):

@@ -185,17 +185,17 @@ def releases_push(context: Context) -> Json:
 
 
 @releases.command("export")
-@click.argument("namespace")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@answers()
-def releases_export(context: Context, namespace: str, file: Path) -> Json:
+@answers(namespace=True)
+def releases_export(context: Context, file: Path) -> Json:
     """Write the published release of a library and all that proves it into one FILE, signed with
     RAG_EXPORT_KEY where that is set.
     """
     from rag_platform.releases.exchange import export_release
 
+    name = context.known_namespace()
     return _show_exchanged(
-        export_release(namespace, file, store=context.store, ledger=context.ledger), "written"
+        export_release(name, file, store=context.store, ledger=context.ledger), "written"
     )
 
 

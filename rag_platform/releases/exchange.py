@@ -193,7 +193,9 @@ def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
                 if sha256_file(folder / member.name) != left.pop(member.name):
                     raise _bad(path, f"{member.name} has another sha256")
     except (tarfile.TarError, OSError, ValueError, KeyError, TypeError) as error:
-        raise _bad(path, str(error)) from error
+        # a ReadError lists what each decompressor says
+        whole = not isinstance(error, tarfile.ReadError)
+        raise _bad(path, str(error) if whole else "it is no whole tar file") from error
     if left:
         raise _bad(path, f"{min(left)} is missing")
     return head, bool(key)

@@ -140,6 +140,18 @@ def test_a_file_that_somebody_touched_is_refused(
     assert not root.ledger.namespaces() and not root.store.area("raw").exists()
 
 
+@pytest.mark.parametrize("share", [0, 0.5, None])
+def test_what_is_no_whole_tar_file_is_refused_in_one_line(
+    exported: Path, root: DataRoot, tmp_path: Path, share: float | None
+) -> None:
+    part = tmp_path / "part.tar"
+    whole = exported.read_bytes()
+    part.write_bytes(b"# A title" if share is None else whole[: int(len(whole) * share)])
+    with pytest.raises(IntegrityError, match="is no export") as refused:
+        import_release(part, root)
+    assert refused.value.code == "bad_export" and "\n" not in refused.value.message
+
+
 def test_another_or_a_short_key_is_refused(
     exported: Path, root: DataRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
