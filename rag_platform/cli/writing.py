@@ -110,15 +110,18 @@ def ingest(
     from rag_platform.intake.discovery import Content, inputs_to_sync, require_there
     from rag_platform.intake.fetching import is_url
     from rag_platform.intake.receiving import ReceiveOptions, check_namespace
+    from rag_platform.retrieval.namespaces import choose_to_ingest
 
     started_at = time.perf_counter()
-    require_there([item for item in inputs if item != "-" and not is_url(item)])
+    receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)
+    paths = [item for item in inputs if item != "-" and not is_url(item)]
+    require_there(paths)
     if inputs and not context.given_namespace:
-        context.given_namespace = context.settings.default_namespace
+        given_paths = map(Path, paths)
+        context.given_namespace = choose_to_ingest(context.library, given_paths, receiving)
     name = context.namespace
     check_namespace(name)
     workspace = context.root.workspace(name, strategy)
-    receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)
     if not inputs and not receiving.sync:
         raise InputError(
             "name files, folders or URLs, `-` for standard input, or --sync for what is known"

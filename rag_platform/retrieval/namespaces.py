@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from rag_platform import access
 from rag_platform.errors import InputError, RagError, unknown_namespace
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.retrieval.library import Library
+
+if TYPE_CHECKING:  # loads the readers of web pages
+    from rag_platform.intake.discovery import SourceOptions
 
 FoundT = TypeVar("FoundT")
 
@@ -76,6 +80,36 @@ def choose_namespaces(library: Library, names: Sequence[str] = ()) -> tuple[str,
     return tuple(library.namespaces() or known_namespaces(library)) or (default,)
 
 
+def choose_to_ingest(library: Library, inputs: Iterable[object], options: SourceOptions) -> str:
+    """The namespace that files and folders go to: the default one if it was configured, else the
+    one that has the source of all of them, by its folder or the name in the options, else the
+    default.
+
+    Raises InputError `which_collection` where several others have it.
+    """
+    settings, caller = library.settings, access.current()
+    default = caller.default_namespace(settings.default_namespace)
+    paths = [item.resolve() for item in inputs if isinstance(item, Path)]
+    configured = "default_namespace" in settings.model_fields_set
+    if not paths or configured or not library.store.has_ledger():
+        return default
+    with closing(open_ledger(library.store)) as ledger:
+        sources = [it for it in ledger.sources() if it.root and caller.may_see(it.namespace)]
+    having = [
+        {
+            it.namespace
+            for it in sources
+            if path.is_relative_to(it.root)
+            or it.name == (options.source or (path.name if options.moved else ""))
+        }
+        for path in paths
+    ]
+    chosen = sorted(set.intersection(*having))
+    if len(chosen) < 2 or default in chosen:
+        return chosen[0] if len(chosen) == 1 else default
+    raise _which_one(chosen)
+
+
 def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
     """The namespace of a call that reads one: as `choose_namespaces`, of several the default.
 
@@ -85,8 +119,8 @@ def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
     chosen = choose_namespaces(library, names)
     if len(chosen) == 1:
         return chosen[0]
-    listed = ", ".join(chosen)
     if names:
+        listed = ", ".join(chosen)
         raise InputError(
             f"{len(chosen)} libraries were named ({listed}); a call reads one: ask one after the"
             " other",
@@ -94,9 +128,13 @@ def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
         )
     if library.settings.default_namespace in chosen:
         return library.settings.default_namespace
-    raise InputError(
-        f"there are {len(chosen)} libraries ({listed}) and none was named: name one of them, in a"
-        f" terminal with `--namespace {chosen[0]}`",
+    raise _which_one(chosen)
+
+
+def _which_one(names: Sequence[str]) -> InputError:
+    return InputError(
+        f"there are {len(names)} libraries ({', '.join(names)}) and none was named: name one of"
+        f" them, in a terminal with `--namespace {names[0]}`",
         code="which_collection",
-        collections=list(chosen),
+        collections=list(names),
     )

@@ -414,6 +414,47 @@ def test_one_of_several_libraries_has_to_be_named_but_for_all_jobs(desk: Any) ->
     assert {job["namespace"] for job in listed} == {"one", "two"}
 
 
+def test_a_folder_stays_in_the_library_that_reads_it(desk: Any) -> None:
+    desk.write(limits=LIMITS)
+    folder = desk.docs.resolve()
+    desk.publish(folder, namespace="hr")
+    for words in ((folder, "--sync"), (folder / "limits.md",)):
+        assert desk.call("ingest", *words).data["documents"][0]["version_id"].startswith("hr.")
+    (elsewhere := desk.folder / "other").mkdir()
+    (elsewhere / "pumps.md").write_text("# Pumps\n\nP1 has 3 bar.\n", encoding="utf-8")
+    moved = desk.call("ingest", folder.rename(folder.with_name("old")), "--source", folder.name)
+    assert moved.error["code"] == "source_taken"
+    folder.with_name("old").rename(folder)
+    both = desk.call("ingest", folder, elsewhere)
+    assert {it["version_id"].partition(".")[0] for it in both.data["documents"]} == {"default"}
+    assert "default" in desk.call("ingest", folder, "--sync").data["documents"][0]["version_id"]
+
+
+def test_a_folder_of_several_libraries_waits_for_a_name(desk: Any) -> None:
+    desk.write(limits=LIMITS)
+    for name in ("hr", "it"):
+        desk.publish(desk.docs.resolve(), namespace=name)
+    refused = desk.call("ingest", desk.docs, "--sync").error
+    assert refused["code"] == "which_collection" and "(hr, it)" in refused["message"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAG_NAMESPACE", "named")
+        done = desk.call("ingest", desk.docs, "--sync").data["documents"]
+    assert done[0]["version_id"].startswith("named.")
+
+
+def test_failures_that_are_not_listed_are_counted(desk: Any) -> None:
+    desk.write(limits=LIMITS)
+    for number in range(7):
+        (desk.docs / f"broken{number}.pdf").write_bytes(b"%PDF-1.7 no more")
+    desk.call("ingest", desk.docs)
+    problems = desk.call("status").data["problems"]
+    assert sum("docs/broken" in problem for problem in problems) == 5
+    assert problems[5] == (
+        "default: and 2 more could not be brought up to date; `rag docs list --filter"
+        " status=failed --namespace default` lists all"
+    )
+
+
 def test_control_characters_of_a_name_are_shown_and_not_obeyed(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

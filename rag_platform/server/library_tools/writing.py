@@ -12,6 +12,7 @@ from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.api.envelopes import fill_shape
 from rag_platform.contract.schema import JobData, JobHead, JobsData
+from rag_platform.retrieval.namespaces import choose_to_ingest
 from rag_platform.server.library_tools.definition import (
     Absent,
     Answer,
@@ -69,13 +70,12 @@ class DeleteDocumentArguments(Arguments):
 def ingest(call: Call, arguments: IngestArguments) -> Answer:
     from rag_platform.intake.receiving import ReceiveOptions
 
-    default = access.current().default_namespace(call.settings.default_namespace)
-    namespace = arguments.collection or default
-    call.library.require_visible(namespace)
     given = writing.parse_input(
         arguments.path, arguments.url, arguments.content, arguments.filename, call.settings
     )
     options = ReceiveOptions(tags=tuple(arguments.tags or ()), metadata=arguments.metadata or {})
+    namespace = arguments.collection or choose_to_ingest(call.library, [given], options)
+    call.library.require_visible(namespace)
     until = time.monotonic() + arguments.wait
     job = writing.ingest(call.settings, [given], namespace, options, arguments.wait)
     return _wait_for(call, job, max(0.0, until - time.monotonic()))
