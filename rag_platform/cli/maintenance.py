@@ -24,6 +24,7 @@ from rag_platform.cli.output import (
 from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
+from rag_platform.messages import terminal_language, translate
 from rag_platform.processes import jobs as work
 from rag_platform.storage.records import to_json
 
@@ -61,9 +62,10 @@ def jobs_list(context: Context, everywhere: bool, state: str | None, limit: int)
         work.summary(job)
         for job in sorted(found, key=lambda job: job.created_at, reverse=True)[:limit]
     ]
+    language = "en" if context.json_output else terminal_language()
     lines = [
-        f"{row['job_id']}  {row['kind']:<8} {row['state']:<10} {row['created_at']} "
-        f" {row['namespace']}" + (f"\n  {detail}" if detail else "")
+        f"{row['job_id']}  {row['kind']:<8} {translate(row['state'], language):<10}"
+        f" {row['created_at']}  {row['namespace']}" + (f"\n  {detail}" if detail else "")
         for row in rows
         for detail in [_format_progress(row) or row["reason"]]
     ]

@@ -185,6 +185,12 @@ class _Finder:
             uri = _uri_below(source, path) if source.kind == "folder" else self._file_uri(path)
             self._used_uris.add(uri)
             self.finds.add(Found(path, source, uri, True))
+        elif gone := next((it for it in self._sources.values() if it.root == str(path)), None):
+            reason = (
+                f"no folder at {path} any more: mount it, or if it stands elsewhere now, `rag"
+                f" ingest FOLDER --source {gone.name} --moved --sync`"
+            )
+            self.finds.refuse(gone.name, "missing_path", reason)
         else:
             self.finds.refuse(Path(path_or_text).name, *why_missing(str(path_or_text)))
 

@@ -796,7 +796,7 @@ def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(
     desk: Any, night: Callable[[], Any]
 ) -> None:
     desk.write(gate=GATE, dock=DOCK)
-    desk.call("ingest", desk.docs)
+    desk.call("ingest", desk.docs, "--source", "yard")
     (desk.docs / "dock.md").unlink()
     assert night().success and len(live(desk, "default")) == 1
     assert [d["filename"] for d in desk.call("docs", "list").data["groups"][0]["documents"]] == [
@@ -805,7 +805,8 @@ def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(
     away = desk.docs.rename(desk.folder / "unplugged")
     assert not night().success and len(live(desk, "default")) == 1
     (problem, *_) = desk.call("status").data["problems"]
-    assert problem.startswith("default: docs could not be brought up to date: [missing_path] no f")
+    assert problem.startswith("default: yard could not be brought up to date: [missing_path] no f")
+    assert "`rag ingest FOLDER --source yard --moved --sync`" in problem
     away.rename(desk.docs)
     assert night().success and desk.call("status").data["problems"] == []
     shutil.rmtree(desk.docs)

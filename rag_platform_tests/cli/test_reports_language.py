@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rag_platform.cli.main import main
+from rag_platform.ledger.schema import now
 from rag_platform_tests.conftest import Shelf
 
 pytestmark = pytest.mark.integration
@@ -102,3 +103,13 @@ def test_documents_and_releases_are_shown_in_the_language_of_their_reader(
     preview = show("preview", str(path))
     assert "note.md: markdown，18 个字符，1 个章节，1 个文本块，0 张图片 (策略 " in preview
     assert "\n章节（字符范围、文本块数、路径）\n" in preview and "第 1-3 行" in preview
+
+
+def test_jobs_are_listed_with_their_states_in_the_language_of_their_reader(
+    published: Shelf,
+) -> None:
+    job_id = published.ledger.add_job("rebuild", "default", {}).job_id
+    published.ledger.update_job(job_id, state="partly", started_at=now(), ended_at=now())
+    assert f"{job_id}  rebuild  部分完成" in show("jobs", "list")
+    listed = json.loads(show("jobs", "list", "--json"))["data"]["markdown"]
+    assert f"{job_id}  rebuild  partly" in listed
