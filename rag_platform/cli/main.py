@@ -145,6 +145,8 @@ class Program(click.Group):
         except RagError as error:
             _fail(error, given)
         except click.Abort:
+            if "--json" in given:
+                _fail(RagError("interrupted", code="interrupted"), given)
             click.echo(say("interrupted"), err=True)
             sys.exit(1)
         sys.exit(code if isinstance(code, int) else 0)

@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from rag_platform.cli import doctor, output, progress
 from rag_platform.cli import main as cli
-from rag_platform.cli.main import main
+from rag_platform.cli.main import Program, main
 from rag_platform.processes import jobs
 from rag_platform_tests.jobs_here import run_here
 
@@ -360,6 +361,18 @@ def test_an_unexpected_error_is_an_envelope_too(
         and "RuntimeError" in envelope["error"]["message"]
     )
     assert "nobody thought of this" in ended.stderr
+
+
+def test_an_interrupted_command_prints_its_envelope(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    option = click.Option(["--json"], is_flag=True, expose_value=False)
+    program = Program(commands=[click.Command("wait", callback=interrupt, params=[option])])
+    with pytest.raises(SystemExit) as ended:
+        program.main(["wait", "--json"])
+    assert ended.value.code == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"
 
 
 @pytest.mark.parametrize(
