@@ -34,7 +34,13 @@ from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.retrieval.confidence import words_held
-from rag_platform.text.entries import ROW_NAME, find_described, find_members, find_row_name
+from rag_platform.text.entries import (
+    MEMBER_JOINT,
+    ROW_NAME,
+    find_described,
+    find_members,
+    find_row_name,
+)
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import LABEL_LEVEL
 from rag_platform.text.plain_quotes import strip_markup
@@ -63,7 +69,6 @@ FindTerms = Callable[[str], frozenset[str]]  # the question's terms in a text
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _LINK_TARGET = re.compile(r"\]\([^()\s]*\)")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")  # an option of a command
-_MEMBER = re.compile(r"::|\.")  # between a class or module and its member
 _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
@@ -305,7 +310,7 @@ def _read_entries(
             return None if flags.isdisjoint(own) else find(entry)
         name = entry.lower().removesuffix("()")
         ends = {it for it in names if _ends_with(it, name) or _ends_with(name, it)}
-        if not ends and _MEMBER.search(name) and not find(_MEMBER.split(name)[-1]):
+        if not ends and MEMBER_JOINT.search(name) and not find(MEMBER_JOINT.split(name)[-1]):
             return None  # a member of what is asked for
         return frozenset(find(entry) & names | ends) or None if name else None
 
@@ -383,7 +388,8 @@ def _find_asked_rows(
 
 def _ends_with(name: str, end: str) -> bool:
     """True for a member and its name with or without its class or module: `job.run`, `run`."""
-    return name == end or name.endswith((f".{end}", f"::{end}"))
+    name, end = (MEMBER_JOINT.sub(".", it).rstrip("!?=") for it in (name, end))
+    return name == end or name.endswith(f".{end}")
 
 
 def _name_entry(path: Sequence[str], headings: Sequence[tuple[int, str]]) -> str:

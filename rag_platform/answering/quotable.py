@@ -20,7 +20,7 @@ from rag_platform.answering.constants import (
     MAX_QUOTE_CHARS,
     MIN_QUOTE_CHARS,
 )
-from rag_platform.text.entries import find_described
+from rag_platform.text.entries import find_described, find_signed
 from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cells
 from rag_platform.text.passages import INCLUDE, LABEL_LEVEL, LINK, Unit, units
 from rag_platform.text.plain_quotes import plain_code, strip_markup
@@ -495,8 +495,8 @@ def is_adjacent(
 
 def label_units(text: str, chosen: Collection[int], path: Sequence[str]) -> str:
     """The label above quoted units, made of their headings. It is needed where they are items or
-    code without an introduction, where it has a version, a date or a question, and where it is an
-    identifier that the units describe without naming it; else "".
+    code without an introduction, where it has a version, a date, a question or a signature, and
+    where it is an identifier that the units describe without naming it; else "".
     """
     read = read_layout(text).units
     first = read[min(chosen)]
@@ -504,9 +504,9 @@ def label_units(text: str, chosen: Collection[int], path: Sequence[str]) -> str:
     dated = _VERSION_OR_DATE.search(_SECTION_NUMBER.sub("", label))
     if first.kind in ("item", "code") or dated or _is_question(_name_heading(first)):
         return label
-    described = find_described(_name_heading(first) if first.headings else "".join(path[-1:]))
-    quoted = text[first.start : read[max(chosen)].end]
-    return label if described and described not in quoted else ""
+    heading = _name_heading(first) if first.headings else "".join(path[-1:])
+    described, quoted = find_described(heading), text[first.start : read[max(chosen)].end]
+    return label if find_signed(heading) or (described and described not in quoted) else ""
 
 
 def render_units(text: str, chosen: Collection[int], mark: str, label: str = "") -> str:

@@ -30,14 +30,34 @@ _NAME = re.compile(
 _CALL = re.compile(r"(?P<mark>`*)@?(?P<name>[\w.]+)\((?:[^`()]|\([^`()]*\))*\)(?P=mark)")
 # or a type or anchor, after a name; white space is tried from its beginning only
 _ARGUMENTS = re.compile(r"(?<!\s)\s*[*]{0,3}[(\[={].*|(?<!\s)\s+<.*", re.DOTALL)
-_KIND = "(?:Class|Interface|Enum|Record|Annotation Type|Struct|Trait|Union|Module|Namespace)"
-# "Class Reader<T>" as Javadoc writes it, "io::Reader Class Template Reference" as Doxygen does
+_KIND = (
+    "(?:Class|Exception|Interface|Enum|Record|Annotation Type|Struct|Trait|Union|Module|Namespace)"
+)
+# "Class Reader<T>" as Javadoc writes it, "Class: Reader" as YARD, "io::Reader Class Template
+# Reference" as Doxygen
 _OWNER = re.compile(
-    rf"(?:{_KIND} )+(?P<own>(?=[A-Z]|\w+[.:])[\w.:]+)(?:\W.*)?"
+    rf"(?:{_KIND}:? )+(?P<own>(?=[A-Z]|\w+[.:])[\w.:]+)(?:\W.*)?"
     rf"|(?P<cpp>[\w:]++).* {_KIND}(?: Template)? Reference"
 )
-_MEMBER = re.compile(r"~?\w+(?=(?:\(\))?(?:\s*\[\d+/\d+\])?$)")  # `read`, or `read() [1/2]`
-_JOINT = re.compile(r"::|\.")
+# "read", "read() [1/2]" as Doxygen writes it, "`Static` read" as TypeDoc
+_MEMBER = re.compile(
+    r"(?:`?(?:Abstract|Internal|Optional|Protected|Readonly|Static)`? )*"
+    r"(?P<name>~?\w+)(?:\(\))?(?:\s*\[\d+/\d+\])?"
+)
+# the title of a page about one function; a plain word may be a word
+_FUNCTION = re.compile(
+    r"(?:Function|Macro|Constant|Static|Type Alias|Variable) "
+    r"(?P<name>(?=\w*[a-z][A-Z]|\w*_\w|\w+::)[\w:]+)!?(?:<.*)?"
+)
+# a whole signature as a heading: "pub fn read<T>(&self) -> T" as rustdoc writes it,
+# "int io::Reader::read(char *to) const" as Qt, "#read(to = nil) ⇒ Integer" as YARD
+_SIGNATURE = re.compile(
+    r"(?:[a-z]+ )*fn (?P<fn>\w+)[<(].*"
+    r"|(?P<ruby>[#.][^\s(⇒]+)(?:\(.*\))?\s*⇒.*"
+    r"|(?:[^(]*[ *&])?(?<![\w:])(?P<cpp>\w+(?:::~?\w+)+)\(.*\)(?: const| override| noexcept| &+)*",
+    re.DOTALL,
+)
+MEMBER_JOINT = re.compile(r"::|[.#]")  # between a class or module and its member
 _HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]+)", re.MULTILINE)
 
 
@@ -47,9 +67,22 @@ def find_described(heading: str) -> str:
     (`integer`)"); empty for other headings.
     """
     whole = heading.strip()
+    if signed := find_signed(whole):
+        return signed.lstrip("#.")
+    if titled := _FUNCTION.fullmatch(whole):
+        return titled["name"]
     call = _CALL.fullmatch(whole)
     forms = (whole, _ARGUMENTS.sub("", whole), f"{call['name']}()" if call else "")
     return next(filter(_NAME.fullmatch, forms), "").strip("`")
+
+
+@lru_cache(maxsize=4096)
+def find_signed(heading: str) -> str:
+    """The name in a heading that is a whole signature, in Ruby with `#` or `.` before it; empty for
+    other headings.
+    """
+    found = _SIGNATURE.fullmatch(heading.strip("` "))
+    return next(filter(None, found.groups())) if found else ""
 
 
 def find_row_name(row: str) -> str:
@@ -71,14 +104,18 @@ def find_members(path: Iterable[str], text: str = "") -> list[str]:
     """The members that headings below that of their class name, with the class: `io::Reader::read`.
     `path` are the headings above the text.
     """
-    owner, joint, members = "", "", []
+    owner, joint, members, is_signed = "", "", [], False
     for heading in (*path, *_HEADING.findall(text)):
         name = heading.strip().replace("\\", "")
         if found := _OWNER.fullmatch(name):
             owner = found["own"] or found["cpp"]
             joint = "::" if found["cpp"] or "::" in owner else "."
-        elif owner and (member := _MEMBER.match(name)):
-            members.append(f"{owner}{joint}{member[0]}")
+        elif signed := find_signed(name):
+            own = "" if "::" in signed else owner if signed[0] in "#." else f"{owner}{joint}"
+            members.append(f"{own}{signed}")
+            is_signed = True  # headings without a signature are parts of its text
+        elif owner and not is_signed and (member := _MEMBER.fullmatch(name)):
+            members.append(f"{owner}{joint}{member['name']}")
     return members
 
 
@@ -88,7 +125,7 @@ def find_entry_names(section_path: str, text: str) -> list[str]:
     """
     names = find_entry_lines(text)
     for member in dict.fromkeys(find_members(split_path(section_path), text)):
-        names += [member, *(member[it.end() :] for it in [*_JOINT.finditer(member)][:-1])]
+        names += [member, *(member[it.end() :] for it in [*MEMBER_JOINT.finditer(member)][:-1])]
     return names
 
 

@@ -786,6 +786,17 @@ def test_a_member_is_known_by_its_class(query: str) -> None:
     assert answer.partition(" [")[0].endswith("Use open to take off the lid.")
 
 
+@pytest.mark.parametrize("query", ["What does Jar.open do?", "signature of io::Jar#open"])
+def test_a_member_is_shown_with_its_signature(query: str) -> None:
+    signature = "Lid io::Jar::open(int by) const"
+    passages = [
+        hit(1, "Jar.open is like this.", JOINT.join(["Door Class", "int io::Door::open()"])),
+        hit(2, "Use open to take off the lid.", JOINT.join(["Jar Class", signature])),
+    ]
+    answer = Extractive().answer(asked(query), passages).text
+    assert answer.startswith(f"{signature}:\n\nUse open to take off the lid. [2]")
+
+
 @pytest.mark.parametrize(
     ("query", "answer"),
     [

@@ -27,6 +27,16 @@ from rag_platform.text.entries import (
         ("filter(*args, key=str(a))", "filter()"),
         ("@change(item, index)", "change()"),
         ("get(a) and set(b, c)", ""),
+        ("`pub const fn open<T>(&self, by: T) -> Lid`", "open"),
+        ("[static] Lid *io::Jar::open(const char *by) const", "io::Jar::open"),
+        ("io::Jar::~Jar()", "io::Jar::~Jar"),
+        ("`#open?(by = nil) ⇒ Lid`", "open?"),
+        (".lids ⇒ Array<Lid> (readonly)", "lids"),
+        ("See io::Jar::open(by) first", ""),
+        (".NET (Core)", ""),
+        ("Function openLid<T>", "openLid"),
+        ("Macro jar::open_lid", "jar::open_lid"),
+        ("Function overview", ""),
         ("`open(path, mode)` and more", ""),
         ("Memory (RAM)", ""),
         ("20.4.1. Memory", ""),
@@ -62,6 +72,7 @@ def test_the_name_that_begins_a_row(row: str, name: str) -> None:
 def test_a_long_heading_takes_little_time() -> None:
     started = time.process_time()
     assert [find_described(f"a{gap}b") for gap in (" " * 20_000, "*" * 20_000)] == ["", ""]
+    assert [find_described(it * 10_000) for it in ("a(", "a::", "(a::b(", "fn ")] == [""] * 4
     assert find_members(["Class A" + ":" * 20_000, "b:" * 20_000, "b Class " * 5_000]) == []
     assert time.process_time() - started < 0.2
 
@@ -74,6 +85,10 @@ def test_a_long_heading_takes_little_time() -> None:
         (["Enum Class Jar.Lid", "Field Detail"], "#### MAX\\_SIZE", ["Jar.Lid.MAX_SIZE"]),
         (["Struct io::Jar", "All methods"], "### Where to begin", []),
         (["Class diagram", "Overview"], "", []),
+        (["Struct io::Jar", "pub fn open(&self)"], "##### Panics", ["io::Jar::open"]),
+        (["Jar Class"], "### `Lid io::Jar::open(int by)`", ["io::Jar::open"]),
+        (["Class: Io::Jar", "Methods"], "### `#open ⇒ Lid`", ["Io::Jar::Methods", "Io::Jar#open"]),
+        (["Class Jar", "`Static` open", "Readonly size"], "", ["Jar.open", "Jar.size"]),
     ],
 )
 def test_members_have_the_name_of_the_class_above_them(
@@ -85,3 +100,5 @@ def test_members_have_the_name_of_the_class_above_them(
 def test_members_are_also_named_without_what_their_class_is_in() -> None:
     path = JOINT.join(["io::Jar Class Reference", "open()"])
     assert find_entry_names(path, "**size**\n\nAll.") == ["**size**", "io::Jar::open", "Jar::open"]
+    path = JOINT.join(["Class: Io::Jar", "#open ⇒ Lid"])
+    assert find_entry_names(path, "") == ["Io::Jar#open", "Jar#open"]
