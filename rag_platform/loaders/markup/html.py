@@ -62,7 +62,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "17"
+    VERSION: ClassVar[str] = "18"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -183,6 +183,9 @@ def parse_page(text: str) -> _Element:
                 " damaged, or made to break parsers",
                 code="too_deep",
             )
+    for flag in root.iter("code"):  # `Static` before a name in TypeDoc, a label apart from it
+        if flag.get("class") == "tsd-tag":
+            flag.tail = f" {flag.tail or ''}"
     write_sheets_inline(root)
     show_closed_panels(root)
     return root

@@ -28,6 +28,7 @@ from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.loaders.text import is_box_label
 from rag_platform.text import pipe_tables
+from rag_platform.text.entries import find_signed
 from rag_platform.text.scripts import letters
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ BLOCKS = (
         " hgroup hr li main nav search section table tbody td tfoot th thead tr".split()
     )
 )
+SIGNATURES = {"memproto", "tsd-signature"}  # classes of elements that hold one
 _PARTS = {
     "table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"},
     "tr": {"td", "th"},
@@ -258,7 +260,7 @@ class Page:
         elif tag in HEADINGS:
             level = 0 if is_box_label(visible(element)) else int(tag[1])
             yield from self._read_inline("heading" if level else "paragraph", element, level)
-        elif pieces := self._read_doxygen(element, depth):
+        elif pieces := self._read_generated(element, depth):
             yield from pieces
         elif tag in PREFORMATTED:
             yield from _read_code(element)
@@ -277,15 +279,18 @@ class Page:
         elif tag != "hr":
             yield from self._read_flow(element, depth)
 
-    def _read_doxygen(self, element: _Element, depth: int) -> list[Piece]:
-        """A signature, or the title of a page, as Doxygen writes them; empty for other elements.
-        The title is often the only place where a page names its class or file.
+    def _read_generated(self, element: _Element, depth: int) -> list[Piece]:
+        """A signature as Doxygen and TypeDoc write it, or the title of a page of Doxygen; empty for
+        other elements. The title is often the only place where a page names its class or file.
         """
-        name, above = element.get("class"), element.getparent()
-        if name == "memproto":
-            return [Piece("code", fence(" ".join(visible(element).split())), element)]
+        names, above = (element.get("class") or "").split(), element.getparent()
+        if not SIGNATURES.isdisjoint(names):
+            by_line = visible(element, preformatted=True).replace("\xa0", " ")
+            one_line = " ".join(visible(element).split())
+            signature = one_line if element.find(".//br") is None else by_line.strip()
+            return [Piece("code", fence(signature), element)]
         words = " ".join((element.text or "").split())
-        if name != "title" or above is None or above.get("class") != "headertitle" or not words:
+        if names != ["title"] or above is None or above.get("class") != "headertitle" or not words:
             return []
         title, *rest = self._read_flow(element, depth)
         text = f"# {title.text}"
@@ -294,8 +299,13 @@ class Page:
     def _read_inline(self, kind: str, element: _Element, level: int = 0) -> Iterator[Piece]:
         strong = not level and element.tag in ("dt", "summary", *HEADINGS)
         run = Inline(one_line=strong or kind == "heading", italics=not strong)
+        words = " ".join(visible(element).split()) if level else ""
         if level:
             run.write("#" * level + " ")
+        if find_signed(words):
+            run.write_code(words)
+            yield Piece(kind, run.text(), element, level=level, title=words)
+            return
         if strong:
             run.open("**")
         for node in nodes_of(element):
@@ -308,7 +318,7 @@ class Page:
                 run.text(),
                 element,
                 level=level,
-                title=" ".join(visible(element).split()) if level else "",
+                title=words,
                 images=tuple(run.images),
             )
 

@@ -32,7 +32,7 @@ MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~",
 CODE = {"code", "kbd", "samp", "tt"}
 LINE_BREAKING = set("p div li tr td th ul ol dd dt blockquote pre table".split())
 MAX_INLINE_DEPTH = 120
-MAX_TARGET = 2000  # characters of a link that is kept
+MAX_TARGET = 500  # characters of a link that is kept; longer ones hold data
 _WHOLE = {"html", "body", "main", "article"}  # if these are hidden, a script shows them
 # classes of rendered formulas, next to which the page has their source, and of icons
 _FORMULA_CLASS = re.compile(r"katex|mathjax|\bmjx", re.IGNORECASE)
@@ -88,7 +88,8 @@ def is_skipped(element: _Element) -> bool:
         return True
     if hidden_reason(element) or _is_ornament(element):
         return True
-    if LINE_NUMBERS.isdisjoint(element.get("class", "").split()):
+    names = element.get("class", "").split()
+    if LINE_NUMBERS.isdisjoint(names) and not (tag == "pre" and "lines" in names):  # as in YARD
         return False
     # the class `gutter` is also used for columns of text
     return not any(map(str.isalpha, "".join(element.itertext())))
@@ -116,6 +117,8 @@ def unread_reason(element: _Element) -> str:
         return "navigation"
     if tag in ("header", "footer", "aside") and _is_page_frame(element):
         return "navigation"
+    if tag == "summary" and element.get("class") == "hideme":  # only shown without its details
+        return "control"
     return "" if _is_panel_title(element) else _UNREAD.get(tag, "")
 
 
@@ -325,7 +328,7 @@ class Inline:
             tex = _tex(element)
             self._put(f"${tex}$") if tex else self._write_text(visible(element))
         elif tag in CODE:
-            self._write_code(" ".join(visible(element).split()))
+            self.write_code(" ".join(visible(element).split()))
         else:
             return False
         return True
@@ -411,7 +414,8 @@ class Inline:
         self.written += 1
         self.images.append(Image(start, self.size, target, alt))
 
-    def _write_code(self, words: str) -> None:
+    def write_code(self, words: str) -> None:
+        """Write words as code."""
         if not words:
             self._space = True
             return

@@ -66,7 +66,17 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
         and page.linked[piece.element] <= LINK_SHARE * sizes[number]
     ]
     headline = first_level if len(first_level) == 1 else []
-    return sorted({*introduction, *headline, *kept, *_find_other_content(page, main, boilerplate)})
+    found = {*introduction, *headline, *kept, *_find_other_content(page, main, boilerplate)}
+    # a heading belongs to what is below it
+    for number in range(len(pieces) - 2, min(found), -1):
+        if (
+            number + 1 in found
+            and pieces[number].level
+            and number not in boilerplate
+            and not 0 < pieces[number + 1].level <= pieces[number].level
+        ):
+            found.add(number)
+    return sorted(found)
 
 
 def _choose_main(page: Page, boilerplate: set[int]) -> _Element | None:
@@ -167,11 +177,11 @@ def _find_other_content(page: Page, main: _Element, boilerplate: set[int]) -> se
 
 
 def _count_prose(page: Page, number: int) -> int:
-    """Letters of a piece outside its links; none of a heading."""
-    piece = page.pieces[number]
+    """Letters of a piece outside its links, of code also in them; none of a heading."""
+    piece, size = page.pieces[number], len(page.letters[number])
     if piece.kind == "heading":
         return 0
-    return max(0, len(page.letters[number]) - page.linked[piece.element])
+    return size if piece.kind == "code" else max(0, size - page.linked[piece.element])
 
 
 def _is_peer(element: _Element, other: _Element) -> bool:
@@ -220,7 +230,8 @@ def _is_main(element: _Element) -> bool:
 def _is_navigation(page: Page, number: int) -> bool:
     """True for a block that is nearly all links."""
     piece, size = page.pieces[number], len(page.letters[number])
-    return piece.kind != "heading" and page.linked[piece.element] > LINK_SHARE * size
+    is_text = piece.kind not in ("heading", "code")
+    return is_text and page.linked[piece.element] > LINK_SHARE * size
 
 
 def _contains(element: _Element, piece: Piece) -> bool:

@@ -588,6 +588,48 @@ def test_pages_of_doxygen_begin_with_their_title_and_signatures_are_code(tmp_pat
     assert "## fill()\n\n```\nvoid io::Jar::fill ( int n, bool all )\n```\n\nFills it." in text
 
 
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (  # rustdoc
+            "<details open><summary class=hideme><span>Expand description</span></summary><p>A jar."
+            "</details><h4>pub fn <a href='#m'>open</a>&lt;T&gt;(&amp;self) -&gt; <a href='l'>Lid"
+            f"</a></h4><p>Opens it. <a href='https://e.org/?code={'x' * 500}'>Run</a></p>",
+            "A jar.\n\n#### `pub fn open<T>(&self) -> Lid`\n\nOpens it. Run",
+        ),
+        (  # Qt
+            "<h3><a href='l'>Lid</a> *Jar::<b>open</b>(const char *<i>by</i>) const</h3>",
+            "### `Lid *Jar::open(const char *by) const`",
+        ),
+        (  # YARD
+            "<h3>#<strong>open?</strong>(by = nil) &#x21d2; <tt>Lid</tt></h3><pre class=lines>\n1\n"
+            "2</pre><pre>def open?(by = nil)\nend</pre><table><tr><td class=lines>2<td>a",
+            "### `#open?(by = nil) ⇒ Lid`\n\n```\ndef open?(by = nil)\nend\n```\n\n"
+            "| 2 | a |\n| --- | --- |",
+        ),
+        (  # TypeDoc
+            "<h3><code class=tsd-tag>Static</code><span>open</span></h3><div class='tsd-signature'>"
+            "<b>open</b>(<br>&nbsp;&nbsp;by: <a href='t'>Tool</a>,<br>)</div>",
+            "### `Static` open\n\n```\nopen(\n  by: Tool,\n)\n```",
+        ),
+    ],
+)
+def test_signatures_in_references_are_code(tmp_path: Path, content: str, kept: str) -> None:
+    assert load(tmp_path, content).text == f"{kept}\n"
+
+
+def test_code_made_of_links_and_headings_of_what_is_kept_are_no_navigation(tmp_path: Path) -> None:
+    code = "<pre><a href='a'>Kettle</a>(<a href='b'>Scale</a>)</pre>"
+    page = (
+        f"<title>Kettles</title><div>{MENU}<h3>Links</h3>{MENU}</div><div><h1>Kettles</h1>"
+        f"<section>{code}</section><section><h2>Tips</h2><section><h3>Scale</h3></section><div>"
+        f"{KETTLE}{ACID}</div></section></div>"
+    )
+    assert load(tmp_path, page, HtmlLoader()).text.startswith(
+        "# Kettles\n\n```\nKettle(Scale)\n```\n\n## Tips\n\n### Scale\n\nMy kettle"
+    )
+
+
 def test_what_stands_around_the_only_paragraph_is_read(tmp_path: Path) -> None:
     page = (
         f"<title>Whitby harbour</title><div id=menu>{MENU}</div><div><h1>Visit us</h1>"
