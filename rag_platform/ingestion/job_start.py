@@ -542,4 +542,5 @@ def _short_reason(item: Json) -> str:
     """Why a file was ignored, without details that differ between files, for grouping."""
     if not item["reason"].startswith("no loader"):
         return str(item["reason"])
-    return f"no loader reads {PurePosixPath(item['source_uri']).suffix or 'such'} files"
+    minified = "minified " if ", minified)" in item["reason"] else ""
+    return f"no loader reads {minified}{PurePosixPath(item['source_uri']).suffix or 'such'} files"

@@ -158,10 +158,15 @@ def choose(path: Path, filename: str, strategy: Strategy) -> tuple[str, str]:
     misnamed = content and _FORMAT_NAMES.get(suffix) != _FORMAT_NAMES.get(content)
     name = f"{filename}{content}" if misnamed else filename
     kind = _sniff(filename, head, content)
+    # the search index of a documentation, or a program without its line ends
+    minified = suffix in (".js", ".mjs", ".css") and len(head) == _HEAD_BYTES and b"\n" not in head
+    if minified:
+        kind += ", minified"
     for item in strategy.loading.loaders:
         loader: Loader = registry.make_provider("loader", item.provider, item.options)
         # text under the suffix of a binary format is an error page or a failed export
-        if not (suffix in _FORMAT_NAMES and kind.startswith("text/")) and loader.claims(name, head):
+        other = minified or (suffix in _FORMAT_NAMES and kind.startswith("text/"))
+        if not other and loader.claims(name, head):
             return item.provider, kind
     configured = {item.provider for item in strategy.loading.loaders}
     if by_suffix := next((it for it in _LOADERS_BY_SUFFIX.get(suffix, ()) if it in configured), ""):

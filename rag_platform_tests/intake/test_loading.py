@@ -88,6 +88,7 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy, tmp_path):
         ("x.md", b"# Title\n", ("markdown", "text/markdown")),
         ("x.md", b"%PDF-1.4\n", ("pdf", "application/pdf")),
         ("x.txt", b"words", ("text", "text/plain")),
+        ("x.js", b'open("lid");\n' * 400, ("text", "text/plain")),
         ("README.Debian", b"Read the notes of the package first.\n", ("text", "text/plain")),
         ("site.conf.example", b"# port of the gateway\nlisten = 8080\n", ("text", "text/plain")),
         ("会议.2024", "网关的端口是 8080。".encode(), ("text", "text/plain")),
@@ -108,6 +109,7 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy, tmp_path):
         ("notes.md~", b"The gate opens at six.\n", "text/plain"),
         ("logo.svg", b"<svg><title>the gate of the harbour</title></svg>", "image/svg"),
         ("root.crt", b"-----BEGIN-----\nMIIFVzCCAz+gAwIBAgINAgPlk28xsBNJiGuiFzAN\n", "text/plain"),
+        ("searchindex.js", b'Search.setIndex({"open": 1})' * 200, "text/plain, minified"),
         ("run.dat", b"1 0.5321\n2 0.5187\n3 4.1200e-5\n", "text/plain"),
     ],
 )
