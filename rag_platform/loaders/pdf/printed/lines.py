@@ -24,6 +24,8 @@ LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
 # not after many underscores, which are the line for a signature
 _CUT_NAME = re.compile(r"(?:[^\W_]_{1,2}|\bwww\.)$")
+_SUSPENDED = re.compile(r"(?:and|or|to|und|oder)\b")  # `32- and 64-bit`
+_URL_MARK = re.compile(r"[/.?#&=_]\w")
 _WIDE = "\u3000-\u303f\uff01-\uff0f\uff1a-\uff20"  # full-width marks
 _CJK = re.compile(
     "[\u2e80-\u312f\u31a0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff65\U00020000-\U0003ffff]"
@@ -251,8 +253,8 @@ def is_cjk(char: str) -> bool:
 def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
     """Printed lines as running text, with words, identifiers and URLs cut at a line end rejoined.
 
-    A hyphen stays before a capital or a digit, and if `words`, the compounds of the page, has the
-    hyphenated word.
+    A hyphen stays before a capital or a digit, behind a digit or capitals (`DBMS-specific`), in a
+    URL, and if `words`, the compounds of the page, has the hyphenated word.
     """
     text = ""
     for line in lines:
@@ -267,15 +269,15 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
         ):
             first, second = _last_word(text)[:-1], re.split(r"\s", line)[0]
             compound = f"{first}-{second.rstrip('.,;:)')}" in words or (
-                text[-1] != "\u00ad" and first.lower() in _HYPHENATED
+                text[-1] != "\u00ad"
+                and (first.lower() in _HYPHENATED or first.isupper() or "://" in first)
             )
             text = text[:-1] + text[-1].replace("\u00ad", "-") * compound + line
         elif (
             text[-1] in "-\u2010"
-            and text[-2:-1].isalpha()
+            and text[-2:-1].isalnum()
             and line[0].isalnum()
-            and not line[0].islower()
-            and not is_cjk(line[0])
+            and not (_SUSPENDED.match(line) if line[0].islower() else is_cjk(line[0]))
         ):
             # the hyphen of a compound or a name; a dash would have a space before it
             text += line
@@ -286,6 +288,7 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
                 line[0].isalnum()
                 and (_ends_unfinished(text) or _is_set_close(text[-1] + line[0], lines))
             )
+            or _is_cut_url(text, line)
         ):
             text += line
         else:
@@ -308,6 +311,23 @@ def _ends_unfinished(text: str) -> bool:
         return False
     word = _last_word(text)
     return _CUT_NAME.search(word) is not None or ("://" in word and word[-1] in "=&?")
+
+
+def _is_cut_url(text: str, line: str) -> bool:
+    """True if the last word is a URL that the next line continues: cut behind `//`, or at a dot or
+    slash with the closing bracket, or another mark of a URL, in the next word.
+    """
+    if text[-1] not in "./" and line[0] not in "/?#&=":
+        return False
+    word, rest = _last_word(text), re.split(r"[^!-~]", line)[0]
+    return "://" in word and (
+        word.endswith("://")
+        or _URL_MARK.search(rest) is not None
+        or any(
+            opening in word and closing in rest and closing not in word
+            for opening, closing in ("()", "<>", "[]")
+        )
+    )
 
 
 def _last_word(text: str) -> str:

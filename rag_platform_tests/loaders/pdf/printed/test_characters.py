@@ -115,6 +115,33 @@ def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
     )
 
 
+def test_a_url_cut_at_a_line_end_is_whole_again():
+    lines = [
+        "RODBC (https://",
+        "CRAN.",
+        "R-project.org/package=RODBC) or (https://www.",
+        "ibm.com);",
+    ]
+    assert (
+        flow_lines(lines)
+        == "RODBC (https://CRAN.R-project.org/package=RODBC) or (https://www.ibm.com);"
+    )
+    assert flow_lines(["https://a.org/x", "/y-", "z is"]) == "https://a.org/x/y-z is"
+    # what follows is a sentence of its own
+    apart = ["see https://a.org/", "and https://b.org.", "The site (https://c.org)", "(new)"]
+    assert flow_lines(apart) == " ".join(apart)
+    assert flow_lines(["下载 https://a.org/", "然后看。https://b.org/"]) == (
+        "下载 https://a.org/ 然后看。https://b.org/"
+    )
+
+
+def test_a_hyphen_behind_capitals_or_a_digit_stays():
+    assert flow_lines(["DBMS-", "specific, 64-", "bit and 3-", "540"]) == (
+        "DBMS-specific, 64-bit and 3-540"
+    )
+    assert flow_lines(["on 32-", "and 64-bit"]) == "on 32- and 64-bit"
+
+
 def test_a_soft_hyphen_that_is_drawn_is_a_hyphen() -> None:
     order = run("PRJ\u00ad000 is well\u00adknown", 0, 10)
     assert line_text([order]) == "PRJ-000 is well-known"
