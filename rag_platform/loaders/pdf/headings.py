@@ -78,6 +78,7 @@ _CROWD = 4
 _TITLE_SIZE = 1.25  # font size of a title to that of all other headings
 _MIN_OUTLINED = 5  # headings named by an outline that covers the whole document
 _SENTENCE_ENDS = tuple(".;,。；，、")
+_ITEM_ENDS = (";", "；")  # of an entry in a list, which a heading below may repeat
 _MAX_LABEL = 40  # characters of the label above a value of a form
 _LABEL_EMS = 1.0  # between a label and the value below it, at most
 _HEADED_EMS = 1.5  # between a heading and its text, at most
@@ -282,6 +283,7 @@ def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, 
             for at, block in enumerate(by_page[near].blocks if near in by_page else ())
             if block.kind in ("heading", "paragraph", "list", "caption", "header")
             and len(block.text) < 300
+            and not block.text.endswith(_ITEM_ENDS)
             and (near, at) not in known
             and (rank := _rank(wanted, title_keys(block.text.removeprefix("- ")), block.kind))
         }
@@ -296,12 +298,13 @@ def title_keys(title: str) -> tuple[str, str]:
 
 
 def _rank(wanted: tuple[str, str], found: tuple[str, str], kind: str) -> int:
-    """How well a block matches a title: 4 for equal letters, 3 for equal letters apart from the
-    number, 2 for a heading that only begins with the title (`Options (GLOBAL OPTIONS)`), 1 for a
-    line taken for a page header, 0 for no match.
+    """How well a block matches a title: 4 for the title's letters, with or without a number before
+    them (`R code` is the title of `3.1 R code`), 3 for equal letters apart from both numbers, 2 for
+    a heading that only begins with the title (`Options (GLOBAL OPTIONS)`), 1 for a line taken for a
+    page header, 0 for no match.
     """
     least = 3 if wanted[1].isascii() else 2
-    whole = bool(wanted[0]) and wanted[0] == found[0]
+    whole = bool(wanted[0]) and wanted[0] in found
     rest = len(wanted[1]) >= least and wanted[1] == found[1]
     if kind == "header":
         return int(whole or rest)
@@ -362,6 +365,8 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
     if re.search(r"[=≤≥≈∑∫]", text) and max(map(len, words), default=0) < 4:
         return True
     if text[0] in _BOXES or is_box_label(text) or _PROMPT.match(text) or _CLOSING.fullmatch(text):
+        return True
+    if text.endswith(_ITEM_ENDS):
         return True
     if engine == "layout":
         return _is_plain(block, body) and (

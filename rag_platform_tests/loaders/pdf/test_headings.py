@@ -78,6 +78,8 @@ def test_the_outline_names_headings_with_its_levels_though_number_and_page_diffe
         ("例子", "2 例子", "paragraph"),
         ("附录 B 集合", "B 集合", "header"),
         ("全局选项", "3 全局选项(GLOBAL OPTIONS)", "heading"),
+        ("R packages", "4.3 R packages", "heading"),
+        ("64-bit types", "1.3 64-bit types", "heading"),
     ],
 )
 def test_the_outline_names_a_heading_whatever_its_number_and_what_it_goes_on_with(
@@ -85,6 +87,15 @@ def test_the_outline_names_a_heading_whatever_its_number_and_what_it_goes_on_wit
 ):
     pages = [page(heading(printed, kind=kind), BODY)]
     assert heading_levels(pages, ((3, entry, 1),)) == {(1, 0): 3}
+
+
+@pytest.mark.parametrize("engine", ["raw", "layout"])
+def test_an_entry_that_a_heading_below_repeats_is_not_the_one_of_the_outline(engine: str):
+    entry, repeated = heading("symbolic names;"), heading("2.1 Symbolic names")
+    listed = heading("- Numbers", kind="list", bold=False)
+    pages = [page(entry, listed, repeated, BODY, heading("2.2 Numbers"), BODY, engine=engine)]
+    found = heading_levels(pages, ((2, "Symbolic names", 1), (2, "Numbers", 1)))
+    assert found == {(1, 2): 2, (1, 4): 2}
 
 
 def test_a_page_header_is_no_heading_where_the_heading_stands_below_it():
