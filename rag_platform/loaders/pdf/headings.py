@@ -72,7 +72,7 @@ _CLOSING = re.compile(
     r"|met vriendelijke groet(?:en)?|с уважением|此致|敬礼)[,.!，！]?",
     re.I,
 )
-_PROMPT = re.compile(r"[$#] [a-z./]")  # of a shell
+_PROMPT = re.compile(r"[$#%>] [a-z./]")  # of a shell or R
 _BOXES = "□☐☑☒✓✔√✗✘■▢"  # check boxes of a form
 _CROWD = 4
 _TITLE_SIZE = 1.25  # font size of a title to that of all other headings

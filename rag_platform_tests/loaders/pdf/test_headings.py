@@ -484,6 +484,7 @@ def test_words_across_a_page_are_no_heading_but_turned_by_a_right_angle_they_are
 def test_labels_of_boxes_and_commands_are_no_headings() -> None:
     blocks = [heading("1 Setup"), BODY, heading("Note"), BODY, heading("注意：")]
     blocks += [heading("# apt-get update"), BODY, heading("2 Notes"), BODY]
+    blocks += [heading("% make check"), BODY, heading("> set.seed(4711)"), BODY]
     for engine in ("raw", "layout"):
         assert set(heading_levels([page(*blocks, engine=engine)])) == {(1, 0), (1, 7)}
     assert heading_levels([page(*blocks)], [(1, "Note", 1)])[1, 2]
