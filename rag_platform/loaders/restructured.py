@@ -19,7 +19,7 @@ from rag_platform.text.pipe_tables import format_row, format_rule
 
 PROFILE = "restructuredtext"  # parse profile of the facts
 REWRITTEN = "markup"  # rule of the edits that keep the words
-_HIDDEN = "hidden_text: not_displayed"
+HIDDEN = "hidden_text: not_displayed"
 # markup that no other format has: a directive, target, substitution, code after two colons, a link,
 # a role
 _DISTINCTIVE = re.compile(
@@ -97,16 +97,21 @@ def is_restructured(text: str, suffix: str) -> bool:
 
 def restructured_blocks(text: str) -> list[Block]:
     """The headings, code, tables and paragraphs of a text, without byte offsets."""
+    return fill_gaps(text, _Reader(text).blocks)
+
+
+def fill_gaps(text: str, found: Sequence[Block]) -> list[Block]:
+    """The blocks found in a text, in order, with paragraphs for what is between them."""
     blocks: list[Block] = []
     at = 0
-    for found in [*_Reader(text).blocks, Block(0, "", len(text), len(text))]:
-        between = text[at : found.start]
+    for block in [*found, Block(0, "", len(text), len(text))]:
+        between = text[at : block.start]
         if between.strip():
-            start = found.start - len(between.lstrip())
+            start = block.start - len(between.lstrip())
             blocks.append(Block(len(blocks), "paragraph", start, at + len(between.rstrip())))
-        if found.kind:
-            blocks.append(replace(found, ordinal=len(blocks)))
-        at = found.end
+        if block.kind:
+            blocks.append(replace(block, ordinal=len(blocks)))
+        at = block.end
     return blocks
 
 
@@ -223,7 +228,7 @@ class _Reader:
             column = line.column + item.end()
             self._open_body(at, body, line.begin + item.end(), mark, out, len(mark), column)
         elif named and at == 0 and self._depth == 1 and named.end() == len(line.text):
-            self._edit(line.start, line.end, "", _HIDDEN)  # `:orphan:`
+            self._edit(line.start, line.end, "", HIDDEN)  # `:orphan:`
         elif named:
             mark = "- " + named["name"].replace("\\", "") + ": "
             self._open_body(at, body, line.begin + named.end(), mark, out, 2)
@@ -306,7 +311,7 @@ class _Reader:
             self._open_body(at, body, line.begin + note.end(), "", out)
         elif (found := _DIRECTIVE.match(line.text)) is None:
             defines = line.text.startswith((".. _", ".. |", "__ "))
-            self._remove(at, body, _HIDDEN if defines else "hidden_text: comment")
+            self._remove(at, body, HIDDEN if defines else "hidden_text: comment")
         elif (name := found["name"].lower()) in _ADMONITIONS:
             text = found["text"] or ""
             version = text.split()[0] if _ADMONITIONS[name] and text else ""
@@ -500,7 +505,7 @@ class _Reader:
         if self.text[start:end] != replacement:
             self.edits.append(Edit(start, end, replacement, rule))
 
-    def _remove(self, at: int, end: int, rule: str = _HIDDEN) -> None:
+    def _remove(self, at: int, end: int, rule: str = HIDDEN) -> None:
         self._edit(self._lines[at].start, self._lines[end - 1].end, "", rule)
 
     def _fence(self, opening: Line, code: int, end: int, language: str, out: int) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
@@ -14,12 +15,13 @@ from rag_platform.ir import Block, Facts
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
+from rag_platform.loaders.markups import PROFILES, SUFFIXES, find_markup, markup_blocks
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import is_restructured, restructured_blocks
 from rag_platform.traits import Traits
 
-PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
+PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".tex", ".srt", ".vtt", *SUFFIXES}
 LANGUAGES = {
     suffix: language
     for line in """
@@ -68,7 +70,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "8"
+    VERSION: ClassVar[str] = "9"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -102,13 +104,19 @@ class TextLoader:
         return make_facts(self, engine, decoded, blocks, (), title, metadata)
 
 
-_BLOCK_READERS = {MANUAL: manual_blocks, RESTRUCTURED: restructured_blocks}  # by parse profile
+_BLOCK_READERS: dict[str, Callable[[str], list[Block]]] = {  # by parse profile
+    MANUAL: manual_blocks,
+    RESTRUCTURED: restructured_blocks,
+    **{profile: partial(markup_blocks, profile=profile) for profile in PROFILES},
+}
 
 
 def _find_markup(text: str, suffix: str) -> str:
     """The parse profile of the markup that the text is in, empty for plain text."""
     if is_manual(text):
         return MANUAL
+    if profile := find_markup(text, suffix):
+        return profile
     return RESTRUCTURED if is_restructured(text, suffix) else ""
 
 

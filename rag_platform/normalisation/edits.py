@@ -13,7 +13,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -24,6 +24,7 @@ from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import manual_edits
 from rag_platform.loaders.markdown import find_hidden
 from rag_platform.loaders.markdown_images import SRC
+from rag_platform.loaders.markups import PROFILES, markup_edits
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import markdown_edits
 from rag_platform.text.scripts import HAN
@@ -186,7 +187,11 @@ CJK_JOIN = re.compile(rf"(?<=[{JOINED}])(?: ?\r?\n ?| )(?=[{JOINED}])")
 PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
 _BRACKET = re.compile(r"\\.|[\[\]]", re.DOTALL)  # or an escaped character
 _MARKDOWN = ("markdown", "ipynb")
-_REWRITERS = {RESTRUCTURED: markdown_edits, MANUAL: manual_edits}  # by parse profile
+_REWRITERS: dict[str, Callable[[str], list[Edit]]] = {  # by parse profile
+    RESTRUCTURED: markdown_edits,
+    MANUAL: manual_edits,
+    **{profile: functools.partial(markup_edits, profile=profile) for profile in PROFILES},
+}
 LAST_WHOLE = 3  # edits up to this rank are applied as a whole or not at all
 
 

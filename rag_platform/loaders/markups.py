@@ -1,0 +1,269 @@
+"""AsciiDoc, Org, Perl's POD and the texts of RFCs: the blocks of a text, and the edits that make it
+Markdown.
+
+The facts keep the file unchanged, so that a citation leads to its bytes. A markup is a set of
+patterns, one for each construct; what none of them matches stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from rag_platform.ir import Block, Edit
+from rag_platform.loaders.parts import longest_ticks
+from rag_platform.loaders.restructured import HIDDEN, REWRITTEN, fill_gaps
+
+ASCIIDOC, ORG, POD, RFC = "asciidoc", "org", "pod", "rfc"  # parse profiles of the facts
+PROFILES = (ASCIIDOC, ORG, POD, RFC)
+SUFFIXES = {".adoc": ASCIIDOC, ".asciidoc": ASCIIDOC, ".org": ORG, ".pod": POD}
+_GENERIC = (".txt", ".text", "")
+_ASCIIDOC = re.compile(
+    r"^(?!\.\. )\S[^\n]*[^\n:]::[ \t]*\r?\n[ \t]+\S"  # a term above its description
+    r"|^(?:include|ifdef|ifndef)::[^\s\[\]]+\[|\blink(?:git)?:[^\s\[\]]+\["
+    r"|^\[(?:verse|source|NOTE|TIP|WARNING|IMPORTANT|CAUTION|\[[\w-]+\])\b[^\]\n]*\]\s*$",
+    re.MULTILINE,
+)
+_DIRECTIVE = re.compile(r"^\.\. [\w:-]+::", re.MULTILINE)  # of reStructuredText
+_RFC = re.compile(r"^(?:Request for Comments|RFC): *(\d+)|^Internet-Draft\b", re.M | re.I)
+_HEAD = 1500  # characters in which an RFC says that it is one
+_UNDERLINES = "=-~^+"  # of AsciiDoc's titles, by level
+
+_APART = r"(?:(?<=\n\n)|(?<=\n \n))"  # below an empty line
+_BELOW = r"(?:(?<=\S\n)|(?<=\S \n))"  # below a line that is not empty
+_BLANKS = r"(?: *\n)*"
+_WITHIN = r"\n(?!\s*\n)"  # a line end within a paragraph
+_NESTED = rf"[A-Z]<(?:[^<>\n]|{_WITHIN}|(?<![A-Z])<{{}})*>"
+_POD_INLINE = rf"[A-Z]<<+\s(?:.|{_WITHIN})*?\s>>+|" + _NESTED.format(
+    "|" + _NESTED.format("|" + _NESTED.format(""))
+)
+_PATTERNS = {
+    ASCIIDOC: {
+        "code": r"(?:^\[.*\] *\n)?^(?P<fence>-{4,}|\.{4,}|`{3,}).*\n"
+        r"(?P<body>(?:.*\n)*?)(?P=fence) *$",
+        "hidden": r"^/{4,} *\n(?:.*\n)*?/{4,} *$|^//(?!/).*$|^:!?[\w-]+!?:(?: .*)?$"
+        r"|^(?:ifdef|ifndef|ifeval|endif|include)::.*$|^\[.*\] *$|^\+ *$"
+        r"|^(?:={4,}|\*{4,}|_{4,}|--) *$",
+        "heading": rf"(?:\A|(?<=\]\n)|(?<=\] \n)|{_APART})(?P<mark>={{1,6}}) +"
+        r"(?P<words>\S.*?)(?:\[\[.*\]\])? *$",
+        "underlined": r"^(?P<words>\w.*?(?<![.,;:]))(?:\[\[.*\]\])? *\n"
+        r"(?P<mark>={3,}|-{3,}|~{3,}|\^{3,}|\+{3,}) *$",
+        "literal": rf"{_APART}(?P<body>(?:[ \t]+(?![-*.]+ |\d+\. )\S.*(?<!::)(?<!;;)(?:\n|\Z))+)",
+        "term": r"^[ \t]*(?P<words>\S.{0,200}?(?:::+|;;)(?: *\n[ \t]*\S.{0,200}?(?:::+|;;))*)"
+        r"(?: *\n\s*| +)",
+        "indent": rf"{_BELOW}[ \t]+(?![-*.]+ |\d+\. )(?=\S)",
+        "words": r"\blink(?:git)?:(?P<page>[^\s\[\]]+)\[(?P<words>[^\]\n]*)\]"
+        r"|<<[^<>,\n]+,\s*(?P<title>[^<>\n]+)>>",
+    },
+    ORG: {
+        "code": r"^[ \t]*#\+begin_(?P<fence>src|example)\b.*\n"
+        r"(?P<body>(?:.*\n)*?)[ \t]*#\+end_(?P=fence)\b.*$",
+        "title": r"^#\+title:[ \t]*(?P<words>\S.*)$",
+        "hidden": r"^[ \t]*:(?:PROPERTIES|LOGBOOK): *\n(?:.*\n)*?[ \t]*:END: *$|^[ \t]*# .*$"
+        r"|^[ \t]*#\+(?!(?:author|date|filetags|caption|description):).*$",
+        "heading": r"^(?P<mark>\*+)[ \t]+(?P<words>\S.*)$",
+        "term": r"^[ \t]*[-+] +(?P<words>\S.*?)[ \t]+::(?: *\n| +)",
+        "words": r"\[\[(?:[^\]\n]+\]\[|\*)?(?P<words>[^\]]+)\]\]",
+        "inline": r"(?<![\w=~])(?P<mark>[=~])(?P<words>\S|\S[^\n=~]*\S)(?P=mark)(?![\w=~])"
+        r"|\{\{\{\w+\((?P<title>[^()]*)\)\}\}\}",
+    },
+    POD: {
+        "title": r"^=head1 +NAME *\n(?:X<.*|\s)*(?P<words>\S.*)$",
+        "heading": r"^=head(?P<mark>[1-6]) +(?P<words>\S.*)$",
+        "item": r"^=item +(?P<mark>\*|\d+\.?)(?: *\n\s*(?!=)| +(?=\S))",
+        "term": r"^=item +(?P<words>\S.*)$",
+        "hidden": r"^=(?:over|back|pod|encoding|cut|item)\b.*$|^=for\b.*(?:\n.*\S.*)*"
+        r"|^=begin\b.*\n(?:.*\n)*?=end\b.*$|^(?:X<[^<>\n]*>\s*)+$",
+        "literal": rf"{_APART}(?P<body>(?:[ \t]+\S.*(?:\n(?:[ \t]*\n)*(?=[ \t]+\S)|\n|\Z))+)",
+        "pod": _POD_INLINE,
+    },
+    RFC: {
+        "page": rf"(?:^.*\[Page [^\]\n]*\]{_BLANKS}(?:\f{_BLANKS}.*)?{_BLANKS})+",
+        "heading": rf"{_APART}(?P<words>"
+        r"(?P<mark>(?:Appendix +[A-Z]|\d+|[A-Z](?=\.))(?:\.\d+)*[.:]?)"
+        r" +(?!.*(?:\.{3}|\. \.))\S.*(?:\n +\S.*)?(?<![.,;: ])) *$(?=\n *\n)",
+        "plain": rf"{_APART}(?P<words>[A-Z][\w'/& -]{{2,50}}) *$(?=\n{_BLANKS}  )",
+        "top": r"\A\s*(?:.*\S.*\n)+\s*\n(?P<words> {4,}\S.*(?:\n {4,}\w.*)*)$",
+    },
+}
+_SCANNERS = {
+    profile: {
+        name: re.compile(pattern, re.MULTILINE | (re.IGNORECASE if profile == ORG else 0))
+        for name, pattern in patterns.items()
+    }
+    for profile, patterns in _PATTERNS.items()
+}
+_ESCAPES = {"lt": "<", "gt": ">", "sol": "/", "verbar": "|"}
+
+
+def find_markup(text: str, suffix: str) -> str:
+    """The parse profile of the markup that the text is in; empty for others."""
+    if suffix not in _GENERIC:
+        return SUFFIXES.get(suffix, "")
+    if _RFC.search(text[:_HEAD]):
+        return RFC
+    return ASCIIDOC if _ASCIIDOC.search(text) and not _DIRECTIVE.search(text) else ""
+
+
+def markup_blocks(text: str, profile: str) -> list[Block]:
+    """The headings, code and paragraphs of a text, without byte offsets."""
+    return fill_gaps(text, _Reader(text, profile).blocks)
+
+
+def markup_edits(text: str, profile: str) -> list[Edit]:
+    """The edits that turn a text into Markdown, in order and without overlap."""
+    return _Reader(text, profile).edits
+
+
+def _scan(
+    text: str, patterns: Mapping[str, re.Pattern[str]]
+) -> Iterator[tuple[str, re.Match[str]]]:
+    """(name, match) of the patterns, in the order of the text and without overlap; the first
+    pattern wins.
+    """
+    ahead = {name: pattern.search(text) for name, pattern in patterns.items()}
+    at = 0
+    while True:
+        for name, found in ahead.items():
+            if found and found.start() < at:
+                ahead[name] = patterns[name].search(text, at)
+        found = min(filter(None, ahead.values()), key=lambda it: it.start(), default=None)
+        if found is None:
+            return
+        name = next(name for name, it in ahead.items() if it is found)
+        if (
+            name == "underlined"
+            and abs(found.start("mark") - found.start() - len(found["mark"]) - 1) > 2
+        ):
+            ahead[name] = patterns[name].search(text, found.end("words"))
+            continue
+        yield name, found
+        at = max(found.end(), found.start() + 1)
+
+
+class _Reader:
+    """Writes each construct of a text as Markdown."""
+
+    def __init__(self, text: str, profile: str) -> None:
+        self.text = text
+        self.blocks: list[Block] = []
+        self.edits: list[Edit] = []
+        self._profile = profile
+        # lines end with one character, at the same offsets
+        lines = text.replace("\r\n", " \n").replace("\r", "\n")
+        for name, found in _scan(lines, _SCANNERS[profile]):
+            if name in ("title", "top", "heading", "underlined", "plain"):
+                self._write_heading(name, found)
+            elif name in ("code", "literal"):
+                self._write_code(found)
+            elif name == "page":
+                self._write_page_end(found, lines)
+            elif name == "term":
+                end = found.start() + len(found[0].rstrip())
+                self._edit(found.start(), end, self._write_words(name, found))
+                if found.end() > end:
+                    self._edit(end, found.end(), "\n\n")
+            elif name == "hidden":
+                self._hide(found, lines)
+            else:
+                self._edit(found.start(), found.end(), self._write_words(name, found))
+
+    def _write_heading(self, name: str, found: re.Match[str]) -> None:
+        if name == "underlined":
+            level = _UNDERLINES.index(found["mark"][0]) + 1
+        else:
+            level = {"title": 1, "top": 1, "plain": 2}.get(name) or self._find_level(found["mark"])
+        words = self._format(" ".join(found["words"].split()))
+        start, end = found.start("words") if name == "top" else found.start(), found.end()
+        number = _RFC.search(self.text[:_HEAD])
+        if name == "top" and number and number[1]:
+            words = f"RFC {number[1]}: {words}"
+        level = min(level, 6)
+        self._edit(start, end, f"{'#' * level} {words}")
+        title = re.sub(r"[`*]", "", words)
+        self.blocks.append(Block(0, "heading", start, end, level, title=title))
+
+    def _find_level(self, mark: str) -> int:
+        if self._profile == RFC:
+            return len(re.findall(r"\d+|\b[A-Z]\b", mark)) + 1
+        if self._profile == ASCIIDOC:
+            return len(mark)
+        return (int(mark) if self._profile == POD else len(mark)) + 1
+
+    def _write_code(self, found: re.Match[str]) -> None:
+        start, end = found.span("body")
+        body = self.text[start:end]
+        inner = start + len(body) - len(body.lstrip("\r\n")), start + len(body.rstrip())
+        if inner[0] >= inner[1]:
+            self._edit(found.start(), found.end(), "")
+            return
+        mark = "`" * max(3, 1 + longest_ticks(body))
+        end = found.start() + len(found[0].rstrip())  # an edit that ends a line ends before its end
+        last = min(inner[1], end - 1)
+        self._edit(found.start(), inner[0] + 1, f"{mark}\n{self.text[inner[0]]}")
+        self._edit(last, end, f"{self.text[last : inner[1]]}\n{mark}")
+        self.blocks.append(Block(0, "code", found.start(), end))
+
+    def _write_page_end(self, found: re.Match[str], lines: str) -> None:
+        # a sentence that goes on below is not divided
+        goes_on = re.match(r" +[a-z]+ ?[\w(,]", lines[found.end() : found.end() + 80])
+        start = self._end_above(found.start())
+        self._edit(start, found.end(), "\n" if goes_on else "\n\n", "repeated_footer")
+
+    def _hide(self, found: re.Match[str], lines: str) -> None:
+        alone = not lines[found.end() : found.end() + 2].strip()
+        start = self._end_above(found.start()) if alone else found.start()
+        self._edit(start, found.end(), "", HIDDEN)
+
+    def _end_above(self, start: int) -> int:
+        """Where the words above an offset, or the edit above it, end."""
+        least = max(start - 400, self.edits[-1].end if self.edits else 0)
+        return least + len(self.text[least:start].rstrip())
+
+    def _write_words(self, name: str, found: re.Match[str]) -> str:
+        if name == "indent":
+            return ""
+        if name == "item":
+            return "- " if found["mark"] == "*" else f"{found['mark'].rstrip('.')}. "
+        if name == "pod":
+            return _write_pod(found[0])
+        if name == "term":
+            words = re.sub(r"(?:::+|;;)(?:\s*\n\s*|$)", ", ", found["words"]).rstrip(", ")
+            words = self._format(words)
+            code = "" if "`" in words or (" " in words and words[0] != "-") else "`"
+            return f"**{code}{words}{code}**"
+        groups = found.groupdict()
+        if name == "words" and self._profile == ASCIIDOC and groups["page"]:
+            words, page = groups["words"], groups["page"]
+            return f"{page}({words})" if words.isdigit() else words or page
+        words = groups["words"] or groups["title"] or ""
+        return words if name == "words" else f"`{words}`"
+
+    def _format(self, words: str) -> str:
+        """The words of a heading or term without inline markup."""
+        scanners = _SCANNERS[self._profile]
+        for name in ("words", "inline", "pod"):
+            if name in scanners:
+                words = scanners[name].sub(partial(self._write_words, name), words)
+        return words
+
+    def _edit(self, start: int, end: int, replacement: str, rule: str = REWRITTEN) -> None:
+        if self.text[start:end] != replacement:
+            self.edits.append(Edit(start, end, replacement, rule))
+
+
+def _write_pod(code: str) -> str:
+    """A formatting code as Markdown."""
+    kind, words = code[0], re.sub(r"^.<+\s?|\s?>+$", "", code) if code[1:3] == "<<" else code[2:-1]
+    if kind in "XZ":
+        return ""
+    if kind == "E":
+        return _ESCAPES.get(words, words)
+    if kind == "L":
+        words = words.split("|")[0].strip('/"')
+    if kind != "C" or code[1:3] != "<<":
+        words = re.sub(_POD_INLINE, lambda it: _write_pod(it[0]), words)
+    if kind in "CF" and "`" not in words:
+        return f"`{words}`"
+    return f"**{words}**" if kind == "B" else words

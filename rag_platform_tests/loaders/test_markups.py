@@ -1,0 +1,234 @@
+"""AsciiDoc, Org, POD and RFCs, read as Markdown."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from rag_platform.loaders.markups import find_markup, markup_blocks, markup_edits
+from rag_platform.loaders.text import TextLoader
+from rag_platform.normalisation.edits import apply_edits
+
+ASCIIDOC = """\
+git-gc(1)
+=========
+
+OPTIONS[[OPTIONS]]
+------------------
+// not shown
+-q::
+--quiet::
+\tSay nothing. See
+\tlinkgit:git-repack[1].
++
+It is `false` by default.
+
+gc.auto::
+\tA number.
+
+[source]
+----
+git gc -q
+----
+"""
+ORG = """\
+#+TITLE: Notes
+* TODO Clock table
+:PROPERTIES:
+:ID: 7
+:END:
+#+cindex: clock
+Press {{{kbd(C-c)}}}, see [[*Agenda]] or [[https://x.org][the site]].
+- ~org-clock-report~ ::
+  #+kindex: C-c
+  Insert =it=.
+#+begin_src sh
+ls
+#+end_src
+"""
+POD = """\
+=head1 NAME
+X<function>
+
+perlfunc - Perl functions
+
+=over 4
+
+=item chomp VARIABLE
+X<chomp>
+
+=for Pod::Functions remove it
+
+This L<C<chop>|/chop VARIABLE> is C<< $a->b >>.
+
+    chomp $x;
+
+=item *
+
+A B<point> with C<E<lt>>.
+
+=back
+"""
+RFC = """\
+Network Working Group                                      J. Klensin
+Request for Comments: 5321                               October 2008
+
+
+                     Simple Mail Transfer Protocol
+
+Table of Contents
+
+   1.  Introduction . . . . . . . . . . . . . . . . . . . . . . . . 5
+
+4.2.1.  Reply Codes
+
+   The text may be receiver dependent and
+
+
+
+Klensin                     Standards Track                     [Page 4]
+\f
+RFC 5321                          SMTP                      October 2008
+
+
+   varies.
+
+A.1.  Example
+
+   None.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "markdown"),
+    [
+        (
+            ASCIIDOC,
+            ".txt",
+            """\
+# git-gc(1)
+
+## OPTIONS
+
+**`-q, --quiet`**
+
+Say nothing. See
+git-repack(1).
+
+It is `false` by default.
+
+**`gc.auto`**
+
+A number.
+
+```
+git gc -q
+```
+""",
+        ),
+        (
+            ORG,
+            ".org",
+            """\
+# Notes
+## TODO Clock table
+
+Press `C-c`, see Agenda or the site.
+**`org-clock-report`**
+
+  Insert `it`.
+```
+ls
+```
+""",
+        ),
+        (
+            POD,
+            ".pod",
+            """\
+# perlfunc - Perl functions
+
+**chomp VARIABLE**
+
+This `chop` is `$a->b`.
+
+```
+    chomp $x;
+```
+
+- A **point** with `<`.
+""",
+        ),
+        (
+            RFC,
+            "",
+            """\
+Network Working Group                                      J. Klensin
+Request for Comments: 5321                               October 2008
+
+# RFC 5321: Simple Mail Transfer Protocol
+
+## Table of Contents
+
+   1.  Introduction . . . . . . . . . . . . . . . . . . . . . . . . 5
+
+#### 4.2.1. Reply Codes
+
+   The text may be receiver dependent and
+   varies.
+
+### A.1. Example
+
+   None.
+""",
+        ),
+    ],
+    ids=["asciidoc", "org", "pod", "rfc"],
+)
+def test_markup_becomes_markdown(text: str, suffix: str, markdown: str) -> None:
+    profile = find_markup(text, suffix)
+    for raw in (text, text.replace("\n", "\r\n")):
+        written = apply_edits(raw, markup_edits(raw, profile)).text
+        lines = [line.rstrip() for line in written.splitlines()]
+        packed = [line for at, line in enumerate(lines) if line or (at and lines[at - 1])]
+        assert "\n".join(packed).strip("\n") == markdown.strip("\n")
+
+
+def test_headings_name_the_document_and_its_blocks_hold_every_word(tmp_path: Path) -> None:
+    path = tmp_path / "rfc5321.txt"
+    raw = RFC.replace("\n", "\r\n").encode()
+    path.write_bytes(raw)
+    facts = TextLoader().load(path, path.name)
+    assert facts.summary.title == "RFC 5321: Simple Mail Transfer Protocol"
+    held = b" ".join(raw[b.byte_start : b.byte_end] for b in facts.blocks)
+    assert held.replace(b"\f", b"").split() == raw.replace(b"\f", b"").split()
+    headings = [(b.level, b.line_start, b.title) for b in facts.blocks if b.title]
+    assert headings[2:] == [(4, 11, "4.2.1. Reply Codes"), (3, 24, "A.1. Example")]
+
+
+def test_other_texts_are_not_taken_for_these() -> None:
+    assert not find_markup(".. note::\n   x\n\nTerm::\n   y\n", ".txt")
+    assert not find_markup("Notes\n=====\n\nSee RFC 5321.\n\n    code::\n", ".txt")
+    assert not find_markup("* one\n* two\n", ".txt")
+
+
+@pytest.mark.parametrize(
+    ("line", "profile"),
+    [
+        ("----\n", "asciidoc"),
+        ("x::\n\ty\n", "asciidoc"),
+        ("  a\n\n", "asciidoc"),
+        ("#+begin_src\n", "org"),
+        (":PROPERTIES:\n", "org"),
+        ("=begin\n\n", "pod"),
+        ("C<<C<", "pod"),
+        ("\n\n\n", "rfc"),
+        ("= " * 9, "asciidoc"),
+    ],
+)
+def test_long_texts_take_time_in_proportion(line: str, profile: str) -> None:
+    started = time.process_time()
+    markup_blocks(line * 4000, profile)
+    assert time.process_time() - started < 1
