@@ -8,7 +8,8 @@ patterns, one for each construct; what none of them matches stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator
 from functools import partial
 
 from rag_platform.ir import Block, Edit
@@ -35,14 +36,14 @@ _BELOW = r"(?:(?<=\S\n)|(?<=\S \n))"  # below a line that is not empty
 _BLANKS = r"(?: *\n)*"
 _WITHIN = r"\n(?!\s*\n)"  # a line end within a paragraph
 _NESTED = rf"[A-Z]<(?:[^<>\n]|{_WITHIN}|(?<![A-Z])<{{}})*>"
-_POD_INLINE = rf"[A-Z]<<+\s(?:.|{_WITHIN})*?\s>>+|" + _NESTED.format(
+_POD_INLINE = rf"[A-Z]<<+\s(?:.|{_WITHIN}){{0,1000}}?\s>>+|" + _NESTED.format(
     "|" + _NESTED.format("|" + _NESTED.format(""))
 )
 _PATTERNS = {
     ASCIIDOC: {
-        "code": r"(?:^\[.*\] *\n)?^(?P<fence>-{4,}|\.{4,}|`{3,}).*\n"
-        r"(?P<body>(?:.*\n)*?)(?P=fence) *$",
-        "hidden": r"^/{4,} *\n(?:.*\n)*?/{4,} *$|^//(?!/).*$|^:!?[\w-]+!?:(?: .*)?$"
+        "code": r"(?:^\[.*\] *\n)?^(?P<fence>-{4,}+|\.{4,}+|`{3,}+).*\n",
+        "comment": r"^(?P<fence>/{4,}+) *\n",
+        "hidden": r"^//(?!/).*$|^:!?[\w-]+!?:(?: .*)?$"
         r"|^(?:ifdef|ifndef|ifeval|endif|include)::.*$|^\[.*\] *$|^\+ *$"
         r"|^(?:={4,}|\*{4,}|_{4,}|--) *$",
         "heading": rf"(?:\A|(?<=\]\n)|(?<=\] \n)|{_APART})(?P<mark>={{1,6}}) +"
@@ -53,14 +54,14 @@ _PATTERNS = {
         "term": r"^[ \t]*(?P<words>\S.{0,200}?(?:::+|;;)(?: *\n[ \t]*\S.{0,200}?(?:::+|;;))*)"
         r"(?: *\n\s*| +)",
         "indent": rf"{_BELOW}[ \t]+(?![-*.]+ |\d+\. )(?=\S)",
-        "words": r"\blink(?:git)?:(?P<page>[^\s\[\]]+)\[(?P<words>[^\]\n]*)\]"
+        "words": r"\blink(?:git)?:(?P<page>[^\s\[\]]{1,500})\[(?P<words>[^\]\n]{0,500})\]"
         r"|<<[^<>,\n]+,\s*(?P<title>[^<>\n]+)>>",
     },
     ORG: {
-        "code": r"^[ \t]*#\+begin_(?P<fence>src|example)\b.*\n"
-        r"(?P<body>(?:.*\n)*?)[ \t]*#\+end_(?P=fence)\b.*$",
+        "code": r"^[ \t]*#\+begin_(?P<fence>src|example)\b.*\n",
+        "comment": r"^[ \t]*(?P<fence>:)(?:PROPERTIES|LOGBOOK): *\n",
         "title": r"^#\+title:[ \t]*(?P<words>\S.*)$",
-        "hidden": r"^[ \t]*:(?:PROPERTIES|LOGBOOK): *\n(?:.*\n)*?[ \t]*:END: *$|^[ \t]*# .*$"
+        "hidden": r"^[ \t]*# .*$"
         r"|^[ \t]*#\+(?!(?:author|date|filetags|caption|description):).*$",
         "heading": r"^(?P<mark>\*+)[ \t]+(?P<words>\S.*)$",
         "term": r"^[ \t]*[-+] +(?P<words>\S.*?)[ \t]+::(?: *\n| +)",
@@ -74,7 +75,8 @@ _PATTERNS = {
         "item": r"^=item +(?P<mark>\*|\d+\.?)(?: *\n\s*(?!=)| +(?=\S))",
         "term": r"^=item +(?P<words>\S.*)$",
         "hidden": r"^=(?:over|back|pod|encoding|cut|item)\b.*$|^=for\b.*(?:\n.*\S.*)*"
-        r"|^=begin\b.*\n(?:.*\n)*?=end\b.*$|^(?:X<[^<>\n]*>\s*)+$",
+        r"|^(?:X<[^<>\n]*>\s*)+$",
+        "comment": r"^(?P<fence>=)begin\b.*\n",
         "literal": rf"{_APART}(?P<body>(?:[ \t]+\S.*(?:\n(?:[ \t]*\n)*(?=[ \t]+\S)|\n|\Z))+)",
         "pod": _POD_INLINE,
     },
@@ -84,7 +86,7 @@ _PATTERNS = {
         r"(?P<mark>(?:Appendix +[A-Z]|\d+|[A-Z](?=\.))(?:\.\d+)*[.:]?)"
         r" +(?!.*(?:\.{3}|\. \.))\S.*(?:\n +\S.*)?(?<![.,;: ])) *$(?=\n *\n)",
         "plain": rf"{_APART}(?P<words>[A-Z][\w'/& -]{{2,50}}) *$(?=\n{_BLANKS}  )",
-        "top": r"\A\s*(?:.*\S.*\n)+\s*\n(?P<words> {4,}\S.*(?:\n {4,}\w.*)*)$",
+        "top": r"\A(?:[^\S\n]*\n)*(?:[^\S\n]*\S.*\n)+\s*\n(?P<words> {4,}\S.*(?:\n {4,}\w.*)*)$",
     },
 }
 _SCANNERS = {
@@ -93,6 +95,12 @@ _SCANNERS = {
         for name, pattern in patterns.items()
     }
     for profile, patterns in _PATTERNS.items()
+}
+# the last lines of code and comments, each with the `fence` of its first line
+_ENDS = {
+    ASCIIDOC: re.compile(r"^(-{4,}|\.{4,}|`{3,}|/{4,}) *$", re.M),
+    ORG: re.compile(r"^[ \t]*(?:#\+end_(src|example)\b.*|(:)END: *)$", re.M | re.I),
+    POD: re.compile(r"^(=)end\b.*$", re.M),
 }
 _ESCAPES = {"lt": "<", "gt": ">", "sol": "/", "verbar": "|"}
 
@@ -116,12 +124,14 @@ def markup_edits(text: str, profile: str) -> list[Edit]:
     return _Reader(text, profile).edits
 
 
-def _scan(
-    text: str, patterns: Mapping[str, re.Pattern[str]]
-) -> Iterator[tuple[str, re.Match[str]]]:
-    """(name, match) of the patterns, in the order of the text and without overlap; the first
-    pattern wins.
+def _scan(text: str, profile: str) -> Iterator[tuple[str, re.Match[str], int, int]]:
+    """(name, match, end of its body, end) of the patterns of a profile, in the order of the text
+    and without overlap; the first pattern wins. Code and comments without a last line are none.
     """
+    patterns = _SCANNERS[profile]
+    lasts: dict[str, list[re.Match[str]]] = {}
+    for last in _ENDS[profile].finditer(text) if profile in _ENDS else ():
+        lasts.setdefault(last[last.lastindex or 0].lower(), []).append(last)
     ahead = {name: pattern.search(text) for name, pattern in patterns.items()}
     at = 0
     while True:
@@ -132,14 +142,22 @@ def _scan(
         if found is None:
             return
         name = next(name for name, it in ahead.items() if it is found)
-        if (
+        body_end, end = found.end("body") if name == "literal" else found.end(), found.end()
+        if name in ("code", "comment"):
+            same = lasts.get(found["fence"].lower(), [])
+            number = bisect_left(same, end, key=lambda it: it.start())
+            if number == len(same):
+                ahead[name] = patterns[name].search(text, end)
+                continue
+            body_end, end = same[number].span()
+        elif (
             name == "underlined"
             and abs(found.start("mark") - found.start() - len(found["mark"]) - 1) > 2
         ):
             ahead[name] = patterns[name].search(text, found.end("words"))
             continue
-        yield name, found
-        at = max(found.end(), found.start() + 1)
+        yield name, found, body_end, end
+        at = max(end, found.start() + 1)
 
 
 class _Reader:
@@ -152,11 +170,11 @@ class _Reader:
         self._profile = profile
         # lines end with one character, at the same offsets
         lines = text.replace("\r\n", " \n").replace("\r", "\n")
-        for name, found in _scan(lines, _SCANNERS[profile]):
+        for name, found, body_end, end in _scan(lines, profile):
             if name in ("title", "top", "heading", "underlined", "plain"):
                 self._write_heading(name, found)
             elif name in ("code", "literal"):
-                self._write_code(found)
+                self._write_code(found, body_end, end)
             elif name == "page":
                 self._write_page_end(found, lines)
             elif name == "term":
@@ -164,8 +182,8 @@ class _Reader:
                 self._edit(found.start(), end, self._write_words(name, found))
                 if found.end() > end:
                     self._edit(end, found.end(), "\n\n")
-            elif name == "hidden":
-                self._hide(found, lines)
+            elif name in ("hidden", "comment"):
+                self._hide(found.start(), end, lines)
             else:
                 self._edit(found.start(), found.end(), self._write_words(name, found))
 
@@ -191,16 +209,16 @@ class _Reader:
             return len(mark)
         return (int(mark) if self._profile == POD else len(mark)) + 1
 
-    def _write_code(self, found: re.Match[str]) -> None:
-        start, end = found.span("body")
-        body = self.text[start:end]
+    def _write_code(self, found: re.Match[str], body_end: int, end: int) -> None:
+        start = found.end() if "fence" in found.re.groupindex else found.start("body")
+        body = self.text[start:body_end]
         inner = start + len(body) - len(body.lstrip("\r\n")), start + len(body.rstrip())
         if inner[0] >= inner[1]:
-            self._edit(found.start(), found.end(), "")
+            self._edit(found.start(), end, "")
             return
         mark = "`" * max(3, 1 + longest_ticks(body))
-        end = found.start() + len(found[0].rstrip())  # an edit that ends a line ends before its end
-        last = min(inner[1], end - 1)
+        end = found.start() + len(self.text[found.start() : end].rstrip())
+        last = min(inner[1], end - 1)  # an edit that ends a line ends before its end
         self._edit(found.start(), inner[0] + 1, f"{mark}\n{self.text[inner[0]]}")
         self._edit(last, end, f"{self.text[last : inner[1]]}\n{mark}")
         self.blocks.append(Block(0, "code", found.start(), end))
@@ -211,10 +229,10 @@ class _Reader:
         start = self._end_above(found.start())
         self._edit(start, found.end(), "\n" if goes_on else "\n\n", "repeated_footer")
 
-    def _hide(self, found: re.Match[str], lines: str) -> None:
-        alone = not lines[found.end() : found.end() + 2].strip()
-        start = self._end_above(found.start()) if alone else found.start()
-        self._edit(start, found.end(), "", HIDDEN)
+    def _hide(self, start: int, end: int, lines: str) -> None:
+        if not lines[end : end + 2].strip():
+            start = self._end_above(start)
+        self._edit(start, end, "", HIDDEN)
 
     def _end_above(self, start: int) -> int:
         """Where the words above an offset, or the edit above it, end."""

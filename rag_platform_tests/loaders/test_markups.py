@@ -226,6 +226,11 @@ def test_other_texts_are_not_taken_for_these() -> None:
         ("C<<C<", "pod"),
         ("\n\n\n", "rfc"),
         ("= " * 9, "asciidoc"),
+        ("....a\n", "asciidoc"),
+        ("link:a[" * 5, "asciidoc"),
+        ("=begin x\n", "pod"),
+        ("C<< a " * 5, "pod"),
+        (" " * 10, "rfc"),
     ],
 )
 def test_long_texts_take_time_in_proportion(line: str, profile: str) -> None:
