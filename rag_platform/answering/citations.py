@@ -26,6 +26,7 @@ from rag_platform.answering.groundedness import (
 from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans, fence_body
 from rag_platform.text.passages import units
+from rag_platform.text.shortening import shorten
 
 LEFT_OUT = " …"  # follows a quoted introduction whose continuation is not quoted
 INCLUDES = " →"  # the same, before the file that the documents include there
@@ -415,17 +416,6 @@ def make_citation(number: int, hit: Hit) -> Citation:
         edited_from=hit.edited_from,
         namespace=hit.namespace,
     )
-
-
-def shorten(text: str, most: int) -> str:
-    """The text on one line of at most `most` characters, cut between words."""
-    flat = " ".join(text.split())
-    if len(flat) <= most:
-        return flat
-    shown = flat[: most - 1]
-    if shown[-1:].isascii() and flat[most - 1] != " ":  # the cut splits a word
-        shown = shown.rpartition(" ")[0] or shown
-    return shown.rstrip() + "…"
 
 
 def _sentences(items: Sequence[object]) -> str:

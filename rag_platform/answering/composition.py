@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from rag_platform.answering import citations, states
-from rag_platform.answering.citations import escape_marks, make_citation, shorten
+from rag_platform.answering.citations import escape_marks, make_citation
 from rag_platform.answering.constants import (
     CLOSEST_PASSAGES,
     COMPARED_CHARS,
@@ -40,6 +40,7 @@ from rag_platform.query import analysis
 from rag_platform.registry import traits, traits_of
 from rag_platform.retrieval.namespace_search import Found
 from rag_platform.text.scripts import is_wide
+from rag_platform.text.shortening import shorten
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from rag_platform.contract.markdown_views import (
     format_place,
     hit_text,
     list_pictures,
-    snippet,
 )
 from rag_platform.contract.schema import (
     AnswerData,
@@ -35,6 +34,7 @@ from rag_platform.ir import Citation, Hit, QueryResult, format_section
 from rag_platform.messages import translate, translate_filled
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
+from rag_platform.text.shortening import shorten
 from rag_platform.text.tokens import estimate_tokens
 
 DETAILS = ("full", "brief")
@@ -248,7 +248,7 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "chunk_id": hit.chunk_id,
         "score": hit.score,
         "source": hit.source,
-        "text_snippet": snippet(hit_text(hit), sizes.snippet),
+        "text_snippet": shorten(hit_text(hit), sizes.snippet),
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [asset_uri(asset_id) for asset_id in hit.asset_ids],
@@ -483,4 +483,4 @@ def _without_headings(text: str, max_chars: int) -> str:
     """A snippet that starts at the first line that is not a heading; section paths show those."""
     lines = [line for line in text.splitlines() if line.strip()]
     first = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
-    return snippet("\n".join(lines[first:]), max_chars)
+    return shorten("\n".join(lines[first:]), max_chars)

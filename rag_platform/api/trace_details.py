@@ -11,7 +11,6 @@ from typing import Any
 
 from rag_platform.api.envelopes import fill_shape, without_paths
 from rag_platform.api.traces import find_trace, read_visible
-from rag_platform.contract.markdown_views import snippet
 from rag_platform.contract.traces import (
     CandidatePart,
     EventPart,
@@ -30,6 +29,7 @@ from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store.rows import trace_facts
 from rag_platform.retrieval.library import Library
+from rag_platform.text.shortening import shorten
 
 STAGES_PER_PAGE = 100
 EVENTS_PER_PAGE = 50
@@ -285,7 +285,7 @@ def _candidate(
         "source": str(item.get("source") or ""),
         "source_uri": row.source_uri if row else "",
         "section_path": row.chunk.section_path if row else "",
-        "text": snippet(row.chunk.chunk_text, _SNIPPET_CHARS) if row else "",
+        "text": shorten(row.chunk.chunk_text, _SNIPPET_CHARS) if row else "",
         "moved": before[chunk_id] - rank if chunk_id in before else None,
     }
 

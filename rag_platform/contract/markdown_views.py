@@ -28,6 +28,7 @@ from rag_platform.messages import translate, translate_filled
 from rag_platform.observability import faults
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
+from rag_platform.text.shortening import shorten
 
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
 _FIELD_CHARS = 500  # of a document's tags and metadata
@@ -51,16 +52,6 @@ def hit_text(hit: Hit) -> str:
         return hit.chunk_text
     picture = f"(picture {asset_uri(hit.asset_ids[0])})" if hit.asset_ids else "(picture)"
     return f"{picture} read by a model: {hit.picture_text}" if hit.picture_text else picture
-
-
-def snippet(text: str, max_chars: int) -> str:
-    """The text on one line, shortened at the end of a word if possible, with an ellipsis."""
-    line = " ".join(text.split())
-    if len(line) <= max_chars:
-        return line
-    cut = line[: max_chars - 1]
-    word_end = cut.rfind(" ", max_chars // 2)
-    return (cut[:word_end] if word_end > 0 else cut) + "…"
 
 
 def document_line(listed: ListedDocument, grouping: str | None = None, language: str = "en") -> str:
@@ -337,9 +328,7 @@ def traces_markdown(rows: list[TraceRow], next_cursor: str | None) -> str:
 
 
 def _trace_line(row: TraceRow) -> str:
-    question = row["question"] or ""
-    if len(question) > _QUESTION_CHARS:
-        question = question[: _QUESTION_CHARS - 1] + "…"
+    question = shorten(row["question"] or "", _QUESTION_CHARS)
     code = row["error"]["code"] if row["error"] else ""
     facts = [row["namespace"], row["job_id"] or "", question, code]
     return (

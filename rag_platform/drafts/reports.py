@@ -21,6 +21,7 @@ from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info, read_manifest
 from rag_platform.text.plurals import pluralise
+from rag_platform.text.shortening import shorten
 from rag_platform.workspace import DataRoot
 
 _SNIPPET = 70
@@ -170,7 +171,7 @@ def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
 def operation_line(operation: Json) -> str:
     """An operation on one line."""
     rest = [
-        f"{key} {_short(str(value))}"
+        f"{key} {shorten(str(value), _SNIPPET)}"
         for key, value in operation.items()
         if key not in ("op", "chunk_id")
     ]
@@ -184,7 +185,7 @@ def chunk_line(row: Json, *, whole: bool = False) -> str:
     text = " ".join(row["text"].split())
     section = format_section(row["section_path"])
     head = " ".join(filter(None, [f"{row['chunk_id']}{place}", section]))
-    return f"{head}: {text if whole else _short(text)}"
+    return f"{head}: {text if whole else shorten(text, _SNIPPET)}"
 
 
 def _piece(piece: Piece) -> Json:
@@ -213,11 +214,6 @@ def _state(opened: Opened) -> str:
         live, doc_id = opened.version.version_id, opened.document.doc_id
         state += f"; live is {live}: `rag drafts rebase {doc_id}`"
     return state
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SNIPPET else line[: _SNIPPET - 1] + "…"
 
 
 def _diff(own: Sequence[Chunk], edited: Edited) -> list[str]:

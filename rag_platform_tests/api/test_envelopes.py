@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_platform.api.envelopes import envelope, exit_code, failure, fill_shape
-from rag_platform.api.query_data import answer_data, fit_query, snippet
+from rag_platform.api.query_data import answer_data, fit_query
 from rag_platform.contract.upkeep_shapes import JobItemRow
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Citation, Hit, QueryResult
@@ -267,12 +267,6 @@ def test_a_cited_passage_is_not_left_out() -> None:
     assert (last["id"], last["uri"], last["cited"]) == (1, "chunk://chk_8", True)
     assert notes[-1].startswith(f"{8 - shown} of 8 results were left out")
     assert notes[-1].endswith(", ".join(f"docs/{n}.md" for n in range(shown, 8)))
-
-
-def test_snippet_is_one_line_cut_at_a_word() -> None:
-    assert snippet("one\n two", 20) == "one two"
-    assert snippet("alpha beta gamma delta", 18) == "alpha beta gamma…"
-    assert snippet("中文" * 20, 10) == "中文中文中文中文中…"
 
 
 def test_envelopes() -> None:

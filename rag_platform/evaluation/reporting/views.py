@@ -32,7 +32,6 @@ from rag_platform.contract.evaluation_shapes import (
     StrategiesData,
     StrategyRow,
 )
-from rag_platform.contract.markdown_views import snippet
 from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.cases import EvalCase
 from rag_platform.evaluation.comparing import (
@@ -54,6 +53,7 @@ from rag_platform.releases.manifest import QUALITY_GATE
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
+from rag_platform.text.shortening import shorten
 
 _RECENT = 500  # latest runs, searched for the newest one of each strategy
 _PROMOTIONS = 20
@@ -385,7 +385,7 @@ def _ranked_part(
         "source": item["source"],
         "source_uri": row.source_uri if row else "",
         "section_path": row.chunk.section_path if row else "",
-        "text": snippet(row.chunk.chunk_text, _SNIPPET_CHARS) if row else "",
+        "text": shorten(row.chunk.chunk_text, _SNIPPET_CHARS) if row else "",
         "cited": item["chunk_id"] in cited,
         "in_context": item["chunk_id"] in context,
     }
