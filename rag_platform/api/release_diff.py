@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from rag_platform.answering.engine import answer
+from rag_platform.api.asking import rank_both
 from rag_platform.contract.upkeep_shapes import ReleaseDiffData
 from rag_platform.errors import RagError, ReleaseError
-from rag_platform.ir import Hit, Json, QueryRequest
+from rag_platform.ir import Json, QueryRequest
 from rag_platform.observability.trace_reader import list_questions
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.release_store import find_parent, list_heads, manifest_of
@@ -143,16 +143,20 @@ def _query(library: Library, namespace: str, question: Json, before: str, after:
         top_k=TOP_K,
         answer=False,
     )
-    problem, places = "", list[Json]()
+    problem, moved = "", list[Json]()
     try:
-        one, other = (
+        old, new = (
             answer(library, dataclasses.replace(request, release_id=release_id)).hits
             for release_id in (before, after)
         )
-        places = _places(one, other)
+        hits = {hit.chunk_id: hit for hit in (*new, *old)}
+        for row in rank_both([hit.chunk_id for hit in old], [hit.chunk_id for hit in new]):
+            hit = hits[row["chunk_id"]]
+            if row["before"] != row["after"]:
+                place = {"source_uri": hit.source_uri, "section_path": hit.section_path}
+                moved.append({**row, **place})
     except RagError as error:
         problem = error.message
-    moved = [it for it in places if it["before"] != it["after"]]
     return {
         "text": request.text,
         "entered": [it for it in moved if it["before"] is None],
@@ -161,24 +165,6 @@ def _query(library: Library, namespace: str, question: Json, before: str, after:
         "problem": problem,
         "same": not (moved or problem),
     }
-
-
-def _places(one: Sequence[Hit], other: Sequence[Hit]) -> list[Json]:
-    """Every chunk of both lists with its ranks, from 1: those of the new list in order, then the
-    others.
-    """
-    ranks, now = {hit.chunk_id: hit.rank for hit in one}, {hit.chunk_id: hit.rank for hit in other}
-    hits = {hit.chunk_id: hit for hit in (*other, *one)}
-    return [
-        {
-            "chunk_id": chunk_id,
-            "source_uri": hit.source_uri,
-            "section_path": hit.section_path,
-            "before": ranks.get(chunk_id),
-            "after": now.get(chunk_id),
-        }
-        for chunk_id, hit in hits.items()
-    ]
 
 
 def _markdown(diff: ReleaseDiffData) -> str:

@@ -389,12 +389,15 @@ class Load:
         self._lock = threading.Lock()
 
     @contextmanager
-    def add_running(self, questions: int) -> Iterator[None]:
-        """Count additional questions, queued or running in other processes, during the block."""
+    def add_running(self, questions: int) -> Iterator[int]:
+        """Count additional questions, queued or running in other processes, during the block, and
+        yield how many there are with them.
+        """
         with self._lock:
             self._running += questions
+            running = self._running
         try:
-            yield
+            yield running
         finally:
             with self._lock:
                 self._running -= questions
@@ -409,10 +412,7 @@ class Load:
         """Count a question during the block, and yield the parts that it must skip under the
         current load. Raises ProviderError `overloaded` if it is refused.
         """
-        with self._lock:
-            self._running += 1
-            running = self._running
-        try:
+        with self.add_running(1) as running:
             if running >= self._settings.refuse_at:
                 raise ProviderError(
                     f"{running} questions run at once, the limit is {self._settings.refuse_at - 1}"
@@ -421,9 +421,6 @@ class Load:
                     retryable=True,
                 )
             yield parts_to_skip(running, self._settings)
-        finally:
-            with self._lock:
-                self._running -= 1
 
 
 def parts_to_skip(running: int, settings: LoadSettings) -> tuple[str, ...]:

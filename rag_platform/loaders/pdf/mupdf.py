@@ -7,8 +7,6 @@ them.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +42,7 @@ from rag_platform.loaders.pdf.printed.hidden_text import find_comments, find_off
 from rag_platform.loaders.pdf.printed.layers import open_page
 from rag_platform.loaders.pdf.printed.runs import Run
 from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes
+from rag_platform.processes.processors import without_collector
 from rag_platform.traits import Traits
 
 Profile = Literal["layout", "fast"]
@@ -174,7 +173,7 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
     """The page by layout model, else as raw text, else marked as failed."""
     warnings: list[str] = []
     for engine in ("layout", "raw") if profile == "layout" else ("raw",):
-        with Reading("stage.loader") as reading, _without_collection():
+        with Reading("stage.loader") as reading, without_collector():
             page = _page_content(document, number, engine)
         if reading.error is None:
             return replace(page, warnings=(*warnings, *page.warnings))
@@ -183,18 +182,6 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
             break
         warnings.append(f"page {number + 1}: {engine} reading failed ({reading.reason})")
     return PageFacts(number + 1, (), (), "failed", tuple(warnings))
-
-
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """Disables garbage collection, which is wasted on a page's thousands of live characters."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _page_content(document: Any, number: int, engine: str) -> PageFacts:
