@@ -97,13 +97,14 @@ def run_job(job: Job, root: DataRoot, on_progress: OnProgress) -> None:
     root.ledger.update_job(job.job_id, result=result)
 
 
-def list_run_jobs(store: Store, limit: int = 5) -> list[EvalJobData]:
+def list_run_jobs(settings: Settings, limit: int = 5) -> list[EvalJobData]:
     """The newest jobs of `start_run` that the caller may see."""
+    store = Store.of(settings)
     if not store.has_ledger():
         return []
     with closing(open_ledger(store)) as ledger:
         found = [job for job in ledger.jobs("", 50) if _is_visible(job)][:limit]
-        return [job_data(jobs.as_it_stands(job, ledger)) for job in found]
+        return [job_data(jobs.as_it_stands(job, ledger, settings.jobs)) for job in found]
 
 
 def get_run_job(settings: Settings, job_id: str) -> EvalJobData:

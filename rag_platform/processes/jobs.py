@@ -282,7 +282,7 @@ def left_runs_open(namespace: str, ledger: Ledger) -> bool:
     return False
 
 
-def as_it_stands(job: Job, ledger: Ledger, policy: JobPolicy = _POLICY) -> Job:
+def as_it_stands(job: Job, ledger: Ledger, policy: JobPolicy) -> Job:
     """The job as readers are shown it: failed when its process is gone, although that could not be
     recorded because the disk is full or the data root is read-only.
     """

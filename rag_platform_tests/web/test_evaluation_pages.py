@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,15 @@ from starlette.testclient import TestClient
 
 from rag_platform import access
 from rag_platform.config.prompts import read_choice, versions
+from rag_platform.config.settings import JobPolicy
 from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.evaluation.results import CaseFilter, ResultStore
-from rag_platform.evaluation.run_requests import RunRequest, cancel_run_job, run_dataset
+from rag_platform.evaluation.run_requests import (
+    RunRequest,
+    cancel_run_job,
+    list_run_jobs,
+    run_dataset,
+)
 from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.web.app import create_app
@@ -263,6 +270,21 @@ def test_a_run_is_cancelled(browser: TestClient, shared_desk: Desk) -> None:
     with access.acting_for(access.Caller("one", "write", frozenset({"default"}))):
         found = cancel_run_job(shared_desk.settings, waiting[1].job_id)
     assert found["state"] == "cancelled"
+
+
+def test_a_run_of_another_machine_lives_as_long_as_the_settings_say(desk: Desk) -> None:
+    patient = desk.settings.model_copy(update={"jobs": JobPolicy(silent_seconds=10**9)})
+    request = {"dataset": "golden", "namespace": "default", "strategy": None}
+    started = {
+        "pid": 1,
+        "process": {"host": "elsewhere", "boot_id": "b", "pid_namespace": "n"},
+        "heartbeat_at": "2026-01-01T00:00:00Z",
+    }
+    with closing(DataRoot.open(desk.settings).ledger) as ledger:
+        job = ledger.add_job("evaluate", "", {"request": request})
+        ledger.update_job(job.job_id, state="running", **started)
+    assert [it["state"] for it in list_run_jobs(patient)] == ["running"]
+    assert [it["state"] for it in list_run_jobs(desk.settings)] == ["failed"]
 
 
 @pytest.fixture

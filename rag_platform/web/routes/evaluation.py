@@ -174,9 +174,9 @@ def get_choices(library: LibraryOf) -> EvalChoicesData:
 
 
 @api.get("/jobs")
-def get_jobs(library: LibraryOf) -> list[EvalJobData]:
+def get_jobs(settings: SettingsOf) -> list[EvalJobData]:
     """The jobs of the newest runs started by people."""
-    return list_run_jobs(library.store)
+    return list_run_jobs(settings)
 
 
 @api.get("/jobs/{job_id}")
@@ -250,7 +250,7 @@ def show_runs(
     # a run that goes on, or failed before its first answer, is only a job
     unfinished = [
         job
-        for job in list_run_jobs(view.library.store, _PAGE)
+        for job in list_run_jobs(view.settings, _PAGE)
         if not job["run_id"] and (everywhere or job["namespace"] in ("", namespace))
     ]
     return view.render(
