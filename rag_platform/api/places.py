@@ -177,6 +177,12 @@ def find_place(
         return _PlaceLookup(library, leased, spans, page).data()
 
 
+def first_page(place: PlaceData) -> PlacePage | None:
+    """The first page with a cited span, else the first one."""
+    pages = place["pages"]
+    return next((page for page in pages if page["cited"]), pages[0] if pages else None)
+
+
 class _PlaceLookup:
     """Finds the place of one chunk; all spans are offsets into the extracted text."""
 

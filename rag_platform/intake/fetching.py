@@ -24,6 +24,7 @@ from urllib.parse import unquote
 
 from rag_platform.config.settings import FetchLimits, Settings
 from rag_platform.errors import FetchError
+from rag_platform.loaders.decoding import is_pdf
 from rag_platform.loaders.markup.html import START, SUFFIXES
 from rag_platform.storage.records import CACHE_REMEDY, SCHEMA_VERSION, from_json, to_json
 from rag_platform.storage.store import Store, read_json, write_json
@@ -602,7 +603,7 @@ def name_with_suffix(filename: str, declared: str, head: bytes) -> str:
     filename = filename or "index"
     suffix = PurePosixPath(filename).suffix.lower()
     kind = "text/html" if START.match(head) else declared
-    if b"%PDF-" in head[:1024]:
+    if is_pdf(head):
         kind = "application/pdf"
     known = _SUFFIXES_OF.get(kind, ())
     if kind == "text/html" and suffix not in SUFFIXES:

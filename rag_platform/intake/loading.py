@@ -12,7 +12,7 @@ from rag_platform.config.settings import Limits, Strategy
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.ir import Facts
 from rag_platform.loaders.archives import zip_kind
-from rag_platform.loaders.decoding import holds_words, sniff_binary
+from rag_platform.loaders.decoding import holds_words, is_pdf, sniff_binary
 from rag_platform.protocols import Loader
 
 _OOXML = "application/vnd.openxmlformats-officedocument."
@@ -115,18 +115,14 @@ def _read_head(path: Path) -> tuple[bytes, str]:
 def _sniff(filename: str, head: bytes, content: str) -> str:
     if not head:
         return "inode/x-empty"
-    if head.startswith(_ZIP_MAGIC) and not _is_pdf(head):
+    if head.startswith(_ZIP_MAGIC) and not is_pdf(head):
         return _ZIP_TYPES.get(content, "application/zip")
     return _sniff_binary(head) or _sniff_text(PurePath(filename).suffix.lower(), head)
 
 
-def _is_pdf(head: bytes) -> bool:
-    return b"%PDF-" in head[:1024]
-
-
 def _sniff_binary(head: bytes) -> str:
     """The type of binary content, "" for text."""
-    if _is_pdf(head):
+    if is_pdf(head):
         return "application/pdf"
     if mime := sniff_binary(head)[1]:
         return mime

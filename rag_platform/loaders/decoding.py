@@ -115,6 +115,11 @@ def decode(raw: bytes, *declared: str) -> Decoded:
     return decoded
 
 
+def is_pdf(head: bytes) -> bool:
+    """True for the first bytes of a PDF file, whose magic other bytes may precede."""
+    return b"%PDF-" in head[:1024]
+
+
 def sniff_binary(head: bytes) -> tuple[str, str]:
     """(name, media type) of the binary format that begins with these bytes; the name is "" for
     text.

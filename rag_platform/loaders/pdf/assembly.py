@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef
-from rag_platform.loaders.decoding import Decoded
+from rag_platform.loaders.decoding import Decoded, is_pdf
 from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.pdf.headings import (
@@ -76,7 +76,7 @@ class PagedLoader:
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True if the first 1024 bytes contain the PDF magic, and for an empty file named .pdf."""
-        return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
+        return is_pdf(head) or (filename.lower().endswith(".pdf") and not head)
 
 
 def assemble(

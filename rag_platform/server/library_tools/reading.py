@@ -53,7 +53,6 @@ DocId = Annotated[
     AfterValidator(lambda doc_id: doc_id.removeprefix("doc://")),
     Field(description="As results and lists give it."),
 ]
-Style = Literal["short", "bullet", "detailed"]
 
 
 class GetDocumentArguments(Arguments):
@@ -67,7 +66,7 @@ class GetDocumentArguments(Arguments):
     max_chars: Annotated[int, Field(ge=1)] | Absent = Field(None, description="At most.")
     cursor: str | Absent = Field(None, description="The next part.")
     include_summary: bool = Field(False, description="A summary too.")
-    summary_style: Style = Field("short", description="Of that summary.")
+    summary_style: summaries.Style = Field("short", description="Of that summary.")
     collections: Collections = None
 
 
@@ -81,7 +80,7 @@ class GetChunkArguments(Arguments):
 class SummarizeDocumentArguments(Arguments):
     doc_id: DocId
     version_id: str | Absent = Field(None, description="An older version.")
-    style: Style = Field(
+    style: summaries.Style = Field(
         "short", description="short: 1-3 sentences; bullet: points; detailed: by section."
     )
     collections: Collections = None
@@ -290,12 +289,12 @@ def show_source(call: Call, arguments: ShowSourceArguments) -> Answer:
     """A page of the passage as a picture, with its rectangles. Raises what `page_picture`
     raises.
     """
-    from rag_platform.api.places import find_place, lease_chunk
+    from rag_platform.api.places import find_place, first_page, lease_chunk
 
     chunk_id = arguments.chunk_id.removeprefix("chunk://")
     place = find_place(call.library, chunk_id, spans=arguments.spans or (), page=arguments.page)
     nowhere: PlacePage = {"page": 1, "width": 1.0, "height": 1.0, "boxes": [], "cited": []}
-    page = next((it for it in place["pages"] if it["cited"]), (place["pages"] or [nowhere])[0])
+    page = first_page(place) or nowhere
     with lease_chunk(call.library, chunk_id) as leased:
         namespace, release_id = leased.version.namespace, leased.lease.release_id
     version_id, number = place["version_id"], page["page"]

@@ -397,22 +397,20 @@ def ingest_place(
 
 
 def _take_place(view: View, place: str, tags: str, action: str) -> Response:
+    from rag_platform.intake.fetching import is_url
+
     given = place.strip()
-    is_url = given.lower().startswith(("http://", "https://"))
+    path, url = (None, given) if is_url(given) else (given, None)
     if action == "preview":
-        if is_url:
+        if path is None:
             raise InputError(
                 "an address is not fetched for a look; ingest it, or save the page and drop it",
                 code="no_preview",
             )
-        data = uploads.preview_path(view.settings, view.namespace, given)
+        data = uploads.preview_path(view.settings, view.namespace, path)
         return view.render("browsing/part.html", part="browsing/preview.html", data=data)
     job = uploads.ingest_place(
-        view.settings,
-        view.namespace,
-        path=None if is_url else given,
-        url=given if is_url else None,
-        tags=split_list(tags),
+        view.settings, view.namespace, path=path, url=url, tags=split_list(tags)
     )
     return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)
 

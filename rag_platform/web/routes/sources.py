@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from rag_platform.api import passages
-from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
-from rag_platform.contract.traces import PlaceData, PlacePage, ProvedData, SourceData
+from rag_platform.api.places import MAX_SPANS, Span, find_place, first_page, read_source
+from rag_platform.contract.traces import PlaceData, ProvedData, SourceData
 from rag_platform.errors import InputError
 from rag_platform.web.dependencies import LibraryOf, PathView
 from rag_platform.web.rendering import link
@@ -115,7 +115,7 @@ def show(
     """The document around a passage, with the cited words marked."""
     source = get_chunk(view.library, chunk_id, view.namespace, release)
     place = get_place(view.library, chunk_id, view.namespace, release, span, page)
-    sheet = _first_page(place)
+    sheet = first_page(place)
 
     def at(number: int | None) -> str:
         return link(f"/source/{view.namespace}/{chunk_id}", release=release, span=span, page=number)
@@ -132,12 +132,6 @@ def show(
         "release": source["release_id"] if source["state"] == "changed" else None,
     }
     return view.render_part("asking/source_view.html", "asking/source.html", **values)
-
-
-def _first_page(place: PlaceData) -> PlacePage | None:
-    """The first page with a cited span, else the first one."""
-    pages = place["pages"]
-    return next((page for page in pages if page["cited"]), pages[0] if pages else None)
 
 
 @pages.get("/{namespace}/{chunk_id}/proof")
