@@ -29,6 +29,7 @@ from rag_platform.loaders.text import (
     suffix_of,
     titles_section,
 )
+from rag_platform.text.markdown_blocks import html_headings
 from rag_platform.traits import Traits
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 SUFFIXES = {".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx"}
 _CLOSING = re.compile(r"\s+#+$")  # marks that close a heading before its attributes
 ATTRIBUTES = re.compile(r"\s*(?<!\{)\{:?\s*(?:[#.][^{}]*|[\w-]+=[^{}]*|/\*[^{}]*\*/)\}\s*$")
-_HTML_TITLE = re.compile(r"<h1\b[^<>]*>((?:(?!</?h1\b).)*)</h1\s*>", re.DOTALL | re.IGNORECASE)
+_VERBATIM = re.compile(r"\s*<(?:[!?]|(?:pre|script|style|svg|textarea)\b)", re.IGNORECASE)
 MARKDOWN_LINE = re.compile(
     r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|>"
     r" \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
@@ -57,7 +58,7 @@ class MarkdownLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "markdown"
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -118,17 +119,30 @@ class MarkdownLoader:
 
 
 def _find_title(blocks: Sequence[Block], text: str, visible: str) -> str:
-    """The first heading, or the first visible line if there is none. If that heading titles only a
-    section, the `<h1>` above it, or "".
-    """
+    """The first heading, or the first visible line if there is none."""
     headings = [block for block in blocks if block.title]
-    if not headings:
-        return first_line(visible)
-    if not titles_section(headings):
-        return headings[0].title
-    above = [block for block in blocks[: headings[0].ordinal] if block.kind == "html"]
-    found = (_HTML_TITLE.search(text, block.start, block.end) for block in above)
-    return next((heading_title(match[1]) for match in found if match), "")
+    return _title_of(headings, blocks, text) if headings else first_line(visible)
+
+
+def _title_of(headings: Sequence[Block], blocks: Sequence[Block], text: str) -> str:
+    """The first heading, "" if it titles only a section. A heading of HTML may be a slogan, or the
+    name of a project above each of its pages: the next one is preferred if it is of a higher
+    level, or titles no section and only a table of contents is between them.
+    """
+    first, *below = headings
+    html = [block for block in headings if text[block.start : block.end].lstrip().startswith("<")]
+    if first not in html:
+        return "" if titles_section(headings) else first.title
+    between = blocks[first.ordinal + 1 : below[0].ordinal] if below else ()
+    if below and (
+        below[0].level < first.level
+        or (
+            not titles_section(below)
+            and all(it.kind == "list" or text.startswith("**", it.start) for it in between)
+        )
+    ):
+        return _title_of(below, blocks, text) or first.title
+    return "" if titles_section(html) else first.title
 
 
 def _text_outside(spans: Iterable[tuple[int, int]], text: str, start: int) -> str:
@@ -237,7 +251,9 @@ def _find_leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, 
         if token.map is None or skip:
             continue
         first, last = token.map
-        if token.type in KINDS:
+        if token.type == "html_block" and token.level == 0:
+            yield from ((*part, group) for part in _split_html(token.content, first, last))
+        elif token.type in KINDS:
             yield KINDS[token.type], first, last, 0, "", group
             skip += token.type == "table_open"
         elif token.type == "heading_open" and token.level == 0:
@@ -253,14 +269,33 @@ def _find_leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, 
             yield ("list" if inside else "paragraph"), first, last, 0, "", group
 
 
+def _split_html(block: str, first: int, last: int) -> Iterator[tuple[str, int, int, int, str]]:
+    """(kind, first line, last line, level, title) of the headings in an HTML block, and of what is
+    around them.
+    """
+    base = first
+    for match, words in () if _VERBATIM.match(block) else html_headings(block):
+        low = base + block.count("\n", 0, match.start())
+        high = low + match[0].count("\n") + 1
+        if first < low:
+            yield "html", first, low, 0, ""
+        yield "heading", low, high, int(match["level"]), heading_title(words)
+        first = high
+    if first < last:
+        yield "html", first, last, 0, ""
+
+
 def heading_title(content: str) -> str:
-    """The text of a heading without markup and without a trailing `{ #anchor }`."""
+    """The text of a heading without markup, pictures and a trailing `{ #anchor }`; of pictures
+    alone their descriptions.
+    """
     bare = ATTRIBUTES.sub("", content)
     content = content if bare == content else _CLOSING.sub("", bare)
     if re.search(r"[\\`*_\[\]<>&!]", content) and len(content) < MAX_LINE_INLINE:
         children = inline_parser().parseInline(content, {})[0].children or []
-        words = "".join(_token_text(child) for child in children)
-        content = words if words.strip() else content
+        texts = [child for child in children if child.type != "image"]
+        tries = ("".join(map(_token_text, part)) for part in (texts, children))
+        content = next(filter(str.strip, tries), content).rstrip(" |·")
     return plain_line(content)
 
 

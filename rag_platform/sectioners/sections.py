@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from rag_platform.errors import ConfigError
 from rag_platform.ir import JOINT, PREAMBLE, Facts, Section, Version
 from rag_platform.normalisation.edits import Normalised
+from rag_platform.text.markdown_blocks import HEADING
 
 # a heading that only numbers a part, whose title is in the next heading
 _LABEL = re.compile(
@@ -260,10 +261,11 @@ def _are_related(last: Section, section: Section) -> bool:
 
 def heading_end(text: str, start: int) -> int:
     """The offset after the heading at `start`, including a Setext underline."""
-    line_end = text.find("\n", start)
+    marked = HEADING.match(text, start)
+    line_end = text.find("\n", marked.end() if marked else start)
     if line_end < 0:
         return len(text)
-    if text[start:line_end].lstrip().startswith("#"):
+    if marked or text[start:line_end].lstrip().startswith("#"):
         return line_end + 1
     end = line_end + 1
     for _ in range(20):  # lines of a Setext heading

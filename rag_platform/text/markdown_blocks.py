@@ -11,7 +11,16 @@ from rag_platform.text.scripts import HAN
 FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~{3,})")
 # the rule below a table's header
 DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
-HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+([^\n]*)")
+# a heading: marked, or as HTML on lines of its own without a blank one
+HEADING = re.compile(
+    r" {0,3}(?P<marks>#{1,6})[ \t]+(?P<words>[^\n]*)"
+    r"|[ \t]*<[hH](?P<level>[1-6])\b[^<>]*>(?P<html>(?:(?!</?[hH](?P=level)\b|\n[ \t]*\n)[\s\S])*)"
+    r"</[hH](?P=level)[ \t]*>[ \t]*(?=\n|\Z)"
+)
+_HTML_HEADING = re.compile(rf"^(?=[ \t]*<)(?:{HEADING.pattern})", re.MULTILINE)
+_LINK_TAG = re.compile(r"<a\s", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
+_ALT = re.compile(r"<img\b[^<>]*?\salt=[\"']([^\"'<>]+)", re.IGNORECASE)
 # an underline, which makes the line above it a heading
 UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|([~^\"`'*+])\1{3,})[ \t]*$")
 HAN_DIGIT = "[一二三四五六七八九十]"
@@ -182,14 +191,26 @@ def numbered_headings(text: str) -> set[int]:
     }
 
 
-def heading_text(line: str) -> str:
-    """The words of a heading; any other line unchanged."""
-    match = HEADING.match(line)
+def heading_text(block: str) -> str:
+    """The words of a heading, without the tags of HTML; the first line of any other block."""
+    match = HEADING.match(block)
     if match is None:
-        return line
-    words = match[2].rstrip()
+        return block.partition("\n")[0]
+    if match["html"] is not None:
+        words = " ".join(_TAG.sub("", match["html"]).split())
+        return words or " ".join(_ALT.findall(match["html"]))
+    words = match["words"].rstrip()
     bare = words.rstrip("#")
     return bare.rstrip() if not bare or bare[-1].isspace() else words
+
+
+def html_headings(text: str) -> Iterator[tuple[re.Match[str], str]]:
+    """The match of HEADING for each heading of HTML, with its words; "" for a row of links, or of
+    pictures without a description.
+    """
+    for match in _HTML_HEADING.finditer(text) if "</h" in text.lower() else ():
+        words = heading_text(match[0]) if len(_LINK_TAG.findall(match[0])) < 2 else ""
+        yield match, words if any(map(str.isalnum, words)) else ""
 
 
 def open_fence(text: str) -> str:

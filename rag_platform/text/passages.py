@@ -24,6 +24,7 @@ from rag_platform.text.markdown_blocks import (
     closes,
     data_runs,
     heading_text,
+    html_headings,
     line_spans,
     numbered_headings,
     opens_fence,
@@ -207,7 +208,7 @@ def _add_heading(above: Headings, level: int, name: str) -> Headings:
 def _read_heading(kind: str, block: str) -> tuple[int, str] | None:
     """(level, words) of a heading or label; None for any other block."""
     if kind == "heading":
-        return _level(block), heading_text(block.partition("\n")[0])
+        return _level(block), heading_text(block)
     line = block.strip()
     if kind == "label" and (mark := NUMBERED.match(line)):
         return LABEL_LEVEL - 1 + (mark.lastindex or 0), line
@@ -217,8 +218,9 @@ def _read_heading(kind: str, block: str) -> tuple[int, str] | None:
 
 def _level(block: str) -> int:
     """The level of a heading, marked or underlined."""
-    marked = HEADING.match(block)
-    return len(marked[1]) if marked else 1 + "=-~^\"`'*+".index(block.rstrip()[-1])
+    if marked := HEADING.match(block):
+        return len(marked["marks"] or "") or int(marked["level"])
+    return 1 + "=-~^\"`'*+".index(block.rstrip()[-1])
 
 
 def _read_label(block: str) -> str:
@@ -318,7 +320,8 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     hidden = 0  # the end of a comment, script or tag
     in_doctest = False
     rows = _table_lines(text)
-    indented = _indented_code(text)
+    known = _html_headings(text)
+    known |= {line: ("code", begins) for line, begins in _indented_code(text).items()}
     tags = _long_tags(text)
     labels = numbered_headings(text)
     data = {s for run in data_runs(text) for s, _ in line_spans(text, run.start, run.end)}
@@ -346,8 +349,8 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
         if _DEFINES.match(before) and _ADDRESS.match(line):
             yield "blank", False, start, end
             continue
-        if (begins := indented.get(start)) is not None:
-            yield "code", begins, start, end
+        if start in known:
+            yield *known[start], start, end
             continue
         marked = "```" in line or "~~~" in line
         if marked and (found := opens_fence(line, before)):
@@ -371,6 +374,18 @@ def _end_of_hidden(text: str, start: int, end: int, tags: Mapping[int, int]) -> 
     if line.startswith(("import", "export")) and _SCRIPT_BEGINS.match(line):
         return _paragraph_end(text, end)
     return start
+
+
+def _html_headings(text: str) -> dict[int, tuple[str, bool]]:
+    """The starts of the lines of headings of HTML, each with its kind, blank without words, and
+    whether it is the first of its heading.
+    """
+    found: dict[int, tuple[str, bool]] = {}
+    for match, words in html_headings(text):
+        kind = "heading" if words else "blank"
+        lines = line_spans(text, *match.span())
+        found |= {start: (kind, start == match.start()) for start, _ in lines}
+    return found
 
 
 def _long_tags(text: str) -> dict[int, int]:

@@ -26,8 +26,8 @@ _RELATIVE = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the docume
 _TARGET = rf"\({_RELATIVE}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
 _IMAGE = rf"!\[(?P<{{}}>[^\[\]\n]*)\]{_TARGET}"
 _PRESENTATIONAL = (
-    "a|abbr|center|code|details|dfn|div|font|kbd|p|small|span|strong|summary"
-    "|table|tbody|td|th|thead|tr|u"
+    "a|abbr|b|blockquote|center|code|details|dfn|div|em|font|h[1-6]|i|img|kbd|p|small|span|strong"
+    "|summary|table|tbody|td|th|thead|tr|u"
 )
 # components of MDX, but not `<Enter>` and `Vec<T>`
 _COMPONENT = (
@@ -44,6 +44,7 @@ _MARKUP = re.compile(
     rf"|(?<![\w\]])\[\]\(#?{_RELATIVE}(?P<target>[^()\s]+)\)"  # the documentation tool adds words
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
+    r"|<su[bp]>(?P<small>[^\W\d][^<>]+)</su[bp]>"  # words, but not the 2 of m<sup>2</sup>
     r"|(?P<table><table\b[^<>]*>)|(?P<cell></t[dh]>)(?=\s*<t[dh]\b)"  # within a cell
     r"|(?P<row></tr>)(?=(?:\s*</?t(?:head|body)>)*\s*<tr\b)"
     rf"|</?(?:{_PRESENTATIONAL})(?:\s[^<>]*)?>"
@@ -90,7 +91,9 @@ def _keep(match: re.Match[str]) -> str:
         return match[0] if sign.isascii() else " " if sign.isspace() else sign
     if match["table"] or match["row"] or match["cell"]:
         return ": " if match["table"] else "; " if match["row"] else ", "
-    return match["code"] or match["words"] or match["alt"] or match["target"] or ""
+    return (
+        match["code"] or match["words"] or match["alt"] or match["target"] or match["small"] or ""
+    )
 
 
 def plain_code(block: str) -> str:

@@ -292,6 +292,48 @@ def test_the_first_of_several_sections_is_no_title(tmp_path: Path) -> None:
     assert load(tmp_path, "## Use\n\n<h1>Zod</h1>\n\n## Test\n").summary.title == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (
+            '<h1 align="center">\n\t<img src="a.svg" alt="Chalk">\n</h1>\n\n## Use\n\n## Test\n',
+            "Chalk",
+        ),
+        # the project's name above each of its pages, with and without a table of contents
+        ("<h1>Fastify</h1>\n\n## Hooks\n\n### Request\n", "Hooks"),
+        ("<h1>Fastify</h1>\n\n**Contents**\n- [A](#a)\n\n## Hooks\n\n### A\n", "Hooks"),
+        ("<h1>Vant</h1>\n\nMobile parts.\n\n## Use\n\n### Test\n", "Vant"),
+        ("<h3>A slogan</h3>\n\n# Zod\n\n## Use\n", "Zod"),
+        ("<h2>Links</h2>\n\nAll.\n\n<h2>Backers</h2>\n\nThanks.\n", ""),
+        # badges are no part of it, and a row of links is no heading
+        ("# braces [![NPM version](https://a.org/b.svg)](https://a.org)\n", "braces"),
+        ('<h4>\n<a href="b">English</a> |\n<a href="c">中文</a>\n</h4>\n\n# Hub\n', "Hub"),
+    ],
+)
+def test_the_title_of_a_readme(tmp_path: Path, text: str, title: str) -> None:
+    assert load(tmp_path, text).summary.title == title
+
+
+def test_headings_of_html_are_headings(tmp_path: Path) -> None:
+    text = (
+        '<div align="center">\n  <h1>Zod &amp; co</h1>\n  <p>Checks.</p>\n</div>\n\n'
+        "<h2 align=center>\n<b>Sponsors</b>\n</h2>\n\nThanks.\n\n"
+        "<pre>\n<h2>code</h2>\n</pre>\n\n> <h2>quoted</h2>\n"
+    )
+    facts = load(tmp_path, text)
+    assert [(b.level, b.title) for b in facts.blocks if b.title] == [
+        (1, "Zod & co"),
+        (2, "Sponsors"),
+    ]
+    assert kinds(facts)[:5] == [
+        ("html", 0, '<div align="center">'),
+        ("heading", 1, "  <h1>Zod &amp; co</h1>"),
+        ("html", 0, "  <p>Checks.</p>\n</div>"),
+        ("heading", 2, "<h2 align=center>\n<b>Sponsors</b>\n</h2>"),
+        ("paragraph", 0, "Thanks."),
+    ]
+
+
 def test_nothing_but_front_matter_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         load(tmp_path, "---\ntitle: x\n---\n")

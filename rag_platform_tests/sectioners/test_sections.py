@@ -116,11 +116,12 @@ def test_preamble_modes() -> None:
 
 
 def test_headings_can_be_left_out() -> None:
-    text = "# A\n\na\n\nSet\n===\n\nb\n"
+    text = "# A\n\na\n\nSet\n===\n\nb\n<h2>\nC\n</h2>\n<p>c</p>\n---\n"
     found = MarkdownHeadings(min_section_chars=0, include_heading=False).sections(
-        text, [(0, 1, "A"), (8, 1, "Set")], "doc"
+        text, [(0, 1, "A"), (8, 1, "Set"), (19, 2, "C")], "doc"
     )
-    assert [text[s.norm_start : s.norm_end] for s in found] == ["\na\n\n", "\nb\n"]
+    bodies = [text[s.norm_start : s.norm_end] for s in found]
+    assert bodies == ["\na\n\n", "\nb\n", "<p>c</p>\n---\n"]
 
 
 def test_equal_paths_are_counted() -> None:

@@ -387,6 +387,21 @@ def test_any_sign_may_underline_a_heading() -> None:
     assert read[0].headings == ((3, "Pumps"),)
 
 
+def test_a_heading_of_html_names_what_follows() -> None:
+    text = (
+        '<h1 align="center">\n  <b>Zod</b>\n</h1>\n<p>It checks.</p>\n\n<h2>Backers</h2>\n\nThanks.'
+        '\n\n<h3><img src="a.svg"></h3>\n\n<h4><a href="b">EN</a> | <a href="c">DE</a></h4>\n\nEnd.'
+        "\n\n    <h2>code</h2>"
+    )
+    read = units(text)
+    assert [(text[unit.start : unit.end], unit.headings) for unit in read] == [
+        ("<p>It checks.</p>", ((1, "Zod"),)),
+        ("Thanks.", ((1, "Zod"), (2, "Backers"))),
+        ("End.", ((1, "Zod"), (2, "Backers"))),
+        ("    <h2>code</h2>", ((1, "Zod"), (2, "Backers"))),
+    ]
+
+
 def test_a_line_of_bold_words_names_what_follows() -> None:
     text = "**A pump hums**\n\nClose the valve.\n\n**Never open it.**\n\n**Wide:**\n\nTurn it."
     read = units(text)

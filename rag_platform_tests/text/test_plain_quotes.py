@@ -18,7 +18,15 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
         ("Use [`open()`][] or [then\nwait][w].", "Use `open()` or then\nwait."),
         ("[A](https://a.org){target=_blank}.", "[A](https://a.org)."),
         ("Drains.[^1] It hums.[^note]", "Drains. It hums."),
-        ('An <abbr title="Object mapper">OM</abbr> is <b>new</b>.', "An OM is <b>new</b>."),
+        ('An <abbr title="Object mapper">OM</abbr> is <b>new</b>.', "An OM is new."),
+        (
+            "<sub>Made by <em>us</em></sub> of H<sub>2</sub>O",
+            "<sub>Made by us</sub> of H<sub>2</sub>O",
+        ),
+        (
+            "<sup>The first detector</sup> of 5 m<sup>2</sup>",
+            "The first detector of 5 m<sup>2</sup>",
+        ),
         ("成员[82]可以上传[83]。先设置它。[84][85]", "成员可以上传。先设置它。"),
         (
             "It began in 1993.[3] It is free,[4] and (so) on. [5]",
