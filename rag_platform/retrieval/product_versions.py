@@ -20,6 +20,7 @@ from rag_platform.caching import Cache
 from rag_platform.ir import Hit
 from rag_platform.retrieval.constants import KEPT_FILTERS, SAME_PASSAGE
 from rag_platform.retrieval.hydration import overlap
+from rag_platform.text.scripts import HAN_DIGITS
 from rag_platform.text.stop_words import FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
     ASKS_HISTORY,
@@ -40,11 +41,13 @@ _ASKED = re.compile(
 # for the newest version, which Docusaurus holds in `docs/`, and the others in `versioned_docs/`
 _IN_PATH = re.compile(
     r"(?<![\d.])(?:versioned_docs/version-|(?<![a-z])(?:v|version[-_ ]?)|第 ?)?"
-    r"(?P<version>\d+(?:\.\d+){1,2}|\d+(?=\.x\b|版)|(?<![a-z]v)(?<=v)\d+|(?<=version[-_ ])\d+)"
-    r"(?:\.x)?(?=[-_ /)）版]|$|\.[a-z]\w*$)"
+    r"(?P<version>\d+(?:\.\d+){1,2}|\d+(?=\.x\b|版)|(?<![a-z]v)(?<=v)\d+|(?<=version[-_ ])\d+"
+    r"|(?<=[a-z][-_ @/])\d\d?(?=/))"
+    r"(?:\.x|版)?(?=[-_ /)）版]|$|\.[a-z]\w*$)"
     r"|(?:^|(?<=/))(?P<newest>latest|stable|current|main|master|next|dev|docs)(?=/)"
 )
 _UNRELEASED = {"main", "master", "next", "dev"}
+_HAN_EDITION = re.compile(f"(?<=第)[{HAN_DIGITS}](?=版)")
 _SUFFIX = re.compile(r"\.[a-z]\w*$")
 _WORD = re.compile(r"[^\W\d_]+")
 # words before the number of a part
@@ -97,13 +100,14 @@ class Asked(NamedTuple):
     alone: bool = False  # nothing tells that it is a version; it may be a value
 
 
-def find_asked_versions(question: str) -> list[Asked]:
+@functools.lru_cache(maxsize=256)
+def find_asked_versions(question: str) -> tuple[Asked, ...]:
     """The numbers in a question that may be versions.
 
     >>> find_asked_versions("Which databases does Django 5.2 support?")
-    [Asked(version='5.2', product='django', marked=False, alone=False)]
+    (Asked(version='5.2', product='django', marked=False, alone=False),)
     """
-    lowered, found = question.lower(), []
+    lowered, found = _fold(question), []
     for match in _ASKED.finditer(lowered):
         word, mark, tail = match["word"] or "", match["mark"] or "", match["tail"] or ""
         product = "" if word in _GENERIC or not word.isascii() else word
@@ -121,7 +125,7 @@ def find_asked_versions(question: str) -> list[Asked]:
         alone = not marked and not product and not introduced
         if marked or "." in match["version"] or product:
             found.append(Asked(match["version"], product, marked, alone))
-    return found
+    return tuple(found)
 
 
 def without_version(question: str, version: str) -> str:
@@ -181,7 +185,7 @@ class ProductVersions:
         The product must be in the path, unless the path names none. 5.2 also means 5.2.1, and the
         reverse.
         """
-        if _COMPARES.search(question.lower()):
+        if _COMPARES.search(_fold(question)):
             return "", ()
         meant = {
             asked.version: asked
@@ -259,7 +263,7 @@ class ProductVersions:
 
 def asks_for_older(question: str) -> bool:
     """True where a question names a version or asks what changed, which older texts may tell."""
-    lowered = question.lower()
+    lowered = _fold(question)
     rest = re.sub(r"\d", "", lowered)
     named = any(asked.marked or "." in asked.version for asked in find_asked_versions(lowered))
     return named or bool(ASKS_HISTORY.search(rest) or _COMPARES.search(lowered))
@@ -271,23 +275,27 @@ def has_versions(hits: Iterable[Hit]) -> bool:
 
 
 def keep_newest(question: str, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits without the passages that a newer version of their document has too, in much the
-    same words; the newer one takes the better place of both. Passages stay that have a name or
+    """The hits without the passages that a newer version of their folder or file has too, in much
+    the same words; the newer one takes the better place of both. Passages stay that have a name or
     number of the question which no hit of the newer version has.
     """
     words = question_words(question)
     named = [it.text for it in words if it.weight > 1 or (it.weight == 1 and it.text.isdecimal())]
     find = functools.cache(question_terms(" ".join(named)).find_in)
-    versions = [
-        [number for family, number in _find_versions(hit.source_uri) if family != _NUMBERED]
-        for hit in hits
-    ]
-    alike: dict[tuple[str, ...], list[int]] = {}
+    versions: list[list[str]] = []
+    alike: dict[tuple[str | Family, ...], list[int]] = {}
     for place, hit in enumerate(hits):
-        if versions[place]:
+        # a number alone may be a count: `room-3/` is no older `room-4/`
+        found = [
+            (family, number)
+            for family, number, match in _read_versions(_fold(hit.source_uri))
+            if family != _NUMBERED and not match[0].isdigit()
+        ]
+        versions.append([number for _, number in found])
+        if found:
             # change logs of two versions have the same introduction below different titles
             titles = VERSION_NUMBER.findall(hit.section_path)
-            key = (hit.namespace, _remove_versions(hit.source_uri), *titles)
+            key = (hit.namespace, *(family for family, _ in found), *titles)
             alike.setdefault(key, []).append(place)
     order: list[int | None] = list(range(len(hits)))
     for places in alike.values():
@@ -306,7 +314,7 @@ def keep_newest(question: str, hits: Sequence[Hit]) -> list[Hit]:
 
 def _find_versions(path: str) -> Versions:
     """Each version in a path with its family."""
-    lowered = path.lower()
+    lowered = _fold(path)
     name = lowered.rfind("/") + 1
     found = _find_in_folders(lowered[:name])
     if any(map(str.isdigit, lowered[name:])):
@@ -317,17 +325,6 @@ def _find_versions(path: str) -> Versions:
 @functools.lru_cache(maxsize=4096)
 def _find_in_folders(lowered: str) -> Versions:
     return tuple(versions[:2] for versions in _read_versions(lowered))
-
-
-def _remove_versions(path: str) -> str:
-    """The path that all versions of a document have in common."""
-    lowered = path.lower()
-    kept, end = "", 0
-    for family, _, match in _read_versions(lowered):
-        if family != _NUMBERED:
-            kept += lowered[end : match.start()] + _docusaurus(match)
-            end = match.end()
-    return kept + lowered[end:]
 
 
 def _read_versions(lowered: str, start: int = 0) -> Iterator[tuple[Family, str, re.Match[str]]]:
@@ -344,6 +341,11 @@ def _read_versions(lowered: str, start: int = 0) -> Iterator[tuple[Family, str, 
         else:
             rest = _SUFFIX.sub("", after.partition("/")[0])
             yield (before + _docusaurus(match), rest), number, match
+
+
+def _fold(text: str) -> str:
+    """The text in lower case, with `第2版` for `第二版`."""
+    return _HAN_EDITION.sub(lambda match: str(HAN_DIGITS.index(match[0])), text.lower())
 
 
 def _find_common_folder(paths: Sequence[str]) -> str:
