@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, takewhile
 from math import inf
-from posixpath import basename
 from typing import NamedTuple
 
 from rag_platform.caching import Cache
@@ -229,14 +228,19 @@ class ProductVersions:
         return "", "", []
 
     def _find_families(self, asked: Asked) -> tuple[str, set[Family]]:
-        """The version and the families that have it: 5.2 for 5.2.3 if there is no 5.2.3. Both are
-        empty where none has it.
+        """The version and the families that have it: 5.2 for 5.2.3 if there is no 5.2.3, and
+        `latest` for one above all that have numbers. Both are empty where none has it.
         """
         found = self._found.get(asked)
         if found is None:
             version = asked.version
             while not (families := self._find_exactly(asked, version)) and version.count(".") > 1:
                 version = version.rpartition(".")[0]
+            there = sorted(self._products.get(asked.product, ()), key=_components)
+            last, newest = there[-2:] if len(there) > 1 else ("", "")
+            if not families and last[:1].isdigit() and newest.isalpha():
+                if _components(asked.version) > _components(last):
+                    version, families = newest, self._find_exactly(asked, newest)
             found = version if families else "", families
             self._found.put(asked, found)
         return found
@@ -379,7 +383,10 @@ def _components(version: str) -> tuple[float, ...]:
 
 
 def _name_products(family: Family) -> set[str]:
-    """The words of the folder or file name with the version, or of the folder above."""
+    """The words of the folder or file name with the version, or of the nearest folder above."""
     before, after = family
-    names = _WORD.findall(basename(before) + " " + after) or _WORD.findall(before)[-1:]
-    return set(names) - _GENERIC
+    *above, name = before.split("/")
+    for part in (f"{name} {after}", *reversed(above)):
+        if names := set(_WORD.findall(part)) - _GENERIC:
+            return names
+    return set()

@@ -114,6 +114,10 @@ def test_documents_of_other_versions(question: str, others: set[str]) -> None:
         (("接口2.0版.md", "接口3.0版.md"), "3.0版", {0}),
         (("s/versioned_docs/version-2.0/a.md", "s/docs/a.md"), "in 2.0", {1}),
         (("click/7.x/a.md", "click/8.1/a.md", "click/latest/a.md"), "in Click 7", {1, 2}),
+        (("click/7.x/a.md", "click/stable/a.md"), "in Click 8.1", {0}),
+        (("click/7.x/a.md", "click/stable/a.md"), "in Click 6", set()),
+        (("click/7.x/a.md", "click/stable/a.md"), "with Python 3.11", set()),
+        (("s-site/versioned_docs/version-2.0/a.md", "s-site/docs/a.md"), "in S 3.1", {0}),
         (("x/a-2.0.30/a.md", "x/a-1.4/a.md"), "in 2.0.40", {1}),
         (("2.1-install.md", "2.2-install.md"), "in 2.1", set()),  # chapters
         (("lesson 2.1.md", "lesson 2.2.md"), "in 2.1", set()),
