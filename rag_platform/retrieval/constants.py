@@ -118,8 +118,11 @@ OTHER_TEXTS: Final = 100
 # unpublished releases that stay open; chosen by hand
 MAX_RETAINED_OPEN: Final = 3
 # minimum share of the word pairs of a passage that the same passage has in another version of the
-# folder or file; 0.3 and 0.7 were worse
+# folder or file; chosen by hand
 SAME_PASSAGE: Final = 0.5
+# minimum share of chunks with the name of a product whose folders are named by versions alone, as
+# `1.3/`; chosen by hand
+PRODUCT_SHARE: Final = 0.2
 # filters of a release whose chunks are cached; chosen by hand
 KEPT_FILTERS: Final = 32
 # strategies whose derived objects are cached; chosen by hand

@@ -98,8 +98,15 @@ class Lease:
         """The versions in the paths of the documents, read at the first call."""
         with self._reading:
             if self._product_versions is None:
-                self._product_versions = ProductVersions(self.release.catalog.paths())
+                self._product_versions = ProductVersions(
+                    self.release.catalog.paths(), self._share_chunks
+                )
             return self._product_versions
+
+    def _share_chunks(self, word: str) -> float:
+        """The share of chunks with a word; 1 without a word index."""
+        words = self.release.lexical
+        return words.doc_freq(word) / (words.count() or 1) if words is not None else 1.0
 
     def languages(self) -> dict[str, float]:
         """The share of chunks in each language, counted at the first call."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, takewhile
 from math import inf
 from typing import NamedTuple
 
 from rag_platform.caching import Cache
 from rag_platform.ir import Hit
-from rag_platform.retrieval.constants import KEPT_FILTERS, SAME_PASSAGE
+from rag_platform.retrieval.constants import KEPT_FILTERS, PRODUCT_SHARE, SAME_PASSAGE
 from rag_platform.retrieval.hydration import overlap
 from rag_platform.text.scripts import HAN_DIGITS
 from rag_platform.text.stop_words import FUNCTION_WORDS
@@ -147,10 +147,13 @@ def without_version(question: str, version: str) -> str:
 class ProductVersions:
     """The versions in the paths of a release's documents."""
 
-    def __init__(self, paths: Iterable[tuple[str, str]]) -> None:
-        """`paths` are (doc_id, path); takes some 10 µs for each, 50 if its own name has a
-        version.
+    def __init__(
+        self, paths: Iterable[tuple[str, str]], share: Callable[[str], float] = lambda _: 1.0
+    ) -> None:
+        """`paths` are (doc_id, path), `share` is that of the chunks with a word. Takes some 10 µs
+        for each path, 50 if its own name has a version.
         """
+        self._share = share
         rows = list(paths)
         self._root = len(_find_common_folder([path for _, path in rows]))
         self._documents: dict[Versions, list[str]] = {}
@@ -238,9 +241,9 @@ class ProductVersions:
                 version = version.rpartition(".")[0]
             there = sorted(self._products.get(asked.product, ()), key=_components)
             last, newest = there[-2:] if len(there) > 1 else ("", "")
-            if not families and last[:1].isdigit() and newest.isalpha():
-                if _components(asked.version) > _components(last):
-                    version, families = newest, self._find_exactly(asked, newest)
+            is_above = last[:1].isdigit() and _components(asked.version) > _components(last)
+            if not families and is_above and newest.isalpha():
+                version, families = newest, self._find_exactly(asked, newest)
             found = version if families else "", families
             self._found.put(asked, found)
         return found
@@ -260,9 +263,10 @@ class ProductVersions:
             return asked.marked or "." in asked.version
         if asked.product in path and asked.product in _WORD.findall(path):
             return True
-        # `OAuth 2.0` is no `v2/`
+        # `OAuth 2.0` is no `v2/`, and `TLS 1.3` no `1.3/` where few texts are about TLS
         fits = asked.marked or ("." in asked.version and "." in number)
-        return fits and _GENERIC.issuperset(_WORD.findall(path[self._root :]))
+        is_bare = fits and _GENERIC.issuperset(_WORD.findall(path[self._root :]))
+        return is_bare and self._share(asked.product) >= PRODUCT_SHARE
 
 
 def asks_for_older(question: str) -> bool:

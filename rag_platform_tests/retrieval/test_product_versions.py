@@ -134,6 +134,13 @@ def test_versions_in_urls_and_file_names(
     assert found.find_others(question)[1] == tuple(paths[n] for n in sorted(others))
 
 
+def test_a_name_that_few_texts_have_is_not_the_product_of_bare_folders() -> None:
+    paths = [("a", "1.2/a.md"), ("b", "1.3/a.md")]
+    versions = ProductVersions(paths, {"tls": 0.1, "kestrel": 0.4}.__getitem__)
+    assert versions.find_others("How do I enable TLS 1.3?") == ("", ())
+    assert versions.find_others("How do I enable it in Kestrel 1.3?") == ("1.3", ("a",))
+
+
 @pytest.mark.parametrize(
     ("question", "missing"),
     [
