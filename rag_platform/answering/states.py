@@ -106,7 +106,7 @@ def _share_names_absent(question: str, text: str) -> float | None:
 
 def _share_numbers_absent(question: str, text: str) -> float | None:
     """The share of the question's numbers that the text lacks; None without numbers. Only the year
-    of a date counts, because texts also write months as words; 3.12.1 contains 3.12.
+    of a date counts, because texts also write months as words; 3.12.1 contains 3.12, as does 3.x.
     """
     wanted = {number.lstrip("0") for number in numbers(_ISO_DATE.sub(r"\1", question))} - {""}
     if not wanted:
@@ -116,7 +116,8 @@ def _share_numbers_absent(question: str, text: str) -> float | None:
         for parts in (number.split(".") for number in numbers(text))
         for length in range(min(2, len(parts)), len(parts) + 1)
     }
-    return len(wanted - present) / len(wanted)
+    absent = [number for number in wanted - present if f"{number.partition('.')[0]}.x" not in text]
+    return len(absent) / len(wanted)
 
 
 def _aggregate(
