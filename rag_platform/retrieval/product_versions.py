@@ -66,16 +66,13 @@ _UNIT = re.compile(
 )
 # what introduces a number alone that is a version, as in `in 5.2`
 _INTRODUCED = re.compile(r"(?:^|[(（]|\b(?:in|for|on|with|using|under|at) (?:the )?)$")
-_AFTER_HAN = re.compile(r" ?(?:[的中里上下]|系列)")
 # compares versions, or asks about those before or after one
 _COMPARES = re.compile(
     r"\b(?:since|before|after|until|till|than|prior to|up to|from|between)\W+"
     r"(?:v\d|\d+\.\d|[^\W\d]+\W+v?\d)"
     r"|\d\S* (?:and|or) (?:newer|later|above|higher|up|older|earlier|below|lower)\b"
     r"|\b(?:differs?|differences?|compare[ds]?|comparison|versus|vs)\b"
-    r"|\bdifferent (?:in|from|to|than)\b"
     r"|\b(?:previous|earlier|older|old|prior|other|newer|later) (?:version|release|api|one)s?\b"
-    r"|\b(?:version|release)s? before\b"
     r"|\d(?:\.x)? ?版?本? ?(?:以[上下前后来]|之[前后]|及[更以]|[或和]更|起)"
     r"|区别|不同|差[异别]|相比|对比|比较|旧版|[以之]前的版本"
 )
@@ -116,10 +113,8 @@ def find_asked_versions(question: str) -> tuple[Asked, ...]:
         if not mark and not tail and _UNIT.match(lowered, match.end()):
             continue
         marked = bool(mark or tail)
-        introduced = (
-            (word and word not in FUNCTION_WORDS and not product)
-            or _INTRODUCED.search(lowered, 0, match.start("version"))
-            or _AFTER_HAN.match(lowered, match.end())
+        introduced = (word and word not in FUNCTION_WORDS and not product) or _INTRODUCED.search(
+            lowered, 0, match.start("version")
         )
         alone = not marked and not product and not introduced
         if marked or "." in match["version"] or product:
