@@ -288,12 +288,7 @@ def keep_newest(question: str, hits: Sequence[Hit]) -> list[Hit]:
     versions: list[list[str]] = []
     alike: dict[tuple[str | Family, ...], list[int]] = {}
     for place, hit in enumerate(hits):
-        # a number alone may be a count: `room-3/` is no older `room-4/`
-        found = [
-            (family, number)
-            for family, number, match in _read_versions(_fold(hit.source_uri))
-            if family != _NUMBERED and not match[0].isdigit()
-        ]
+        found = _find_ordered(hit.source_uri)
         versions.append([number for _, number in found])
         if found:
             # change logs of two versions have the same introduction below different titles
@@ -323,6 +318,18 @@ def _find_versions(path: str) -> Versions:
     if any(map(str.isdigit, lowered[name:])):
         found += tuple(versions[:2] for versions in _read_versions(lowered, name))
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _find_ordered(path: str) -> Versions:
+    """The versions of which the higher one is newer. A number alone may be a count: `room-3/` is no
+    older `room-4/`.
+    """
+    return tuple(
+        (family, number)
+        for family, number, match in _read_versions(_fold(path))
+        if family != _NUMBERED and not match[0].isdigit()
+    )
 
 
 @functools.lru_cache(maxsize=4096)
