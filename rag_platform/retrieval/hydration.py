@@ -216,7 +216,7 @@ def likeness(left: str, right: str) -> float:
     return shared / union if union else 0.0
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=1024)
 def overlap(left: str, right: str) -> float:
     """The share of the shorter text's word pairs that the other one has, 0 to 1."""
     one, other = shingles(left), shingles(right)
