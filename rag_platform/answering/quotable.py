@@ -42,8 +42,15 @@ _BACK_REFERENCE = re.compile(
 _SENTENCE_END = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # heading levels that begin sections
-_SINCE = re.compile(  # how Sphinx writes `versionadded` and the like
-    r"(?:Added|New|Changed|Deprecated) (?:in|since) version \d[\w.]*\.?", re.IGNORECASE
+# what documentation tools write before the text: since when something exists, in Sphinx also where
+# it comes from and fields, in rustdoc that it is no part of a release
+_FORMALITY = re.compile(
+    r"(?:Added|New|Changed|Deprecated) (?:in|since) version \d[\w.]*\.?"
+    r"|[在自] ?\d[\w.]* ?版本?(?:加入|新增|发生变更|弃用)[.。]?"
+    r"|\*inherited from the\* .*|(?:Bases|Return type|基类|返回类型)[:：] ?.*"
+    r"|(?:Parameters|Raises|参数|抛出|引发)[:：]"
+    r"|🔬 This is a nightly-only experimental API\.|\(`\w+` \[#\d+\]\(\S+\)\)",
+    re.IGNORECASE,
 )
 _VERSION_OR_DATE = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
@@ -206,13 +213,13 @@ def _make_part(text: str, read: Sequence[Unit], first: int, last: int, kind: str
 
 def _explains(text: str, read: Sequence[Unit], at: int) -> bool:
     """True for the first sentence below a heading, or for the first unit where there is none.
-    Sentences that only say since when it exists do not count.
+    Sentences that do not say what it is, as since when it exists, do not count.
     """
-    if _SINCE.fullmatch(text, read[at].start, read[at].end):
+    if _FORMALITY.fullmatch(text, read[at].start, read[at].end):
         return False
     own = read[at].headings
     above = takewhile(lambda it: it.headings == own, reversed(read[:at]))
-    before = [it for it in above if not _SINCE.fullmatch(text, it.start, it.end)]
+    before = [it for it in above if not _FORMALITY.fullmatch(text, it.start, it.end)]
     if read[at].kind == "sentence":
         return all(it.kind != "sentence" for it in before)
     below = takewhile(lambda it: it.headings == own, read[at:])

@@ -12,8 +12,10 @@ from functools import lru_cache
 
 from rag_platform.ir import split_path
 
-# a line of bold words; a bold sentence is none
-BOLD_LINE = re.compile(r"\*\*(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，])\*\*[:：]?[ \t]*(?=\n|\Z)")
+# a line of bold words or code, as `f(**options)`; a bold sentence is none
+BOLD_LINE = re.compile(
+    r"\*\*(?:`[^`\n]+`|(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，]))\*\*[:：]?[ \t]*(?=\n|\Z)"
+)
 _LINE = re.compile(rf"^(?:{BOLD_LINE.pattern}|#{{1,6}}[ \t]+(?P<heading>[^\n]+))", re.MULTILINE)
 ROW_NAME = re.compile(r"[A-Za-z][\w-]*(?:\.\w[\w-]*)*", re.ASCII)
 # a row whose first cell is a name, with or without arguments: `name`, **a-b** or @change(value)
@@ -49,12 +51,25 @@ _FUNCTION = re.compile(
     r"(?:Function|Macro|Constant|Static|Type Alias|Variable) "
     r"(?P<name>(?=\w*[a-z][A-Z]|\w*_\w|\w+::)[\w:]+)!?(?:<.*)?"
 )
+_PYTHON = (
+    "(?:abstract|abstractmethod|async|attribute|await|class|classmethod|exception|final|for|function"
+    "|method|property|static|staticmethod|with)"
+)
 # a whole signature as a heading: "pub fn read<T>(&self) -> T" as rustdoc writes it,
-# "int io::Reader::read(char *to) const" as Qt, "#read(to = nil) ⇒ Integer" as YARD
+# "int io::Reader::read(char *to) const" as Qt, "#read(to = nil) ⇒ Integer" as YARD, "static
+# Reader.read(to) → int" as Sphinx
 _SIGNATURE = re.compile(
     r"(?:[a-z]+ )*fn (?P<fn>\w+)[<(].*"
     r"|(?P<ruby>[#.][^\s(⇒]+)(?:\(.*\))?\s*⇒.*"
-    r"|(?:[^(]*[ *&])?(?<![\w:])(?P<cpp>\w+(?:::~?\w+)+)\(.*\)(?: const| override| noexcept| &+)*",
+    r"|(?:[^(]*[ *&])?(?<![\w:])(?P<cpp>\w+(?:::~?\w+)+)\(.*\)(?: const| override| noexcept| &+)*"
+    rf"|(?:{_PYTHON} )*@?(?P<python>\w+(?:\.\w+)+)\(.*\)(?: (?:→|->) .*)?",
+    re.DOTALL,
+)
+# as code also "property Reader.name: str", "name = None" and "char *read(int to)"
+_CODE_SIGNATURE = re.compile(
+    rf"`(?:(?:{_PYTHON} )+(?P<python>[\w.]+)(?:[(:\s].*)?"
+    r"|(?P<value>[\w.]+)(?::| =) .*"
+    r"|(?:[^()=]*[\s*&@])?(?P<call>~?\w[\w.:]*)\(.*)`",
     re.DOTALL,
 )
 MEMBER_JOINT = re.compile(r"::|[.#]")  # between a class or module and its member
@@ -67,13 +82,14 @@ def find_described(heading: str) -> str:
     (`integer`)"); empty for other headings.
     """
     whole = heading.strip()
+    call = _CALL.fullmatch(whole)
+    called = f"{call['name']}()" if call else ""
+    forms = (called if call and call["mark"] else whole, _ARGUMENTS.sub("", whole), called)
+    if named := next(filter(_NAME.fullmatch, forms), ""):
+        return named.strip("`")
     if signed := find_signed(whole):
         return signed.lstrip("#.")
-    if titled := _FUNCTION.fullmatch(whole):
-        return titled["name"]
-    call = _CALL.fullmatch(whole)
-    forms = (whole, _ARGUMENTS.sub("", whole), f"{call['name']}()" if call else "")
-    return next(filter(_NAME.fullmatch, forms), "").strip("`")
+    return titled["name"] if (titled := _FUNCTION.fullmatch(whole)) else ""
 
 
 @lru_cache(maxsize=4096)
@@ -81,7 +97,8 @@ def find_signed(heading: str) -> str:
     """The name in a heading that is a whole signature, in Ruby with `#` or `.` before it; empty for
     other headings.
     """
-    found = _SIGNATURE.fullmatch(heading.strip("` "))
+    whole = heading.strip()
+    found = _SIGNATURE.fullmatch(whole.strip("`")) or _CODE_SIGNATURE.fullmatch(whole)
     return next(filter(None, found.groups())) if found else ""
 
 

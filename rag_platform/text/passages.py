@@ -87,7 +87,7 @@ _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
 _PROSE_LINE = re.compile(r"\s*[A-Z].*[.!?:]$|.*[。！？：]$")
 # a line of bold words alone, or the title of a folded box, which label what follows
 _LABEL = re.compile(
-    r"[\s>]*(?:(\*\*|__)(?=\S)(?P<bold>(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
+    r"[\s>]*(?:(\*\*|__)(?=\S)(?P<bold>`[^`\n]+`|(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
     r"|(?:<details\b[^>]*>\s*)?<summary>(?P<title>[^\n]+)</summary>(?:<br\s*/?>)?)\s*$"
 )
 # a box that is drawn as a table: the cell of its icon, or the empty cell below it

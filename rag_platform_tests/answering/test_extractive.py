@@ -737,8 +737,9 @@ def test_the_first_sentence_below_a_signature_says_what_it_is() -> None:
     evidence = [
         hit(
             1,
-            "#### `Table.get_rows(start, stop=None)`\n\nAdded in version 2.1.\n\nYields the lines"
-            " that match. Use `get_rows` inside a transaction, or `get_rows` may repeat a line.",
+            "**`Table.get_rows(start, **filters)`**\n\n*inherited from the* `Rows.get_rows()`"
+            " *method of* `Rows`\n\nAdded in version 2.1.\n\nYields the lines that match. Use"
+            " `get_rows` inside a transaction, or `get_rows` may repeat a line.",
         ),
         hit(2, "#### `get_rows.limit`\n\nHow many lines get_rows reads at once."),
         hit(3, "Call `get_rows` twice to compare both."),

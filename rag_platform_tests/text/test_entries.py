@@ -38,6 +38,14 @@ from rag_platform.text.entries import (
         ("Macro jar::open_lid", "jar::open_lid"),
         ("Function overview", ""),
         ("`open(path, mode)` and more", ""),
+        ("`open(path)`", "open()"),
+        ("`static Jar.open(by, *, to=None, **tools) → Lid`", "Jar.open"),
+        ("`class io.Jar(size: int = 1)`", "io.Jar"),
+        ("`property Jar.size: int | None`", "Jar.size"),
+        ("`Jar.lids = ()`", "Jar.lids"),
+        ("`Lid *open(const char *by)`", "open"),
+        ("class diagram (draft)", ""),
+        ("Node.js: setup", ""),
         ("Memory (RAM)", ""),
         ("20.4.1. Memory", ""),
         ("Node.js setup", ""),
@@ -50,8 +58,9 @@ def test_the_name_in_a_heading(heading: str, name: str) -> None:
 def test_the_lines_that_name_what_a_text_describes() -> None:
     text = (
         "# Guide\n\n**Ports**:\n\nIn **bold** words.\n\n### `speed`\n\n**Stop now.**\n\n**a** (b)"
+        "\n\n**`open(**tools)`**"
     )
-    assert find_entry_lines(text) == ["**Ports**:", "### `speed`"]
+    assert find_entry_lines(text) == ["**Ports**:", "### `speed`", "**`open(**tools)`**"]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +82,7 @@ def test_a_long_heading_takes_little_time() -> None:
     started = time.process_time()
     assert [find_described(f"a{gap}b") for gap in (" " * 20_000, "*" * 20_000)] == ["", ""]
     assert [find_described(it * 10_000) for it in ("a(", "a::", "(a::b(", "fn ")] == [""] * 4
+    assert all(find_described(f"`{it * 10_000}`") in ("static", "") for it in ("*a ", "static "))
     assert find_members(["Class A" + ":" * 20_000, "b:" * 20_000, "b Class " * 5_000]) == []
     assert time.process_time() - started < 0.2
 

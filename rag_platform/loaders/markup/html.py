@@ -20,6 +20,7 @@ from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page
 from rag_platform.loaders.markup.html_inline import show_closed_panels
 from rag_platform.loaders.markup.html_main import begins_title, main_pieces
+from rag_platform.loaders.markup.html_sphinx import rewrite_sphinx
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import LANGUAGES, PROSE, TEMPLATE_CODE, first_line, suffix_of
@@ -62,7 +63,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "18"
+    VERSION: ClassVar[str] = "19"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -186,6 +187,7 @@ def parse_page(text: str) -> _Element:
     for flag in root.iter("code"):  # `Static` before a name in TypeDoc, a label apart from it
         if flag.get("class") == "tsd-tag":
             flag.tail = f" {flag.tail or ''}"
+    rewrite_sphinx(root)
     write_sheets_inline(root)
     show_closed_panels(root)
     return root

@@ -24,6 +24,7 @@ from rag_platform.loaders.markup.html_inline import (
     unread_reason,
     visible,
 )
+from rag_platform.loaders.markup.html_sphinx import find_signed_name, is_fields
 from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.loaders.text import is_box_label
@@ -280,10 +281,20 @@ class Page:
             yield from self._read_flow(element, depth)
 
     def _read_generated(self, element: _Element, depth: int) -> list[Piece]:
-        """A signature as Doxygen and TypeDoc write it, or the title of a page of Doxygen; empty for
-        other elements. The title is often the only place where a page names its class or file.
+        """A signature as Doxygen, TypeDoc and Sphinx write it, fields of Sphinx, or the title of a
+        page of Doxygen; empty for other elements. The title is often the only place where a page
+        names its class or file.
         """
         names, above = (element.get("class") or "").split(), element.getparent()
+        if element.tag == "dl" and (is_fields(element) or is_fields(above)):
+            read = self._read_fields if is_fields(element) else self._read_definitions
+            return list(read(element, depth))
+        if find_signed_name(element) is not None:
+            run = Inline(one_line=True)
+            run.open("**")
+            run.write_code(" ".join(visible(element).split()))
+            run.close("**", "**")
+            return [Piece("paragraph", run.text(), element)]
         if not SIGNATURES.isdisjoint(names):
             by_line = visible(element, preformatted=True).replace("\xa0", " ")
             one_line = " ".join(visible(element).split())
@@ -295,6 +306,36 @@ class Page:
         title, *rest = self._read_flow(element, depth)
         text = f"# {title.text}"
         return [replace(title, kind="heading", text=text, level=1, title=words), *rest]
+
+    def _read_fields(self, fields: _Element, depth: int) -> Iterator[Piece]:
+        """The fields below a signature: `Returns: text`, or `Parameters:` above a list."""
+        term, begins = Piece("paragraph", "", fields), 0
+        for number, node in enumerate(nodes_of(fields), 1):
+            if isinstance(node, str) or is_skipped(node):
+                continue
+            if node.tag == "dt":
+                name = " ".join(visible(node).split()).removesuffix(":")
+                term, begins = Piece("paragraph", f"{name}:", node), number
+                continue
+            content = list(self._read_flow(node, depth + 1))
+            if [piece.kind for piece in content] == ["paragraph"]:
+                field = _join(term, " ", content[0])
+                yield replace(field, element=fields, nodes=(begins, number))
+            else:
+                yield from [term, *content]
+
+    def _read_definitions(self, element: _Element, depth: int) -> Iterator[Piece]:
+        """One list for the terms of a definition list and what explains them."""
+        items: list[list[Piece]] = []
+        for node in element:
+            content = [] if is_skipped(node) else list(self._read_flow(node, depth + 1))
+            if node.tag == "dt" or not items:
+                items.append(content)
+            elif content and items[-1] and content[0].kind == "paragraph":
+                items[-1][-1:] = [_join(items[-1][-1], " – ", content[0]), *content[1:]]
+            else:
+                items[-1] += content
+        yield from self._join_items(element, ((content, "- ") for content in items))
 
     def _read_inline(self, kind: str, element: _Element, level: int = 0) -> Iterator[Piece]:
         strong = not level and element.tag in ("dt", "summary", *HEADINGS)
@@ -324,7 +365,7 @@ class Page:
 
     def _read_list(self, element: _Element, depth: int) -> Iterator[Piece]:
         """One piece for a list with everything nested in it."""
-        text, images = "", []
+        items: list[tuple[list[Piece], str]] = []
         for node, marker in _mark_items(element):
             if isinstance(node, str):
                 words = " ".join(node.split())
@@ -333,6 +374,15 @@ class Page:
                 content = list(self._read_block(node, depth + 1))
             else:
                 content = list(self._read_flow(node, depth + 1))
+            items.append((content, marker))
+        yield from self._join_items(element, items)
+
+    def _join_items(
+        self, element: _Element, items: Iterable[tuple[Sequence[Piece], str]]
+    ) -> Iterator[Piece]:
+        """One piece for the items of a list, each with its marker."""
+        text, images = "", []
+        for content, marker in items:
             for item in self._compose("list", element, content, marker, " " * len(marker)):
                 text += "\n" if text else ""
                 images += [image.move(len(text)) for image in item.images]
@@ -399,6 +449,13 @@ class Page:
         """Add a warning, unless it was added before."""
         if note not in self.notes:
             self.notes.append(note)
+
+
+def _join(piece: Piece, gap: str, other: Piece) -> Piece:
+    """Two pieces in one line."""
+    text = f"{piece.text}{gap}"
+    images = (*piece.images, *(image.move(len(text)) for image in other.images))
+    return replace(piece, text=text + other.text, images=images)
 
 
 def _mark_items(element: _Element) -> Iterator[tuple[_Element | str, str]]:

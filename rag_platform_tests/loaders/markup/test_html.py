@@ -618,6 +618,43 @@ def test_signatures_in_references_are_code(tmp_path: Path, content: str, kept: s
     assert load(tmp_path, content).text == f"{kept}\n"
 
 
+SPHINX = (
+    "<dl class='py class'><dt class=sig id=io.Jar><em>class </em><span class='sig-prename"
+    " descclassname'>io.</span><span class='sig-name descname'>Jar</span><a href='_modules/io.html'"
+    "><span class=viewcode-link>[source]</span></a></dt><dd><p>A jar.</p><dl class='py method'>"
+    "<dt class=sig id=io.Jar.open><span class='sig-name descname'>open</span>(<em>by</em>, <em>**"
+    "tools</em>)<a class=headerlink href='#io.Jar.open'>¶</a></dt><dd><p>Opens it.</p>{}</dd></dl>"
+    "</dd></dl>"
+)
+MEMBER = "**`class io.Jar`**\n\nA jar.\n\n**`Jar.open(by, **tools)`**\n\nOpens it.\n\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        (
+            "<dl class='field-list simple'><dt class=field-odd>Parameters</dt><dd class=field-odd>"
+            "<ul><li><p><strong>by</strong> (<a href='t'><em>Optional</em></a><em>[</em><a href=u>"
+            "<em>Tool</em></a><em>]</em>) – the tool</p></li></ul></dd><dt class=field-even>Returns"
+            "<span>:</span></dt><dd class=field-even><p>the <a href='l'>lid</a></p></dd></dl>",
+            "Parameters:\n\n- **by** (Optional[Tool]) – the tool\n\nReturns: the [lid](l)",
+        ),
+        (  # numpydoc
+            "<dl class=field-list><dt class=field-odd>Raises</dt><dd class=field-odd><dl><dt>"
+            "<strong>Stuck</strong><span class=classifier>error</span></dt><dd><p>if dry</p><p>or"
+            " cold</p></dd></dl></dd></dl><div class='admonition seealso'><dl><dt>close</dt>"
+            "<dd><p>Shuts.</p></dd></dl></div>",
+            "Raises:\n\n- **Stuck** : error – if dry\n\n  or cold\n\n- close – Shuts.",
+        ),
+    ],
+)
+def test_signatures_of_sphinx_name_the_class_and_their_fields_are_no_labels(
+    tmp_path: Path, fields: str, kept: str
+) -> None:
+    assert load(tmp_path, SPHINX.format(fields)).text == f"{MEMBER}{kept}\n"
+    assert load(tmp_path, SPHINX.format(""), HtmlLoader()).text.strip() == MEMBER.strip()
+
+
 def test_code_made_of_links_and_headings_of_what_is_kept_are_no_navigation(tmp_path: Path) -> None:
     code = "<pre><a href='a'>Kettle</a>(<a href='b'>Scale</a>)</pre>"
     page = (
