@@ -21,6 +21,18 @@ from rag_platform.ledger.schema import JobItem, Source
 _ROOTLESS = ("files", "inline", "urls")  # names of the built-in sources without a root
 
 
+# a file in the folder that a documentation tool builds, and what else there holds no documentation
+_BUILT = {
+    "objects.inv": (  # Sphinx
+        "_modules/* _sources/* _static/*.js _static/*.css genindex*.html genindex/*"
+        " py-modindex.html py-modindex/* search.html search/*"
+    ).split(),
+    "method_list.html": (  # YARD
+        "_index.html class_list.html file_list.html frames.html method_list.html".split()
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """An uploaded document: its bytes, or the file that holds them until received, and its file
@@ -394,7 +406,22 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
         return "not in include"
     if any(fnmatch(relative, glob) for glob in source.exclude):
         return "in exclude"
+    if not source.include and _is_built_beside_pages(path, Path(source.root)):
+        return "index, search or copied source of a documentation tool"
     return ""
+
+
+def _is_built_beside_pages(path: Path, root: Path) -> bool:
+    """True for a page of an index or search, or a copy of source code, in a folder that a
+    documentation tool built: it repeats names without saying what they are.
+    """
+    folders = [it for it in path.parents if it.is_relative_to(root)]
+    return any(
+        fnmatch(path.relative_to(folder).as_posix(), glob) and (folder / mark).is_file()
+        for mark, globs in _BUILT.items()
+        for glob in globs
+        for folder in folders
+    )
 
 
 def _age(path: Path) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rag_platform.intake.discovery import Finds, Found
+from rag_platform.config.settings import load_settings
+from rag_platform.intake.discovery import Finds, Found, SourceOptions, find
 from rag_platform.ir import Document
 from rag_platform.ledger.schema import Source
 
@@ -41,6 +42,25 @@ def test_gone_is_what_was_looked_for_and_not_seen() -> None:
         "docs/out.md",
         "docs/gone.md",
     ]
+
+
+def test_what_documentation_tools_build_beside_the_pages_is_not_read(tmp_path: Path) -> None:
+    """Where a file shows that one of them has built the folder."""
+    built = "_modules/jar.html _sources/jar.rst.txt _static/doctools.js genindex.html search.html"
+    for name in ("html/objects.inv", *(f"html/{it}" for it in f"{built} jar.html".split())):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "search.html").touch()
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static/menu.js").touch()
+    options = SourceOptions()
+    finds = find(
+        [tmp_path], "lib", load_settings({"home": str(tmp_path / "home")}), [], [], options
+    )
+    read = {
+        it.path.relative_to(tmp_path).as_posix() for it in finds.found.values() if not it.ignored
+    }
+    assert read == {"_static/menu.js", "html/jar.html", "html/objects.inv", "search.html"}
 
 
 def test_nothing_is_gone_where_nothing_was_looked_through() -> None:
