@@ -46,7 +46,7 @@ SECTION_LEVELS = 2  # heading levels that begin sections
 # it comes from and fields, in rustdoc that it is no part of a release
 _FORMALITY = re.compile(
     r"(?:Added|New|Changed|Deprecated) (?:in|since) version \d[\w.]*\.?"
-    r"|[在自] ?\d[\w.]* ?版本?(?:加入|新增|发生变更|弃用)[.。]?"
+    r"|[在自](?:版本)? ?\d[\w.]* ?(?:版本)?(?:加入|新增|发生变更|弃用|移除)[.。]?"
     r"|\*inherited from the\* .*|(?:Bases|Return type|基类|返回类型)[:：] ?.*"
     r"|(?:Parameters|Raises|参数|抛出|引发)[:：]"
     r"|🔬 This is a nightly-only experimental API\.|\(`\w+` \[#\d+\]\(\S+\)\)",
@@ -559,7 +559,9 @@ def _label_headings(path: Sequence[str], unit: Unit) -> str:
     names = [text for _, text in unit.headings]
     level = unit.headings[0][0] if names else LABEL_LEVEL
     if level >= LABEL_LEVEL:  # no heading
-        names = [*path[-1:], *names]
+        # a signature is not below the one whose description ends in the passage
+        signed = any(find_signed(name) for name in names) and find_described("".join(path[-1:]))
+        names = [*(path[:-1] if signed else path)[-1:], *names]
     elif level > SECTION_LEVELS:
         names = [*find_path(path, unit.headings[:1])[-2:-1], *names]
     return format_label(names[-2:])

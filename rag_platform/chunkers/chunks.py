@@ -23,8 +23,8 @@ from rag_platform.normalisation.edits import Normalised, fingerprint_text
 from rag_platform.protocols import Chunker
 from rag_platform.sectioners.sections import (
     extend_path,
+    find_path_marks,
     hashed_id,
-    headings_of,
     join_sections,
     section_fields,
 )
@@ -88,14 +88,15 @@ def cut(
     links: Sequence[MediaLink],
 ) -> list[Chunk]:
     """The chunks of a version in order, with locations and images; chunks for pages without text
-    are last. The path of a chunk names all headings above its start.
+    are last. The path of a chunk names all headings above its start, and the function or class
+    whose description it continues.
 
     A chunker with `families` yields parents before their children; only the children are indexed.
     """
     places = Places(facts, normalised)
     identify = _make_identifier(strategy)
     chunks: list[Chunk] = []
-    headings = headings_of(facts, normalised)
+    marks = find_path_marks(facts, normalised)
 
     def add(section: Section, span: Span, chunk_type: str = "child", parent_id: str = "") -> str:
         norm = section.norm_start + span[0], section.norm_start + span[1]
@@ -110,7 +111,7 @@ def cut(
                 chunk_type=chunk_type,
                 parent_id=parent_id,
                 **section_fields(section, version)
-                | {"section_path": extend_path(section, headings, norm[0])},
+                | {"section_path": extend_path(section, marks, norm[0])},
                 **slice_fields(normalised, places, *norm),
             )
         )

@@ -43,6 +43,7 @@ from rag_platform.registry import PROVIDERS, make_provider, provider_class, trai
 from rag_platform.sectioners.sections import (
     Heading,
     extend_path,
+    find_path_marks,
     headings_of,
     join_sections,
     section_id,
@@ -135,7 +136,7 @@ class _Stored:
     normalised: Normalised
     places: Places
     sections: Mapping[str, Section]  # by section_id
-    headings: Sequence[Heading]
+    path_marks: Sequence[Heading]
     current: bool  # the chunks are as this program makes them, with locators on pages
 
     def blocks_of(self, chunk: Chunk) -> Sequence[Block]:
@@ -195,7 +196,7 @@ def _read(outputs: Outputs, strategy: Strategy | None) -> _Stored:
         normalised,
         Places(facts, normalised),
         {s.section_id: s for s in join_sections(sections)},
-        headings_of(facts, normalised),
+        find_path_marks(facts, normalised),
         strategy is not None and stage_profiles(strategy)["chunks"] == profiles["chunks"],
     )
 
@@ -540,7 +541,7 @@ class _IdentityCheck:
         whole = not self.version.edition and chunk.chunk_text
         path = section.section_path
         if whole and found.current:
-            path = extend_path(section, found.headings, chunk.norm_start)
+            path = extend_path(section, found.path_marks, chunk.norm_start)
         elif chunk.section_path.startswith(path + JOINT):  # of a chunk before it was edited
             path = chunk.section_path
         for name in ("section_path", "title", "h1_title", "h2_title"):

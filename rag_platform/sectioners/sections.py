@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Literal
 from rag_platform.errors import ConfigError
 from rag_platform.ir import JOINT, PREAMBLE, Facts, Section, Version
 from rag_platform.normalisation.edits import Normalised
+from rag_platform.text.entries import find_signatures
 from rag_platform.text.markdown_blocks import HEADING
+from rag_platform.text.passages import LABEL_LEVEL
 
 # a heading that only numbers a part, whose title is in the next heading
 _LABEL = re.compile(
@@ -45,6 +47,12 @@ def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
     return found
 
 
+def find_path_marks(facts: Facts, normalised: Normalised) -> list[Heading]:
+    """The headings, and the signatures that are labels with the names that they describe."""
+    labels = [(start, LABEL_LEVEL, name) for start, name in find_signatures(normalised.text)]
+    return sorted([*headings_of(facts, normalised), *labels])
+
+
 def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
     """The id of a section, which edits elsewhere do not change."""
     return hashed_id("sec", doc_id, section_path, str(ordinal))
@@ -69,19 +77,25 @@ def section_fields(section: Section, version: Version) -> dict[str, Any]:
     }
 
 
-def extend_path(section: Section, headings: Sequence[Heading], position: int) -> str:
-    """The path of the headings above a position in a section: its own, continued by those in it.
+def extend_path(section: Section, marks: Sequence[Heading], position: int) -> str:
+    """The path of the headings above a position in a section: its own, continued by those in it,
+    and by the function or class whose description goes on there.
 
     A heading is left out where a level above it has none: the places in a path tell its levels.
     """
-    names = section.section_path.split(JOINT)
-    if len(names) != section.heading_level:
-        return section.section_path
-    first = bisect_right(headings, section.norm_start, key=itemgetter(0))
-    for _, level, title in headings[first : bisect_left(headings, position, key=itemgetter(0))]:
+    names, described = section.section_path.split(JOINT), ""
+    is_complete = len(names) == section.heading_level
+    first = bisect_right(marks, section.norm_start, key=itemgetter(0))
+    end = bisect_left(marks, position, key=itemgetter(0))
+    for _, level, title in marks[first:end]:
+        described = title if level == LABEL_LEVEL else ""
+        if described or not is_complete:
+            continue
         if title and JOINT not in title and level <= len(names) + 1:
             names[level - 1 :] = [title]
-    return JOINT.join(names)
+    begins = end < len(marks) and marks[end][0] == position
+    goes_on = described and section.heading_level and not begins
+    return JOINT.join([*names, described] if goes_on else names)
 
 
 def join_sections(sections: Sequence[Section]) -> list[Section]:

@@ -16,6 +16,7 @@ from rag_platform.ir import split_path
 BOLD_LINE = re.compile(
     r"\*\*(?:`[^`\n]+`|(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，]))\*\*[:：]?[ \t]*(?=\n|\Z)"
 )
+_BOLD = re.compile(rf"^{BOLD_LINE.pattern}", re.MULTILINE)
 _LINE = re.compile(rf"^(?:{BOLD_LINE.pattern}|#{{1,6}}[ \t]+(?P<heading>[^\n]+))", re.MULTILINE)
 ROW_NAME = re.compile(r"[A-Za-z][\w-]*(?:\.\w[\w-]*)*", re.ASCII)
 # a row whose first cell is a name, with or without arguments: `name`, **a-b** or @change(value)
@@ -115,6 +116,12 @@ def find_entry_lines(text: str) -> list[str]:
         for found in _LINE.finditer(text)
         if found["heading"] is None or find_described(found["heading"])
     ]
+
+
+def find_signatures(text: str) -> list[tuple[int, str]]:
+    """(start, described name) of each line of bold words that is a signature, in order."""
+    lines = ((it.start(), it[0].rstrip().strip("*:：")) for it in _BOLD.finditer(text))
+    return [(start, find_described(words)) for start, words in lines if find_signed(words)]
 
 
 def find_members(path: Iterable[str], text: str = "") -> list[str]:

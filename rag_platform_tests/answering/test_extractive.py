@@ -749,6 +749,14 @@ def test_the_first_sentence_below_a_signature_says_what_it_is() -> None:
     assert "at once" not in answer
 
 
+def test_the_label_is_that_of_the_signature_above_the_quote() -> None:
+    """Not that of the function whose description the passage goes on with first."""
+    text = "Then cool it.\n\n**`Jar.shut(by=None)`**\n\nPuts the lid back."
+    path = JOINT.join(["Jars", "Jar.open"])
+    answer = Extractive().answer(asked("What does Jar.shut do?"), [hit(1, text, path)]).text
+    assert answer.startswith("Jars, `Jar.shut(by=None)`:\n\nPuts the lid back. [1]")
+
+
 def test_a_quote_says_which_option_it_describes_and_what_stands_beside_its_name() -> None:
     text = "**`access_code` (default: 450)**\n\nThe reply of the server to clients it refuses."
     answer = Extractive().answer(asked("default of access_code"), [hit(1, text, "Parameters")])

@@ -338,3 +338,19 @@ def test_a_clause_is_not_lengthened_by_the_next_one() -> None:
 def test_a_heading_of_several_sentences_is_one_label(names: list[str], label: str) -> None:
     """Each sentence would otherwise be a claim of the answer, and get a mark of its own."""
     assert format_label(names) == label
+
+
+@pytest.mark.parametrize(
+    "formality",
+    [
+        "*inherited from the* `Can.open()` *method of* `Can`",
+        "🔬 This is a nightly-only experimental API. (`jar_open` [#7](https://e.org/7))",
+        "Bases: `open.Can`",
+        "在 3.5 版本加入.",
+        "Parameters:\n\n- **by** – the tool",
+    ],
+)
+def test_what_tools_write_before_the_text_explains_nothing(formality: str) -> None:
+    text = f"**`Jar.open(by=None)`**\n\n{formality}\n\nTakes off the lid."
+    asked = [text[it.start : it.end] for it in read_layout(text).parts if it.asked]
+    assert asked == ["Takes off the lid."]

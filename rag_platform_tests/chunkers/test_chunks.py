@@ -365,6 +365,17 @@ def test_chunks_know_their_bytes_lines_and_headings(tmp_path: Path, tiny: Strate
     assert raw[second.byte_start : second.byte_end] == b"## Two\r\n\r\nend"
 
 
+def test_the_path_names_what_a_chunk_goes_on_to_describe(tmp_path: Path, tiny: Strategy) -> None:
+    more = "It takes off the lid. " * 60
+    text = (
+        f"# Jars\n\n**`Jar.open(by, **tools)`**\n\n{more}\n\n**`Jar.shut()`**\n\nShuts it."
+        f"\n\n## Lids\n\n{more}\n\n**Note**\n\n{more}"
+    )
+    _, found = chunks_of(tmp_path, tiny, text.encode())
+    paths = list(dict.fromkeys(chunk.section_path for chunk in found))
+    assert paths == ["Jars", "Jars / Jar.open()", "Jars / Lids"]
+
+
 def test_bytes_of_gbk_and_of_damaged_utf8(tmp_path: Path, tiny: Strategy) -> None:
     raw = "# 标题\n\n这是一个用于测试编码的段落，包含中文标点。\n".encode("gbk")
     _, (chunk,) = chunks_of(tmp_path, tiny, raw)
