@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby, pairwise, takewhile
 from statistics import median
 from typing import Any
 
@@ -56,6 +56,7 @@ _SPLIT_LABELS = ("text", "list-item", "section-header", "table")
 _SENTENCE_ENDS = tuple(".!?:;。！？：；…”）")
 _SHORT_LINE = 0.2  # share of a region's width that a short line leaves free
 _PARAGRAPH_GAP = 0.35  # ems by which a gap between paragraphs exceeds one between lines
+_TERM_GAP = 0.8  # ems between a term and the explanation beside it, at least
 _MAX_COLUMNS = 4
 _SAME_OVERLAP = 0.9  # share of their union that two rectangles of the same text overlap
 _MARGINS = ("page-header", "page-footer")
@@ -451,10 +452,32 @@ def _find_starts(lines: Sequence[Sequence[Run]], region: Region) -> list[int]:
             and not text[:1].islower()
             and (gap > usual + _PARAGRAPH_GAP * size or opens_item(text))
         ) or (field_label(text) and not line[0].mono and (short or field_label(before)))
+        starts_text = starts_text or _opens_term(lines, at)
         below_heading = _is_larger(above, line) and (region.label != "table" or at == 1)
         if gap > -size / 4 and (below_heading or (region.label == "text" and starts_text)):
             found.append(at)
     return found
+
+
+def _opens_term(lines: Sequence[Sequence[Run]], at: int) -> bool:
+    """True for a line that begins with a term in bold or monospaced print, with its explanation
+    beside it: there, another line begins or has its own.
+    """
+    left = _explanation(lines[at])
+    return left > 0 and any(
+        abs((_explanation(other) or other[0].box[0]) - left) < 1
+        for other in lines
+        if other is not lines[at]
+    )
+
+
+def _explanation(line: Sequence[Run]) -> float:
+    """The left edge of the text behind a gap beside a term that begins the line, else 0."""
+    term = list(takewhile(lambda run: run.bold or run.mono, line))
+    if not 0 < len(term) < len(line):
+        return 0.0
+    left = line[len(term)].box[0]
+    return left if left > term[-1].box[2] + _TERM_GAP * term[0].size else 0.0
 
 
 def _is_larger(one: Sequence[Run], other: Sequence[Run]) -> bool:

@@ -66,7 +66,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "37"
+    VERSION: ClassVar[str] = "38"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property

@@ -250,6 +250,31 @@ def test_a_text_begins_anew_at_a_wider_gap_or_the_mark_of_an_entry():
     assert titles(*clauses) == [("text", "现通知如下："), ("text", "一、总体要求")]
 
 
+def test_each_term_of_a_list_begins_a_text_with_its_explanation() -> None:
+    def split(*lines: tuple[tuple[str, float, bool], ...]) -> list[str]:
+        runs = [
+            run(text, x, 30 * at, 10)._replace(mono=mono)
+            for at, line in enumerate(lines)
+            for text, x, mono in line
+        ]
+        regions = split_texts([Region((0, 0, 200, 200), "text")], runs)
+        pieces, _ = assign_runs(runs, [region.bbox for region in regions])
+        return [" ".join(piece.text for piece in owned) for owned in pieces]
+
+    real = (("float(p)", 10, True), ("a real number, often with a", 62, False))
+    goes_on = (("precision", 62, True),)
+    time = (("time", 10, True), ("time of day", 62, False))
+    assert split(real, goes_on, time) == [
+        "float(p) a real number, often with a precision",
+        "time time of day",
+    ]
+    # a line of a paragraph whose wide spaces meet no column
+    paragraph = (("it is read by the functions", 10, False),)
+    assert split(paragraph, (("scan", 10, True), ("and others", 48, False))) == [
+        "it is read by the functions scan and others"
+    ]
+
+
 def test_the_title_of_a_slide_and_of_its_column_are_two_headings():
     lines = (("Scope of the Work", 0, 28), ("Benefits", 40, 18))
     assert titles(*lines, label="section-header") == [
