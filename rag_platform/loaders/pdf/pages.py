@@ -66,6 +66,7 @@ MAX_IMAGES_PER_PAGE = 200
 _SENTENCE_ENDS = (".", ":", ";", "。", "：", "；", "，")
 _LINE_GAP = 6.0  # points; the widest gap, or overlap, of two lines of code
 _BLANK_LINE = 2.0  # ems; the widest gap of two lines of code around a blank line
+_CODE_INDENT = 1.5  # ems by which code is set right of the text around it, at least
 _MAX_OTHER = 0.3  # characters of code in a proportional font per character in a monospaced one
 
 
@@ -155,24 +156,48 @@ def _separate_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -
 
 def _split_code(region: Region, owned: Sequence[Run]) -> list[tuple[Region, bool]]:
     """(part, whether it is code) of a region; code begins only after the end of a paragraph or
-    sentence.
+    sentence, or where it is indented.
     """
     if region.label not in ("text", "list-item") or not owned:
         return [(region, False)]
     lines = visual_lines(owned)
     groups: list[tuple[bool, list[Run]]] = []
+    above: Sequence[Run] = ()
     for line in lines:
         code = _is_code([line], 0.0)
-        if groups and (groups[-1][0] == code or (code and not _is_end(groups[-1][1], region))):
+        if groups and (groups[-1][0] == code or (code and not _begins_code(line, above, region))):
             groups[-1][1].extend(line)
         else:
             groups.append((code, list(line)))
-    if len(groups) < 2 or groups[0][0] or region.label != "text":
+        above = line
+    if (
+        len(groups) < 2
+        or region.label != "text"
+        or (groups[0][0] and not _is_display(groups[0][1], groups[1][1]))
+    ):
         return [(region, len(groups) == 1 and groups[0][0])]
     boxes = [bounding_box(group) for _, group in groups]
     return [
         (Region(round_out(box), "text"), code) for box, (code, _) in zip(boxes, groups, strict=True)
     ]
+
+
+def _begins_code(code: Sequence[Run], above: Sequence[Run], region: Region) -> bool:
+    """True if the text above ends, or for words displayed that do not continue a signature."""
+    text = "".join(run.text for run in above)
+    return _is_end(above, region) or (
+        _is_display(code, above)
+        and letters(line_text(code)) != ""
+        and text.count("(") <= text.count(")")
+    )
+
+
+def _is_display(code: Sequence[Run], text: Sequence[Run]) -> bool:
+    """True for code that begins far right of a text, below or above none of its parts."""
+    left, size = min(run.box[0] for run in code), code[0].size
+    return left > text[0].box[0] + _CODE_INDENT * size and not any(
+        abs(run.box[0] - left) < size / 2 for run in text
+    )
 
 
 def _is_end(runs: Sequence[Run], region: Region) -> bool:

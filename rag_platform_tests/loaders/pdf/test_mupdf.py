@@ -594,6 +594,30 @@ def test_code_within_a_paragraph_is_a_block_of_its_own() -> None:
     assert blocks[2].text.endswith("inputrc.d is read by each shell.")
 
 
+def test_indented_code_stands_apart_from_sentences_around_it() -> None:
+    def line(text: str, x: float, y: float, *, mono: bool = False) -> Run:
+        chars = (Char(c, x + 5 * i, y, x + 5 + 5 * i, y + 8) for i, c in enumerate(text))
+        return Run(tuple(chars), 0, 9, mono, False, True)
+
+    def kinds(*runs: Run) -> list[str]:
+        blocks, _ = page_blocks(1, list(runs), [Region((8, 8, 300, 60), "text")])
+        return [block.kind for block in blocks]
+
+    above = line("Some care is needed with quotes. Three useful forms are", 10, 10)
+    below = line("which is what the other program expects to find there", 10, 30)
+    code = line("> write.table(df)", 30, 20, mono=True)
+    assert kinds(above, code) == ["paragraph", "code"]
+    assert kinds(code, below) == ["code", "paragraph"]
+    assert kinds(above, line("read.table", 10, 20, mono=True), below) == ["paragraph"]
+    signature = line("node find_node (const node from, int depth, const char *", 10, 10)
+    assert kinds(signature, line("name)", 60, 20, mono=True)) == ["paragraph"]
+    assert kinds(above, line(",", 60, 20, mono=True)) == ["paragraph"]
+    # in the column of explanations beside terms
+    entry = (line("size", 10, 10, mono=True), line("A number, often called", 60, 10))
+    filled = line("the default is that", 175, 10)
+    assert kinds(*entry, filled, line("precision", 60, 20, mono=True)) == ["paragraph"]
+
+
 def test_markdown_named_as_a_pdf_is_none(tmp_path: Path) -> None:
     (tmp_path / "notes.pdf").write_text("# Lamp\n\nThe lamp burns.\n", encoding="utf-8")
     with pytest.raises(DocumentError, match="no PDF structure"), open_pdf(tmp_path / "notes.pdf"):
