@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -56,6 +57,8 @@ _SPLIT_LABELS = ("text", "list-item", "section-header", "table")
 _SENTENCE_ENDS = tuple(".!?:;。！？：；…”）")
 _SHORT_LINE = 0.2  # share of a region's width that a short line leaves free
 _PARAGRAPH_GAP = 0.35  # ems by which a gap between paragraphs exceeds one between lines
+_LEADER = re.compile(r"(?:\. ?){4}\s*\d+(?:, ?\d+)*\s*$")  # between an entry and its pages
+_MIN_ENTRIES = 3  # in each column of an index
 _TERM_GAP = 0.8  # ems between a term and the explanation beside it, at least
 _MAX_COLUMNS = 4
 _SAME_OVERLAP = 0.9  # share of their union that two rectangles of the same text overlap
@@ -73,6 +76,8 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         return plain_regions(runs)
     blocks = TextPage(page, text_flags(images=True)).blocks(characters=False)
     regions = _model_regions(page, blocks)
+    if index := index_regions(regions, runs):
+        return index
     if bidi.is_vertical(runs):  # the model mistakes vertical text for columns of a table
         regions = [
             replace(region, label="text", grid=None)
@@ -113,6 +118,19 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     return keep_sentences_whole(ordered, runs) + [
         Region(round_out(run.box), "text") for run in watermarks
     ]
+
+
+def index_regions(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions of a page with columns of lines that end in dots and page numbers, which the
+    model takes for a table: its margins, and the engine's blocks; [] for another page.
+    """
+    entries = [run for run in runs if run.horizontal and _LEADER.search(run.text)]
+    columns = _group_columns(entries, 0.0)
+    if len(columns) < 2 or min(map(len, columns)) < _MIN_ENTRIES:
+        return []
+    header, footer = ([r for r in regions if r.label == label] for label in _MARGINS)
+    text = assign_runs(runs, [region.bbox for region in (*header, *footer)])[1]
+    return [*header, *plain_regions(text), *footer]
 
 
 def _model_regions(page: Any, blocks: list[dict[str, Any]]) -> list[Region]:

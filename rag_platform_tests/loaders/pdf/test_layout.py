@@ -9,6 +9,7 @@ import pytest
 from rag_platform.loaders.pdf.layout import (
     drop_backgrounds,
     fit_to_text,
+    index_regions,
     keep_sentences_whole,
     split_at_columns,
     split_columns,
@@ -160,6 +161,22 @@ def test_short_lines_that_are_written_column_by_column_are_read_so() -> None:
     ]
     for lines in (rows, [*dates, sender[0]], [*labels, *sender], [*dates, *near], filled, prices):
         assert split_columns([whole], lines) == [whole]
+
+
+def test_columns_of_an_index_are_read_one_after_the_other() -> None:
+    def column(x: float, *names: str) -> list[Run]:
+        return [run(f"{name} . . . . . {at}, 17", x, 20 * at, 10) for at, name in enumerate(names)]
+
+    runs = [*column(10, "cat", "close", "count"), *column(250, "odbc", "open", "pipe")]
+    runs.append(run("34", 200, 300, 10))
+    table, footer = Region((0, 0, 500, 80), "table"), Region((190, 290, 300, 320), "page-footer")
+    regions = index_regions([footer, table], runs)
+    texts = [
+        " ".join(run.text[:5].strip(" .") for run in owned)
+        for owned in assign_runs(runs, [region.bbox for region in regions])[0]
+    ]
+    assert " ".join(texts) == "cat close count odbc open pipe 34" and regions[-1] == footer
+    assert index_regions([table], runs[:3]) == []
 
 
 def entries(*runs: Run) -> list[str]:
