@@ -132,7 +132,7 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
         found = {
             place: block
             for place, block in found.items()
-            if place in known or not _is_plain(block, body)
+            if place in known or place in unstyled or block.bold or block.size > body
         }
     levels = _assign_levels(found, known, _find_title(pages, found, known), len(pages))
     levels.update(

@@ -110,6 +110,10 @@ def test_what_a_whole_outline_leaves_out_stands_below_the_part_that_it_is_in():
     outline = tuple((1, name, n) for n, name in enumerate(names, 1))
     assert heading_levels(pages, outline)[2, 2] == 2
     assert heading_levels(pages)[2, 2] == 1
+    # a numbered line in the style of the text is an entry of a list
+    entry = heading("7. Depth", bold=False)
+    pages[1] = page(heading(names[1]), BODY, entry, BODY, number=2, engine="layout")
+    assert (2, 2) not in heading_levels(pages, outline) and (2, 2) in heading_levels(pages)
 
 
 def test_numbers_give_levels_below_an_unnumbered_title():
