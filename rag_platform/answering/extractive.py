@@ -81,7 +81,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "28"
+    VERSION: ClassVar[str] = "29"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
@@ -309,7 +309,8 @@ def _read_entries(
         if flags and own:
             return None if flags.isdisjoint(own) else find(entry)
         name = entry.lower().removesuffix("()")
-        ends = {it for it in names if _ends_with(it, name) or _ends_with(name, it)}
+        every = name.split(", ")
+        ends = {it for it in names for n in every if _ends_with(it, n) or _ends_with(n, it)}
         if not ends and MEMBER_JOINT.search(name) and not find(MEMBER_JOINT.split(name)[-1]):
             return None  # a member of what is asked for
         return frozenset(find(entry) & names | ends) or None if name else None

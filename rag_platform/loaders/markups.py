@@ -247,10 +247,11 @@ class _Reader:
         if name == "pod":
             return _write_pod(found[0])
         if name == "term":
-            words = re.sub(r"(?:::+|;;)(?:\s*\n\s*|$)", ", ", found["words"]).rstrip(", ")
-            words = self._format(words)
-            code = "" if "`" in words or (" " in words and words[0] != "-") else "`"
-            return f"**{code}{words}{code}**"
+            ends = re.split(r"(?:::+|;;)(?:\s*\n\s*|$)", found["words"])
+            names = [self._format(name).strip() for name in ends if name]
+            if names[0][0] == "-":  # the forms of one option
+                names = [", ".join(names)]
+            return f"**{', '.join(map(_write_name, names))}**"
         groups = found.groupdict()
         if name == "words" and self._profile == ASCIIDOC and groups["page"]:
             words, page = groups["words"], groups["page"]
@@ -269,6 +270,11 @@ class _Reader:
     def _edit(self, start: int, end: int, replacement: str, rule: str = REWRITTEN) -> None:
         if self.text[start:end] != replacement:
             self.edits.append(Edit(start, end, replacement, rule))
+
+
+def _write_name(name: str) -> str:
+    """A term as code, unless it has code or is words."""
+    return name if "`" in name or (" " in name and name[0] != "-") else f"`{name}`"
 
 
 def _write_pod(code: str) -> str:

@@ -80,14 +80,15 @@ _HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]+)", re.MULTILINE)
 @lru_cache(maxsize=4096)
 def find_described(heading: str) -> str:
     """The name in a heading or label, without its type or arguments (`work_mem` for "`work_mem`
-    (`integer`)"); empty for other headings.
+    (`integer`)"), or several names, separated by commas; empty for other headings.
     """
     whole = heading.strip()
     call = _CALL.fullmatch(whole)
     called = f"{call['name']}()" if call else ""
     forms = (called if call and call["mark"] else whole, _ARGUMENTS.sub("", whole), called)
-    if named := next(filter(_NAME.fullmatch, forms), ""):
-        return named.strip("`")
+    named = (form for form in forms if all(map(_NAME.fullmatch, form.split(", "))))
+    if found := next(named, ""):
+        return found.replace("`", "")
     if signed := find_signed(whole):
         return signed.lstrip("#.")
     return titled["name"] if (titled := _FUNCTION.fullmatch(whole)) else ""
@@ -124,12 +125,17 @@ def find_signatures(text: str) -> list[tuple[int, str]]:
     return [(start, find_described(words)) for start, words in lines if find_signed(words)]
 
 
+def find_headings(text: str) -> list[str]:
+    """The words of the headings in a text."""
+    return _HEADING.findall(text)
+
+
 def find_members(path: Iterable[str], text: str = "") -> list[str]:
     """The members that headings below that of their class name, with the class: `io::Reader::read`.
     `path` are the headings above the text.
     """
     owner, joint, members, is_signed = "", "", [], False
-    for heading in (*path, *_HEADING.findall(text)):
+    for heading in (*path, *find_headings(text)):
         name = heading.strip().replace("\\", "")
         if found := _OWNER.fullmatch(name):
             owner = found["own"] or found["cpp"]

@@ -55,6 +55,13 @@ def test_a_number_within_a_code_does_not_stand_for_the_code() -> None:
     assert Extractive().answer(asked("which hint was wrong, B603?"), [fixed]).text
 
 
+def test_several_names_with_one_description_are_each_described() -> None:
+    refers = hit(1, "**`--thread`**\n\nBy default the value of the setting `gc.thread` is used.")
+    own = hit(2, "**`gc.thread`, `gc.age`**\n\nBoth are numbers.")
+    said = Extractive().answer(asked("What does gc.thread do?"), [refers, own]).text
+    assert said.splitlines()[2] == "Both are numbers. [2]"
+
+
 @pytest.mark.parametrize(
     ("query", "answer"),
     [

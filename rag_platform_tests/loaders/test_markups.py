@@ -26,6 +26,7 @@ OPTIONS[[OPTIONS]]
 It is `false` by default.
 
 gc.auto::
+gc.limit (old)::
 \tA number.
 
 [source]
@@ -119,7 +120,7 @@ git-repack(1).
 
 It is `false` by default.
 
-**`gc.auto`**
+**`gc.auto`, gc.limit (old)**
 
 A number.
 

@@ -46,6 +46,8 @@ from rag_platform.text.entries import (
         ("`Lid *open(const char *by)`", "open"),
         ("class diagram (draft)", ""),
         ("Node.js: setup", ""),
+        ("`gc.auto`, `gc.<name>.auto` (integer)", "gc.auto, gc.<name>.auto"),
+        ("`open_lid()`, and more", ""),
         ("Memory (RAM)", ""),
         ("20.4.1. Memory", ""),
         ("Node.js setup", ""),
