@@ -45,6 +45,7 @@ from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import LABEL_LEVEL
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
+from rag_platform.text.section_numbers import find_asked_sections, is_in_sections
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
@@ -233,7 +234,9 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     logs = _find_change_logs(question, evidence)
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
-    entries = _read_entries(question, evidence, passages, find)
+    entries = _read_sections(question, evidence, passages, find) or _read_entries(
+        question, evidence, passages, find
+    )
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
@@ -260,7 +263,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             # code that only repeats the name of its document
             bare = part.kind == "code" and close <= own_name < find(question)
             own, near = (0.0, 0.0) if bare else (weigh(inside), weigh(close))
-            if own == 0 and (follows or near == 0 or part.kind == "item"):
+            if own == 0 and not entry.terms and (follows or near == 0 or part.kind == "item"):
                 continue
             if own and header:  # the header names what the cells of a row are
                 own = weigh(inside | find(header) | applying | entry.terms)
@@ -346,6 +349,37 @@ def _read_entries(
     return [
         [read(n, *it) for it in zip(parts, names, strict=True)]
         for n, (parts, names) in enumerate(zip(passages, described, strict=True))
+    ]
+
+
+def _read_sections(
+    question: str, evidence: Sequence[Hit], passages: Parts, find: FindTerms
+) -> list[list[_Entry]]:
+    """The same where the question names sections by their numbers, as `section 5.2.2`: what is in
+    them, above their subsections, of the document that it names if several have them; empty where
+    no part is.
+    """
+    written = find_asked_sections(question)
+    asked, terms = list(written.values()), find(" ".join(written))
+    documents = [find(_name_document(hit)) for hit in evidence]
+    found: dict[tuple[int, Part], _Entry] = {}
+    for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)) if asked else ():
+        units, path = read_layout(hit.chunk_text).units, split_path(hit.section_path)
+        for part in parts:
+            above = find_path(path, units[part.first].headings)
+            if is_in_sections(above, asked):
+                place = 0 if is_in_sections(above[-1:], asked[-1:]) else 1
+                found[n, part] = _Entry(terms | documents[n], place, 1.0)
+    of = {n: documents[n] for n, _ in found}
+    best = {n for n, names in of.items() if not any(names < other for other in of.values())}
+    return [
+        [
+            found[n, part]
+            if n in best and (n, part) in found
+            else _Entry(frozenset(), n, constants.OFF_TOPIC_FACTOR**2)
+            for part in parts
+        ]
+        for n, parts in enumerate(passages if found else ())
     ]
 
 

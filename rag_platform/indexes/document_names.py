@@ -24,14 +24,14 @@ from rag_platform.errors import IntegrityError
 from rag_platform.indexes.dense_files import is_among
 from rag_platform.storage.sqlite_files import LastingFile, Rows, select_in
 from rag_platform.storage.store import atomic_path
-from rag_platform.text.names import chinese_words, name_words
+from rag_platform.text.names import begins_numbered, chinese_words, name_words
 from rag_platform.text.scripts import has_han
 
 NAMES = "names.sqlite"  # next to the catalog
 STORED = 2_000  # minimum documents of a base; the names of fewer are read in 20 ms
 # characters; a longer title is not a name, but the first line of a text, cut at 200
 _MAX_TITLE = 180
-_VERSION = 4  # of the words of `text.names` and of the tables; files of other versions are ignored
+_VERSION = 5  # of the words of `text.names` and of the tables; files of other versions are ignored
 _SCHEME = re.compile(r"\w+://(?:www\.)?")  # of a web page, which no question means
 _TABLES = """
 CREATE TABLE words (word TEXT PRIMARY KEY, plain BLOB NOT NULL, joined BLOB NOT NULL) WITHOUT ROWID;
@@ -67,7 +67,8 @@ class ReadNames:
             (of_path, path_pairs), (of_title, title_pairs) = (
                 name_words(name, chinese=False) for name in (path, title)
             )
-            self.plain.add(number, of_path | of_title)
+            numbered = {*begins_numbered(filename), *begins_numbered(title)}
+            self.plain.add(number, of_path | of_title | numbered)
             self.joined.add(number, {*path_pairs, *title_pairs})
             if has_han(both := f"{path}\n{title}"):
                 self._chinese.append((number, both))

@@ -49,6 +49,9 @@ MIN_MEANT_CHUNKS: Final = 3
 # maximum chunks of the documents meant, by which questions are filtered (75,000 take 50 ms); chosen
 # by hand
 MAX_MEANT_CHUNKS: Final = 20_000
+# maximum chunks of a release of which a section may be meant without its document (5,000 take 70
+# ms); chosen by hand
+MAX_SECTION_CHUNKS: Final = 5_000
 # maximum documents that a word may name, and that a question may mean; a more common word only
 # distinguishes documents that another word names; chosen by hand
 MAX_NAMESAKES: Final = 256

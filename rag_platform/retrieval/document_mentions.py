@@ -4,9 +4,10 @@ Half of the questions to a library name a document ("the Boeing report of 2022")
 repeat the name of their document. A word of a folder, name or title counts as a mention when most
 passages with the word belong to the documents that it names. `Boeing` counts; `state` in the title
 "The state of packaging" does not, because texts of other documents use it too. A number alone names
-no document, but distinguishes documents with the same name, as the year of a report does. Documents
-of one or two chunks are ignored: their names are in the headings of these chunks and searched
-there.
+no document, but distinguishes documents with the same name, as the year of a report does. After the
+word of a series it names one, though others cite it: `RFC 1034` among names that begin with `RFC`
+and other numbers. Documents of one or two chunks are ignored: their names are in the headings of
+these chunks and searched there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from rag_platform.caching import Cache
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.document_names import Names
-from rag_platform.ir import Candidate
+from rag_platform.ir import Candidate, split_path
 from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.constants import (
@@ -27,14 +28,17 @@ from rag_platform.retrieval.constants import (
     KEPT_NAMED,
     MAX_MEANT_CHUNKS,
     MAX_NAMESAKES,
+    MAX_SECTION_CHUNKS,
     MEANT_SHARE,
     MIN_MEANT_CHUNKS,
     MIN_TERMS_LEFT,
     OWN_CHUNKS,
 )
 from rag_platform.retrieval.lexical_reranker import select_terms
-from rag_platform.text.names import name_words
+from rag_platform.text.entries import find_headings
+from rag_platform.text.names import find_numbered, name_words
 from rag_platform.text.scripts import FIRST_CJK, has_han
+from rag_platform.text.section_numbers import find_asked_sections, is_in_sections
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,14 @@ class Mentions:
     """The documents that a question names, their chunks, and how clearly each is named."""
 
     documents: Mapping[str, float]  # doc_id to 0 to 1
-    chunks: Mapping[str, float]  # chunk_id to the same
+    chunks: Mapping[str, float]  # chunk_id to the same, and 1 more in the section
     chunk_ids: frozenset[str]  # one object for the same documents, by which readers cache
+    section: frozenset[str]  # the chunks of a section that the question names by its number
     words: tuple[str, ...]  # that name them, as written in the question, in lower case
+
+    @property
+    def meant(self) -> frozenset[str]:
+        return self.section or self.chunk_ids
 
 
 class DocumentNames:
@@ -63,28 +72,42 @@ class DocumentNames:
         """The documents that the question names, None for none. Takes well under a millisecond once
         its words are cached.
         """
-        if self._names.count < 2:
+        documents, words = self._find_named(question)
+        asked = find_asked_sections(question)  # `part 2` may also be a document
+        numbers = [number for written, number in asked.items() if written.lower() not in words]
+        section = self._find_section(numbers, tuple(documents))
+        if not documents and len(owners := set(section.values())) == 1:
+            documents = dict.fromkeys(owners, 1.0)  # the only one with such a section
+        if not documents:
             return None
+        owner, chunk_ids = self._chunks_of(tuple(documents))
+        return Mentions(
+            documents,
+            {it: documents[doc_id] + (it in section) for it, doc_id in owner.items()},
+            chunk_ids,
+            frozenset(section),
+            words,
+        )
+
+    def _find_named(self, question: str) -> tuple[dict[str, float], tuple[str, ...]]:
+        """(the documents named by words of the question, these words)."""
+        if self._names.count < 2:
+            return {}, ()
         if has_han(question):
             self._names.read_chinese()
         naming, scores = self._score(question)
         best = max(scores.values(), default=0.0)
         meant = {number for number, score in scores.items() if score >= MEANT_SHARE * best}
         if not 0 < len(meant) <= MAX_NAMESAKES:
-            return None
+            return {}, ()
         known = self._names.documents(meant)
         chunks = sum(size for _, size in known.values())
         if not MIN_MEANT_CHUNKS * len(meant) <= chunks <= MAX_MEANT_CHUNKS:
-            return None
+            return {}, ()
         by_id = sorted((doc_id, number) for number, (doc_id, _) in known.items())
         documents = {doc_id: round(scores[number] / best, 4) for doc_id, number in by_id}
-        owner, chunk_ids = self._chunks_of(tuple(documents))
-        return Mentions(
-            documents,
-            {chunk_id: documents[doc_id] for chunk_id, doc_id in owner.items()},
-            chunk_ids,
-            tuple(word for word, holders in naming.items() if not meant.isdisjoint(holders)),
-        )
+        words = (word for word, holders in naming.items() if not meant.isdisjoint(holders))
+        return documents, tuple(words)
 
     def _score(self, question: str) -> tuple[dict[str, Sequence[int]], dict[int, float]]:
         """(word that names documents, as written, to their numbers; document to its score, the
@@ -99,6 +122,7 @@ class DocumentNames:
                 refining.append(holders)
             elif len(holders) * 2 <= self._names.count and self._is_distinctive(written, holders):
                 naming[written] = holders
+        naming |= self._find_numbered(question)
         scores: dict[int, float] = {}
         for holders in naming.values():
             for number in holders:
@@ -125,6 +149,16 @@ class DocumentNames:
                 found[pair] = written, holders[pair][0]
         return found
 
+    def _find_numbered(self, question: str) -> dict[str, Sequence[int]]:
+        """The documents of each number of a series that the question names."""
+        asked = find_numbered(question)
+        holders = self._names.holders({key for keys in asked.values() for key in keys})
+        found: dict[str, Sequence[int]] = {}
+        for written, (series, member) in asked.items():
+            if member in holders and len(holders[member][0]) * 2 <= len(holders[series][0]):
+                found[written] = holders[member][0]
+        return found
+
     def _is_distinctive(self, word: str, holders: Sequence[int]) -> bool:
         """Whether most passages with the word belong to the documents named by it."""
         key = word, len(holders)
@@ -139,6 +173,26 @@ class DocumentNames:
                 inside = self._index.doc_freq(word, [doc_id for doc_id, _ in documents])
                 self._distinctive[key] = every - inside <= max(inside // OWN_CHUNKS, few)
         return self._distinctive[key]
+
+    def _find_section(self, asked: Sequence[str], documents: Sequence[str]) -> dict[str, str]:
+        """The chunks in or with the section of these numbers, with their documents: the given ones,
+        or all of a small release.
+        """
+        if not asked or not (documents or self._names.chunks <= MAX_SECTION_CHUNKS):
+            return {}
+        # a cheap test first
+        mark = asked[-1][-1] if asked[-1][0] == "第" else asked[-1].split()[-1]
+        within = f"doc_id IN ({', '.join('?' * len(documents))})" if documents else "1"
+        rows = self._catalog.select(
+            "SELECT chunk_id, doc_id, section_path, chunk_text FROM chunks"
+            f" WHERE {within} AND (section_path || chunk_text) LIKE ?",
+            (*documents, f"%{mark}%"),
+        )
+        return {
+            chunk_id: doc_id
+            for chunk_id, doc_id, path, text in rows
+            if is_in_sections((*split_path(path), *find_headings(text)), asked)
+        }
 
     def _rarity(self, holders: Sequence[int]) -> float:
         return idf(self._names.count, len(holders))

@@ -326,7 +326,7 @@ def search_with_feedback(
     everywhere = search(access, choose_approximate(s, access))
     if found.mentions is None:
         return everywhere
-    return unite(everywhere, search(access.within(found.mentions.chunk_ids)))
+    return unite(everywhere, search(access.within(found.mentions.meant)))
 
 
 def search_within(
@@ -338,7 +338,7 @@ def search_within(
     if found.mentions is None or len(found.ran) < 2:
         return found
     inside = s.fork()
-    more = retrieve(inside, query, "hybrid", access.within(found.mentions.chunk_ids), k)
+    more = retrieve(inside, query, "hybrid", access.within(found.mentions.meant), k)
     for warning in inside.warnings:
         s.record_failure("naming", warning, "inside the documents that the question names, %s")
     return replace(

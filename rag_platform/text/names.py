@@ -15,6 +15,12 @@ _PIECE = re.compile(
     r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])"
 )
 
+# a number or letter after a word: RFC 1034, pep-0008, contract B; no version
+_NUMBERED = re.compile(
+    r"(?<![^\W_])(?P<word>[^\W\d_]{2,30})(?:[\s_#-]{0,2}0*(?P<number>\d{1,6})|[\s_-](?P<letter>[a-z]))"
+    r"(?![\d.]*\d|[^\W_])"
+)
+
 
 def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
     """(the words of a name or a question in lower case; two adjacent words joined, to the same with
@@ -48,6 +54,26 @@ def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, 
             pairs[before + run] = f"{before} {run}"
         before = run if run.isalpha() else ""
     return words, pairs
+
+
+def find_numbered(text: str) -> dict[str, tuple[str, str]]:
+    """Each number or letter after a word, as written in lower case, to a key of the word and one of
+    both.
+
+    >>> find_numbered("RFC 1034 and pep-0008")
+    {'rfc 1034': ('rfc#', 'rfc#1034'), 'pep-0008': ('pep#', 'pep#8')}
+    """
+    return {found[0]: _series_keys(found) for found in _NUMBERED.finditer(text.lower())}
+
+
+def begins_numbered(name: str) -> tuple[str, ...]:
+    """These keys of a name that begins so; empty for others."""
+    found = _NUMBERED.match(name.lower())
+    return _series_keys(found) if found else ()
+
+
+def _series_keys(found: re.Match[str]) -> tuple[str, str]:
+    return f"{found['word']}#", f"{found['word']}#{found['number'] or found['letter']}"
 
 
 def chinese_words(text: str) -> set[str]:

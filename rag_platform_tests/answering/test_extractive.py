@@ -55,6 +55,28 @@ def test_a_number_within_a_code_does_not_stand_for_the_code() -> None:
     assert Extractive().answer(asked("which hint was wrong, B603?"), [fixed]).text
 
 
+def test_a_section_that_is_asked_for_is_quoted_not_what_refers_to_it() -> None:
+    refers = hit(1, "Errors are described in section 5.2 of the rules.", JOINT.join("R1"))
+    own = hit(
+        2,
+        "## 5.2 Errors\n\n### 5.2.1 Loops\n\nA loop is an error, see section 5.2.\n\n"
+        "## 5.3 Rest\n\nSay what you like.",
+        JOINT.join(["R", "5.2 Errors"]),
+    )
+    chapter = hit(3, "Errors are rare.", JOINT.join(["R", "5.2 Errors"]))
+
+    def ask(question: str, *hits: Hit) -> str:
+        return Extractive().answer(asked(question), hits).text
+
+    said = ask("What does section 5.2 say?", refers, own, chapter)
+    assert said.startswith("Errors are rare. [3]") and "Say what" not in said
+    assert ask("What does section 5.3 say?", refers, own).startswith("Say what you like. [2]")
+    han = hit(
+        1, "# 第三章 考勤\n\n## 第二节 请假\n\n请假须批准。\n\n## 第三节 加班\n\n加班须登记。"
+    )
+    assert ask("第三章第三节讲什么", han).startswith("加班须登记。")
+
+
 def test_several_names_with_one_description_are_each_described() -> None:
     refers = hit(1, "**`--thread`**\n\nBy default the value of the setting `gc.thread` is used.")
     own = hit(2, "**`gc.thread`, `gc.age`**\n\nBoth are numbers.")

@@ -87,6 +87,36 @@ def test_words_written_together_in_a_file_name_are_known_apart() -> None:
     assert documents("Was there a drop in Q2 of FY2024?") == {"buy": 1.0}  # no text says q2 at all
 
 
+SERIES = {
+    "r1": ("norms", "rfc1034.txt", "", 9),
+    "r2": ("norms", "names.txt", "RFC 1035: Domain names", 9),
+    "p8": ("norms", "pep-0008.rst", "", 9),
+    "p9": ("norms", "pep-0009.rst", "", 9),
+    "ca": ("norms", "contract-a.pdf", "", 9),
+    "cb": ("norms", "contract-b.pdf", "", 9),
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "doc_id"),
+    [
+        ("What does RFC 1034 say?", "r1"),  # though others cite it
+        ("Does RFC1035 define types?", "r2"),
+        ("What does PEP 8 say?", "p8"),
+        ("Who signed contract B?", "cb"),
+    ],
+)
+def test_a_number_in_a_series_names_a_document(
+    question: str, doc_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.FILES", SERIES)
+    everywhere = dict.fromkeys(SERIES, 5)
+    for word in ("rfc", "rfc1034", "rfc1035", "pep", "contract"):
+        monkeypatch.setitem(TEXTS, word, everywhere)
+    assert documents(question) == {doc_id: 1.0}
+    assert documents("Do RFC 9999, PEP 8.1 and contract C exist?") == {}
+
+
 def test_a_chinese_name_is_a_word_of_the_dictionary() -> None:
     assert documents("腾讯的收入是多少") == {"tx": 1.0}
 
@@ -280,6 +310,28 @@ def test_the_named_document_comes_first(
     files, spans = asked(library)
     assert files == ["acme.md"] * 3
     assert spans.count("stage.naming") == 1 and spans.count("stage.retrieve_dense") == 2
+
+
+def test_the_section_of_the_asked_number_comes_first(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
+    texts = {
+        "5 Errors": "Some are described below.",
+        "5.2 Loops": "A server stops after ten steps.",
+        "6 Notes": "Section 5.2 of the rules says what section 5.2 of the rules says of loops.",
+        "7 Terms": "The words of the rules are explained.",
+    }
+    rules = {name: list(texts.items()) for name in ("norm-8", "norm-9", "norm-10")}
+    publish(rules, strategy=vary("naming", "retrieval: {named_documents: 0.5}\n"))
+    for question, place in {
+        "What does section 5.2 of norm 9 say?": ("norm-9.md", "5.2 Loops"),
+        "What does section 7 of norm 10 say?": ("norm-10.md", "7 Terms"),
+    }.items():
+        hits = answer(library, QueryRequest(question, answer=False, top_k=3)).hits
+        assert (hits[0].filename, hits[0].section_path) == place
+    publish({"norm-9": rules["norm-9"], "other": [("1", "Rules.")]}, release_id="r2")
+    hits = answer(library, QueryRequest("What is in § 6?", answer=False, top_k=3)).hits
+    assert hits[0].section_path == "6 Notes"  # of the only document with one
 
 
 def test_it_can_be_turned_off_and_leaves_one_leg_as_it_is(

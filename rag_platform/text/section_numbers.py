@@ -1,0 +1,72 @@
+"""Sections that a question names by their number, and the numbers of headings: `section 5.2.2`,
+`§ 12`, `appendix B`, `第三章第二节`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from rag_platform.text.dates import read_han
+from rag_platform.text.markdown_blocks import HAN_NUMBER
+from rag_platform.text.scripts import simplify
+
+_KINDS = {
+    "section": r"sections?\b|sect?\.|clauses?\b|paragraphs?\b|para\.|§{1,2}",
+    "chapter": r"chapters?\b|chap?\.",
+    "part": r"parts?\b",
+    "article": r"articles?\b|art\.",
+    "appendix": r"appendix\b|annex\b|schedule\b|exhibit\b",
+}
+_KIND = "|".join(f"(?P<{kind}>{words})" for kind, words in _KINDS.items())
+_DIGITS = r"\d{1,3}(?:\.\d{1,3})*[a-z]?"
+_NUMBER = rf"(?:[A-Z]\.?)?{_DIGITS}|[IVXLC]{{1,6}}|[A-Z]"
+_ENDS = r"(?![\w-]|\.\w)"
+_HAN = rf"第\s?(?P<han>{HAN_NUMBER})\s?(?P<unit>[编篇章节]|部分)"
+_ASKED = re.compile(
+    rf"(?<!\w)(?i:{_KIND})\s*(?P<number>{_NUMBER}){_ENDS}"
+    rf"|(?<![\w.-])(?P<code>[A-Z]\.\d{{1,3}}(?:\.\d{{1,3}})*){_ENDS}|{_HAN}"
+)
+_HEADING = re.compile(
+    rf"(?:(?i:{_KIND})\s*(?P<number>{_NUMBER}){_ENDS}"
+    rf"|(?P<code>(?:[A-Z]\.)?{_DIGITS}(?=[.:)]?(?:\s|$))|[A-Z](?=[.:](?:\s|$)))|{_HAN})"
+)
+
+
+def find_asked_sections(question: str) -> dict[str, str]:
+    """The numbers of the sections that a question names, as written and with their kind.
+
+    >>> find_asked_sections("What does § 5.2.2 of RFC 1034 say?")
+    {'§ 5.2.2': 'section 5.2.2'}
+    >>> find_asked_sections("第三章第二节讲什么")
+    {'第三章': '第3章', '第二节': '第2节'}
+    """
+    found = _ASKED.finditer(simplify(question))
+    return {question[slice(*it.span())]: _read(it) for it in found}
+
+
+def is_in_sections(path: Iterable[str], asked: Iterable[str]) -> bool:
+    """True below headings with all of these numbers. A heading without a kind has any: `4. Files`
+    is chapter 4.
+
+    >>> is_in_sections(["RFC 1034", "5. Resolvers", "5.2.2. Aliases"], ["section 5.2.2"])
+    True
+    """
+    numbers = {number for heading in path if (number := _number_heading(heading))}
+    return all({it, it.rpartition(" ")[2]} & numbers for it in asked)
+
+
+@lru_cache(maxsize=4096)
+def _number_heading(heading: str) -> str:
+    found = _HEADING.match(simplify(heading).strip("*_` "))
+    return _read(found) if found else ""
+
+
+def _read(found: re.Match[str]) -> str:
+    if found["unit"]:
+        number = found["han"]
+        return f"第{number if number.isdigit() else read_han(number)}{found['unit']}"
+    kind = next((kind for kind in _KINDS if found[kind]), "")
+    number = (found["number"] or found["code"]).lower()
+    return f"{kind} {number}".lstrip()

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from rag_platform.text.section_numbers import find_asked_sections, is_in_sections
+
+
+@pytest.mark.parametrize(
+    ("question", "numbers"),
+    [
+        ("What does chapter 4 of the policy say?", ["chapter 4"]),
+        ("clause 7.2 of contract B", ["section 7.2"]),
+        ("Is § 12a in force?", ["section 12a"]),
+        ("annex B, part II", ["appendix b", "part ii"]),
+        ("What does ISO 27001 A.9.1 say?", ["a.9.1"]),
+        ("第3章第二節怎么说", ["第3章", "第2节"]),
+        ("PEP 8 section on imports of version 2.1", []),
+        ("Is a section a part of it?", []),
+    ],
+)
+def test_the_sections_that_a_question_names(question: str, numbers: list[str]) -> None:
+    assert list(find_asked_sections(question).values()) == numbers
+
+
+@pytest.mark.parametrize(
+    ("heading", "number"),
+    [
+        ("4. Files", "chapter 4"),
+        ("Chapter 4: Files", "chapter 4"),
+        ("**4.2.1 Replies**", "section 4.2.1"),
+        ("Appendix A.  Grammar", "appendix a"),
+        ("B. Grammar", "appendix b"),
+        ("A.9 Access", "a.9"),
+        ("第三章 考勤", "第3章"),
+    ],
+)
+def test_a_heading_with_the_asked_number(heading: str, number: str) -> None:
+    assert is_in_sections(["Title", heading, "Below"], [number])
+
+
+@pytest.mark.parametrize(
+    ("heading", "number"),
+    [
+        ("Part 4: Files", "chapter 4"),
+        ("4.1 Files", "section 4"),
+        ("4D printing", "section 4"),
+        ("A guide", "appendix a"),
+        ("2022 report", "section 2"),
+        ("RFC 4", "section 4"),
+    ],
+)
+def test_other_headings(heading: str, number: str) -> None:
+    assert not is_in_sections([heading], [number])
