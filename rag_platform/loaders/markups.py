@@ -82,7 +82,8 @@ _PATTERNS = {
     },
     RFC: {
         "page": rf"(?:^.*\[Page [^\]\n]*\]{_BLANKS}(?:\f{_BLANKS}.*)?{_BLANKS})+",
-        "heading": rf"{_APART}(?P<words>"
+        # older ones indent the headings of subsections
+        "heading": rf"{_APART}(?: {{1,8}}(?=\d+(?:\.\d+)+\.? +[A-Z]))?(?P<words>"
         r"(?P<mark>(?:Appendix +[A-Z]|\d+|[A-Z](?=\.))(?:\.\d+)*[.:]?)"
         r" +(?!.*(?:\.{3}|\. \.))\S.*(?:\n +\S.*)?(?<![.,;: ])) *$(?=\n *\n)",
         "plain": rf"{_APART}(?P<words>[A-Z][\w'/& -]{{2,50}}) *$(?=\n{_BLANKS}  )",

@@ -96,6 +96,10 @@ RFC 5321                          SMTP                      October 2008
 
    varies.
 
+   4.2.2.  MORE CODES
+
+   1.  A list.
+
 A.1.  Example
 
    None.
@@ -180,6 +184,10 @@ Request for Comments: 5321                               October 2008
    The text may be receiver dependent and
    varies.
 
+#### 4.2.2. MORE CODES
+
+   1.  A list.
+
 ### A.1. Example
 
    None.
@@ -206,7 +214,11 @@ def test_headings_name_the_document_and_its_blocks_hold_every_word(tmp_path: Pat
     held = b" ".join(raw[b.byte_start : b.byte_end] for b in facts.blocks)
     assert held.replace(b"\f", b"").split() == raw.replace(b"\f", b"").split()
     headings = [(b.level, b.line_start, b.title) for b in facts.blocks if b.title]
-    assert headings[2:] == [(4, 11, "4.2.1. Reply Codes"), (3, 24, "A.1. Example")]
+    assert headings[2:] == [
+        (4, 11, "4.2.1. Reply Codes"),
+        (4, 24, "4.2.2. MORE CODES"),
+        (3, 28, "A.1. Example"),
+    ]
 
 
 def test_other_texts_are_not_taken_for_these() -> None:
