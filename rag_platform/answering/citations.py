@@ -26,7 +26,7 @@ from rag_platform.answering.groundedness import (
 from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans, fence_body
 from rag_platform.text.passages import units
-from rag_platform.text.shortening import shorten
+from rag_platform.text.wording import shorten
 
 LEFT_OUT = " …"  # follows a quoted introduction whose continuation is not quoted
 INCLUDES = " →"  # the same, before the file that the documents include there

@@ -40,7 +40,7 @@ from rag_platform.query import analysis
 from rag_platform.registry import traits, traits_of
 from rag_platform.retrieval.namespace_search import Found
 from rag_platform.text.scripts import is_wide
-from rag_platform.text.shortening import shorten
+from rag_platform.text.wording import shorten
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from rag_platform.answering.quotable import (
 from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
+from rag_platform.query.section_numbers import find_asked_sections, is_in_sections
 from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.entries import (
     MEMBER_JOINT,
@@ -45,7 +46,6 @@ from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import LABEL_LEVEL
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
-from rag_platform.text.section_numbers import find_asked_sections, is_in_sections
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.term_overlap import (

@@ -39,8 +39,8 @@ from rag_platform.ir import Candidate, Chunk, Hit, QueryRequest, Version
 from rag_platform.retrieval.hydration import hit_of
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
-from rag_platform.text.plurals import pluralise
 from rag_platform.text.scripts import is_wide
+from rag_platform.text.wording import pluralise
 
 MAX_SOURCES = 30
 MAX_SENTENCES = 40  # of an answer; a sentence without a source costs a search

@@ -33,9 +33,8 @@ from rag_platform.errors import InputError
 from rag_platform.ir import Citation, Hit, QueryResult, format_section
 from rag_platform.messages import translate, translate_filled
 from rag_platform.storage.records import to_json
-from rag_platform.text.plurals import pluralise
-from rag_platform.text.shortening import shorten
 from rag_platform.text.tokens import estimate_tokens
+from rag_platform.text.wording import pluralise, shorten
 
 DETAILS = ("full", "brief")
 

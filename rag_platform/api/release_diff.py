@@ -13,7 +13,7 @@ from rag_platform.observability.trace_reader import list_questions
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.release_store import find_parent, list_heads, manifest_of
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 TOP_K = 10
 _SHOWN = 20

@@ -33,8 +33,8 @@ from rag_platform.retrieval.library import Library
 from rag_platform.text import textrank
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
-from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
+from rag_platform.text.wording import pluralise
 
 if TYPE_CHECKING:  # protocols need numpy, which the server's start does without
     from rag_platform.protocols import LLM, Completion, Message

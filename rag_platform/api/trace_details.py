@@ -29,7 +29,7 @@ from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store.rows import trace_facts
 from rag_platform.retrieval.library import Library
-from rag_platform.text.shortening import shorten
+from rag_platform.text.wording import shorten
 
 STAGES_PER_PAGE = 100
 EVENTS_PER_PAGE = 50

@@ -40,7 +40,7 @@ from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.schema import Job, Source
 from rag_platform.processes import jobs
 from rag_platform.releases.publishing import is_behind_ledger
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import DataRoot
 
 _CANCELED = dg.DagsterRunStatus.CANCELED

@@ -36,7 +36,7 @@ from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.observability import tracing
 from rag_platform.processes.jobs import Progress, describe_failures
 from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import Workspace
 
 _EVENTS_AT_ONCE = 128

@@ -29,8 +29,8 @@ from rag_platform.sectioners.sections import (
     section_fields,
 )
 from rag_platform.text.language import language
-from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
+from rag_platform.text.wording import pluralise
 
 TOO_SHORT = 20
 

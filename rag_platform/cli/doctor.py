@@ -32,7 +32,7 @@ from rag_platform.releases.release_store import Unreadable, current, open_releas
 from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.sqlite_files import has_room, writable
 from rag_platform.storage.store import Store, sha256_file
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 _PACKAGES = (
     "dagster",

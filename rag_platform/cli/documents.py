@@ -24,7 +24,7 @@ from rag_platform.config.strategies import load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
 from rag_platform.messages import terminal_language
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 _document_argument = click.argument("doc", metavar="DOC", shell_complete=complete_documents)
 _version_option = click.option(

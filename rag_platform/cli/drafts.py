@@ -13,7 +13,7 @@ from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, complete_documents, job_envelope, wait_for_job
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 
 @click.group()

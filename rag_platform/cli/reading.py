@@ -28,7 +28,7 @@ from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.messages import LANGUAGES, terminal_language, translate
 from rag_platform.storage.records import to_json
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 # highlighted in the passages of an answer
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{3,}|[\u4e00-\u9fff]{2}")

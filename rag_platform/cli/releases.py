@@ -13,7 +13,7 @@ from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.messages import terminal_language, translate_filled
 from rag_platform.storage.records import to_json
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 if TYPE_CHECKING:
     from rag_platform.contract.schema import NamespaceStatus

@@ -23,7 +23,7 @@ from rag_platform.cli.progress import format_duration
 from rag_platform.config.folders import DEMO, SAMPLES
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 _LONG_SECONDS = 15.0
 # of the demo: in Chinese, about a table in a PDF, an exact identifier

@@ -27,8 +27,7 @@ from rag_platform.ir import Hit, format_section
 from rag_platform.messages import translate, translate_filled
 from rag_platform.observability import faults
 from rag_platform.text.pipe_tables import format_table
-from rag_platform.text.plurals import pluralise
-from rag_platform.text.shortening import shorten
+from rag_platform.text.wording import pluralise, shorten
 
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
 _FIELD_CHARS = 500  # of a document's tags and metadata

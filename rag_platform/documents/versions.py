@@ -55,7 +55,7 @@ from rag_platform.observability import faults, tracing
 from rag_platform.registry import make_provider, provider_version, traits
 from rag_platform.sectioners.sections import headings_of, section_hash
 from rag_platform.storage.store import Store, Writes, read_records, sha256_file
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 OnProgress = Callable[[int, int], None]
 Failure = tuple[str, Exception]  # (stage, error)

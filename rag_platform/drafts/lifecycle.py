@@ -26,7 +26,7 @@ from rag_platform.ledger.schema import Draft, Job, JobItem
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.storage.store import read_records
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
 

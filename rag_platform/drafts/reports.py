@@ -20,8 +20,7 @@ from rag_platform.normalisation.edits import canonical
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info, read_manifest
-from rag_platform.text.plurals import pluralise
-from rag_platform.text.shortening import shorten
+from rag_platform.text.wording import pluralise, shorten
 from rag_platform.workspace import DataRoot
 
 _SNIPPET = 70

@@ -24,7 +24,7 @@ from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import evaluate_release
 from rag_platform.ir import Chunk
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 _TOP = 10  # releases are compared by their first hits, whatever `k_values` a dataset has
 _HIT_RATE = f"retrieval.hit_rate@{_TOP}"

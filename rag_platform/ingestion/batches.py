@@ -26,7 +26,7 @@ from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.observability import faults, tracing
 from rag_platform.retrying import pause
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import Workspace
 
 

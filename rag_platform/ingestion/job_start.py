@@ -34,7 +34,7 @@ from rag_platform.observability import tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.publishing import is_behind_ledger, settle
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
 DOCUMENT_JOBS = ("ingest", "rebuild")

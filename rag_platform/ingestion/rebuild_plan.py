@@ -24,7 +24,7 @@ from rag_platform.releases.publishing import find_equal
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import read_records
 from rag_platform.text.pipe_tables import format_table
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
 # Rough costs on two slow cores, without embedding, measured with bench/ingest.py.

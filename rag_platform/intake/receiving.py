@@ -34,7 +34,7 @@ from rag_platform.ledger.schema import JobItem, Source, now
 from rag_platform.loaders.decoding import codec_of
 from rag_platform.storage.blobs import push_raw
 from rag_platform.storage.store import sha256_file
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import Workspace
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

@@ -46,7 +46,7 @@ from rag_platform.processes.launchers import (
 )
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
 JOB_TAG = "rag/job_id"  # tag of Dagster runs: the job that started the run, or that records it

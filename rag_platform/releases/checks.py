@@ -23,7 +23,7 @@ from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
 from rag_platform.releases.manifest import FILENAME, CheckResult
 from rag_platform.storage.store import Store, files_below, flush_file, sha256_file
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 CHECKS: dict[str, str] = {
     "counts_agree": "The catalog and each index hold the same chunks, and every chunk id once.",

@@ -36,7 +36,7 @@ from rag_platform.releases.stored_artifacts import (
 )
 from rag_platform.releases.version_history import list_holding
 from rag_platform.storage.store import Store
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import DataRoot
 
 MODES = ("soft", "hard")

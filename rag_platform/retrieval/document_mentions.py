@@ -23,6 +23,7 @@ from rag_platform.indexes.document_names import Names
 from rag_platform.ir import Candidate, split_path
 from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
+from rag_platform.query.section_numbers import find_asked_sections, is_in_sections
 from rag_platform.retrieval.constants import (
     FOREIGN_CHUNKS,
     KEPT_NAMED,
@@ -38,7 +39,6 @@ from rag_platform.retrieval.lexical_reranker import select_terms
 from rag_platform.text.entries import find_headings
 from rag_platform.text.names import find_numbered, name_words
 from rag_platform.text.scripts import FIRST_CJK, has_han
-from rag_platform.text.section_numbers import find_asked_sections, is_in_sections
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ from rag_platform.retrieval.constants import (
 from rag_platform.retrieval.product_versions import ProductVersions
 from rag_platform.retrieval.provider_cache import Models
 from rag_platform.storage.store import Store, keep_config, read_json
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 if TYPE_CHECKING:
     from rag_platform.retrieval.document_mentions import DocumentNames

@@ -41,7 +41,7 @@ from rag_platform.retrieval.product_versions import find_asked_versions, without
 from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.retrieval.signals import SearchSignals, measure_signals
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 # fields by which a caller names documents
 _BY_DOCUMENT = frozenset({"doc_id", "version_id", "source_uri", "filename", "doc_title"})

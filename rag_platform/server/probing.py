@@ -15,7 +15,7 @@ import anyio
 
 from rag_platform.errors import innermost
 from rag_platform.server.client_files import Launch
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what Claude Desktop and others accept
 _SECONDS = 120.0

@@ -26,7 +26,7 @@ from rag_platform.cli.progress import Advance, progress_bar
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json, format_section
 from rag_platform.storage.records import to_json
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 if TYPE_CHECKING:
     from rag_platform.evaluation.cases import EvalCase

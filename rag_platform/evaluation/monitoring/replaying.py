@@ -23,7 +23,7 @@ from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import evaluate_release
 from rag_platform.ir import Json, QueryRequest
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 _FIELDS = {field.name for field in dataclasses.fields(QueryRequest)}
 

@@ -11,7 +11,7 @@ from rag_platform.evaluation.comparing import Comparison
 from rag_platform.evaluation.metrics import cutoff_of, sort_metrics
 from rag_platform.evaluation.results import CaseResult, EvalRun
 from rag_platform.text.pipe_tables import format_table
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 if TYPE_CHECKING:  # loads the query engine
     from rag_platform.evaluation.strategies import StrategyComparison

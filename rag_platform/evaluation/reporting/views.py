@@ -53,7 +53,7 @@ from rag_platform.releases.manifest import QUALITY_GATE
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
-from rag_platform.text.shortening import shorten
+from rag_platform.text.wording import shorten
 
 _RECENT = 500  # latest runs, searched for the newest one of each strategy
 _PROMOTIONS = 20

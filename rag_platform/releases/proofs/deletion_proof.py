@@ -33,7 +33,7 @@ from rag_platform.releases.transfer import count_in_bucket
 from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
 from rag_platform.storage.records import CACHE_REMEDY
 from rag_platform.storage.store import Store, read_json
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 from rag_platform.workspace import DataRoot
 
 _OUR_FOLDERS = frozenset(

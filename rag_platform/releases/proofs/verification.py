@@ -28,7 +28,7 @@ from rag_platform.releases.release_store import require_current
 from rag_platform.releases.version_bundles import fetch_version
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
-from rag_platform.text.plurals import pluralise
+from rag_platform.text.wording import pluralise
 
 # the largest distance between two unit vectors of one text: a quantised model gives slightly
 # different ones in another batch

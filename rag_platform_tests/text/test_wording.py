@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.text.shortening import shorten
+from rag_platform.text.wording import shorten
 
 
 @pytest.mark.parametrize(

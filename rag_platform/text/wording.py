@@ -1,8 +1,17 @@
-"""Shortens a text to one line."""
+"""Short texts for people: numbers with their nouns, and texts cut to one line."""
 
 from __future__ import annotations
 
 from unicodedata import east_asian_width
+
+
+def pluralise(number: int, noun: str) -> str:
+    """`1 document`, `2 documents`.
+
+    >>> pluralise(1, "chunk"), pluralise(0, "new version")
+    ('1 chunk', '0 new versions')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def shorten(text: str, most: int) -> str:

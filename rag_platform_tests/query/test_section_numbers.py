@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.text.section_numbers import find_asked_sections, is_in_sections
+from rag_platform.query.section_numbers import find_asked_sections, is_in_sections
 
 
 @pytest.mark.parametrize(
