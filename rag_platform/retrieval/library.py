@@ -40,6 +40,7 @@ from rag_platform.processes.limits import Load
 from rag_platform.protocols import Vectors
 from rag_platform.releases.release_store import (
     OpenRelease,
+    Unreadable,
     list_releases,
     manifest_of,
     open_release,
@@ -104,9 +105,11 @@ class Lease:
             return self._product_versions
 
     def _share_chunks(self, word: str) -> float:
-        """The share of chunks with a word; 1 without a word index."""
+        """The share of chunks with a word; 1 without a readable word index."""
         words = self.release.lexical
-        return words.doc_freq(word) / (words.count() or 1) if words is not None else 1.0
+        if words is None or isinstance(words, Unreadable):
+            return 1.0
+        return words.doc_freq(word) / (words.count() or 1)
 
     def languages(self) -> dict[str, float]:
         """The share of chunks in each language, counted at the first call."""

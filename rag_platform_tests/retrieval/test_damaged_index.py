@@ -45,6 +45,15 @@ def test_the_other_leg_answers(shelf, tmp_path: Path, lost: str, flag: str, mode
     assert any(mode in warning for warning in result.warnings)
 
 
+def test_versions_are_told_apart_without_the_word_index(
+    publish: Any, library: Library, store: Store
+) -> None:
+    publish({f"{version}/a": [("Set", f"Value {version}.")] for version in ("1.2", "1.3")})
+    shutil.rmtree(store.release_dir("default", "r1") / "lexical")
+    result = answer(library, QueryRequest("What is set in Kestrel 1.3?"))
+    assert [hit.filename for hit in result.hits] == ["1.3/a.md"]
+
+
 @pytest.mark.parametrize("suffix", [".idx", ".term", ".store"])
 def test_a_word_index_whose_files_are_overwritten_leaves_the_vectors(
     publish: Any, library: Library, store: Store, suffix: str
