@@ -32,6 +32,7 @@ from rag_platform.text.scripts import has_han, is_wide
 _STEP = 0.001  # probabilities have three decimals
 _CODE_NAME = re.compile(r"(?<![\w/.-])(?:[a-z]+(?:[A-Z][a-z]|_[a-z])\w*|--[a-z][\w-]+)")  # useState
 _ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
+_VERSION_LINE = re.compile(r"(?<![\d.])(\d+)\.x\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def _share_names_absent(question: str, text: str) -> float | None:
 
 def _share_numbers_absent(question: str, text: str) -> float | None:
     """The share of the question's numbers that the text lacks; None without numbers. Only the year
-    of a date counts, because texts also write months as words; 3.12.1 contains 3.12, as does 3.x.
+    of a date counts, because texts also write months as words; 3.12.1 and 3.x contain 3.12.
     """
     wanted = {number.lstrip("0") for number in numbers(_ISO_DATE.sub(r"\1", question))} - {""}
     if not wanted:
@@ -116,7 +117,8 @@ def _share_numbers_absent(question: str, text: str) -> float | None:
         for parts in (number.split(".") for number in numbers(text))
         for length in range(min(2, len(parts)), len(parts) + 1)
     }
-    absent = [number for number in wanted - present if f"{number.partition('.')[0]}.x" not in text]
+    lines = {*_VERSION_LINE.findall(text)}
+    absent = [number for number in wanted - present if number.partition(".")[0] not in lines]
     return len(absent) / len(wanted)
 
 
