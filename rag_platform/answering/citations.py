@@ -379,14 +379,17 @@ def number_links(answer: str, sources: Sequence[str]) -> tuple[str, list[str]]:
     the sources, then those that only the links name. The words of a link stay before its mark.
     """
     ids = list(sources)
+    code = {at for span in code_spans(answer) for at in range(*span)}
 
     def mark(link: re.Match[str]) -> str:
+        if link.end() - 1 in code:  # the words of a link may be code
+            return link[0]
         if link[2] not in ids:
             ids.append(link[2])
         words = "" if link[1].isdecimal() else f"{link[1]} "
         return f"{words}[{ids.index(link[2]) + 1}]"
 
-    return _outside_code(answer, lambda prose: _CHUNK_LINK.sub(mark, prose)), ids
+    return _CHUNK_LINK.sub(mark, answer), ids
 
 
 def escape_marks(quote: str) -> str:

@@ -11,6 +11,7 @@ from rag_platform.answering.citations import (
     check_claims,
     escape_marks,
     find_cited,
+    number_links,
     remove_foreign_links,
     renumber_marks,
     unescape_marks,
@@ -270,3 +271,9 @@ def test_a_mark_covers_the_items_before_code_that_stands_further_left() -> None:
     )
     quote = steps.replace("\n  ", "\n")
     assert check_answer(f"{quote} [1]", [hit(1, steps)]).text == f"{quote} [1]"
+
+
+def test_links_to_chunks_become_marks() -> None:
+    answer = "Use [`jar`](chunk://c2) [1](chunk://c1), not `[x](chunk://c3)`. [Lid](chunk://c4)"
+    marked = "Use `jar` [2] [1], not `[x](chunk://c3)`. Lid [3]"
+    assert number_links(answer, ["c1", "c2"]) == (marked, ["c1", "c2", "c4"])
