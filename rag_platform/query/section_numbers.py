@@ -14,7 +14,7 @@ from rag_platform.text.scripts import simplify
 
 _KINDS = {
     "section": r"sections?\b|sect?\.|clauses?\b|paragraphs?\b|para\.|§{1,2}",
-    "chapter": r"chapters?\b|chap?\.",
+    "chapter": r"chapters?\b|ch(?:ap)?\.",
     "part": r"parts?\b",
     "article": r"articles?\b|art\.",
     "appendix": r"appendix\b|annex\b|schedule\b|exhibit\b",

@@ -10,6 +10,7 @@ from rag_platform.query.section_numbers import find_asked_sections, is_in_sectio
     [
         ("What does chapter 4 of the policy say?", ["chapter 4"]),
         ("clause 7.2 of contract B", ["section 7.2"]),
+        ("ch. 4 and chap. 5", ["chapter 4", "chapter 5"]),
         ("Is § 12a in force?", ["section 12a"]),
         ("annex B, part II", ["appendix b", "part ii"]),
         ("What does ISO 27001 A.9.1 say?", ["a.9.1"]),
