@@ -14,11 +14,10 @@ _MAX_CHARS = 40  # of a word of a name; chosen by hand
 _PIECE = re.compile(
     r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])"
 )
-
 # a number or letter after a word: RFC 1034, pep-0008, contract B; no version
 _NUMBERED = re.compile(
-    r"(?<![^\W_])(?P<word>[^\W\d_]{2,30})(?:[\s_#-]{0,2}0*(?P<number>\d{1,6})|[\s_-](?P<letter>[a-z]))"
-    r"(?![\d.]*\d|[^\W_])"
+    r"(?<![^\W_])(?P<word>[^\W\d_]{2,30})"
+    r"(?:[\s_#-]{0,2}(?P<number>\d{1,6})|[\s_-](?P<letter>[a-z]))(?!\.*\d|[^\W_])"
 )
 
 
@@ -73,7 +72,8 @@ def begins_numbered(name: str) -> tuple[str, ...]:
 
 
 def _series_keys(found: re.Match[str]) -> tuple[str, str]:
-    return f"{found['word']}#", f"{found['word']}#{found['number'] or found['letter']}"
+    word, number, letter = found.groups()
+    return f"{word}#", f"{word}#{letter or int(number)}"
 
 
 def chinese_words(text: str) -> set[str]:
