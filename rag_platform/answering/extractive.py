@@ -359,28 +359,27 @@ def _read_sections(
     them, above their subsections, of the document that it names if several have them; empty where
     no part is.
     """
-    written = find_asked_sections(question)
+    if not (written := find_asked_sections(question)):
+        return []
     asked, terms = list(written.values()), find(" ".join(written))
     documents = [find(_name_document(hit)) for hit in evidence]
     found: dict[tuple[int, Part], _Entry] = {}
-    for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)) if asked else ():
+    for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         units, path = read_layout(hit.chunk_text).units, split_path(hit.section_path)
         for part in parts:
             above = find_path(path, units[part.first].headings)
             if is_in_sections(above, asked):
                 place = 0 if is_in_sections(above[-1:], asked[-1:]) else 1
                 found[n, part] = _Entry(terms | documents[n], place, 1.0)
-    of = {n: documents[n] for n, _ in found}
-    best = {n for n, names in of.items() if not any(names < other for other in of.values())}
-    return [
-        [
-            found[n, part]
-            if n in best and (n, part) in found
-            else _Entry(frozenset(), n, constants.OFF_TOPIC_FACTOR**2)
-            for part in parts
-        ]
-        for n, parts in enumerate(passages if found else ())
-    ]
+    if not found:
+        return []
+    named = [documents[n] for n, _ in found]
+    entries = []
+    for n, parts in enumerate(passages):
+        other = _Entry(frozenset(), n, constants.OFF_TOPIC_FACTOR**2)
+        is_named = not any(documents[n] < names for names in named)
+        entries.append([found.get((n, part), other) if is_named else other for part in parts])
+    return entries
 
 
 def _find_asked_rows(
