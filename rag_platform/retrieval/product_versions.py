@@ -134,7 +134,7 @@ def without_version(question: str, version: str) -> str:
             return match[0]
         return word if word.lower() in FUNCTION_WORDS or not word.isascii() else " "
 
-    rest = " ".join(_ASKED.sub(keep, question).split())
+    rest = " ".join(_ASKED.sub(keep, _number_editions(question)).split())
     about = _ABOUT_VERSION.search(re.sub(r"\d", "", rest.lower()))
     return question if not rest or about else rest
 
@@ -354,8 +354,12 @@ def _read_versions(lowered: str, start: int = 0) -> Iterator[tuple[Family, str, 
 
 
 def _fold(text: str) -> str:
-    """The text in lower case, with `第2版` for `第二版`."""
-    return _HAN_EDITION.sub(lambda match: str(HAN_DIGITS.index(match[0])), text.lower())
+    return _number_editions(text.lower())
+
+
+def _number_editions(text: str) -> str:
+    """The text with `第2版` for `第二版`."""
+    return _HAN_EDITION.sub(lambda match: str(HAN_DIGITS.index(match[0])), text)
 
 
 def _find_common_folder(paths: Sequence[str]) -> str:

@@ -70,6 +70,11 @@ def test_a_version_is_not_searched_for_where_it_names_the_place(
     assert without_version(question, "5.2") == searched
 
 
+@pytest.mark.parametrize("edition", ["第2版", "第二版"])
+def test_an_edition_is_not_searched_for_either(edition: str) -> None:
+    assert without_version(f"OA手册{edition}的保修期", "2") == "OA手册的保修期"
+
+
 OLD, NEW = {"settings-3", "notes-3"}, {"settings-5", "notes-5"}
 
 
