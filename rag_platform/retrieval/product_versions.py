@@ -342,7 +342,7 @@ def _read_versions(lowered: str, start: int = 0) -> Iterator[tuple[Family, str, 
     for match in _IN_PATH.finditer(lowered, start):
         number, before = match["version"] or match["newest"], lowered[: match.start()]
         bare = match[0] == number
-        words = _WORD.findall(before, before.rfind("/") + 1)
+        words = _WORD.findall(before, before.rfind("/", 0, -1) + 1)
         if _is_date(number) or before.endswith("://") or (bare and _PARTS.intersection(words[-1:])):
             continue
         after = lowered[match.end() :]

@@ -116,6 +116,7 @@ def test_documents_of_other_versions(question: str, others: set[str]) -> None:
         (("java/jdk-8/a.md", "java/jdk-17/a.md"), "in Java 8", {1}),
         (("postgresql/15/a.md", "postgresql/16/a.md"), "PostgreSQL 16", {0}),
         (("postgresql/15/a.md", "postgresql/16/a.md"), "for 16 rows", set()),
+        (("python/week/3/a.md", "python/week/4/a.md"), "new in Python 3", set()),
         (("接口2.0版.md", "接口3.0版.md"), "3.0版", {0}),
         (("s/versioned_docs/version-2.0/a.md", "s/docs/a.md"), "in 2.0", {1}),
         (("click/7.x/a.md", "click/8.1/a.md", "click/latest/a.md"), "in Click 7", {1, 2}),
