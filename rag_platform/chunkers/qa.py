@@ -14,6 +14,7 @@ from rag_platform.text.markdown_blocks import (
     HEADING,
     Guarded,
     cells,
+    heading_level,
     heading_text,
     line_spans,
     only_headings,
@@ -133,7 +134,7 @@ def _find_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
             bool(heading and _QUESTION_END.search(heading_text(line.text)))
             or _BOLD_QUESTION.match(line.text) is not None
         )
-        rank = len(heading[1]) if heading else 7
+        rank = heading_level(heading) if heading else 7
         if start >= 0 and (is_question or (heading is not None and rank <= level)):
             if answered:
                 yield start, line.start

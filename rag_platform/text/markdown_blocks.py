@@ -191,6 +191,11 @@ def numbered_headings(text: str) -> set[int]:
     }
 
 
+def heading_level(heading: re.Match[str]) -> int:
+    """The level of a match of HEADING."""
+    return len(heading["marks"] or "") or int(heading["level"])
+
+
 def heading_text(block: str) -> str:
     """The words of a heading, without the tags of HTML; the first line of any other block."""
     match = HEADING.match(block)

@@ -23,6 +23,7 @@ from rag_platform.text.markdown_blocks import (
     cells,
     closes,
     data_runs,
+    heading_level,
     heading_text,
     html_headings,
     line_spans,
@@ -219,7 +220,7 @@ def _read_heading(kind: str, block: str) -> tuple[int, str] | None:
 def _level(block: str) -> int:
     """The level of a heading, marked or underlined."""
     if marked := HEADING.match(block):
-        return len(marked["marks"] or "") or int(marked["level"])
+        return heading_level(marked)
     return 1 + "=-~^\"`'*+".index(block.rstrip()[-1])
 
 

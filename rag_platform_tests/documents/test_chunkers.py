@@ -207,6 +207,7 @@ def test_parents_are_kept_and_not_indexed(shelf: Any, tmp_path: Path) -> None:
             "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n",
             ["| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |"],
         ),
+        ("<h2>A?</h2>\n\nb\n\n## C?\n\nd", ["<h2>A?</h2>\n\nb", "## C?\n\nd"]),
         ("```\nQ: x\nA: y\n```\n\nWords.", ["```\nQ: x\nA: y\n```\n\nWords."]),
     ],
 )
