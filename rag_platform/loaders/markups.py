@@ -22,7 +22,7 @@ SUFFIXES = {".adoc": ASCIIDOC, ".asciidoc": ASCIIDOC, ".org": ORG, ".pod": POD}
 _GENERIC = (".txt", ".text", "")
 _ASCIIDOC = re.compile(
     r"^(?!\.\. )\S[^\n]*[^\n:]::[ \t]*\r?\n[ \t]+\S"  # a term above its description
-    r"|^(?:include|ifdef|ifndef)::[^\s\[\]]+\[|\blink(?:git)?:[^\s\[\]]+\["
+    r"|^(?:include|ifdef|ifndef)::[^\s\[\]]+\[|\blink(?:git)?:[^\s\[\]]{1,500}\["
     r"|^\[(?:verse|source|NOTE|TIP|WARNING|IMPORTANT|CAUTION|\[[\w-]+\])\b[^\]\n]*\]\s*$",
     re.MULTILINE,
 )
@@ -34,6 +34,7 @@ _UNDERLINES = "=-~^+"  # of AsciiDoc's titles, by level
 _APART = r"(?:(?<=\n\n)|(?<=\n \n))"  # below an empty line
 _BELOW = r"(?:(?<=\S\n)|(?<=\S \n))"  # below a line that is not empty
 _BLANKS = r"(?: *\n)*"
+_TITLE = r"(?:[^\n\[]|\[(?!\[[^\[\]\n]*\]\] *$))*+"  # before an anchor in brackets
 _WITHIN = r"\n(?!\s*\n)"  # a line end within a paragraph
 _NESTED = rf"[A-Z]<(?:[^<>\n]|{_WITHIN}|(?<![A-Z])<{{}})*>"
 _POD_INLINE = rf"[A-Z]<<+\s(?:.|{_WITHIN}){{0,1000}}?\s>>+|" + _NESTED.format(
@@ -44,18 +45,19 @@ _PATTERNS = {
         "code": r"(?:^\[.*\] *\n)?^(?P<fence>-{4,}+|\.{4,}+|`{3,}+).*\n",
         "comment": r"^(?P<fence>/{4,}+) *\n",
         "hidden": r"^//(?!/).*$|^:!?[\w-]+!?:(?: .*)?$"
-        r"|^(?:ifdef|ifndef|ifeval|endif|include)::.*$|^\[.*\] *$|^\+ *$"
+        r"|^(?:ifdef|ifndef|ifeval|endif|include)::.*$|^\+ *$"
+        r"|^\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\] *$"
         r"|^(?:={4,}|\*{4,}|_{4,}|--) *$",
         "heading": rf"(?:\A|(?<=\]\n)|(?<=\] \n)|{_APART})(?P<mark>={{1,6}}) +"
-        r"(?P<words>\S.*?)(?:\[\[.*\]\])? *$",
-        "underlined": r"^(?P<words>\w.*?(?<![.,;:]))(?:\[\[.*\]\])? *\n"
+        rf"(?P<words>\S{_TITLE}).*$",
+        "underlined": rf"^(?P<words>\w{_TITLE}(?<![.,;:])).*\n"
         r"(?P<mark>={3,}|-{3,}|~{3,}|\^{3,}|\+{3,}) *$",
         "literal": rf"{_APART}(?P<body>(?:[ \t]+(?![-*.]+ |\d+\. )\S.*(?<!::)(?<!;;)(?:\n|\Z))+)",
-        "term": r"^[ \t]*(?P<words>\S.{0,200}?(?:::+|;;)(?: *\n[ \t]*\S.{0,200}?(?:::+|;;))*)"
-        r"(?: *\n\s*| +)",
+        "term": r"^[ \t]*(?!::|;;)(?P<words>\S.{0,200}?(?:::+|;;)"
+        r"(?: *\n[ \t]*\S.{0,200}?(?:::+|;;))*)(?: *\n\s*| +)",
         "indent": rf"{_BELOW}[ \t]+(?![-*.]+ |\d+\. )(?=\S)",
         "words": r"\blink(?:git)?:(?P<page>[^\s\[\]]{1,500})\[(?P<words>[^\]\n]{0,500})\]"
-        r"|<<[^<>,\n]+,\s*(?P<title>[^<>\n]+)>>",
+        r"|<<[^<>,\n]+,\s*(?P<title>[^<>\s][^<>\n]*)>>",
     },
     ORG: {
         "code": r"^[ \t]*#\+begin_(?P<fence>src|example)\b.*\n",
@@ -64,13 +66,13 @@ _PATTERNS = {
         "hidden": r"^[ \t]*# .*$"
         r"|^[ \t]*#\+(?!(?:author|date|filetags|caption|description):).*$",
         "heading": r"^(?P<mark>\*+)[ \t]+(?P<words>\S.*)$",
-        "term": r"^[ \t]*[-+] +(?P<words>\S.*?)[ \t]+::(?: *\n| +)",
-        "words": r"\[\[(?:[^\]\n]+\]\[|\*)?(?P<words>[^\]]+)\]\]",
+        "term": r"^[ \t]*[-+] +(?P<words>\S.*?)(?<![ \t])[ \t]+::(?: *\n| +)",
+        "words": r"\[\[(?:[^\[\]\n]+\]\[|\*)?(?P<words>[^\[\]]+)\]\]",
         "inline": r"(?<![\w=~])(?P<mark>[=~])(?P<words>\S|\S[^\n=~]*\S)(?P=mark)(?![\w=~])"
         r"|\{\{\{\w+\((?P<title>[^()]*)\)\}\}\}",
     },
     POD: {
-        "title": r"^=head1 +NAME *\n(?:X<.*|\s)*(?P<words>\S.*)$",
+        "title": r"^=head1 +NAME *\n(?:X<.*\n|\s)*(?P<words>\S.*)$",
         "heading": r"^=head(?P<mark>[1-6]) +(?P<words>\S.*)$",
         "item": r"^=item +(?P<mark>\*|\d+\.?)(?: *\n\s*(?!=)| +(?=\S))",
         "term": r"^=item +(?P<words>\S.*)$",
@@ -81,7 +83,7 @@ _PATTERNS = {
         "pod": _POD_INLINE,
     },
     RFC: {
-        "page": rf"(?:^.*\[Page [^\]\n]*\]{_BLANKS}(?:\f{_BLANKS}.*)?{_BLANKS})+",
+        "page": rf"(?:^.*\[Page [^\[\]\n]*\]{_BLANKS}(?:\f{_BLANKS}.*)?{_BLANKS})+",
         # older ones indent the headings of subsections
         "heading": rf"{_APART}(?: {{1,8}}(?=\d+(?:\.\d+)+\.? +[A-Z]))?(?P<words>"
         r"(?P<mark>(?:Appendix +[A-Z]|\d+|[A-Z](?=\.))(?:\.\d+)*[.:]?)"
@@ -195,8 +197,7 @@ class _Reader:
             level = {"title": 1, "top": 1, "plain": 2}.get(name) or self._find_level(found["mark"])
         words = self._format(" ".join(found["words"].split()))
         start, end = found.start("words") if name == "top" else found.start(), found.end()
-        number = _RFC.search(self.text[:_HEAD])
-        if name == "top" and number and number[1]:
+        if name == "top" and (number := _RFC.search(self.text[:_HEAD])) and number[1]:
             words = f"RFC {number[1]}: {words}"
         level = min(level, 6)
         self._edit(start, end, f"{'#' * level} {words}")
@@ -249,10 +250,10 @@ class _Reader:
             return _write_pod(found[0])
         if name == "term":
             ends = re.split(r"(?:::+|;;)(?:\s*\n\s*|$)", found["words"])
-            names = [self._format(name).strip() for name in ends if name]
-            if names[0][0] == "-":  # the forms of one option
+            names = list(filter(None, (self._format(name).strip() for name in ends)))
+            if names and names[0][0] == "-":  # the forms of one option
                 names = [", ".join(names)]
-            return f"**{', '.join(map(_write_name, names))}**"
+            return f"**{', '.join(map(_write_name, names))}**" if names else ""
         groups = found.groupdict()
         if name == "words" and self._profile == ASCIIDOC and groups["page"]:
             words, page = groups["words"], groups["page"]

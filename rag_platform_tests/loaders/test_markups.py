@@ -221,6 +221,35 @@ def test_headings_name_the_document_and_its_blocks_hold_every_word(tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "profile", "markdown"),
+    [
+        ("=item X<chomp>\n\nRemoves.\n", "pod", "\n\nRemoves.\n"),  # a term without words
+        ("::::\n\nx\n", "asciidoc", "::::\n\nx\n"),
+        ("[1] Knuth, see [2]\n", "asciidoc", "[1] Knuth, see [2]\n"),
+        ("[subs=a[b]]\nx\n", "asciidoc", "\nx\n"),
+    ],
+)
+def test_terms_and_attributes_that_only_look_so(text: str, profile: str, markdown: str) -> None:
+    assert apply_edits(text, markup_edits(text, profile)).text == markdown
+
+
+@pytest.mark.parametrize(
+    ("start", "part", "profile"),
+    [
+        ("=head1 NAME\nX<", " ", "pod"),
+        ("= a", " ", "asciidoc"),
+        ("= a", "[[", "asciidoc"),
+        ("<<a,", " ", "asciidoc"),
+        ("- a", " ", "org"),
+    ],
+)
+def test_long_lines_take_time_in_proportion(start: str, part: str, profile: str) -> None:
+    started = time.process_time()
+    markup_blocks(f"{start}{part * 40_000}x", profile)
+    assert time.process_time() - started < 1
+
+
 def test_other_texts_are_not_taken_for_these() -> None:
     assert not find_markup(".. note::\n   x\n\nTerm::\n   y\n", ".txt")
     assert not find_markup("Notes\n=====\n\nSee RFC 5321.\n\n    code::\n", ".txt")
@@ -244,6 +273,8 @@ def test_other_texts_are_not_taken_for_these() -> None:
         ("=begin x\n", "pod"),
         ("C<< a " * 5, "pod"),
         (" " * 10, "rfc"),
+        ("[[" * 9, "org"),
+        ("[Page " * 3, "rfc"),
     ],
 )
 def test_long_texts_take_time_in_proportion(line: str, profile: str) -> None:
