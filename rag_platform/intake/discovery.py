@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
+from fnmatch import fnmatch, translate
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,15 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source
 
 _ROOTLESS = ("files", "inline", "urls")  # names of the built-in sources without a root
-
-
 # a file in the folder that a documentation tool builds, and what else there holds no documentation
 _BUILT = {
-    "objects.inv": (  # Sphinx
-        "_modules/* _sources/* _static/*.js _static/*.css genindex*.html genindex/*"
-        " py-modindex.html py-modindex/* search.html search/*"
-    ).split(),
-    "method_list.html": (  # YARD
-        "_index.html class_list.html file_list.html frames.html method_list.html".split()
-    ),
+    mark: re.compile("|".join(map(translate, globs.split())))
+    for mark, globs in {
+        "objects.inv": "_modules/* _sources/* _static/*.js _static/*.css genindex*.html genindex/*"
+        " py-modindex.html py-modindex/* search.html search/*",  # Sphinx
+        "method_list.html": "_index.html class_list.html file_list.html frames.html"
+        " method_list.html",  # YARD
+    }.items()
 }
 
 
@@ -406,21 +404,20 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
         return "not in include"
     if any(fnmatch(relative, glob) for glob in source.exclude):
         return "in exclude"
-    if not source.include and _is_built_beside_pages(path, Path(source.root)):
+    if not source.include and _is_built_beside_pages(relative, Path(source.root)):
         return "index, search or copied source of a documentation tool"
     return ""
 
 
-def _is_built_beside_pages(path: Path, root: Path) -> bool:
+def _is_built_beside_pages(relative: str, root: Path) -> bool:
     """True for a page of an index or search, or a copy of source code, in a folder that a
     documentation tool built: it repeats names without saying what they are.
     """
-    folders = [it for it in path.parents if it.is_relative_to(root)]
+    folders = [0, *(it.end() for it in re.finditer("/", relative))]
     return any(
-        fnmatch(path.relative_to(folder).as_posix(), glob) and (folder / mark).is_file()
-        for mark, globs in _BUILT.items()
-        for glob in globs
-        for folder in folders
+        built.match(relative, at) and (root / relative[:at] / mark).is_file()
+        for mark, built in _BUILT.items()
+        for at in folders
     )
 
 

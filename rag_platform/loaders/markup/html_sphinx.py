@@ -53,7 +53,6 @@ def is_fields(element: _Element | None) -> bool:
 
 
 def _find_term_above(term: _Element) -> _Element | None:
-    """The first term of the entry that a term is in."""
+    """The term directly above the entry that a term is in."""
     entry = next(term.iterancestors("dd"), None)
-    terms = [] if entry is None else list(entry.itersiblings("dt", preceding=True))
-    return terms[0] if terms else None
+    return None if entry is None else next(entry.itersiblings("dt", preceding=True), None)
