@@ -129,20 +129,23 @@ def _title_of(headings: Sequence[Block], blocks: Sequence[Block], text: str) -> 
     name of a project above each of its pages: the next one is preferred if it is of a higher
     level, or titles no section and only a table of contents is between them.
     """
+    html = [text[it.start : it.end].lstrip().startswith("<") for it in headings]
+    number, last = 0, len(headings) - 1
+    while number < last and html[number] and _prefers_next(headings[number:], blocks, text):
+        number += 1
+    rest = headings[number:]
+    if titles_section(list(itertools.compress(rest, html[number:])) if html[number] else rest):
+        return headings[number - 1].title if number else ""
+    return rest[0].title
+
+
+def _prefers_next(headings: Sequence[Block], blocks: Sequence[Block], text: str) -> bool:
     first, *below = headings
-    html = [block for block in headings if text[block.start : block.end].lstrip().startswith("<")]
-    if first not in html:
-        return "" if titles_section(headings) else first.title
-    between = blocks[first.ordinal + 1 : below[0].ordinal] if below else ()
-    if below and (
-        below[0].level < first.level
-        or (
-            not titles_section(below)
-            and all(it.kind == "list" or text.startswith("**", it.start) for it in between)
-        )
-    ):
-        return _title_of(below, blocks, text) or first.title
-    return "" if titles_section(html) else first.title
+    between = blocks[first.ordinal + 1 : below[0].ordinal]
+    return below[0].level < first.level or (
+        not titles_section(below)
+        and all(it.kind == "list" or text.startswith("**", it.start) for it in between)
+    )
 
 
 def _text_outside(spans: Iterable[tuple[int, int]], text: str, start: int) -> str:

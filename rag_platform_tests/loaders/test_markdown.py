@@ -314,6 +314,10 @@ def test_the_title_of_a_readme(tmp_path: Path, text: str, title: str) -> None:
     assert load(tmp_path, text).summary.title == title
 
 
+def test_many_headings_in_html_have_a_title(tmp_path: Path) -> None:
+    assert load(tmp_path, "<h1>Zod</h1>\n\n" * 1500).summary.title == "Zod"
+
+
 def test_headings_of_html_are_headings(tmp_path: Path) -> None:
     text = (
         '<div align="center">\n  <h1>Zod &amp; co</h1>\n  <p>Checks.</p>\n</div>\n\n'
