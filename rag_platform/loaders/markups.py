@@ -23,7 +23,8 @@ _GENERIC = (".txt", ".text", "")
 _ASCIIDOC = re.compile(
     r"^(?!\.\. )\S[^\n]*[^\n:]::[ \t]*\r?\n[ \t]+\S"  # a term above its description
     r"|^(?:include|ifdef|ifndef)::[^\s\[\]]+\[|\blink(?:git)?:[^\s\[\]]{1,500}\["
-    r"|^\[(?:verse|source|NOTE|TIP|WARNING|IMPORTANT|CAUTION|\[[\w-]+\])\b[^\]\n]*\]\s*$",
+    r"|^\[source\b[^\]\n]*\][ \t]*\r?\n[-.]{4}"
+    r"|^\[(?:verse|NOTE|TIP|WARNING|IMPORTANT|CAUTION|\[[\w-]+\])\b[^\]\n]*\]\s*$",
     re.MULTILINE,
 )
 _DIRECTIVE = re.compile(r"^\.\. [\w:-]+::", re.MULTILINE)  # of reStructuredText

@@ -254,6 +254,8 @@ def test_other_texts_are_not_taken_for_these() -> None:
     assert not find_markup(".. note::\n   x\n\nTerm::\n   y\n", ".txt")
     assert not find_markup("Notes\n=====\n\nSee RFC 5321.\n\n    code::\n", ".txt")
     assert not find_markup("* one\n* two\n", ".txt")
+    assert not find_markup("[source]\nurl = x\n", ".txt")
+    assert find_markup("[source,sh]\n----\nls\n----\n", ".txt") == "asciidoc"
 
 
 @pytest.mark.parametrize(
