@@ -460,6 +460,7 @@ def _find_starts(lines: Sequence[Sequence[Run]], region: Region) -> list[int]:
     gaps = [below[1] - above[3] for above, below in pairwise(boxes)]
     usual = max(0.0, *sorted(gaps)[: (len(gaps) + 1) // 2]) if gaps else 0.0
     full = region.bbox[2] - _SHORT_LINE * (region.bbox[2] - region.bbox[0])
+    explained = list(map(_find_explanation, lines))
     found = []
     for at, gap in enumerate(gaps, 1):
         above, line = lines[at - 1 : at + 1]
@@ -470,26 +471,25 @@ def _find_starts(lines: Sequence[Sequence[Run]], region: Region) -> list[int]:
             and not text[:1].islower()
             and (gap > usual + _PARAGRAPH_GAP * size or opens_item(text))
         ) or (field_label(text) and not line[0].mono and (short or field_label(before)))
-        starts_text = starts_text or _opens_term(lines, at)
+        starts_text = starts_text or _opens_term(lines, explained, at)
         below_heading = _is_larger(above, line) and (region.label != "table" or at == 1)
         if gap > -size / 4 and (below_heading or (region.label == "text" and starts_text)):
             found.append(at)
     return found
 
 
-def _opens_term(lines: Sequence[Sequence[Run]], at: int) -> bool:
+def _opens_term(lines: Sequence[Sequence[Run]], explained: Sequence[float], at: int) -> bool:
     """True for a line that begins with a term in bold or monospaced print, with its explanation
     beside it: there, another line begins or has its own.
     """
-    left = _explanation(lines[at])
+    left = explained[at]
     return left > 0 and any(
-        abs((_explanation(other) or other[0].box[0]) - left) < 1
-        for other in lines
-        if other is not lines[at]
+        number != at and abs((other or line[0].box[0]) - left) < 1
+        for number, (other, line) in enumerate(zip(explained, lines, strict=True))
     )
 
 
-def _explanation(line: Sequence[Run]) -> float:
+def _find_explanation(line: Sequence[Run]) -> float:
     """The left edge of the text behind a gap beside a term that begins the line, else 0."""
     term = list(takewhile(lambda run: run.bold or run.mono, line))
     if not 0 < len(term) < len(line):
