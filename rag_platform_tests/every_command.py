@@ -95,7 +95,7 @@ def change_library(doc: str, chunk: str) -> None:
     release = rag("releases", "list")["releases"][0]["release_id"]
     each("releases", f"show {release}", "diff", f"pin {release}", f"unpin {release}", "rollback")
     each("releases", "forward", f"publish {release} --override x", "pull", "push")
-    each("releases", "export default library.tar", "import library.tar")
+    each("releases", "export library.tar", "import library.tar")
     job = rag("jobs", "list")["jobs"][0]["job_id"]
     each("jobs", f"show {job}", f"retry {job}", f"cancel {job}")
     each("token", "create mine", "list", "revoke mine")
