@@ -53,8 +53,8 @@ _FUNCTION = re.compile(
     r"(?P<name>(?=\w*[a-z][A-Z]|\w*_\w|\w+::)[\w:]+)!?(?:<.*)?"
 )
 _PYTHON = (
-    "(?:abstract|abstractmethod|async|attribute|await|class|classmethod|exception|final|for|function"
-    "|method|property|static|staticmethod|with)"
+    "(?:abstract|abstractmethod|async|attribute|class|classmethod|exception|final|function|method"
+    "|property|static|staticmethod)"
 )
 # a whole signature as a heading: "pub fn read<T>(&self) -> T" as rustdoc writes it,
 # "int io::Reader::read(char *to) const" as Qt, "#read(to = nil) ⇒ Integer" as YARD, "static

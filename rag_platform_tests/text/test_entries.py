@@ -45,6 +45,7 @@ from rag_platform.text.entries import (
         ("`Jar.lids = ()`", "Jar.lids"),
         ("`Lid *open(const char *by)`", "open"),
         ("class diagram (draft)", ""),
+        ("`for item in jars:`", ""),
         ("Node.js: setup", ""),
         ("`gc.auto`, `gc.<name>.auto` (integer)", "gc.auto, gc.<name>.auto"),
         ("`open_lid()`, and more", ""),
