@@ -20,14 +20,11 @@ from rag_platform.ledger.schema import JobItem, Source
 
 _ROOTLESS = ("files", "inline", "urls")  # names of the built-in sources without a root
 # a file in the folder that a documentation tool builds, and what else there holds no documentation
-_BUILT = {
-    mark: re.compile("|".join(map(translate, globs.split())))
-    for mark, globs in {
-        "objects.inv": "_modules/* _sources/* _static/*.js _static/*.css genindex*.html genindex/*"
-        " py-modindex.html py-modindex/* search.html search/*",  # Sphinx
-        "method_list.html": "_index.html class_list.html file_list.html frames.html"
-        " method_list.html",  # YARD
-    }.items()
+_SPHINX = ("_modules/*", "_sources/*", "_static/*.js", "_static/*.css", "genindex*", "search/*")
+_YARD = ("class_list.html", "file_list.html", "method_list.html", "_index.html", "frames.html")
+_BUILT = {"objects.inv": (*_SPHINX, "search.html", "py-modindex*"), "method_list.html": _YARD}
+_BUILT_PATTERNS = {
+    mark: re.compile("|".join(map(translate, globs))) for mark, globs in _BUILT.items()
 }
 
 
@@ -416,7 +413,7 @@ def _is_built_beside_pages(relative: str, root: Path) -> bool:
     folders = [0, *(it.end() for it in re.finditer("/", relative))]
     return any(
         built.match(relative, at) and (root / relative[:at] / mark).is_file()
-        for mark, built in _BUILT.items()
+        for mark, built in _BUILT_PATTERNS.items()
         for at in folders
     )
 
