@@ -24,7 +24,7 @@ from rag_platform.errors import IntegrityError
 from rag_platform.indexes.dense_files import is_among
 from rag_platform.storage.sqlite_files import LastingFile, Rows, select_in
 from rag_platform.storage.store import atomic_path
-from rag_platform.text.names import begins_numbered, chinese_words, name_words
+from rag_platform.text.names import chinese_words, find_series, name_words
 from rag_platform.text.scripts import has_han
 
 NAMES = "names.sqlite"  # next to the catalog
@@ -67,7 +67,7 @@ class ReadNames:
             (of_path, path_pairs), (of_title, title_pairs) = (
                 name_words(name, chinese=False) for name in (path, title)
             )
-            numbered = {*begins_numbered(filename), *begins_numbered(title)}
+            numbered = {*find_series(filename), *find_series(title)}
             self.plain.add(number, of_path | of_title | numbered)
             self.joined.add(number, {*path_pairs, *title_pairs})
             if has_han(both := f"{path}\n{title}"):

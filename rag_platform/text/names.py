@@ -65,8 +65,8 @@ def find_numbered(text: str) -> dict[str, tuple[str, str]]:
     return {found[0]: _series_keys(found) for found in _NUMBERED.finditer(text.lower())}
 
 
-def begins_numbered(name: str) -> tuple[str, ...]:
-    """These keys of a name that begins so; empty for others."""
+def find_series(name: str) -> tuple[str, ...]:
+    """These keys of a name that begins with such a word; empty for others."""
     found = _NUMBERED.match(name.lower())
     return _series_keys(found) if found else ()
 
