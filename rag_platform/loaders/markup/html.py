@@ -20,7 +20,7 @@ from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page
 from rag_platform.loaders.markup.html_inline import show_closed_panels
 from rag_platform.loaders.markup.html_main import begins_title, main_pieces
-from rag_platform.loaders.markup.html_sphinx import rewrite_sphinx
+from rag_platform.loaders.markup.html_references import rewrite_references
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import LANGUAGES, PROSE, TEMPLATE_CODE, first_line, suffix_of
@@ -184,10 +184,7 @@ def parse_page(text: str) -> _Element:
                 " damaged, or made to break parsers",
                 code="too_deep",
             )
-    for flag in root.iter("code"):  # `Static` before a name in TypeDoc, a label apart from it
-        if flag.get("class") == "tsd-tag":
-            flag.tail = f" {flag.tail or ''}"
-    rewrite_sphinx(root)
+    rewrite_references(root)
     write_sheets_inline(root)
     show_closed_panels(root)
     return root

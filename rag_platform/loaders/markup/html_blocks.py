@@ -24,7 +24,7 @@ from rag_platform.loaders.markup.html_inline import (
     unread_reason,
     visible,
 )
-from rag_platform.loaders.markup.html_sphinx import find_signed_name, is_fields
+from rag_platform.loaders.markup.html_references import SIGNATURES, find_signed_name, is_fields
 from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.loaders.text import is_box_label
@@ -48,7 +48,6 @@ BLOCKS = (
         " hgroup hr li main nav search section table tbody td tfoot th thead tr".split()
     )
 )
-SIGNATURES = {"memproto", "tsd-signature"}  # classes of elements that hold one
 _PARTS = {
     "table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"},
     "tr": {"td", "th"},

@@ -1,5 +1,5 @@
-"""Pages of Sphinx, which documents most Python packages: signatures and fields such as Parameters
-in a form that can be understood outside the page.
+"""References that Sphinx, TypeDoc and Doxygen make of code: their signatures, and fields such as
+Parameters, in a form that can be understood outside the page.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from rag_platform.loaders.markup.html_inline import visible
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
+SIGNATURES = {"memproto", "tsd-signature"}  # classes of elements that hold one
 _SOURCES = "//*[@class='viewcode-link' or @class='viewcode-back']"
 
 
-def rewrite_sphinx(root: _Element) -> None:
-    """Name the class in the signatures of its members, set types apart from names, write types
-    plain, and leave out links to source code.
+def rewrite_references(root: _Element) -> None:
+    """Set types and flags apart from names. Of Sphinx, name the class in the signatures of its
+    members, write types plain, and leave out links to source code.
     """
+    for flag in root.xpath("//code[@class='tsd-tag']"):  # `Static` before a name in TypeDoc
+        flag.tail = f" {flag.tail or ''}"
     for link in root.xpath(_SOURCES):
         link.drop_tree()
     for kind in root.xpath("//span[@class='classifier']"):
