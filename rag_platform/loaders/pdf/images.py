@@ -15,8 +15,7 @@ from typing import Any
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
 from rag_platform.loaders.archives import Reading, describe_damage
-from rag_platform.loaders.pdf.opening import load_pymupdf, open_pdf, unrotate
-from rag_platform.loaders.pdf.printed.layers import open_page
+from rag_platform.loaders.pdf.opening import load_pymupdf, open_page, open_pdf, unrotate
 from rag_platform.loaders.pdf.printed.runs import round_out
 from rag_platform.loaders.pdf.printed.textpages import open_textpage
 

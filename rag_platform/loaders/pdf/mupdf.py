@@ -29,7 +29,7 @@ from rag_platform.loaders.pdf.assembly import (
 )
 from rag_platform.loaders.pdf.images import find_images
 from rag_platform.loaders.pdf.layout import layout_regions
-from rag_platform.loaders.pdf.opening import load_pymupdf, open_pdf, unrotate
+from rag_platform.loaders.pdf.opening import load_pymupdf, open_page, open_pdf, unrotate
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed.characters import (
@@ -39,7 +39,6 @@ from rag_platform.loaders.pdf.printed.characters import (
     read_runs,
 )
 from rag_platform.loaders.pdf.printed.hidden_text import find_comments, find_off_layers
-from rag_platform.loaders.pdf.printed.layers import open_page
 from rag_platform.loaders.pdf.printed.runs import Run
 from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes
 from rag_platform.processes.processors import without_collector

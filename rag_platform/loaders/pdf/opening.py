@@ -13,7 +13,6 @@ from typing import Any
 
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.archives import describe_fault
-from rag_platform.loaders.pdf.printed.layers import prepare_layers
 
 # MuPDF keeps global state: one thread at a time may use it.
 MUPDF_LOCK = threading.RLock()
@@ -56,7 +55,6 @@ def open_pdf(path: Path) -> Iterator[Any]:
                 raise broken_pdf(_NO_PDF)
             if document.needs_pass and not document.authenticate(""):
                 raise encrypted_pdf()
-            prepare_layers(document)  # before the pages: MuPDF may have to repair the file for it
             try:
                 pages = int(document.page_count)
             except (RuntimeError, ValueError) as error:
@@ -64,6 +62,21 @@ def open_pdf(path: Path) -> Iterator[Any]:
             if pages < 1:
                 raise broken_pdf("it has no pages")
             yield document
+
+
+def open_page(document: Any, number: int) -> Any:
+    """The page `number`, from 0. Raises `blank_page` where its content is missing, as in a file
+    that was cut off: MuPDF would show an empty page.
+    """
+    loaded = document[number]
+    page = document.this.pdf_document_from_fz_document().pdf_lookup_page_obj(number)
+    contents = page.pdf_dict_gets("Contents")
+    streams = [contents.pdf_array_get(at) for at in range(contents.pdf_array_len())]
+    if not page.pdf_is_dict() or any(
+        stream.pdf_is_indirect() and stream.pdf_is_null() for stream in (contents, *streams)
+    ):
+        raise DocumentError("its content is missing from the file", code="blank_page")
+    return loaded
 
 
 def require_bytes(path: Path) -> None:

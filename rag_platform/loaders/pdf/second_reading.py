@@ -15,11 +15,10 @@ from rag_platform.ir import Block
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.pdf import pdfium
 from rag_platform.loaders.pdf.assembly import group_by_page
-from rag_platform.loaders.pdf.opening import open_pdf, unrotate
+from rag_platform.loaders.pdf.opening import open_page, open_pdf, unrotate
 from rag_platform.loaders.pdf.pdfium import Word
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import all_runs
-from rag_platform.loaders.pdf.printed.layers import open_page
 from rag_platform.loaders.pdf.printed.runs import area, group_while
 from rag_platform.loaders.word_comparison import (
     Likeness,
