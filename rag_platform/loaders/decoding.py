@@ -399,12 +399,16 @@ def _measure_western(text: str, high: Sequence[str]) -> float:
 
 
 def _measure_central(text: str, high: Sequence[str]) -> float:
-    # Central European letters are unlikely characters in cp1252: signs in words, rare mixtures.
-    has_central = any(char.lower() in CENTRAL for char in high)
+    # Central European letters are unlikely characters in cp1252: signs in words, `š` and `ž`, rare
+    # mixtures, and Hungarian `ő` and `ű` as `õ` and `û` without their usual companions.
     western = text.encode("cp1250").decode("cp1252", "replace")
-    signs = re.search(r"(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western)
-    mixed = {char for char in western if char in "øìùèòï"}
-    return _measure_western(text, high) + 0.1 if has_central and (signs or len(mixed) >= 3) else 0.0
+    has_central = any(char.lower() in CENTRAL for char in high)
+    likely = (
+        re.search("[šžŠŽ]|(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western)
+        or len(set("øìùèòï").intersection(western)) >= 3
+        or (re.search("[õû]", western) and not re.search("[ãêâîç]", western))
+    )
+    return _measure_western(text, high) + 0.1 if has_central and likely else 0.0
 
 
 def _score_cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:

@@ -46,6 +46,17 @@ CHINESE = "# 标题\n\n这是一个用于测试编码的段落，包含中文标
             "# Überschrift\n\nÄrger mit Umlauten: naïve café.\n",
         ),
         ("Příliš žluťoučký kůň".encode("cp1250"), "cp1250", "Příliš žluťoučký kůň"),
+        (
+            "Pročitajte što želite učiniti".encode("cp1250"),
+            "cp1250",
+            "Pročitajte što želite učiniti",
+        ),
+        (
+            "A fájl törlődött, nem tűnt el".encode("cp1250"),
+            "cp1250",
+            "A fájl törlődött, nem tűnt el",
+        ),
+        ("São só põe e já compôs".encode("cp1252"), "cp1252", "São só põe e já compôs"),
         ("Preis 5 € für Übung".encode("iso8859_15"), "iso8859_15", "Preis 5 € für Übung"),
     ],
 )
