@@ -55,7 +55,8 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     if _is_fully_ruled(grid, *region.lines):
         grid = fill(*region.lines)
     grid = _join_columns(grid)
-    grid = _join_headers([_mirror(row) for row in grid] if bidi.is_rtl(runs) else grid)
+    if bidi.is_rtl(runs):
+        grid = [_mirror(row) for row in grid]
     width = len({column for row in grid for column in row})
     if len(grid) < 2 or width < 2:
         return ""
@@ -383,55 +384,9 @@ def _repeat_headers(grid: Sequence[_Row]) -> list[list[str]]:
     return rows
 
 
-def _join_headers(grid: list[_Row]) -> list[_Row]:
-    """The rows, with header lines that the grid separated joined into one row.
-
-    They are joined if every cell of the upper line stands close above a cell of the lower line, and
-    the next cell on the right also has a cell above it; otherwise the upper may span both.
-    """
-    columns = sorted({column for row in grid for column in row})
-    count = _header_rows(
-        [[row[column].text if column in row else "" for column in columns] for row in grid]
-    )
-    joined: list[_Row] = []
-    for number, row in enumerate(grid):
-        if joined and number < count and _is_same_header(joined[-1], row):
-            above = joined.pop()
-            stacked = {c: _stack(above[c], row[c]) for c in above if c in row}
-            row = dict(sorted({**above, **row, **stacked}.items()))
-        joined.append(row)
-    return joined
-
-
-def _is_same_header(above: _Row, row: _Row) -> bool:
-    shared = above.keys() & row.keys()
-    if max(shared, default=0) == min(row) or not above.keys() <= row.keys():
-        return False
-    for column in shared:
-        one, other = above[column], row[column]
-        beside = next((c for c in sorted(row) if c > column), column)
-        aligned = (
-            abs(one.left + one.right - other.left - other.right) < 4
-            or abs(one.left - other.left) < 2
-        )
-        if not aligned or beside not in above or not _are_close(one, other):
-            return False
-    return True
-
-
 def _are_close(above: _Cell, below: _Cell) -> bool:
     """True for cells as close as lines of a paragraph."""
     return below.top - above.bottom < 0.45 * (below.bottom - below.top)
-
-
-def _stack(above: _Cell, below: _Cell) -> _Cell:
-    return _Cell(
-        flow_lines([above.text, below.text]),
-        min(above.left, below.left),
-        max(above.right, below.right),
-        above.top,
-        below.bottom,
-    )
 
 
 def _header_rows(rows: Sequence[Sequence[str]]) -> int:

@@ -232,21 +232,6 @@ def test_a_header_over_several_columns_stands_over_each_of_them():
     ]
 
 
-def test_header_lines_of_one_cell_are_one_row_again():
-    runs = [
-        run("Body", 60, 0),
-        run("Dose", 160, 0),
-        run("Group", 0, 11),
-        run("weight", 60, 11),
-        run("level", 160, 11),
-    ]
-    runs += [run("A", 0, 30), run("8.8", 60, 30), run("10", 160, 30)]
-    assert table(runs, (40.0, 120.0), (10.5, 25.0)) == [
-        ["Group", "Body weight", "Dose level"],
-        ["A", "8.8", "10"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "printed", "proved"),
     [
