@@ -272,7 +272,7 @@ def split_columns(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region
     texts: list[list[Region]] = []  # groups of overlapping texts
     for region in regions:
         if region.label != "text":
-            found += _split_entries(region, runs) if region.label == "list-item" else [region]
+            found.append(region)
             continue
         touched = [
             group for group in texts if any(_overlap(region.bbox, one.bbox) > 0 for one in group)
@@ -285,16 +285,6 @@ def split_columns(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region
         columns = [round_out(bounding_box(column)) for column in _find_columns(lines)]
         found += [Region(column, "text") for column in columns] or group
     return found
-
-
-def _split_entries(region: Region, runs: Sequence[Run]) -> list[Region]:
-    """The region, or one region per column if each column begins with a list marker."""
-    lines = [run for run in runs if run.horizontal and contains(region.bbox, run.box)]
-    columns = _group_columns(lines, 0.0)
-    firsts = [line_text(visual_lines(column)[0]) for column in columns]
-    if len(lines) == len(columns) or not all(" " in line and opens_item(line) for line in firsts):
-        return [region]
-    return [replace(region, bbox=round_out(bounding_box(column))) for column in columns]
 
 
 def _find_columns(lines: Sequence[Run]) -> list[list[Run]]:

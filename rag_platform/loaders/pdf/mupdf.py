@@ -65,7 +65,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "38"
+    VERSION: ClassVar[str] = "39"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property

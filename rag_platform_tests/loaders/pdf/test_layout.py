@@ -16,7 +16,7 @@ from rag_platform.loaders.pdf.layout import (
     split_texts,
     trim_overlapping,
 )
-from rag_platform.loaders.pdf.printed.runs import Char, Run, union
+from rag_platform.loaders.pdf.printed.runs import Char, Run
 from rag_platform.loaders.pdf.regions import Region, assign_runs
 
 
@@ -177,23 +177,6 @@ def test_columns_of_an_index_are_read_one_after_the_other() -> None:
     ]
     assert " ".join(texts) == "cat close count odbc open pipe 34" and regions[-1] == footer
     assert index_regions([table], runs[:3]) == []
-
-
-def entries(*runs: Run) -> list[str]:
-    """What the regions say that are made of the one around a list."""
-    whole = Region(union([run.box for run in runs]), "list-item")
-    pieces, _ = assign_runs(runs, [region.bbox for region in split_columns([whole], runs)])
-    return [" ".join(piece.text for piece in owned) for owned in pieces]
-
-
-def test_columns_of_entries_are_read_one_after_the_other() -> None:
-    left, below = run("• left", 0, 0, 10), run("below", 10, 12, 10)
-    assert entries(left, below, run("• right", 100, 0, 10)) == ["• left below", "• right"]
-    # what stands behind the only bullet is its text, and a column of numbers is none of entries
-    assert entries(left, below, run("right", 100, 0, 10)) == ["• left below right"]
-    numbers = (run("1.", 0, 0, 10), run("outer", 20, 0, 10), run("a) inner", 20, 12, 10))
-    assert entries(*numbers) == ["1. outer a) inner"]
-    assert entries(left, run("• right", 100, 0, 10)) == ["• left • right"]
 
 
 def parts(*printed: tuple[str, float, float, int, float], rtl: bool = False) -> str:
