@@ -452,7 +452,6 @@ _RUSSIAN = "абвгдежзийклмнопрстуфхцчшщъыьэюяё"
 SCORES: tuple[tuple[str, Score], ...] = (
     ("gb18030", _measure_gb),
     ("big5hkscs", _measure_big5),
-    ("cp950", _measure_big5),
     ("cp932", _measure_japanese),
     ("euc_jp", _measure_japanese),
     ("cp949", _measure_korean),
