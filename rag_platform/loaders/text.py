@@ -19,6 +19,8 @@ from rag_platform.loaders.markups import PROFILES, SUFFIXES, find_markup, markup
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import is_restructured, restructured_blocks
+from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
+from rag_platform.loaders.specifications import is_specification, specification_blocks
 from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".tex", ".srt", ".vtt", *SUFFIXES}
@@ -70,7 +72,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "10"
+    VERSION: ClassVar[str] = "11"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -88,14 +90,15 @@ class TextLoader:
         text, bytes_of, suffix = decoded.text, byte_map(raw, decoded), suffix_of(filename)
         language = LANGUAGES.get(suffix) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
         engine = Engine("python", "1")
-        if not language and (profile := _find_markup(text, suffix)):
+        if profile := _find_markup(text, suffix, language):
             engine, starts = engine._replace(profile=profile), line_starts(text)
             blocks = [locate(it, bytes_of, starts) for it in _BLOCK_READERS[profile](text)]
         else:
             blocks = paragraph_blocks(text, bytes_of, 0, "code" if language else "paragraph")
         headings = [block for block in blocks if block.title]
         if language:
-            title = PurePosixPath(filename).name
+            named = (block.title for block in headings if block.level == 1)
+            title = next(named, PurePosixPath(filename).name)
         elif headings:
             title = "" if titles_section(headings) else headings[0].title
         else:
@@ -107,12 +110,16 @@ class TextLoader:
 _BLOCK_READERS: dict[str, Callable[[str], list[Block]]] = {  # by parse profile
     MANUAL: manual_blocks,
     RESTRUCTURED: restructured_blocks,
+    SPECIFICATION: specification_blocks,
     **{profile: partial(markup_blocks, profile=profile) for profile in PROFILES},
 }
 
 
-def _find_markup(text: str, suffix: str) -> str:
-    """The parse profile of the markup that the text is in, empty for plain text."""
+def _find_markup(text: str, suffix: str, language: str) -> str:
+    """The parse profile of the markup that the text is in, empty for plain text and code."""
+    if language:
+        is_data = language in ("yaml", "json")
+        return SPECIFICATION if is_data and is_specification(text) else ""
     if is_manual(text):
         return MANUAL
     if profile := find_markup(text, suffix):

@@ -27,6 +27,8 @@ from rag_platform.loaders.markdown_images import SRC
 from rag_platform.loaders.markups import PROFILES, markup_edits
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import markdown_edits
+from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
+from rag_platform.loaders.specifications import specification_edits
 from rag_platform.text.scripts import HAN
 
 # Unicode categories Cc and Cf without LF and TAB, written out so that profiles do not depend on
@@ -190,6 +192,7 @@ _MARKDOWN = ("markdown", "ipynb")
 _REWRITERS: dict[str, Callable[[str], list[Edit]]] = {  # by parse profile
     RESTRUCTURED: markdown_edits,
     MANUAL: manual_edits,
+    SPECIFICATION: specification_edits,
     **{profile: functools.partial(markup_edits, profile=profile) for profile in PROFILES},
 }
 LAST_WHOLE = 3  # edits up to this rank are applied as a whole or not at all
