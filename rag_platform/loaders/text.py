@@ -12,6 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from rag_platform.ir import Block, Facts
+from rag_platform.loaders.commented_settings import LANGUAGES as COMMENTED
+from rag_platform.loaders.commented_settings import PROFILE as SETTINGS
+from rag_platform.loaders.commented_settings import comment_edits
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
@@ -91,8 +94,10 @@ class TextLoader:
         language = LANGUAGES.get(suffix) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
         engine = Engine("python", "1")
         if profile := _find_markup(text, suffix, language):
-            engine, starts = engine._replace(profile=profile), line_starts(text)
-            blocks = [locate(it, bytes_of, starts) for it in _BLOCK_READERS[profile](text)]
+            engine = engine._replace(profile=profile)
+        if read_blocks := _BLOCK_READERS.get(profile):
+            starts = line_starts(text)
+            blocks = [locate(it, bytes_of, starts) for it in read_blocks(text)]
         else:
             blocks = paragraph_blocks(text, bytes_of, 0, "code" if language else "paragraph")
         headings = [block for block in blocks if block.title]
@@ -119,7 +124,9 @@ def _find_markup(text: str, suffix: str, language: str) -> str:
     """The parse profile of the markup that the text is in, empty for plain text and code."""
     if language:
         is_data = language in ("yaml", "json")
-        return SPECIFICATION if is_data and is_specification(text) else ""
+        if is_data and is_specification(text):
+            return SPECIFICATION
+        return SETTINGS if language in COMMENTED and comment_edits(text) else ""
     if is_manual(text):
         return MANUAL
     if profile := find_markup(text, suffix):

@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple
 from rag_platform.config.ingestion import CleaningConfig, NoiseRule
 from rag_platform.config.user_patterns import matches
 from rag_platform.ir import Block, Edit, Facts, MediaLink
+from rag_platform.loaders.commented_settings import PROFILE as SETTINGS
+from rag_platform.loaders.commented_settings import comment_edits
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import manual_edits
 from rag_platform.loaders.markdown import find_hidden
@@ -193,6 +195,7 @@ _REWRITERS: dict[str, Callable[[str], list[Edit]]] = {  # by parse profile
     RESTRUCTURED: markdown_edits,
     MANUAL: manual_edits,
     SPECIFICATION: specification_edits,
+    SETTINGS: comment_edits,
     **{profile: functools.partial(markup_edits, profile=profile) for profile in PROFILES},
 }
 LAST_WHOLE = 3  # edits up to this rank are applied as a whole or not at all
