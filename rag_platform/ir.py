@@ -514,6 +514,8 @@ class QueryRequest:
     searches: tuple[str, ...] = ()
     timeout_ms: int | None = None  # an earlier deadline than the strategy's
     skip: int = 0  # number of hits that an earlier answer showed
+    # of the reader: en or zh; for what is said around an answer whose question does not tell
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,7 +546,8 @@ class QueryResult:
     state: State = "nothing_found"
     # the inputs of `confidence`, by name
     signals: Json = field(default_factory=dict)
-    language: str = "en"  # of the question, as in QueryIR
+    # of what is said around the answer, see `query.analysis.choose_frame_language`
+    language: str = "en"
 
 
 # --- 6. results of writing and checking ---------------------------------------------------------

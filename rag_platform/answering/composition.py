@@ -79,6 +79,7 @@ def compose(
     """The answer from the context, by the strategy's answerer or its fallbacks."""
     composer = _Composer(
         found[0],
+        q.language,
         assessed,
         context,
         _find_embedder(q, found[0]),
@@ -105,7 +106,7 @@ def compose(
         closest = (context or hits)[:CLOSEST_PASSAGES]
         text, cited = list_passages(
             kind,
-            found[0].query.language,
+            q.language,
             [(hit, find_sentence(found[0].query, hit)) for hit in closest],
             reason,
         )
@@ -188,6 +189,7 @@ class _Composer:
     """Runs an answerer over the context, checks what it wrote and decides the answer's state."""
 
     first: Found
+    language: str  # of what is said around the answer
     assessed: states.Assessment
     context: list[Hit]
     embed: Embed | None
@@ -252,9 +254,7 @@ class _Composer:
             unsupported = checked.unsupported if config.flag_unsupported else ()
             return dataclasses.replace(
                 answer,
-                text=checked.text
-                if answer.answered
-                else mark_closest(checked.text, query.language),
+                text=checked.text if answer.answered else mark_closest(checked.text, self.language),
                 citations=tuple(map(narrow, checked.citations)),
                 warnings=(*warnings, *checked.warnings),
                 unsupported=tuple(dataclasses.asdict(item) for item in unsupported),

@@ -461,6 +461,7 @@ def _response_key(q: Question, found: list[Found]) -> Hashable | None:
     return (
         *(item.key for item in found),
         canonical_json(parts),
+        q.language,
         q.library.models.prompts_of("answerer", strategy.answerer),
     )
 
@@ -525,5 +526,5 @@ def _format_response(
             searches=first.query.rewrites,
             top_k=first.top_k,
             signals=signals,
-            language=first.query.language,
+            language=q.language,
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rag_platform.errors import CancelledError
 from rag_platform.ir import QueryRequest
 from rag_platform.observability import tracing
+from rag_platform.query.analysis import choose_frame_language
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search_context import Artifacts
@@ -57,6 +58,11 @@ class Question(Fallbacks):
     on_text: OnText | None
     cancelled: threading.Event | None
     artifacts: Artifacts | None = None
+
+    @property
+    def language(self) -> str:
+        """The language of what is said around the answer."""
+        return choose_frame_language(self.request.text, self.request.language)
 
     @property
     def is_single(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -92,17 +93,18 @@ def ask(
     library: Library,
     question: Question,
     *,
+    language: str = "",
     on_text: Callable[[str], None] | None = None,
     cancelled: threading.Event | None = None,
 ) -> AskedData:
-    """The answer to a question. Raises what `answering.engine.answer` raises, and ProviderError if
-    no search was possible.
+    """The answer to a question; `language` is the reader's. Raises what `answering.engine.answer`
+    raises, and ProviderError if no search was possible.
     """
     # imported with the first question, so that the server starts fast
     from rag_platform.answering.engine import answer
     from rag_platform.api.query_data import fit_query, redact_paths
 
-    request = query_request(library, question)
+    request = replace(query_request(library, question), language=language)
     result = redact_paths(answer(library, request, on_text=on_text, cancelled=cancelled))
     found, warnings = fit_query(result, max_tokens=_PAGE_TOKENS)
     data: Any = dict(found)
@@ -118,6 +120,8 @@ def compare(
     question: Question,
     left: str,
     right: str,
+    *,
+    language: str = "",
     cancelled: threading.Event | None = None,
 ) -> ComparedData:
     """A question asked in two ways. Each is `strategy:NAME`, `release:ID` (or a date), or empty for
@@ -126,7 +130,7 @@ def compare(
     from rag_platform.answering.citations import strip_marks
 
     answers = [
-        ask(library, _change_question(question, change), cancelled=cancelled)
+        ask(library, _change_question(question, change), language=language, cancelled=cancelled)
         for change in (left, right)
     ]
     rankings = [[row["chunk_id"] for row in answer["results"]] for answer in answers]

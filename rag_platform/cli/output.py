@@ -273,7 +273,7 @@ def print_envelope(
         print_error(envelope["error"]["code"], message)
         return
     markdown = envelope["data"]["markdown"]
-    # an answer already contains its warnings as notes, in the question's language
+    # an answer already contains its warnings as notes, in the language of its frame
     warnings = [
         text
         for text in envelope.get("warnings") or []

@@ -142,6 +142,7 @@ def query(
         names[0],
         namespaces=names if len(names) > 1 else (),
         filters=Scope(names, tuple(doc_ids), tags).filters(parse_pairs(filters, "--filter")),
+        language="" if context.json_output else terminal_language(),
         **request_fields,
     )
     live = stream and not context.json_output

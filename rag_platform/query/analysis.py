@@ -256,6 +256,24 @@ def find_language(text: str) -> str:
     return "und" if detected == UNKNOWN else detected
 
 
+def choose_frame_language(text: str, reader: str) -> str:
+    """The language of what is said around the answer to a question: its own, unless that cannot be
+    told or spoken; then the reader's, if it is known.
+
+    Latin words are English if two of them are function words: `PX-40 throughput` and error codes
+    are asked in every language.
+
+    >>> questions = "ERR_TIMEOUT", "What is ERR_TIMEOUT?", "超时", "Was ist das und warum?"
+    >>> [choose_frame_language(text, "zh") for text in questions]
+    ['zh', 'en', 'zh', 'zh']
+    """
+    own = find_language(clean(text))
+    if not reader or own == "zh":
+        return own
+    is_english = own == "en" and stop_words.count_function_words(text) > 1
+    return "en" if is_english else reader
+
+
 def warm_up(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
     """Load what the first question needs: the patterns of filters, and the Chinese dictionaries."""
     prepare("预热" if chinese else "warm up", limits)

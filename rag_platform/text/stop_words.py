@@ -119,6 +119,11 @@ def remove_function_words(text: str, further: Sequence[str] = ()) -> str:
     return left if any(map(str.isalnum, left)) else text
 
 
+def count_function_words(text: str) -> int:
+    """How many runs of function words `remove_function_words` finds in a text."""
+    return sum(not _is_name(text, match) for match in _pattern(()).finditer(text))
+
+
 def _is_name(text: str, match: re.Match[str]) -> bool:
     word = match.group()
     if not word[0].isupper() or (word[0] == "I" and not word[1:].isalpha()):

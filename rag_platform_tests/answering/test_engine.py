@@ -266,6 +266,30 @@ def test_an_unanswerable_question_is_said_plainly_in_its_language(
     ).answer_markdown.startswith(("没有段落", "知识库中没有"))
 
 
+def test_keywords_are_answered_in_the_readers_language_and_sentences_in_their_own(
+    guide: Any, library: Library
+) -> None:
+    def say(text: str, reader: str) -> str:
+        result = answer(library, QueryRequest(text, mode="sparse", language=reader))
+        return result.answer_markdown.partition("\n")[0]
+
+    english, chinese = (
+        "This may not be the answer. What comes closest:",
+        "这可能不是答案。最接近的原文如下：",
+    )
+    keywords, sentence = "upload fees competitors Peru", "What are the upload fees in Peru?"
+    # in turns, because what was composed for one reader is cached
+    assert [say(keywords, reader) for reader in ("", "zh", "en", "zh")] == [
+        english,
+        chinese,
+        english,
+        chinese,
+    ]
+    assert [say(sentence, reader) for reader in ("zh", "en")] == [english, english]
+    assert say("zzqx vvkw", "zh") == "知识库中没有与该问题匹配的内容。"
+    assert say("秘鲁竞争对手的上传费用", "en").startswith("没有段落")
+
+
 # --- filters ------------------------------------------------------------------------------------
 
 

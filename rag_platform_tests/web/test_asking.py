@@ -319,6 +319,14 @@ def test_the_page_streams_into_its_place_and_has_an_address(browser: TestClient)
     assert plain.headers["location"] == "/?q=belt"
 
 
+def test_an_answer_to_keywords_is_framed_in_the_language_of_the_page(browser: TestClient) -> None:
+    asked = {"q": "belt tariff Peru Lima"}
+    for path in ("/", "/ask/stream", "/api/ask", "/api/ask/stream"):
+        chinese = browser.get(path, params=asked, headers={"Accept-Language": "zh"}).text
+        assert "最接近的" in chinese and "closest" not in chinese.replace('"closest"', "")
+        assert "最接近的" not in browser.get(path, params=asked).text
+
+
 def test_what_is_told_of_an_answer_is_in_the_language_of_the_page(browser: TestClient) -> None:
     asked = {"q": "the towwer is painted"}
     assert "no text holds 'towwer'" in str(ask(browser, asked["q"])["warnings"])

@@ -10,6 +10,7 @@ from rag_platform import access
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers
 from rag_platform.ir import Json
+from rag_platform.messages import terminal_language
 from rag_platform.storage.records import to_json
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def try_prompt(context: Context, reference: str, question: str) -> Json:
     space = context.namespace
     name = f"+{reference}"
     strategy = find_strategy(context.settings, context.library, space, name)
-    result = answer(context.library, QueryRequest(question, space, strategy=strategy))
+    language = "" if context.json_output else terminal_language()
+    request = QueryRequest(question, space, strategy=strategy, language=language)
+    result = answer(context.library, request)
     data = {"markdown": result.answer_markdown, "state": result.state, "flags": result.flags}
     return envelopes.envelope(data, result.trace_id, list(result.warnings))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -68,7 +69,10 @@ async def get_answer(request: Request, library: LibraryOf, query: AddressQuery) 
 @api.post("/ask")
 async def post_question(request: Request, library: LibraryOf, question: Question) -> AskedData:
     """The same for a question in the body."""
-    return await work_for(request, lambda gone: ask(library, question, cancelled=gone))
+    language = language_of(request)
+    return await work_for(
+        request, lambda gone: ask(library, question, language=language, cancelled=gone)
+    )
 
 
 _EVENT = {
@@ -91,9 +95,8 @@ async def get_comparison(
 ) -> ComparedData:
     """A question asked in two ways: both answers, and both rankings side by side."""
     question = query.question()
-    return await work_for(
-        request, lambda gone: compare(library, question, left, right, cancelled=gone)
-    )
+    asked = partial(compare, library, question, left, right, language=language_of(request))
+    return await work_for(request, lambda gone: asked(cancelled=gone))
 
 
 @api.get("/ask/{trace_id}/order")
@@ -171,21 +174,21 @@ def _shown(case: EvalCase) -> ExpectationPart:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
 )
-async def stream_answer(library: LibraryOf, query: AddressQuery) -> StreamingResponse:
+async def stream_answer(
+    request: Request, library: LibraryOf, query: AddressQuery
+) -> StreamingResponse:
     """The answer as server-sent events: `stage` with the `name` of each stage as it begins, as in
     the trace; `text` for each part that a model writes; then `answer` with the data of GET
     /api/ask, or `error`; at last `end`.
 
     An extractive answer comes in one part.
     """
-    question = query.question()
-    return event_stream(_events(library, question))
+    asked = partial(ask, library, query.question(), language=language_of(request))
+    return event_stream(_events(asked))
 
 
-async def _events(library: Library, question: Question) -> AsyncIterator[str]:
-    async for kind, value in follow(
-        lambda on_text, gone: ask(library, question, on_text=on_text, cancelled=gone)
-    ):
+async def _events(asked: Callable[..., AskedData]) -> AsyncIterator[str]:
+    async for kind, value in follow(lambda on_text, gone: asked(on_text=on_text, cancelled=gone)):
         if kind == "stage":
             yield sse("stage", _json({"name": value}))
         elif kind == "text":
@@ -256,7 +259,9 @@ async def stream(request: Request, library: LibraryOf, form: FormQuery) -> Respo
         message = ""
         async for kind, value in follow(
             # parsed inside, so that errors are streamed: browsers retry a refused stream forever
-            lambda on_text, gone: ask(library, form.question(), on_text=on_text, cancelled=gone)
+            lambda on_text, gone: ask(
+                library, form.question(), language=language, on_text=on_text, cancelled=gone
+            )
         ):
             if kind == "stage":
                 if (new := STAGE_MESSAGES.get(value, message)) != message:
