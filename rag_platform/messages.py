@@ -2,7 +2,8 @@
 
 The keys are the English messages with placeholders in braces; a message without an entry stays
 English. Error messages are already formatted when they are translated, so their templates have
-unnamed placeholders: `{}`, `{0}` and `{1}` in translations with another order, `{#}` for a number.
+unnamed placeholders: `{}`, `{0}` and `{1}` in translations with another order, `{#}` for a number,
+`{~}` for a single word that has an entry itself, as of a state; other single words are names.
 All files in `defaults/messages/<language>` form the catalogue of a language.
 """
 
@@ -90,8 +91,12 @@ def translate_filled(message: str, language: str) -> str:
     for template, fixed, kinds in _templates(language):
         if several and "\n" not in template:  # a placeholder stands for no line break
             continue
-        if (values := _match(message, fixed, kinds)) is not None:
-            return _fill(known[template], [_translate_value(value, language) for value in values])
+        values = _match(message, fixed, kinds)
+        pairs = list(zip(values or (), kinds, strict=False))
+        if values is None or any(kind == "~" and value not in known for value, kind in pairs):
+            continue
+        shown = [known[it] if kind == "~" else _translate_value(it, language) for it, kind in pairs]
+        return _fill(known[template], shown)
     if several:
         return "\n".join(translate_filled(line, language) for line in message.split("\n"))
     return message
@@ -128,7 +133,7 @@ def _fill(template: str, values: Sequence[str]) -> str:
     return _PLACEHOLDER.sub(fill, template)
 
 
-_PLACEHOLDER = re.compile(r"\{(\d*|#)\}")
+_PLACEHOLDER = re.compile(r"\{(\d*|#|~)\}")
 _HAN, _LATIN = re.compile("[\u4e00-\u9fff]"), re.compile("[0-9A-Za-z]")
 _NUMBER = re.compile(r"[\d.,]+")
 
@@ -136,11 +141,11 @@ _NUMBER = re.compile(r"[\d.,]+")
 @cache
 def _templates(language: str) -> list[tuple[str, list[str], list[str]]]:
     """(template, texts between its placeholders, kinds of these) for templates with unnamed
-    placeholders, the most specific first.
+    placeholders, the most specific first: entries of lists, then those with the longest texts.
     """
     parts = ((text, _PLACEHOLDER.split(text)) for text in catalogue(language))
     found = [(text, part[::2], part[1::2]) for text, part in parts if len(part) > 1]
-    return sorted(found, key=lambda item: -sum(map(len, item[1])))
+    return sorted(found, key=lambda it: (not it[0].startswith("- "), -sum(map(len, it[1]))))
 
 
 def _translate_value(value: str, language: str) -> str:

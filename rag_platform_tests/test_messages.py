@@ -19,7 +19,7 @@ from rag_platform.cli.main import EXAMPLES, main
 from rag_platform.messages import catalogue, terminal_language, translate_filled
 
 PACKAGE = Path(rag_platform.__file__).parent
-_PLACE = re.compile(r"\{(\d*|#)\}")
+_PLACE = re.compile(r"\{(\d*|#|~)\}")
 _VARIABLES = ("RAG_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
 # states of the program's own arrays that no input leads to: who meets one reports it in English
 INVARIANTS = {
@@ -192,7 +192,7 @@ def test_every_translation_has_the_places_of_its_original() -> None:
             "gate-docs: open, 2 operations over default.gate@1, 1 conflict; live is default.gate@2:"
             " `rag drafts rebase gate-docs`",
             "gate-docs：编辑中，2 个操作，基于 default.gate@1，1 处冲突；"
-            "当前版本为 default.gate@2：`rag drafts rebase gate-docs`",
+            "在用版本为 default.gate@2：`rag drafts rebase gate-docs`",
         ),
         (
             "publishing adds 1 chunk, removes 0, keeps 3; 1 embedding to compute",
@@ -223,6 +223,14 @@ def test_no_message_has_two_translations() -> None:
     assert [english for english, texts in found.items() if len(texts) > 1] == []
 
 
+def test_one_thing_has_one_name_in_chinese() -> None:
+    others = re.compile(
+        "嵌入模型|评测|核验|读取器|词元|作业|摄取|数据根目录|切块|分节器"
+        "|(?<!关键)词索引|(?<![已未])发布 [{]"
+    )
+    assert not [chinese for chinese in catalogue("zh").values() if others.search(chinese)]
+
+
 def test_every_command_and_option_has_its_chinese() -> None:
     known = catalogue("zh")
 
@@ -242,8 +250,10 @@ def test_every_template_finds_its_own_translation() -> None:
     for english, chinese in catalogue("zh").items():
         kinds = _PLACE.findall(english)
         if kinds and not re.search(r"\{[a-z]\w*\}", english):
-            values = ["7" if kind == "#" else f"'v{n}'" for n, kind in enumerate(kinds)]
-            assert translate_filled(fill(english, values), "zh") == fill(chinese, values)
+            known = {"#": "7", "~": "done"}
+            values = [known.get(kind, f"'v{n}'") for n, kind in enumerate(kinds)]
+            shown = [value.replace("done", "已完成") for value in values]
+            assert translate_filled(fill(english, values), "zh") == fill(chinese, shown)
 
 
 def fill(text: str, values: list[str]) -> str:
@@ -255,7 +265,19 @@ def fill(text: str, values: list[str]) -> str:
     ("english", "chinese"),
     [
         ("not UTF-8; read as gbk, which is a guess", "不是 UTF-8；按推测的编码 gbk 读取"),
-        ("there is no second reader for loader 'pptx'", "加载器 'pptx' 没有第二个解析器"),
+        ("there is no second reader for loader 'pptx'", "加载器 'pptx' 没有可供核对的另一个解析器"),
+        (
+            "**job_1**: ingest of library 'docs', done.",
+            "**job_1**：知识库 'docs' 的 `ingest` 任务，已完成。",
+        ),
+        ("- documents: 5 of 8, 2.1 a second", "- 文档：5 / 8，每秒 2.1"),
+        (
+            "- failed: http://a/x: [address_refused] a is not fetched from: 10.0.0.1 is refused, it"
+            " is reserved; for a server of your own network add 'a:80' to fetching.allow in"
+            " settings.yaml",
+            "- 失败：http://a/x：[address_refused] 不从 a 抓取：10.0.0.1 被拒绝，它是保留地址；"
+            "若是自己网络中的服务器，请把 'a:80' 加到 settings.yaml 的 fetching.allow",
+        ),
         (
             "unknown library 'vuee'; known: demo, vue; did you mean 'vue'?",
             "未知的知识库 'vuee'；现有：demo, vue；你要找的是不是 'vue'？",
@@ -285,7 +307,7 @@ def fill(text: str, values: list[str]) -> str:
         (
             "edition 5b74d1597392 of gate-1 is published in release r1: 1 chunk added, 1 removed,"
             " 1 embedding computed, in 14.5 s.",
-            "gate-1 的编辑版 5b74d1597392 已在发布 r1 中：新增 1 个文本块，移除 1 个，"
+            "gate-1 的编辑版 5b74d1597392 已在发布版本 r1 中：新增 1 个文本块，移除 1 个，"
             "新算 1 个向量，用时 14.5 秒。",
         ),
         (
@@ -298,7 +320,7 @@ def fill(text: str, values: list[str]) -> str:
         ),
         (
             "the release run failed; the previous release stays published. no job 'x'",
-            "发布运行失败；之前的发布保持不变。没有任务 'x'",
+            "发布运行失败；之前的发布版本保持不变。没有任务 'x'",
         ),
         (
             "the disk is full: 0.1 MB are free under /srv; what is published stays as it is. Free"
@@ -311,7 +333,7 @@ def fill(text: str, values: list[str]) -> str:
             "- failed: versions_complete: missing versions: default.a@1; versions that are not"
             " live: default.b@2, default.c@3",
             "- 失败：versions_complete：缺少版本：default.a@1；"
-            "不是当前版本的版本：default.b@2, default.c@3",
+            "不是在用版本的版本：default.b@2, default.c@3",
         ),
         (
             "- ok: counts_agree: 9 chunks of 3 documents; no approximate index, for every question"

@@ -120,7 +120,7 @@ def test_a_variable_that_names_no_setting_is_warned_about(monkeypatch: pytest.Mo
     # a server says so when it starts
     monkeypatch.setenv("RAG_LANG", "zh")
     said = CliRunner().invoke(main, ["serve", "--allow", "nothing"]).stderr
-    assert "警告: 环境变量 RAG_SERVER__PROCESES 不是任何设置，已被忽略" in said
+    assert "警告：环境变量 RAG_SERVER__PROCESES 不是任何设置，已被忽略" in said
 
 
 def test_a_user_without_name_and_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

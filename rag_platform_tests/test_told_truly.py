@@ -212,5 +212,5 @@ def test_warnings_come_first_in_the_readers_language(monkeypatch: pytest.MonkeyP
         print_envelope({"ok": True, "data": data, "warnings": [warning]}, False, reports=True)
 
     lines = CliRunner().invoke(ingest).output.splitlines()
-    assert lines[0] == "警告: docs/a.pdf: 第 1 页：既无文字也无图片"
+    assert lines[0] == "警告：docs/a.pdf: 第 1 页：既无文字也无图片"
     assert lines[-1] == "下一步：rag query 你的问题 --namespace default"

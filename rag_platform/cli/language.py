@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -62,6 +63,13 @@ def _say_line(line: str) -> str:
     return say_filled(line)
 
 
+class LogLines(logging.Formatter):
+    """Shows what the program logs to a terminal in the language of the command line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return say_filled(super().format(record))
+
+
 def localise(command: CommandT) -> CommandT:
     """The command and its subcommands with their help translated; subcommands that are imported
     when used are translated then.
@@ -94,10 +102,10 @@ class _Formatter(click.HelpFormatter):
     """Formats help in a language whose characters are two columns wide."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        super().write_usage(prog, args, prefix or f"{say('Usage:')} ")
+        super().write_usage(prog, args, prefix or say("Usage:"))
 
     def write_heading(self, heading: str) -> None:
-        self.write(f"{'':>{self.current_indent}}{say(heading)}:\n")
+        self.write(f"{'':>{self.current_indent}}{say(heading)}{say(': ').rstrip()}\n")
 
     def write_text(self, text: str) -> None:
         paragraphs = (_fill(part, self.width - 2) for part in text.split("\n\n"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import logging
 import os
 import sys
 from collections import UserDict
@@ -18,7 +19,7 @@ from typing import Any, cast
 
 import click
 
-from rag_platform.cli.language import HELP_LINE, localise, say
+from rag_platform.cli.language import HELP_LINE, LogLines, localise, say
 from rag_platform.errors import InputError, RagError, says_disk_full
 from rag_platform.text.encoding import encodable
 
@@ -128,6 +129,8 @@ class Program(click.Group):
     def _run(self, given: list[str], *rest: Any, **named: Any) -> None:
         try:
             _require_utf8(given)
+            if logging.lastResort is not None:  # it prints what no handler writes to a log
+                logging.lastResort.setFormatter(LogLines())
             shown = localise(self)
             code = click.Group.main(shown, given, *rest, **{**named, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as error:

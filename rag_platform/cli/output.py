@@ -190,7 +190,7 @@ def answers(
             envelope = {**envelope, "warnings": [*envelope.get("warnings", ()), *unknown]}
             if not (envelope["ok"] or json_output):  # whose other warnings are not printed
                 for warning in unknown:
-                    click.echo(f"{say('warning')}: {_say_warning(warning)}", err=True)
+                    click.echo(f"{say('warning')}{say(': ')}{_say_warning(warning)}", err=True)
             print_envelope(envelope, json_output, context.render, reports=reports)
             sys.exit(envelopes.exit_code(envelope))
 
@@ -283,7 +283,7 @@ def print_envelope(
     if more := len(warnings) - len(shown):
         shown.append(say("and {more} more; --json lists them all", more=more))
     for warning in shown:
-        click.echo(f"{say('warning')}: {warning}", err=True)
+        click.echo(f"{say('warning')}{say(': ')}{warning}", err=True)
     if render is not None and sys.stdout.isatty():
         render(envelope["data"])
     else:  # after the warnings, as it ends with what to do next
@@ -328,7 +328,8 @@ def _say_warning(warning: str) -> str:
 
 def print_error(code: str, message: str) -> None:
     """Print an error to stderr in the language of the command line."""
-    click.echo(f"{say('error')} [{code}]: {say_lines(make_visible(message))}", err=True)
+    shown = say_lines(make_visible(message))
+    click.echo(f"{say('error')} [{code}]{say(': ')}{shown}", err=True)
 
 
 def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def _lines() -> Advance:
             return
         of = f" {say('of')} {total}" if total else f" {say('so far')}" if done else ""
         count = f" {done}{of}" if done or total > 1 else ""
-        line = f"{say(stage)}{count}{f', {note}' if note else ''}"
+        line = f"{say(stage)}{count}{say(', ') + note if note else ''}"
         if line != last:
             written, last = time.monotonic(), line
             click.echo(line, err=True)
@@ -111,7 +111,7 @@ def show_job(job: Job, advance: Advance) -> None:
         if growing:
             notes.append(f"more {'pages' if stage == 'pages' else 'texts'} to come")
         total = 0 if growing else int(figures["total"])
-        note = ", ".join(map(say_filled, notes))
+        note = say(", ").join(map(say_filled, notes))
         advance(stage, int(figures["done"]), total, note)
 
 

@@ -49,7 +49,7 @@ def _line(row: Json, language: str) -> str:
         say(row["reason"].partition("\n")[0]) if row["state"] == "rejected" else "",
     ]
     state = f"{say(row['state']):<10}{' ' + say('pinned') if row['pinned'] else ''}"
-    return f"{row['release_id']}  {state}  {'; '.join(filter(None, parts))}"
+    return f"{row['release_id']}  {state}  {say('; ').join(filter(None, parts))}"
 
 
 @releases.command("show")
@@ -65,7 +65,8 @@ def releases_show(context: Context, release_id: str | None) -> Json:
     manifest = manifest_of(context.store, name, release_id or require_current(context.store, name))
     counts = manifest.counts
     lines = [
-        f"{manifest.release_id} of library {name!r}, after {manifest.parent or 'none'}:"
+        f"{manifest.release_id} of library {name!r},"
+        f" {f'after {manifest.parent}' if manifest.parent else 'the first'}:"
         f" {pluralise(counts['documents'], 'document')}, {pluralise(counts['chunks'], 'chunk')}",
         f"strategy {manifest.strategy} ({manifest.strategy_config_id}), embedder"
         f" {manifest.embedder.embedder_id if manifest.embedder else 'none'}",

@@ -79,7 +79,7 @@ def _load_settings() -> Settings:
         return bound_namespaces(Store.of(settings))
 
     for message in (*find_unknown_variables().values(), *find_gate_problems(libraries)):
-        click.echo(f"{say('warning')}: {say_filled(message)}", err=True)
+        click.echo(f"{say('warning')}{say(': ')}{say_filled(message)}", err=True)
     return settings
 
 

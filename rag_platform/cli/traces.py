@@ -55,13 +55,37 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Only traces of that strategy_config_id.",
         ),
         click.option(
-            "--client", metavar="NAME", help="Asked by that program, or by that door: cli, http."
+            "--client",
+            metavar="NAME",
+            help="Asked by this program, or through this interface: cli, http.",
         ),
         click.option("--words", metavar="TEXT", help="Questions that have all of these words."),
-        click.option("--min-latency", "min_latency_ms", type=float, metavar="MS", help="As slow."),
-        click.option("--max-latency", "max_latency_ms", type=float, metavar="MS", help="As fast."),
-        click.option("--min-confidence", type=float, metavar="P", help="Answers as sure as that."),
-        click.option("--max-confidence", type=float, metavar="P", help="Answers no surer."),
+        click.option(
+            "--min-latency",
+            "min_latency_ms",
+            type=float,
+            metavar="MS",
+            help="Only traces that took at least this long.",
+        ),
+        click.option(
+            "--max-latency",
+            "max_latency_ms",
+            type=float,
+            metavar="MS",
+            help="Only traces that took at most this long.",
+        ),
+        click.option(
+            "--min-confidence",
+            type=float,
+            metavar="P",
+            help="Only answers with at least this confidence.",
+        ),
+        click.option(
+            "--max-confidence",
+            type=float,
+            metavar="P",
+            help="Only answers with at most this confidence.",
+        ),
         click.option("--job", "job_id", metavar="ID", help="Only traces of that job."),
         click.option(
             "--published/--all",

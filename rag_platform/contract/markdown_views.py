@@ -72,7 +72,8 @@ def document_line(listed: ListedDocument, grouping: str | None = None, language:
         marks.append(f"{say('tags')} {', '.join(listed['tags'])}")
     if listed["problem"]:
         marks.append(say(f"its newest version failed: {listed['problem']}"))
-    return f"- {' '.join(title.split())} ({', '.join(marks)}): `{listed['doc_id']}`"
+    shown = {"title": " ".join(title.split()), "marks": say(", ").join(marks)}
+    return translate("- {title} ({marks}): `{doc_id}`", language, **shown, doc_id=listed["doc_id"])
 
 
 def documents_markdown(data: DocumentsData, language: str = "en", *, filtered: bool = False) -> str:
@@ -109,7 +110,8 @@ def document_heading(part: DocumentPart, language: str = "en") -> str:
     """The line above a document's sections or chunks."""
     version = translate_filled(f"version `{part['version_id']}`", language)
     title = " ".join((part["title"] or part["filename"]).split())
-    heading = f"**{title}** ({part['source_uri']}, {version})"
+    place = {"title": title, "source": part["source_uri"], "version": version}
+    heading = translate("**{title}** ({source}, {version})", language, **place)
     fields = {**({"tags": part["tags"]} if part["tags"] else {}), **part["metadata"]}
     shown = "; ".join(
         f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
@@ -135,7 +137,7 @@ def _sections_markdown(part: DocumentPart, language: str) -> str:
             lines.append(
                 f"{'  ' * max(0, row['level'] - 1)}-"
                 f" {row['title'] or format_section(row['section_path']) or say('(beginning)')}"
-                f" ({say(pluralise(row['chunks'], 'chunk'))})"
+                + translate(" ({count})", language, count=say(pluralise(row["chunks"], "chunk")))
             )
     return "\n".join(lines).rstrip()
 

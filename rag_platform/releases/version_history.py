@@ -149,7 +149,7 @@ def _history_markdown(data: Json) -> str:
                 f"- {short}: drift {row['drift']['kind']} against"
                 f" {row['drift']['against'].rpartition('@')[2]}: {row['drift']['details']}"
             )
-    lines += format_table(("version", "received", "state", "bytes", "chunks", "releases"), rows)
+    lines += format_table(("version", "received at", "state", "bytes", "chunks", "releases"), rows)
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import unicodedata
 
 import pytest
@@ -21,7 +22,7 @@ def run(*arguments: str, language: str = "zh") -> str:
 
 def test_help_is_chinese_and_the_commands_stay_english() -> None:
     shown = run("query", "--help")
-    assert "用法: " in shown
+    assert "用法：" in shown
     assert "要检索的知识库" in shown
     assert "显示帮助后退出。" in shown
     assert "Options" not in shown
@@ -41,7 +42,7 @@ def test_the_overview_is_chinese() -> None:
     shown = run()
     assert shown.startswith("放入文档，得到带引用的回答。")
     assert "rag ingest ~/notes" in shown
-    assert "运维:" in run("--help")
+    assert "运维：" in run("--help")
 
 
 def test_errors_are_chinese_for_people_and_english_for_programs() -> None:
@@ -52,13 +53,23 @@ def test_errors_are_chinese_for_people_and_english_for_programs() -> None:
     assert envelope["error"]["message"].startswith("Invalid value for '--top-k'")
 
 
+def test_what_is_logged_to_a_terminal_is_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_LANG", "zh")
+    run("sources", "--help")
+    message = "traces and logs of this process are not kept: /srv/logs cannot be written (%s)"
+    record = logging.makeLogRecord({"msg": message, "args": ("Read-only file system",)})
+    assert logging.lastResort is not None
+    told = "本进程的追踪和日志未能保存：/srv/logs 不可写（只读文件系统）"
+    assert logging.lastResort.format(record) == told
+
+
 def test_a_line_below_a_row_is_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_LANG", "zh")
     row = "job_1  ingest   partly     2026-11-25T22:32:37Z  default\n  "
     assert say_lines(f"{row}2 documents failed; `rag jobs retry job_1` tries them again") == (
         f"{row}2 个文档失败；`rag jobs retry job_1` 可重试"
     )
-    assert say_lines("  documents 3 of 8 known so far") == "  documents：3 / 目前已知 8"
+    assert say_lines("  documents 3 of 8 known so far") == "  文档：3 / 目前已知 8"
     for state, said in (("open", "编辑中"), ("not yet published", "尚未发布")):
         assert say_lines(f"gate.md: {state}, 2 operations") == f"gate.md：{said}，2 个操作"
     # the last column may be what a user asked

@@ -52,7 +52,7 @@ def test_reports_are_in_the_language_of_their_reader(published: Shelf, tmp_path:
     assert "还没有；请用 rag expect add" in show("expect", "list")
     show("expect", "add", "zebra quotas", "--text", "no such words")
     assert re.search(
-        r"未通过 exp_\w+  zebra quotas：没有这段文字（trace trc_", show("expect", "run")
+        r"未通过 exp_\w+  zebra quotas：没有这段文字（追踪 trc_", show("expect", "run")
     )
     assert " 中没有草稿" in show("drafts", "list")
     assert re.search("最近 30 天的 [0-9]+ 个问题中，", show("eval", "gaps"))
@@ -77,7 +77,7 @@ def test_a_release_is_shown_in_a_few_lines(published: Shelf) -> None:
     (proved,) = [line for line in lines if line.startswith("- 通过：provenance_proved：")]
     assert " 个新版本的 " in proved and proved.endswith(" 个文本块")
     assert lines[-1] == "`rag releases show --json` 输出完整的清单。"
-    assert "| 版本 | 已接收 | 状态 | 字节 | 文本块 |" in show("docs", "history", "ports")
+    assert "| 版本 | 接收时间 | 状态 | 字节 | 文本块 |" in show("docs", "history", "ports")
 
 
 def test_the_status_names_the_embedder_shortly(published: Shelf) -> None:
@@ -92,12 +92,12 @@ def test_documents_and_releases_are_shown_in_the_language_of_their_reader(
 ) -> None:
     doc_id = published.ledger.documents("default")[0].doc_id
     outline, chunks = show("docs", "show", doc_id), show("docs", "show", doc_id, "--format=chunks")
-    assert "版本 `" in outline and re.search(r"^ *- .+ \(\d+ 个文本块\)$", outline, re.MULTILINE)
+    assert "版本 `" in outline and re.search(r"^ *- .+（\d+ 个文本块）$", outline, re.MULTILINE)
     assert re.search(r"^`chk_\w+` .*第 [\d-]+ 行", chunks, re.MULTILINE)
     assert "已移除：" in (dropped := show("docs", "show", doc_id, "--dropped")) or (
         "没有移除任何内容。" in dropped
     )
-    assert re.search(r"已发布 .*\d+ 个文档; \d+ 个文本块; .*发布于 20", show("releases", "list"))
+    assert re.search(r"已发布 .*\d+ 个文档；\d+ 个文本块；.*发布于 20", show("releases", "list"))
     path = tmp_path / "note.md"
     path.write_text("# Note\n\nOne line.\n", encoding="utf-8")
     preview = show("preview", str(path))

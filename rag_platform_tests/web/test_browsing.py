@@ -496,7 +496,7 @@ def test_releases_are_compared_rolled_back_forward_and_pinned(
     assert [(it["change"], it["chunks_added"]) for it in diff["documents"]] == [("added", 1)]
     assert "files/more.md" in desk.get("/releases/diff").text
     told = desk.get("/releases", headers={"Accept-Language": "zh"}).text
-    assert "1 个文档的 2 个文本块；没有近似索引" in told and "1 个当前版本" in told
+    assert "1 个文档的 2 个文本块；没有近似索引" in told and "1 个在用版本" in told
     back = desk.post("/releases/rollback", data={"namespace": "default"})
     assert back.url.path == "/releases"
     assert desk.get("/api/documents?status=active").json()["total"] == 1

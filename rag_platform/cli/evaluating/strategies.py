@@ -147,7 +147,7 @@ def promote(context: Context, strategy: str, wait: float) -> Json:
 @click.option("--release", "release_id", metavar="ID", help="Ask this release.")
 @click.option("--before", metavar="ID", help="Make them of this one; by default of its parent.")
 @click.option(
-    "--seconds", type=click.FloatRange(0), help="Ask so long; by default canaries.seconds."
+    "--seconds", type=click.FloatRange(0), help="How long to ask; by default canaries.seconds."
 )
 @answers(namespace=True, own_trace=True)
 def canaries(
