@@ -223,6 +223,7 @@ def test_nothing_but_bad_files_is_nothing_done(desk: Any) -> None:
     (desk.docs / "empty.md").write_bytes(b"")
     answer = desk.call("ingest", desk.docs)
     assert answer.exit_code == 1 and failures(answer) == {"docs/empty.md": "empty_file"}
+    assert answer.error["code"] == "empty_file" and not answer.envelope["ok"]
     assert answer.data["release_id"] is None and "Nothing is published." in answer.data["markdown"]
 
 

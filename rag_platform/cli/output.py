@@ -405,7 +405,9 @@ def job_envelope(job: Job, data: Json, code: str, warnings: Sequence[str] | None
 
 
 def finish_job(context: Context, started: Started, started_at: float) -> Json:
-    """Wait for the job of an ingest, rebuild or retry, and return its envelope."""
+    """Wait for the job of an ingest, rebuild or retry, and return its envelope: that of an error
+    if it achieved nothing.
+    """
     from rag_platform.ingestion.job_start import DOCUMENT_JOBS, ingest_data
     from rag_platform.processes import jobs
 
@@ -415,4 +417,10 @@ def finish_job(context: Context, started: Started, started_at: float) -> Json:
     else:
         data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
     warnings = [*data.get("warnings", ()), *find_gate_problems(context.ledger.namespaces)]
-    return job_envelope(job, data, f"{job.kind}_{job.state}", warnings)
+    envelope = job_envelope(job, data, f"{job.kind}_{job.state}", warnings)
+    if not envelope["ok"] or envelopes.exit_code(envelope) != envelopes.NOTHING_DONE:
+        return envelope
+    codes = [item["code"] for item in data["failures"]]
+    error = RagError("nothing was ingested", code=codes[0] if codes else "nothing_ingested")
+    failed = envelopes.failure(error, job.trace_id, local=True, data=data)
+    return {**failed, "warnings": envelope["warnings"]}
