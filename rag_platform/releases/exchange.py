@@ -30,7 +30,13 @@ from rag_platform.releases.manifest import FILENAME, Manifest, read_manifest, wr
 from rag_platform.releases.publishing import publish_candidate, record_candidate
 from rag_platform.releases.version_bundles import add_member, bundled_paths, fetch_version
 from rag_platform.storage.records import parse_json
-from rag_platform.storage.store import Store, atomic_path, files_below, sha256_file
+from rag_platform.storage.store import (
+    Store,
+    atomic_path,
+    files_below,
+    require_folder,
+    sha256_file,
+)
 from rag_platform.workspace import DataRoot
 
 SCHEMA_VERSION = 1
@@ -69,11 +75,12 @@ def _read_key() -> bytes:
 def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) -> ExchangeResult:
     """Write the published release, and everything that proves it, into one file.
 
-    Raises ReleaseError `holds_deleted` when the release holds data that was deleted since,
-    IntegrityError for missing files.
+    Raises InputError `missing_path` if its folder does not exist, ReleaseError `holds_deleted`
+    when the release holds data that was deleted since, IntegrityError for missing files.
     """
     import tarfile
 
+    require_folder(path)
     release_id = releases.require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rag_platform.config.folders import LEDGER
-from rag_platform.errors import FULL_ERRNO, IntegrityError, damaged_file
+from rag_platform.errors import FULL_ERRNO, InputError, IntegrityError, damaged_file
 from rag_platform.ir import Version
 from rag_platform.storage.locks import SharedLock, hold_lock
 from rag_platform.storage.postgres import mask_url
@@ -316,6 +316,14 @@ def atomic_path(path: Path, mode: int = 0o644) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def require_folder(path: Path) -> None:
+    """Raises InputError if the folder of a file to write does not exist: it may be a slip."""
+    if not path.parent.is_dir():
+        raise InputError(
+            f"there is no folder {str(path.parent)!r}; make it first", code="missing_path"
+        )
 
 
 def keep_config(store: Store, strategy_config_id: str, config: Any) -> None:

@@ -143,6 +143,9 @@ def a_run(results: ResultStore) -> EvalRun:
 
 def test_a_run_is_written_as_lines_and_as_a_table(results: ResultStore, tmp_path: Path) -> None:
     run = a_run(results)
+    with pytest.raises(InputError, match=r"there is no folder .*/out'; make it first"):
+        export_run(run, results, tmp_path / "out" / "run.jsonl")
+    (tmp_path / "out").mkdir()
     assert export_run(run, results, tmp_path / "out" / "run.jsonl") == 2
     text = (tmp_path / "out" / "run.jsonl").read_text(encoding="utf-8")
     head, *cases = map(json.loads, text.splitlines())

@@ -208,6 +208,12 @@ def test_what_was_deleted_stays_deleted_where_it_is_imported(
     assert "gate.md" in names
 
 
+def test_an_export_makes_no_folder(shelf: Shelf, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no folder .*/slip'; make it first"):
+        export_release("default", tmp_path / "slip/file", store=shelf.store, ledger=shelf.ledger)
+    assert not (tmp_path / "slip").exists()
+
+
 def test_what_was_deleted_is_not_exported(shelf: Shelf, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()

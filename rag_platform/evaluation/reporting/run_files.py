@@ -21,7 +21,7 @@ from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun, Res
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import run_folder
 from rag_platform.storage.records import to_json
-from rag_platform.storage.store import atomic_path, write_json, write_text
+from rag_platform.storage.store import atomic_path, require_folder, write_json, write_text
 
 _ROWS = 1000  # cases in memory at a time
 
@@ -130,7 +130,7 @@ def export_run(run: EvalRun, store: ResultStore, path: Path) -> int:
         )
     if path.exists():
         raise InputError(f"{path} exists; name a new file", code="invalid_path")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    require_folder(path)
     with atomic_path(path) as temporary:
         _WRITERS[suffix](run, store.cases(run.run_id), temporary)
     _, count = store.find_cases(run.run_id, CaseFilter(), limit=0)
