@@ -14,7 +14,7 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.answering.extractive import Extractive
-from rag_platform.config.settings import Settings
+from rag_platform.config.settings import Settings, load_settings
 from rag_platform.errors import InputError, NotFoundError, ProviderError
 from rag_platform.ir import Hit, QueryIR, QueryRequest
 from rag_platform.observability import trace_reader
@@ -267,10 +267,12 @@ def test_an_unanswerable_question_is_said_plainly_in_its_language(
 
 
 def test_keywords_are_answered_in_the_readers_language_and_sentences_in_their_own(
-    guide: Any, library: Library
+    guide: Any, store: Store
 ) -> None:
+    remembering = Library(load_settings({"caches": {"responses": 4}}), store)
+
     def say(text: str, reader: str) -> str:
-        result = answer(library, QueryRequest(text, mode="sparse", language=reader))
+        result = answer(remembering, QueryRequest(text, mode="sparse", language=reader))
         return result.answer_markdown.partition("\n")[0]
 
     english, chinese = (
@@ -288,6 +290,8 @@ def test_keywords_are_answered_in_the_readers_language_and_sentences_in_their_ow
     assert [say(sentence, reader) for reader in ("zh", "en")] == [english, english]
     assert say("zzqx vvkw", "zh") == "知识库中没有与该问题匹配的内容。"
     assert say("秘鲁竞争对手的上传费用", "en").startswith("没有段落")
+    assert remembering.cache_figures()["responses"]["hits"] >= 1
+    remembering.close()
 
 
 # --- filters ------------------------------------------------------------------------------------
