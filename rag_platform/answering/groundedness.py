@@ -9,6 +9,7 @@ only numbers and identifiers count.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from rag_platform.ir import Hit
 from rag_platform.text.language import language
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import strip_markup
-from rag_platform.text.scripts import has_han, is_wide
+from rag_platform.text.scripts import UNSPACED, has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.sentences import STOPS
 from rag_platform.text.terms import kind_weight, meaning
@@ -25,7 +26,8 @@ from rag_platform.text.terms import kind_weight, meaning
 _SEPARATOR = re.compile(r"[^0-9a-z]+")
 # a capitalised word that begins no sentence, or a single letter: building A
 _NAME = re.compile(
-    r"(?<!^)(?<![.!?:] )(?<![\w.])[A-Z][A-Za-z][\w'-]*|(?<=[a-z] )[A-HJ-Z](?![\w.'-])"
+    rf"(?<!^)(?<![.!?:] )(?<![\w.])[A-Z][A-Za-z](?:[^\W{UNSPACED}]|['-])*"
+    r"|(?<=[a-z] )[A-HJ-Z](?![\w.'-])"
 )
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)*")
 
@@ -187,8 +189,11 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]
 
 
 def numbers(text: str) -> set[str]:
-    """The numbers of a text without thousands separators, including those in identifiers."""
-    return {match.replace(",", "").rstrip(".") for match in _NUMBER.findall(text)}
+    """The numbers of a text without thousands separators, including those in identifiers; wide
+    digits become narrow ones.
+    """
+    found = (unicodedata.normalize("NFKC", match) for match in _NUMBER.findall(text))
+    return {number.replace(",", "").rstrip(".") for number in found}
 
 
 def _plain_words(words: set[str]) -> set[str]:

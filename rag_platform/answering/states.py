@@ -26,11 +26,14 @@ from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval.confidence import with_headings
 from rag_platform.retrieval.signals import SearchSignals
-from rag_platform.text.dates import write_alike
-from rag_platform.text.scripts import has_han, is_wide
+from rag_platform.text.dates import find_dates, write_alike
+from rag_platform.text.scripts import UNSPACED, has_han, is_wide
 
 _STEP = 0.001  # probabilities have three decimals
-_CODE_NAME = re.compile(r"(?<![\w/.-])(?:[a-z]+(?:[A-Z][a-z]|_[a-z])\w*|--[a-z][\w-]+)")  # useState
+_LETTER = rf"[^\W{UNSPACED}]"
+_CODE_NAME = re.compile(  # useState
+    rf"(?<![\w/.-])(?:[a-z]+(?:[A-Z][a-z]|_[a-z]){_LETTER}*|--[a-z](?:{_LETTER}|-)+)"
+)
 _ISO_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
 _VERSION_LINE = re.compile(r"(?<![\d.])(\d+)\.x\b")
 
@@ -107,8 +110,10 @@ def _share_names_absent(question: str, text: str) -> float | None:
 
 def _share_numbers_absent(question: str, text: str) -> float | None:
     """The share of the question's numbers that the text lacks; None without numbers. Only the year
-    of a date counts, because texts also write months as words; 3.12.1 and 3.x contain 3.12.
+    of a date counts, because texts also write months as words; 3.12.1 and 3.x contain 3.12, and
+    第十二条 the number 12.
     """
+    question, text = _add_digits(question), _add_digits(text)
     wanted = {number.lstrip("0") for number in numbers(_ISO_DATE.sub(r"\1", question))} - {""}
     if not wanted:
         return None
@@ -120,6 +125,12 @@ def _share_numbers_absent(question: str, text: str) -> float | None:
     lines = {*_VERSION_LINE.findall(text)}
     absent = [number for number in wanted - present if number.partition(".")[0] not in lines]
     return len(absent) / len(wanted)
+
+
+def _add_digits(text: str) -> str:
+    """The text, followed by its numbered parts in digits."""
+    parts = (number for _, number in find_dates(text) if number[0] == "第")
+    return " ".join([text, *parts])
 
 
 def _aggregate(

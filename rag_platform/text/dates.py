@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -130,7 +131,8 @@ def find_dates(text: str) -> Iterator[tuple[str, str]]:
     [('二〇二四年三月十八日', '2024-03-18'), ('民國113年6月', '2024-06'), ('第十二條', '第12条')]
     """
     for match in _DATE.finditer(text):
-        written = _HAN_NUMBER.sub(lambda it: read_han(it[0]), simplify(match[0]).lower())
+        narrow = unicodedata.normalize("NFKC", simplify(match[0])).lower()
+        written = _HAN_NUMBER.sub(lambda it: read_han(it[0]), narrow)
         if written[0] == "第":
             yield match[0], "".join(written.split())
             continue

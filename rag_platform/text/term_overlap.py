@@ -58,6 +58,7 @@ NAME_WEIGHT = 2.0
 # T恤. After more than one letter or a digit the character is the next word: cookie会, 6度
 _LETTER_WORD = re.compile(rf"[a-z][{HAN}]")
 _HAN_RUN = re.compile(f"[{HAN}]+")
+_HAN_CHARACTER = re.compile(rf"[{HAN}]\Z")
 _MAX_SEARCHED = 64  # terms; for more, a text is tokenised instead of searched for each
 _WITHIN_WORD = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
 _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
@@ -122,6 +123,10 @@ def question_words(query: str) -> tuple[Word, ...]:
                 words.setdefault(
                     word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0)
                 )
+    if words and all(map(str.isdecimal, words)):  # 干了8个月被裁赔多少: 赔 says more than 8
+        for term in segmentation.dictionary_terms(text):
+            if _HAN_CHARACTER.match(term) and not CHINESE_FUNCTION_CHARACTER.match(term):
+                words.setdefault(term, Word(term, (term,), 1.0))
     return tuple(words.values()) or tuple(
         Word(term, (term,), 1.0) for term in dict.fromkeys(stemmed_terms(text))
     )
@@ -154,7 +159,7 @@ class QuestionTerms:
     """The terms of a question, which are found in texts without tokenising these completely."""
 
     terms: frozenset[str]
-    pairs: tuple[str, ...]
+    pairs: tuple[str, ...]  # of Chinese characters, and single ones
     words: tuple[tuple[str, str], ...]  # each with the common prefix of its inflected forms
     others: frozenset[str]
 
@@ -182,7 +187,7 @@ class QuestionTerms:
 def question_terms(query: str) -> QuestionTerms:
     """The terms of the words of a question."""
     parts = frozenset(part for word in question_words(query) for part in word.parts)
-    pairs = {part for part in parts if segmentation.is_pair(part)}
+    pairs = {part for part in parts if segmentation.is_pair(part) or _HAN_CHARACTER.match(part)}
     words = {part for part in parts if part.isascii() and _common_beginning(part)}
     return QuestionTerms(
         parts,

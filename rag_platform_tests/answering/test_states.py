@@ -157,6 +157,10 @@ def test_a_caller_may_set_the_threshold(guide: None, vary: Any, library: Library
         ("What changed in pytest 6.2?", "docs/pytest/6.xml", 1.0),
         ("Who was elected on 2023-05-03?", "elected on May 3, 2023", 0.0),  # its year is told
         ("Who earned $1,200 at 08:00?", "1200 dollars, at 8 o'clock", 0.0),
+        ("劳动合同法第一百二十条怎么规定", "第十二条　第二十条", 1.0),
+        ("第８７条", "第八十七条　支付赔偿金。", 0.0),
+        ("第十二条", "Article 12", 0.0),
+        ("a lead of 51", "5½ sacks", 1.0),
         ("Who was it?", "nobody of 7", None),
     ],
 )
@@ -176,6 +180,8 @@ def test_the_numbers_of_a_question_that_no_passage_holds(
         ("What does TemplateRespone need?", "`TemplateResponse` needs a request.", 0.0),
         ("ahooks 的 useChart 怎么用？", "ahooks 有 useState。", 1.0),
         ("Does it read rate_limit and --fast?", "It reads rate_limit.", 0.5),
+        ("get_trade_times改名成啥了", "`get_trade_times`改名", 0.0),
+        ("请问 Debian怎么装", "安装 Debian", 0.0),
         ("What did I do? Should I wait?", "You wait.", None),  # no name
         ("仓库里的 PR 由谁合并？", "维护者合并每个 PR。", 0.0),
         ("How To Install The Orion Gateway", "Install it.", None),  # a title

@@ -60,6 +60,7 @@ def test_iso_date(written: object, iso: str) -> None:
         ("in March 2024", [("March 2024", "2024-03")]),
         ("民國113年3月18日", [("民國113年3月18日", "2024-03-18")]),
         ("中华民国一百零五年十月", [("民国一百零五年十月", "2016-10")]),
+        ("第８７条", [("第８７条", "第87条")]),
         # no year, no such month or day, a version, an address
         ("三月十八日；2024.3；the season 2023-24", []),
         ("二〇二四年二月三十日", []),
