@@ -56,8 +56,6 @@ MAX_QUOTE_CHARS: Final = 500
 SIMILAR_QUOTES: Final = 0.7
 # share of the best quote's score that a further quote needs; chosen by hand
 KEEP_RATIO: Final = 0.5
-# best units whose coverage decides whether there is an answer; chosen by hand
-COMPARED_UNITS: Final = 3
 # first parts that are compared by embedding, where no word matches; chosen by hand
 COMPARED_BY_MEANING: Final = 16
 # characters of each of them that are embedded; chosen by hand

@@ -34,7 +34,6 @@ from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.query.section_numbers import find_asked_sections, is_in_sections
-from rag_platform.retrieval.confidence import words_held
 from rag_platform.text.entries import (
     MEMBER_JOINT,
     ROW_NAME,
@@ -85,7 +84,6 @@ class Extractive:
     VERSION: ClassVar[str] = "29"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
-    min_coverage: float = 0.0  # share of the question's words below which nothing is quoted
     keep_ratio: float = constants.KEEP_RATIO
     # returns the cosine of each text with the question or its nearest phrasing; None: words only
     nearness: Nearness | None = None
@@ -103,10 +101,6 @@ class Extractive:
             scored = _score_by_meaning(evidence, self.nearness)
         if not scored:
             return Written("")
-        if self.min_coverage:
-            best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
-            if (best + words_held(query, evidence, evidence)) / 2 < self.min_coverage:
-                return Written("")
         chosen = self._choose(scored, evidence, _find_best_of_parts(scored, query, evidence))
         text = _render_quotes(chosen, evidence)
         if on_text is not None:
@@ -203,10 +197,9 @@ def find_sentence(query: QueryIR, hit: Hit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A part of a passage, its score, and the share of the question's words in it and around it."""
+    """A part of a passage and its score."""
 
     score: float
-    coverage: float
     hit: int  # position in the evidence
     part: Part
     by_header: bool = False  # only the header of its table matches, so every row is as good
@@ -229,7 +222,6 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     ]
     passages, terms = _drop_other_rows(words, evidence, passages, terms)
     weights = rarity(words, [inside for parts in terms for inside in parts])
-    total_weight = sum(weights)
     weigh = _make_weigher(words, weights)
     logs = _find_change_logs(question, evidence)
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
@@ -278,8 +270,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             score *= form.factor(quote, part.kind, above)
             score /= 1 + constants.PLACE_PENALTY * entry.place
             by_header = part.kind == "row" and not inside
-            coverage = weigh(close | titles | numbers_of[n]) / total_weight
-            scored.append(Scored(score, coverage, n, part, by_header))
+            scored.append(Scored(score, n, part, by_header))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
 
 
@@ -582,7 +573,7 @@ def _score_by_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Score
     ][: constants.COMPARED_BY_MEANING]
     cosines = nearness([text for _, _, text in parts]) if parts else ()
     scored = [
-        Scored(cosine / (1 + constants.PLACE_PENALTY * n), 0.0, n, part)
+        Scored(cosine / (1 + constants.PLACE_PENALTY * n), n, part)
         for (n, part, _), cosine in zip(parts, cosines, strict=True)
     ]
     return sorted(scored, key=lambda item: (-item.score, item.hit, item.part.start))

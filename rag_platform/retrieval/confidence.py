@@ -17,7 +17,7 @@ from rag_platform.retrieval.constants import (
 )
 from rag_platform.text.entries import join_headings
 from rag_platform.text.scripts import is_wide
-from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage
+from rag_platform.text.term_overlap import coverage, names_coverage
 
 
 def confidence(query: QueryIR, hits: Sequence[Hit], *, retrievers: int) -> float:
@@ -35,7 +35,8 @@ def confidence(query: QueryIR, hits: Sequence[Hit], *, retrievers: int) -> float
     if is_wide(question) != is_wide(hits[0].chunk_text):
         covered = names_coverage(question, [with_headings(hits[0])])
     else:
-        covered = words_held(query, hits[:1], hits[:1])
+        text = with_headings(hits[0])
+        covered = coverage(question, [text], [text])
     first = hits[:AGREEING_HITS]
     hybrid = sum(hit.source == "hybrid" for hit in first)
     agreement = ONE_RETRIEVER if retrievers < 2 else hybrid / len(first)
@@ -46,18 +47,6 @@ def confidence(query: QueryIR, hits: Sequence[Hit], *, retrievers: int) -> float
         covered * (COVERAGE_WEIGHT + AGREEMENT_WEIGHT * agreement + STANDING_WEIGHT * standing),
         3,
     )
-
-
-def words_held(query: QueryIR, hits: Sequence[Hit], among: Sequence[Hit]) -> float:
-    """The share of the question's words in the one passage that has most of them, weighted by their
-    rarity `among` passages; of a comparison in all passages together.
-
-    Otherwise one passage must have them: without the right passage several wrong ones together
-    still have most words.
-    """
-    measure = coverage if query.intent == "compare" else best_coverage
-    texts = [with_headings(hit) for hit in hits]
-    return measure(subject_of(query), texts, [with_headings(hit) for hit in among])
 
 
 def with_headings(hit: Hit) -> str:

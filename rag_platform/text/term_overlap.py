@@ -220,23 +220,11 @@ def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> flo
 
     The weight of a word grows with its rarity in the texts `among`.
     """
-    return _best(query, [frozenset().union(*_find_terms_each(query, texts))], among)
-
-
-def best_coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
-    """The same share in the one text that has most of the words."""
-    return _best(query, _find_terms_each(query, texts), among)
-
-
-def _best(query: str, texts: Sequence[Collection[str]], among: Sequence[str]) -> float:
     words = question_words(query)
     weights = rarity(words, _find_terms_each(query, among))
-    total = sum(weights)
-    matched = (
-        sum(weight * word.share_in(have) for word, weight in zip(words, weights, strict=True))
-        for have in texts
-    )
-    return max(matched, default=0.0) / total if total else 0.0
+    have = frozenset().union(*_find_terms_each(query, texts))
+    found = sum(weight * word.share_in(have) for word, weight in zip(words, weights, strict=True))
+    return found / (sum(weights) or 1.0)
 
 
 def _find_terms_each(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
