@@ -95,18 +95,6 @@ NO_IDENTIFIER: Final = 0.5
 # the same for an identifier that texts write in several ways; chosen by hand
 LOOSE_IDENTIFIER: Final = 0.9
 
-# --- confidence -----------------------------------------------------------------------------------
-# weight of the coverage of the question's words; chosen by hand
-COVERAGE_WEIGHT: Final = 0.7
-# weight of the agreement of both retrievers; chosen by hand
-AGREEMENT_WEIGHT: Final = 0.2
-# weight of the first score's standing among the scores; chosen by hand
-STANDING_WEIGHT: Final = 0.1
-# agreement where only one retriever ran; chosen by hand
-ONE_RETRIEVER: Final = 0.5
-# first hits in which both retrievers must agree; chosen by hand
-AGREEING_HITS: Final = 3
-
 # --- signals of a search --------------------------------------------------------------------------
 # rank of the sparse candidate from which the best one's margin is measured; chosen by hand
 MARGIN_RANK: Final = 10

@@ -115,7 +115,7 @@ def rank(
             with s.attempt(
                 "rerank", f"reranking failed, the order of {former} stands (%s)", span=span
             ):
-                if _is_unsure(s, query, hits, len(found.ran)):
+                if _is_unsure(s, query, hits):
                     hits, source = _rerank(s, built, query, hits), "rerank"
                     if s.artifacts is not None:
                         s.artifacts.reranked = hits
@@ -186,7 +186,7 @@ def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> 
     )
 
 
-def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], retrievers: int) -> bool:
+def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit]) -> bool:
     """True where the hits are worth reranking: not under load, nor where confidence reaches
     `reranker.only_below_confidence`.
     """
@@ -194,7 +194,7 @@ def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], retrievers
         s.give_up("rerank", "the hits were not reranked", s.library.load.running)
         return False
     least = s.strategy.reranker.only_below_confidence
-    return least is None or confidence(query, hits, retrievers=retrievers) < least
+    return least is None or confidence(query, hits) < least
 
 
 def _find_favoured(

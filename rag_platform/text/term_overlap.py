@@ -215,16 +215,12 @@ def _has_term(term: str, beginning: str, text: str, folded: str) -> bool:
     return False
 
 
-def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
-    """The weighted share of the question's words that the texts together have; 0 without texts.
-
-    The weight of a word grows with its rarity in the texts `among`.
-    """
+def coverage(query: str, texts: Sequence[str]) -> float:
+    """The weighted share of the question's words that the texts together have; 0 without texts."""
     words = question_words(query)
-    weights = rarity(words, _find_terms_each(query, among))
     have = frozenset().union(*_find_terms_each(query, texts))
-    found = sum(weight * word.share_in(have) for word, weight in zip(words, weights, strict=True))
-    return found / (sum(weights) or 1.0)
+    total = sum(word.weight for word in words)
+    return sum(word.weight * word.share_in(have) for word in words) / (total or 1.0)
 
 
 def _find_terms_each(query: str, texts: Sequence[str]) -> list[frozenset[str]]:

@@ -432,7 +432,7 @@ def test_words_that_became_filters_are_not_looked_for() -> None:
     assert query.filters == {"lang": "en"}
     answer = Extractive().answer(query, EVIDENCE).text
     assert answer == "Larger files are refused with code 413. [1]"
-    assert confidence(query, EVIDENCE, retrievers=2) > 0.8
+    assert confidence(query, EVIDENCE) > 0.8
 
 
 def test_half_a_chinese_word_counts_less_than_half() -> None:
@@ -444,13 +444,12 @@ def test_half_a_chinese_word_counts_less_than_half() -> None:
     )
 
 
-def test_confidence_is_coverage_times_agreement_and_standing() -> None:
+def test_confidence_is_the_coverage_of_the_question_by_the_first_hit() -> None:
     query = asked("What is the maximum upload size?")
-    assert confidence(query, EVIDENCE, retrievers=2) == 1.0
-    assert confidence(query, EVIDENCE, retrievers=1) == pytest.approx(0.9)
-    assert confidence(query, [], retrievers=2) == 0.0
+    assert confidence(query, EVIDENCE) == 1.0
+    assert confidence(query, []) == 0.0
     # a Chinese passage shares no words
-    assert confidence(query, EVIDENCE[2:3], retrievers=2) == 0.5
+    assert confidence(query, EVIDENCE[2:3]) == 0.5
 
 
 def test_what_a_documentation_tool_replaces_is_no_answer() -> None:
