@@ -42,7 +42,7 @@ from rag_platform.text.entries import (
     find_row_name,
 )
 from rag_platform.text.markdown_blocks import cells
-from rag_platform.text.passages import LABEL_LEVEL
+from rag_platform.text.passages import BOX_LEVEL, LABEL_LEVEL
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import find_script, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary
@@ -81,7 +81,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "29"
+    VERSION: ClassVar[str] = "30"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     keep_ratio: float = constants.KEEP_RATIO
@@ -421,6 +421,8 @@ def _name_entry(path: Sequence[str], headings: Sequence[tuple[int, str]]) -> str
     """What the nearest heading or label names; below the heading of a class, with the class."""
     level, nearest = headings[-1] if headings else (0, path[-1])
     described = find_described(nearest)
+    if level == BOX_LEVEL and not described:
+        return _name_entry(path, headings[:-1])
     if described and level >= LABEL_LEVEL:
         return described
     above = find_path(path, headings)

@@ -20,9 +20,10 @@ from rag_platform.answering.constants import (
     MAX_QUOTE_CHARS,
     MIN_QUOTE_CHARS,
 )
+from rag_platform.text.boxes import KINDS
 from rag_platform.text.entries import find_described, find_signed
 from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cells
-from rag_platform.text.passages import INCLUDE, LABEL_LEVEL, LINK, Unit, units
+from rag_platform.text.passages import BOX_LEVEL, INCLUDE, LABEL_LEVEL, LINK, Unit, units
 from rag_platform.text.plain_quotes import plain_code, strip_markup
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
 from rag_platform.text.sentences import CLOSERS, STOPS, field_label, sentences
@@ -82,7 +83,8 @@ class Part:
     context: str
     header: tuple[int, int] | None = None
     topic: tuple[int, int] = (0, 0)  # the span whose words are compared with the question's
-    asked: str = ""  # the heading right above it, if that is a question or an identifier
+    # the heading right above it, if that is a question or an identifier, and the boxes around it
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,9 @@ def _make_part(text: str, read: Sequence[Unit], first: int, last: int, kind: str
     is_asked = (
         is_first if _is_question(name) else find_described(name) and _explains(text, read, first)
     )
-    asked = name if is_asked else ""
+    boxes = [words for level, words in head.headings if level == BOX_LEVEL]
+    boxes += [head.box, KINDS.get(head.box.lower(), "")]
+    asked = "\n".join(filter(None, [name if is_asked else "", *boxes]))
     return Part(first, last, kind, head.start, tail.end, head.context, tail.header, topic, asked)
 
 
@@ -503,10 +507,14 @@ def is_adjacent(
 def label_units(text: str, chosen: Collection[int], path: Sequence[str]) -> str:
     """The label above quoted units, made of their headings. It is needed where they are items or
     code without an introduction, where it has a version, a date, a question or a signature, and
-    where it is an identifier that the units describe without naming it; else "".
+    where it is an identifier that the units describe without naming it; sentences in a tab or card
+    have its title; else "".
     """
     read = read_layout(text).units
     first = read[min(chosen)]
+    boxes = [words for level, words in first.headings if level == BOX_LEVEL]
+    if boxes and first.kind == "sentence":
+        return format_label(boxes[-2:])
     label = _label_headings(path, first)
     dated = _VERSION_OR_DATE.search(_SECTION_NUMBER.sub("", label))
     if first.kind in ("item", "code") or dated or _is_question(_name_heading(first)):
@@ -625,7 +633,12 @@ def _render_run(text: str, run: Sequence[Unit], items: Sequence[Unit]) -> str:
             indent = " " * (_indent(text, unit) - least)
             marker = _format_marker(text, unit, alone=len(items) == 1)
             quote = f"{indent}{marker}{'' if marker[-1] in '）、' else ' '}{quote}"
-        shown += _format_gap(text, before, unit) + quote
+        if unit.box and (before is None or before.box != unit.box):
+            quote = f"{format_label([unit.box])}\n\n{quote}"
+            shown += "\n\n" if before else ""
+        else:
+            shown += _format_gap(text, before, unit)
+        shown += quote
     return shown
 
 

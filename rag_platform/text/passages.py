@@ -7,8 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
+from rag_platform.text.boxes import Box, find_boxes
 from rag_platform.text.cut_points import TAG
 from rag_platform.text.markdown_blocks import (
     CODE_SPAN,
@@ -36,14 +38,12 @@ from rag_platform.text.scripts import HAN
 from rag_platform.text.sentences import sentences
 
 _QUOTE = re.compile(r"\s*>\s?")
-# `> [!NOTE]`, with or without a title, above a quoted block: the kind of box it is rendered as
-_ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?(?:[ \t][^\n.。]{0,60})?$")
 _NO_QUOTE = re.compile(r"[\s>]*>\s*$")  # a line between the paragraphs of a quoted block
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _IMAGE = r"!\[[^\]]*\](?:\([^)]*\)(?:\{[^{}]*\})?|\[[^\]]*\])"
-# tags, blanks, images, badges (images that are links) and the targets of links
+# tags, shortcodes, blanks, images, badges (images that are links) and the targets of links
 _MARKUP = re.compile(
-    rf"\s*(?:<[^>]+>\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\](?:\([^)]*\)|\[[^\]]*\])\s*"
+    rf"\s*(?:<[^>]+>\s*|\{{\{{[<%][^{{}}]*[%>]\}}\}}\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\](?:\([^)]*\)|\[[^\]]*\])\s*"
     r"|\[[^\]]+\]:\s*(?:\S+\s*|$))+$"
 )
 # a link definition whose target is on the next line
@@ -51,10 +51,10 @@ _DEFINES = re.compile(r" {0,3}\[[^\]]+\]:\s*$")
 _ADDRESS = re.compile(r"\s+\S+\s*$")
 # the start or end of an admonition or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
 # `/// note | Title`), or a directive of a documentation tool (`{* file.py *}`, `{% include %}`,
-# `{/* comment */}`, `[[toc]]`)
+# `{/* comment */}`, `{: .class}`, `[[toc]]`)
 _DIRECTIVE = re.compile(
     r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|={3}[+!]?\s+\""
-    r"|(?:\{/?[*!%#].*[*!%#]/?\}|\[{1,2}_?toc_?\]{1,2})\s*$)",
+    r"|(?:\{/?[*!%#].*[*!%#]/?\}|\{:[^{}]*\}|\[{1,2}_?toc_?\]{1,2})\s*$)",
     re.IGNORECASE,
 )
 # a file that a documentation tool inserts: `{* file.py hl[3] *}`, `{!> file.py !}`,
@@ -94,10 +94,11 @@ _LABEL = re.compile(
 # a box that is drawn as a table: the cell of its icon, or the empty cell below it
 _ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
 _BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
-_NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, INCLUDE, _SCRIPT)
+_NO_TEXT = (_NO_QUOTE, _RULE, _MARKUP, _DIRECTIVE, INCLUDE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
 _DASHES = ("-", "`-", "``-")  # begin the name of an option
 LABEL_LEVEL = 7  # of a line of bold words, below all headings
+BOX_LEVEL = 99  # of the title of a tab or another box but an admonition, below all others
 # an option of a command with its description, in columns
 _OPTION = re.compile(r"[ \t]*--?[A-Za-z0-9](?:\S| \S)*(?: {2,}|\t)[ \t]*\S")
 _LEAST_OPTIONS = 3
@@ -131,6 +132,7 @@ _IN_ORDER = 0.8  # share of entries whose page or first letter is not before the
 
 
 Headings = tuple[tuple[int, str], ...]
+_Block = tuple[str, int, int]  # kind, start, end
 
 
 @dataclass(slots=True)  # not frozen: one for every sentence, created three times as fast
@@ -143,7 +145,8 @@ class Unit:
     context: str = ""  # the heading and introducing line above it; for a row also its header
     header: tuple[int, int] | None = None  # span of the header of a table row
     fence: tuple[int, int] | None = None  # for a piece of a code block: span of its opening line
-    headings: Headings = ()  # (level, words) of those above it in the chunk
+    headings: Headings = ()  # (level, words) of those above it in the chunk, and of its tabs
+    box: str = ""  # the title or kind of the admonition that it is in
 
 
 def units(text: str) -> list[Unit]:
@@ -156,18 +159,21 @@ def units(text: str) -> list[Unit]:
     heading = intro = ""
     above: Headings = ()
     done = 0
-    for kind, start, end in _blocks(text):
+    boxes = find_boxes(text)
+    named = [box for box in boxes if box.name]
+    for kind, start, end in _add_shown(text, boxes, list(_blocks(text, boxes))):
         block, count = text[start:end], len(found)
         above, heading = _end_labels(text[done:start], above, heading)
         done = end - 1
-        context = f"{heading} {intro}".strip()
-        if named := _read_heading(kind, block):
-            heading, intro = _join_options(found, above, named[1]), ""
-            above = _add_heading(above, named[0], heading)
+        around = [box for box in named if box.start <= start < box.end]
+        context = " ".join(filter(None, (heading, *(box.name for box in around), intro)))
+        if titled := _read_heading(kind, block):
+            heading, intro = _join_options(found, above, titled[1]), ""
+            above = _add_heading(above, titled[0], heading)
         elif kind == "table":
             found += _rows(text, start, end, context)
-        elif kind in ("code", "data"):
-            found += (_code if kind == "code" else _entries)(text, start, end, context)
+        elif kind in ("code", "data", "shown"):
+            found += (_entries if kind == "data" else _code)(text, start, end, context)
         elif kind == "item":
             marker = ITEM.match(block)
             begin = start + (marker.end() if marker else 0)
@@ -178,11 +184,14 @@ def units(text: str) -> list[Unit]:
             if clause := _CLAUSE.match(block):
                 above = _add_heading(above, CLAUSE_LEVEL, clause[1].strip())
             spans = list(sentence_spans(text, start, end))
-            found += [Unit("sentence", *span, heading) for span in spans]
+            found += [
+                Unit("sentence", *span, context.removesuffix(intro).strip()) for span in spans
+            ]
             last = text[slice(*spans[-1])] if spans else ""
             intro = last if last.endswith((":", "：")) else ""
         for unit in found[count:]:
-            unit.headings = above
+            unit.headings = (*above, *((BOX_LEVEL, it.name) for it in around if not it.kind))
+            unit.box = next((it.name for it in reversed(around) if it.kind), "")
     return found
 
 
@@ -284,12 +293,12 @@ def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
         start = stop
 
 
-def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
+def _blocks(text: str, boxes: Sequence[Box]) -> Iterator[_Block]:
     """(kind, start, end) of the blocks of a text; kind is heading, label, table, code, data, item,
     term (with its explanation) or paragraph.
     """
     kind, start, end = "", 0, 0
-    for line_kind, begins, line_start, line_end in _read_lines(text):
+    for line_kind, begins, line_start, line_end in _read_lines(text, boxes):
         line = text[line_start:line_end]
         if kind == "paragraph" and text.find("\n", start, end) < 0:
             if UNDERLINE.match(line):
@@ -313,7 +322,17 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
         yield kind, start, end
 
 
-def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
+def _add_shown(text: str, boxes: Sequence[Box], blocks: Sequence[_Block]) -> Sequence[_Block]:
+    """The blocks with those of code that components and shortcodes show, which are in no other."""
+    spans = [span for box in boxes if box.is_code for span in _trim(text, box.start, box.end)]
+    if not spans:
+        return blocks
+    kept = [it for it in blocks if not any(low <= it[1] < high for low, high in spans)]
+    apart = [it for it in spans if not any(low < it[1] and it[0] < high for _, low, high in kept)]
+    return sorted([*kept, *(("shown", *span) for span in apart)], key=itemgetter(1))
+
+
+def _read_lines(text: str, boxes: Sequence[Box]) -> Iterator[tuple[str, bool, int, int]]:
     """(kind, whether it begins a block, start, end) of each line; lines that are not rendered, as
     comments, are blank.
     """
@@ -322,6 +341,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     in_doctest = False
     rows = _table_lines(text)
     known = _html_headings(text)
+    known |= {edge: ("blank", False) for box in boxes for edge in box.edges}
     known |= {line: ("code", begins) for line, begins in _indented_code(text).items()}
     tags = _long_tags(text)
     labels = numbered_headings(text)

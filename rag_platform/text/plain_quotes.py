@@ -23,8 +23,9 @@ FOOTNOTES = (
 )
 _WORDS = rf"\[(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|\[\]|[^\[\]`])+)\]"
 _RELATIVE = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
-_TARGET = rf"\({_RELATIVE}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
-_IMAGE = rf"!\[(?P<{{}}>[^\[\]\n]*)\]{_TARGET}"
+_SHORTCODE = r"\{\{[<%][^{}\n]*[%>]\}\}"
+_TARGET = rf"\({_RELATIVE}(?:{_SHORTCODE}|[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
+_IMAGE = rf"!\[(?P<NAME>[^\[\]\n]*)\]{_TARGET}"
 _PRESENTATIONAL = (
     "a|abbr|b|blockquote|center|code|details|dfn|div|em|font|h[1-6]|i|img|kbd|p|small|span|strong"
     "|summary|table|tbody|td|th|thead|tr|u"
@@ -34,15 +35,22 @@ _COMPONENT = (
     r"</(?-i:[A-Z])[\w.]*>|(?<![A-Za-z0-9_])<(?:(?-i:[A-Z])[\w.]*(?:\s+[\w:-]+=[^<>]*|\s*/)"
     r"|(?P<component>(?-i:[A-Z])[\w.]*)(?=>[^<]*</(?P=component)>))>"
 )
+_ICONS = (":octicons-", ":material-", ":fontawesome-", ":simple-")  # of Material for MkDocs
 # code comes first, because it contains no markup
 _MARKUP = re.compile(
     rf"(?P<code>{CODE_SPAN})"
     rf"|{FOOTNOTES}"
-    rf"|\A(?:{_IMAGE.format('icon')}[ \t]*)(?=\w)"  # the icon of a note
-    rf"|{_IMAGE.format('alt')}"
+    rf"|\A(?:{_IMAGE.replace('NAME', 'icon')}[ \t]*)(?=\w)"  # the icon of a note
+    rf"|{_IMAGE.replace('NAME', 'alt')}"
     rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
     rf"|(?<![\w\]])\[\]\(#?{_RELATIVE}(?P<target>[^()\s]+)\)"  # the documentation tool adds words
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
+    r"|\{\{[<%]\s*(?:/|param\b|[\w-]*(?:\s[^{}\n]*?\btext=)?\s*(?:\"(?P<given>[^\"{}\n]+)\")?)"
+    r"[^{}\n]*[%>]\}\}"  # a shortcode, with its words if it has any
+    r"|\{(?:[a-z]+:)?[a-z]+\}`(?P<role>[^`<>\n]+?)(?:\s*<[^<>`\n]*>)?`"  # of MyST
+    rf"|(?:{'|'.join(_ICONS)})[\w-]+:(?:\{{[^{{}}\n]*\}})?[ \t]?"
+    r"|!\[\[[^\[\]\n]*\]\]"  # what a wiki embeds, and its links
+    r"|(?<![\w\[])\[\[(?:[^\[\]|\n]*\|)?(?P<page>[^\W\d][^\[\]|\n]*)\]\](?![(\]])"
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
     r"|<su[bp]>(?P<small>[^\W\d][^<>]+)</su[bp]>"  # words, but not the 2 of m<sup>2</sup>
     r"|(?P<table><table\b[^<>]*>)|(?P<cell></t[dh]>)(?=\s*<t[dh]\b)"  # within a cell
@@ -55,9 +63,10 @@ _MARKUP = re.compile(
     re.IGNORECASE,
 )
 _LINK = re.compile(rf"{CODE_SPAN}|(?<!!)\[[^\[\]\n]*\]\((?P<target>{_RELATIVE}[^()\s#][^()\s]*)")
-_BEGINS = ("[", "<", ">", "{", "&")
+_BEGINS = ("[", "<", ">", "{", "&", *_ICONS)
 _COLOURS = re.compile(r"</?(?:font|span|u)(?:\s[^<>]*)?>")
-_LANGUAGE = re.compile(r"[\w+#-]+")
+_KEPT = ("code", "words", "alt", "target", "small", "given", "role", "page")  # words of markup
+_LANGUAGE = re.compile(r"[ \t]*(?:\{code[\w-]*\}[ \t]*)?[^\w+#-]*([\w+#-]+)")
 _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
 
@@ -91,9 +100,7 @@ def _keep(match: re.Match[str]) -> str:
         return match[0] if sign.isascii() else " " if sign.isspace() else sign
     if match["table"] or match["row"] or match["cell"]:
         return ": " if match["table"] else "; " if match["row"] else ", "
-    return (
-        match["code"] or match["words"] or match["alt"] or match["target"] or match["small"] or ""
-    )
+    return next(filter(None, map(match.group, _KEPT)), "")
 
 
 def plain_code(block: str) -> str:
@@ -112,9 +119,9 @@ def plain_code(block: str) -> str:
     if opened := FENCE.match(lines[0]):
         if len(lines) == 1 or not closes(lines[-1], opened[1]):  # its end is in another passage
             lines.append(opened[1])
-        name = _LANGUAGE.search(lines[0], opened.end())
-        lines[0] = lines[0][: opened.end()] + (name[0] if name else "")
-        if name and name[0] == "console":
+        name = _LANGUAGE.match(lines[0], opened.end())
+        lines[0] = lines[0][: opened.end()] + (name[1] if name else "")
+        if name and name[1] == "console":
             lines = [_COLOURS.sub("", line) for line in lines]
     if is_bare:
         language = "pycon" if lines[0].startswith(">>>") else ""

@@ -244,6 +244,14 @@ def test_an_introduction_of_what_is_left_out_says_so(left_out: str, named: str) 
     )
 
 
+def test_the_kind_of_an_admonition_and_the_title_of_a_tab_are_above_their_sentences() -> None:
+    text = 'It drains.\n\n!!! warning\n    It is hot.\n\n=== "Linux"\n    Call it.\n'
+    assert shown(text, 0, 1) == "It drains.\n\nWarning:\n\nIt is hot. [1]"
+    assert label_units(text, [2], ["Pumps"]) == "Linux:"
+    # asked for in English or Chinese
+    assert [part.asked for part in read_layout(text).parts] == ["", "Warning\n警告", "Linux"]
+
+
 def test_a_sentence_comes_with_the_code_that_it_explains() -> None:
     code = "```sh\npump --stop\n```"
     said = (

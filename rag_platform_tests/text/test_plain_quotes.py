@@ -15,6 +15,17 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
         ),
         ("请[参考文档](#api)。", "请参考文档。"),
         ('See [pumps](/docs/pumps "All of them").', "See pumps."),
+        ('See [pumps]({{< relref "pumps" >}}).', "See pumps."),
+        (
+            'Since {{< new-in "0.1" >}}{{% param "x" %}}, a {{< term text="pump" id="p" >}} is on.',
+            "Since 0.1, a pump is on.",
+        ),
+        (":octicons-file-16: a.toml :material-check:{ .on } `:simple-a:`", "a.toml `:simple-a:`"),
+        ("See {ref}`pumps <all-pumps>`, {py:func}`on` and `{a}`.", "See pumps, on and `{a}`."),
+        (
+            "See [[Pumps|all pumps]], [[Valves]] and ![[plan.png]] `[[x]]`.",
+            "See all pumps, Valves and  `[[x]]`.",
+        ),
         ("Use [`open()`][] or [then\nwait][w].", "Use `open()` or then\nwait."),
         ("[A](https://a.org){target=_blank}.", "[A](https://a.org)."),
         ("Drains.[^1] It hums.[^note]", "Drains. It hums."),
@@ -76,3 +87,7 @@ def test_a_block_of_code_stands_at_the_edge_with_its_language() -> None:
     assert plain_code("```\nls\n```") == "```\nls\n```"
     assert plain_code("  >>> 1 + 1\n  2") == "```pycon\n>>> 1 + 1\n2\n```"
     assert plain_code("    ls\n      -l") == "```\nls\n  -l\n```"
+
+
+def test_a_code_directive_of_myst_is_a_fence_with_its_language() -> None:
+    assert plain_code("```{code-block} python\nx = 1\n```") == "```python\nx = 1\n```"
