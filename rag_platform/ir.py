@@ -168,6 +168,9 @@ class ParseSummary:
     images: int = 0
     pages: int = 0
     pages_without_text: tuple[int, ...] = ()
+    # of each page, the number that is printed on it or that PDF viewers show, such as iii; empty
+    # where there is none, () where none differs from the page's position
+    page_labels: tuple[str, ...] = ()
     encoding: str = ""
     lossy: bool = False
     title: str = ""
@@ -328,7 +331,8 @@ class Chunk:
     byte_start: int | None = None
     byte_end: int | None = None
     asset_ids: tuple[str, ...] = ()
-    # first native locator of formats without lines and pages, e.g. "sheet=Q1;rows=3-9"
+    # first native locator of formats without lines and pages, e.g. "sheet=Q1;rows=3-9"; on pages,
+    # where those with a printed number and those after the first begin: "page=8;char=0;printed=iv"
     locator: str = ""
     # ids of the chunks from which a published draft made this one
     edited_from: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from rag_platform.api.envelopes import optional_fields
-from rag_platform.contract.markdown_views import dropped_markdown, part_markdown
+from rag_platform.contract.markdown_views import dropped_markdown, find_printed_pages, part_markdown
 from rag_platform.contract.schema import (
     ChunkPart,
     DocumentPart,
@@ -303,6 +303,7 @@ def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
         "asset_ids": list(chunk.asset_ids),
         **optional_fields(
             page_range=pages,
+            printed_pages=find_printed_pages(pages, chunk.locator),
             line_range=lines,
             locator=chunk.locator,
             edited_from=chunk.edited_from,

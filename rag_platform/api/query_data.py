@@ -16,6 +16,7 @@ from rag_platform.contract.markdown_views import (
     SOURCES,
     asset_uri,
     chunk_uri,
+    find_printed_pages,
     format_edited,
     format_place,
     hit_text,
@@ -276,6 +277,7 @@ def citation_part(
         "score": citation.score,
         **optional_fields(
             page_range=citation.page_range,
+            printed_pages=find_printed_pages(citation.page_range, citation.locator),
             line_range=citation.line_range,
             locator=citation.locator,
             edited_from=citation.edited_from,
@@ -285,6 +287,7 @@ def citation_part(
             quote=optional_fields(
                 section_path=citation.quote_section,
                 page_range=citation.quote_pages,
+                printed_pages=find_printed_pages(citation.quote_pages, citation.locator),
                 line_range=citation.quote_lines,
                 locator=citation.quote_locator,
             ),

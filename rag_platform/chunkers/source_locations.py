@@ -14,7 +14,7 @@ from typing import Any
 
 from rag_platform.ir import PREAMBLE, Block, Chunk, Facts, MediaLink, Section, Version
 from rag_platform.loaders.decoding import byte_map_of_blocks
-from rag_platform.loaders.text import format_range, line_starts
+from rag_platform.loaders.text import escape_locator, format_range, line_starts
 from rag_platform.media.store import BLANK, is_page_image
 from rag_platform.normalisation.edits import Normalised
 from rag_platform.sectioners.sections import hashed_id, section_fields, section_id
@@ -26,6 +26,7 @@ class Places:
     def __init__(self, facts: Facts, normalised: Normalised) -> None:
         self.normalised = normalised
         self.blocks = facts.blocks
+        self.labels = facts.summary.page_labels
         self.starts = [block.start for block in facts.blocks]
         self.bytes_of = byte_map_of_blocks(
             facts.text, facts.summary.encoding or "utf-8", facts.blocks
@@ -60,7 +61,7 @@ class Places:
 
     def _pages_in(self, touched: Sequence[Block], start: int) -> str:
         """The character of the chunk at which each page after the first begins, as
-        `page=8;char=1240`.
+        `page=8;char=1240`, and the number printed on each page, as `page=7;char=0;printed=iii`.
         """
         begins: dict[int, int] = {}
         for block in touched:
@@ -68,10 +69,21 @@ class Places:
                 begins.setdefault(block.page, block.start)
         origin = self.normalised.to_norm(start)
         return ", ".join(
-            f"page={page};char={self.normalised.to_norm(at) - origin}"
+            _locate_page(page, max(0, self.normalised.to_norm(at) - origin), label)
             for page, at in begins.items()
-            if page != touched[0].page
+            if (label := _find_label(self.labels, page)) or page != touched[0].page
         )
+
+
+def _find_label(labels: Sequence[str], page: int) -> str:
+    """The printed number of a page, if it differs from its position."""
+    label = labels[page - 1] if labels else ""
+    return "" if label == str(page) else label
+
+
+def _locate_page(page: int, char: int, label: str) -> str:
+    printed = f";printed={escape_locator(label)}" if label else ""
+    return f"page={page};char={char}{printed}"
 
 
 def _lines(blocks: Sequence[Block]) -> tuple[int | None, int | None]:
@@ -229,6 +241,7 @@ def media_chunks(
             (block.start for block in facts.blocks if block.page is not None and block.page > page),
             len(facts.text),
         )
+        label = _find_label(facts.summary.page_labels, page)
         found.append(
             Chunk(
                 chunk_id=hashed_id("chk", *key, *nth),
@@ -244,6 +257,7 @@ def media_chunks(
                 media_type="image",
                 page_start=page,
                 page_end=page,
+                locator=_locate_page(page, 0, label) if label else "",
                 asset_ids=tuple(dict.fromkeys(image.asset_id for image in images)),
                 **section_fields(section, version),
             )

@@ -391,6 +391,8 @@ _NOUNS = {
 _STEP = re.compile(r"([a-z]+?)(?:\[([\d-]+)\]|=([\dA-Z-]+)|(\d+))?")
 _SEPARATOR = re.compile(r"( to |, )(?=[a-z]+\d*[=/])")  # not inside the name of a sheet
 _PART = re.compile(r"part=([^;]*)(?:;|$)")  # of a book, mail or saved page
+# the number printed on a page of a passage
+_PRINTED = re.compile(r"page=(\d+);char=\d+;printed=([^;]*?)(?=, page=|$)")
 _XPATH = re.compile(r"xpath=[^;]*(?:;nodes=[\d-]+)?")
 # steps that say nothing to people: every paragraph has them, or nobody can count them
 _OMITTED = ("body", "shape", "head", "note")
@@ -409,13 +411,32 @@ def format_place(
     locator: str = "",
     language: str = "en",
 ) -> str:
-    """The place of a span: `page 3`, `pages 3-4`, `lines 10-24`, else the locator in words, else
-    empty.
+    """The place of a span: `page 3`, `pages 3-4 (printed iii-iv)`, `lines 10-24`, else the locator
+    in words, else empty.
     """
     for name, bounds in (("page", page_range), ("line", line_range)):
         if bounds is not None:
-            return _count(name, "-".join(map(str, bounds)), language)
-    return format_locator(locator, language)
+            place = _count(name, "-".join(map(str, bounds)), language)
+            break
+    else:
+        return format_locator(locator, language)
+    printed = find_printed_pages(page_range, locator)
+    if not printed or printed == [str(page) for page in page_range or ()]:
+        return place
+    label = "-".join(dict.fromkeys(printed))
+    return translate("{place} (printed {label})", language, place=place, label=label)
+
+
+def find_printed_pages(page_range: Sequence[int] | None, locator: str) -> list[str]:
+    """The numbers printed on the first and last page of a span, where those of its passage are
+    other than the pages' positions, else [].
+
+    >>> place = "page=7;char=0;printed=iv, page=8;char=120;printed=A-1"
+    >>> find_printed_pages([7, 8], place), find_printed_pages([3, 3], "")
+    (['iv', 'A-1'], [])
+    """
+    labels = {page: unquote(label) for page, label in _PRINTED.findall(locator)}
+    return [labels.get(str(page), str(page)) for page in page_range or ()] if labels else []
 
 
 def format_locator(locator: str, language: str = "en") -> str:

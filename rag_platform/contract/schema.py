@@ -47,6 +47,7 @@ class CitationPart(TypedDict):
     source_uri: str
     section_path: str
     page_range: NotRequired[list[int]]
+    printed_pages: NotRequired[list[str]]  # the numbers on them, if others: ["iii", "iv"]
     line_range: NotRequired[list[int]]
     # native place in formats without pages and lines, e.g. sheet=Q1;rows=3-9
     locator: NotRequired[str]
@@ -67,6 +68,7 @@ class QuotePart(TypedDict):
 
     section_path: NotRequired[str]
     page_range: NotRequired[list[int]]
+    printed_pages: NotRequired[list[str]]
     line_range: NotRequired[list[int]]
     locator: NotRequired[str]
 
@@ -128,6 +130,7 @@ class FoundPassage(TypedDict):
     source_uri: NotRequired[str]  # in brief answers, which have no `documents`
     section_path: str
     page_range: NotRequired[list[int]]
+    printed_pages: NotRequired[list[str]]
     line_range: NotRequired[list[int]]
     locator: NotRequired[str]
     score: float
@@ -252,6 +255,7 @@ class ChunkPart(TypedDict):
     section_path: str
     text: str
     page_range: NotRequired[list[int]]
+    printed_pages: NotRequired[list[str]]
     line_range: NotRequired[list[int]]
     locator: NotRequired[str]
     edited_from: NotRequired[list[str]]  # as in a citation

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_platform.api.envelopes import envelope, exit_code, failure, fill_shape
-from rag_platform.api.query_data import answer_data, fit_query
+from rag_platform.api.query_data import answer_data, fit_query, source_line
 from rag_platform.contract.upkeep_shapes import JobItemRow
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Citation, Hit, QueryResult
@@ -125,6 +125,34 @@ def test_the_data_of_a_query_holds_the_fields_of_the_contract() -> None:
         and "line_range" not in data["results"][1]["citation"]
     )
     assert data["confidence"] == 0.7123 and data["matched_count"] is None
+
+
+def test_a_citation_names_the_numbers_printed_on_its_pages() -> None:
+    place = "page=3;char=0;printed=i, page=4;char=5;printed=A-1"
+    found = [hit(1, "One. Two.", page_range=(3, 4), line_range=None, locator=place)]
+    cited = Citation(
+        id=1,
+        chunk_id="chk_1",
+        doc_id="a",
+        version_id="v",
+        source_uri="a.pdf",
+        section_path="",
+        text="One. Two.",
+        score=1.0,
+        page_range=(3, 4),
+        locator=place,
+        spans=((5, 9),),
+        quote_pages=(4, 4),
+    )
+    asked = dataclasses.replace(result(found, [0]), citations=(cited,))
+    data = fit_query(asked)[0]
+    assert data["citations"][0]["printed_pages"] == ["i", "A-1"]
+    assert data["citations"][0]["quote"] == {"page_range": [4, 4], "printed_pages": ["A-1", "A-1"]}
+    assert "a.pdf, page 4 (printed A-1)" in data["markdown"]
+    chinese = fit_query(dataclasses.replace(asked, language="zh"))[0]["markdown"]
+    assert "a.pdf，第 4 页（印作 A-1）" in chinese
+    whole = dataclasses.replace(cited, spans=(), quote_pages=None)
+    assert source_line(whole) == "a.pdf, pages 3-4 (printed i-A-1)"
 
 
 def test_the_frame_of_an_answer_is_in_the_language_of_its_question() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -474,6 +475,8 @@ def test_images_of_a_page_go_to_the_nearest_text() -> None:
 
 def test_a_page_without_text_becomes_a_chunk_of_its_picture(tiny: Strategy) -> None:
     facts, _ = paged([("words of page one", 1, 100), ("words of page five", 5, 100)])
+    labels = ("1", "2", "3", "iv", "5")
+    facts = replace(facts, summary=replace(facts.summary, page_labels=labels))
     links = [
         MediaLink("a", "A", "", page=4, width=9, height=9),
         MediaLink("b", "B", "", page=4, width=90, height=90, order=1),
@@ -487,12 +490,14 @@ def test_a_page_without_text_becomes_a_chunk_of_its_picture(tiny: Strategy) -> N
         picture.media_type,
         picture.asset_ids,
         picture.page_start,
+        picture.locator,
         picture.section_id,
     ) == (
         "",
         "image",
         ("B", "A"),
         4,
+        "page=4;char=0;printed=iv",
         sections[0].section_id,
     )
     only = Facts("", (), (), facts.summary)

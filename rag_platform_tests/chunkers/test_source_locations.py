@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag_platform.chunkers.source_locations import Places, merge_locators
+from rag_platform.contract.markdown_views import find_printed_pages
 from rag_platform.ir import Block, Edit, Facts, ParseSummary
 from rag_platform.normalisation.edits import apply_edits
 
@@ -67,3 +68,20 @@ def test_a_chunk_over_pages_says_where_in_its_text_they_begin() -> None:
     assert places.of(0, 39)["locator"] == "page=8;char=8, page=9;char=23"
     assert places.of(4, 32)["locator"] == "page=8;char=4"
     assert places.of(21, 32)["locator"] == ""
+
+
+def test_a_chunk_on_pages_says_which_numbers_are_printed_on_them() -> None:
+    blocks = tuple(
+        Block(at, "paragraph", start, start + 4, page=at + 1) for at, start in enumerate((0, 6, 12))
+    )
+    text = "One.\n\nTwo.\n\nTen."
+    labels = ("i; i", "2", "A-1")
+    summary = ParseSummary("pdf", "1", "e", "1", "fast", "", len(text), page_labels=labels)
+    places = Places(Facts(text, blocks, (), summary), apply_edits(text, []))
+    assert places.of(0, 4)["locator"] == "page=1;char=0;printed=i%3B i"
+    assert places.of(7, 10)["locator"] == ""
+    assert places.of(7, 16)["locator"] == "page=3;char=5;printed=A-1"
+    whole = places.of(1, 16)["locator"]
+    assert whole == "page=1;char=0;printed=i%3B i, page=2;char=5, page=3;char=11;printed=A-1"
+    assert find_printed_pages([1, 3], whole) == ["i; i", "A-1"]
+    assert find_printed_pages([2, 2], whole) == ["2", "2"]

@@ -47,6 +47,7 @@ _NOT_A_TITLE = re.compile(
     re.I,
 )
 _MAX_NAMED = 10  # attached files
+_MAX_LABEL = 20  # characters; longer page labels are names of files
 _TEXT_KINDS = ("paragraph", "list", "header", "footer")
 
 
@@ -58,6 +59,7 @@ class PdfInfo:
     metadata: dict[str, str] = field(default_factory=dict)
     outline: tuple[tuple[int, str, int], ...] = ()  # level, title, page
     attached: tuple[str, ...] = ()  # names of the files in it
+    labels: tuple[str, ...] = ()  # of each page, as viewers show it
 
 
 class PagedLoader:
@@ -120,10 +122,28 @@ def assemble(
         paragraphs=sum(block.kind == "paragraph" for block in blocks),
         pages=info.pages,
         pages_without_text=tuple(page.page for page in pages if not page.blocks),
+        page_labels=_page_labels(info, edges),
         errors=tuple(page.warnings[-1] for page in failed),
         hidden=tuple(text for page in pages for text in page.hidden),
     )
     return replace(facts, summary=summary)
+
+
+def _page_labels(info: PdfInfo, edges: Mapping[Place, Edge]) -> tuple[str, ...]:
+    """The labels of the file, else the page numbers in its running headers and footers that count
+    otherwise than its pages; () if none differs from its page's position.
+    """
+    printed = {
+        page: edge.number
+        for (page, _), edge in edges.items()
+        if edge.number and _parse_number(edge.number) != page
+    }
+    running = [printed.get(page, "") for page in range(1, info.pages + 1)]
+    for labels in (info.labels, running):
+        usable = tuple(label if len(label) <= _MAX_LABEL else "" for label in labels)
+        if any(label not in ("", str(page)) for page, label in enumerate(usable, 1)):
+            return usable
+    return ()
 
 
 def _warn_of_attached(names: Sequence[str]) -> list[str]:
@@ -364,6 +384,7 @@ class Edge(NamedTuple):
 
     kind: str  # header | footer
     repeated: bool = True
+    number: str = ""  # the page number in it
 
 
 class _Line(NamedTuple):
@@ -422,7 +443,22 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
             for place in here:
                 found.pop(place, None)
     unique = _find_unique(pages, {place: words[place] for place in sorted(found)})
-    return {place: Edge(kind, place not in unique) for place, kind in found.items()}
+    return {
+        place: Edge(
+            kind,
+            place not in unique,
+            _page_number(by_number[place[0]].blocks[place[1]].text, words[place]),
+        )
+        for place, kind in found.items()
+    }
+
+
+def _page_number(text: str, words: str) -> str:
+    """The number for which \\0 stands in the words of a line; "" without one."""
+    text = " ".join(text.split())
+    before, _, after = words.partition("\0")
+    number = text[len(before) : len(text) - len(after)]
+    return number if f"{before}{number}{after}" == text and NUMBER.fullmatch(number) else ""
 
 
 def _find_titled(

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts
 from rag_platform.loaders.archives import Reading
+from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.parts import Engine
 from rag_platform.loaders.pdf.assembly import (
     PagedLoader,
@@ -111,6 +112,7 @@ def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
             storable_items((document.metadata or {}).items()),
             _outline(document),
             _attached(document),
+            _labels(document, pages),
         )
 
 
@@ -129,6 +131,38 @@ def _attached(document: Any) -> tuple[str, ...]:
         return tuple(map(storable, document.embfile_names()))
     except (RuntimeError, ValueError, TypeError):
         return ()
+
+
+# of a range of page labels: its style, the first number and the text before the numbers
+_STYLE = re.compile(r"/S/([DrRaA])")
+_FIRST = re.compile(r"/St (\d+)")
+_PREFIX = re.compile(r"/P\((.*?)(?<!\\)\)|/P<([0-9A-Fa-f]*)>")
+_STYLES = {"r": "lowerRoman", "R": "upperRoman", "a": "lowerLetter", "A": "upperLetter"}
+
+
+def _labels(document: Any, pages: int) -> tuple[str, ...]:
+    """The label of each page; () for a file without labels, and for broken ones."""
+    labels = [""] * pages
+    try:
+        # `get_label` of a page cuts prefixes at a slash and does not decode them
+        for start, rule in sorted(document._get_page_labels()):
+            style, number, prefix = _STYLE.search(rule), _FIRST.search(rule), _PREFIX.search(rule)
+            first = int(number[1]) if number else 1
+            before = _decode_prefix(*prefix.groups()) if prefix else ""
+            for page in range(max(0, start), pages):
+                value = first + page - start
+                shown = format_list_number(value, _STYLES.get(style[1], "")) if style else ""
+                labels[page] = storable(f"{before}{shown}")
+    except (RuntimeError, ValueError, TypeError):
+        return ()
+    return tuple(labels)
+
+
+def _decode_prefix(literal: str | None, digits: str | None) -> str:
+    if literal is not None:
+        return re.sub(r"\\(.)", r"\1", literal)
+    encoded = bytes.fromhex(digits or "")
+    return encoded.decode("utf-16" if encoded[:2] in (b"\xfe\xff", b"\xff\xfe") else "latin-1")
 
 
 def load_window(

@@ -72,7 +72,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "29"
+    VERSION: ClassVar[str] = "30"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property
@@ -126,7 +126,9 @@ def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
         require_pages(len(document), max_pages)
         items = document.get_metadata_dict(skip_empty=True).items()
         values = storable_items((str(key).lower(), value) for key, value in items)
-        return PdfInfo(len(document), values, _outline(document), _attached(document))
+        return PdfInfo(
+            len(document), values, _outline(document), _attached(document), _labels(document)
+        )
 
 
 def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
@@ -148,6 +150,14 @@ def _attached(document: Any) -> tuple[str, ...]:
     try:
         found = [document.get_attachment(at) for at in range(document.count_attachments())]
         return tuple(storable(item.get_name()) for item in found)
+    except (pypdfium2.PdfiumError, UnicodeDecodeError):
+        return ()
+
+
+def _labels(document: Any) -> tuple[str, ...]:
+    """The label of each page; () for broken labels."""
+    try:
+        return tuple(storable(document.get_page_label(at)) for at in range(len(document)))
     except (pypdfium2.PdfiumError, UnicodeDecodeError):
         return ()
 

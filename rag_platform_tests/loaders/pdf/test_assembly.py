@@ -47,11 +47,11 @@ def test_words_with_the_page_number_repeat():
     ]
     assert find_running_edges(pages) == {
         (1, 0): Edge("header", repeated=False),  # nothing else says it
-        (1, 2): Edge("footer"),
+        (1, 2): Edge("footer", number="3"),
         (2, 0): Edge("header"),
-        (2, 2): Edge("footer"),
+        (2, 2): Edge("footer", number="4"),
         (3, 0): Edge("header"),
-        (3, 2): Edge("footer"),
+        (3, 2): Edge("footer", number="5"),
     }
 
 
@@ -68,6 +68,37 @@ def test_a_page_number_alone_is_one_in_digits_and_roman(numbers):
     assert running(
         [page(n, (100, f"text of {n}"), (800, number)) for n, number in enumerate(numbers, 1)]
     ) == list(numbers)
+
+
+@pytest.mark.parametrize("loader", [PdfLoader("fast"), PdfiumLoader()])
+@pytest.mark.parametrize(
+    ("rules", "footers", "labels"),
+    [
+        (
+            "0<</S/r/St 3>>2<</P<FEFF9644002F>>>3<</S/D/P(A\\(1/)>>4<</S/D/St 5>>",
+            "12345",
+            ("iii", "iv", "附/", "A(1/1", "5"),
+        ),
+        ("0<</S/D>>", ("", "", "1", "2", "3"), ("", "", "1", "2", "3")),
+        ("", ("", "- i -", "- ii -", "- iii -", ""), ("", "i", "ii", "iii", "")),
+        ("", "12345", ()),
+        ("", ("1", "2", "III", "4", "5"), ()),
+        ("0<</P(the name of the picture.eps)>>", [""] * 5, ()),
+    ],
+)
+def test_pages_keep_the_labels_of_the_file_or_else_the_numbers_printed_on_them(
+    tmp_path: Path, loader: PdfLoader | PdfiumLoader, rules, footers, labels
+) -> None:
+    with pymupdf.open() as made:
+        for number, footer in enumerate(footers, 1):
+            sheet = made.new_page(width=300, height=300)
+            sheet.insert_text((50, 100), f"{'abcdef'[number]} is written here.")
+            sheet.insert_text((140, 280), footer)
+        if rules:
+            made.xref_set_key(made.pdf_catalog(), "PageLabels", f"<</Nums[{rules}]>>")
+        made.save(tmp_path / "book.pdf")
+    facts = loader.load(tmp_path / "book.pdf", "book.pdf")
+    assert facts.summary.page_labels == labels
 
 
 def test_left_and_right_pages_and_a_page_without_one():
