@@ -26,6 +26,7 @@ _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"
 _CUT_NAME = re.compile(r"(?:[^\W_]_{1,2}|\bwww\.)$")
 _SUSPENDED = re.compile(r"(?:and|or|to|und|oder)\b")  # `32- and 64-bit`
 _URL_MARK = re.compile(r"[/.?#&=_]\w")
+_ABBREVIATION = re.compile(r"(?:[A-Za-z]\.){2,}[,:;)]*")  # i.e., U.S.
 _WIDE = "\u3000-\u303f\uff01-\uff0f\uff1a-\uff20"  # full-width marks
 _CJK = re.compile(
     "[\u2e80-\u312f\u31a0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff65\U00020000-\U0003ffff]"
@@ -322,7 +323,7 @@ def _is_cut_url(text: str, line: str) -> bool:
     word, rest = _last_word(text), re.split(r"[^!-~]", line)[0]
     return "://" in word and (
         word.endswith("://")
-        or _URL_MARK.search(rest) is not None
+        or (_URL_MARK.search(rest) is not None and not _ABBREVIATION.fullmatch(rest))
         or any(
             opening in word and closing in rest and closing not in word
             for opening, closing in ("()", "<>", "[]")

@@ -128,6 +128,7 @@ def test_a_url_cut_at_a_line_end_is_whole_again():
     )
     assert flow_lines(["https://a.org/x", "/y-", "z is"]) == "https://a.org/x/y-z is"
     # what follows is a sentence of its own
+    assert flow_lines(["see http://x.org/", "i.e. the page"]) == "see http://x.org/ i.e. the page"
     apart = ["see https://a.org/", "and https://b.org.", "The site (https://c.org)", "(new)"]
     assert flow_lines(apart) == " ".join(apart)
     assert flow_lines(["下载 https://a.org/", "然后看。https://b.org/"]) == (
