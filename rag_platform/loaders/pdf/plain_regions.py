@@ -210,7 +210,13 @@ def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bo
     same_size = round(size) == round(below[0].size)
     if is_cjk(text[0]) or is_cjk(above[-1].text.strip()[-1]):
         same_size |= abs(size - below[0].size) < _SAME_SIZE * size
-    if not same_size or any(run.mono or not run.horizontal for run in (above[-1], below[0])):
+    if not same_size or any(not run.horizontal for run in (above[-1], below[0])):
+        return False
+    ends = above[-1].text.rstrip()[-1:]
+    unfinished = ends.isalpha() or ends in _MID_SENTENCE
+    # of code, only the words in which a sentence ends continue a paragraph
+    stops = below[-1].text.rstrip().endswith(".") and not all(run.mono for run in last)
+    if not (unfinished and stops and not is_cjk(ends)) if below[0].mono else above[-1].mono:
         return False
     spacing = _DOUBLE_SPACING if text[:1].islower() else 1  # contracts are often double-spaced
     if not (here[1] > box[1] and here[1] - box[3] < spacing * size):
@@ -222,10 +228,8 @@ def _continues(above: Sequence[Run], below: Sequence[Run], *, entry: bool) -> bo
     indent = (here[0] - starts[0]) / size
     hangs = len(starts) > 1 and min(starts[1:]) > starts[0] + _HANGING[0] * size
     flush = not entry and left - 2.5 * size < here[0] < left + 0.5 * size
-    ends = above[-1].text.rstrip()[-1:]
     indent += 0.5 * (entry and text[0] in _OPENING)
     continued = text[0].islower() and not (ends.isdigit() or ends in _CLAUSE_ENDS)
-    unfinished = ends.isalpha() or ends in _MID_SENTENCE
     # MuPDF cuts an entry after its first line, or after each line
     hanging = (
         _HANGING[0] < indent < _HANGING[1]

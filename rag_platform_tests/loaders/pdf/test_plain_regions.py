@@ -318,3 +318,21 @@ def test_a_paragraph_goes_on_where_kana_are_set_smaller_than_latin_letters() -> 
     for size, count in ((9.21, 1), (7.97, 2)):  # the smaller is that of a footnote
         found = plain_regions([line(first, 0, 9.96), line(second, 1, size)])
         assert len(found) == count
+
+
+def test_code_at_the_end_of_a_sentence_stays_in_its_paragraph(tmp_path: Path) -> None:
+    line = "The number of the bank that is locked is a value shown by"
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for top, end, below in ((72, "flash", "banks."), (200, "flash.", "banks -a")):
+            page.insert_text((72, top), line, fontsize=11)
+            right = 72 + pymupdf.get_text_length(f"{line} ", fontsize=11)
+            page.insert_text((right, top), end, fontname="cour", fontsize=11)
+            page.insert_text((72, top + 20), below, fontname="cour", fontsize=11)
+        document.save(tmp_path / "manual.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "manual.pdf", "manual.pdf")
+    assert [facts.text[block.start : block.end] for block in facts.blocks] == [
+        f"{line} flash banks.",
+        f"{line} flash.",
+        "```\nbanks -a\n```",
+    ]
