@@ -83,12 +83,6 @@ MAX_READ_CHARS: Final = 4_000
 MAX_TERMS: Final = 24
 # maximum positions of one term in one text; chosen by hand
 MAX_PLACES: Final = 8
-# maximum characters between two adjacent terms; chosen by hand
-ADJACENT_CHARS: Final = 8
-# maximum distance of two near terms, in characters; chosen by hand
-NEAR_CHARS: Final = 60
-# worth of near terms, that of adjacent ones being 1; chosen by hand
-NEAR_WORTH: Final = 0.4
 # worth of a text without identifiers of the form asked for, that of the right one being 1; chosen
 # by hand
 NO_IDENTIFIER: Final = 0.5

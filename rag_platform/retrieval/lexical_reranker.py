@@ -2,7 +2,6 @@
 
     fused        the fused score, min-max scaled over the hits
     sentence     the share of the question's words in the best sentence
-    proximity    the share of adjacent words of the question that are close to each other
     headings     the share of the question's words in the title and the headings
     phrases      the share of the quoted phrases in text or headings
     identifiers  1 for an exact identifier (PPR-9087), 0 where the text has only others of its form
@@ -15,7 +14,6 @@ ones as pairs of characters.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -24,13 +22,10 @@ from typing import ClassVar
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.constants import (
-    ADJACENT_CHARS,
     LOOSE_IDENTIFIER,
     MAX_PLACES,
     MAX_READ_CHARS,
     MAX_TERMS,
-    NEAR_CHARS,
-    NEAR_WORTH,
     NO_IDENTIFIER,
 )
 from rag_platform.retrieval.fusion import min_max
@@ -54,13 +49,12 @@ class Features:
 
     fused: float = 1.0
     sentence: float = 0.2
-    proximity: float = 0.2
     headings: float = 0.2
     phrases: float = 1.0
     # high enough for an exact identifier to outweigh all other features
     identifiers: float = 2.0
 
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits(quick=True)
 
     def __post_init__(self) -> None:
@@ -80,7 +74,7 @@ class Features:
         columns = [(self.fused, min_max([hit.score for hit in hits]))]
         if terms := select_terms(query.normalised.lower()):
             columns += zip(
-                (self.sentence, self.proximity, self.headings),
+                (self.sentence, self.headings),
                 _score_words(terms, originals, texts, heads),
                 strict=True,
             )
@@ -120,22 +114,16 @@ def select_terms(text: str) -> list[str]:
 
 def _score_words(
     terms: Sequence[str], originals: Sequence[str], texts: Sequence[str], heads: Sequence[str]
-) -> tuple[list[float], list[float], list[float]]:
-    """(sentence, proximity, headings) of all texts; `texts` and `heads` are in lower case."""
+) -> tuple[list[float], list[float]]:
+    """(sentence, headings) of all texts; `texts` and `heads` are in lower case."""
     by_term = [[_places(text, term) if term in text else [] for text in texts] for term in terms]
     rarity = [idf(len(texts), len(texts) - column.count([])) for column in by_term]
     total = sum(rarity)
-    pair_weights = [min(pair) for pair in itertools.pairwise(rarity)]
-    pair_total = sum(pair_weights)
     places = list(zip(*by_term, strict=True))
     return (
         [
             _best_sentence(text, found, rarity) / total
             for text, found in zip(originals, places, strict=True)
-        ],
-        [
-            _measure_proximity(terms, found, pair_weights) / pair_total if pair_weights else 0.0
-            for found in places
         ],
         [
             sum(
@@ -188,21 +176,6 @@ def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[
 def _ends_between(text: str, left: int, right: int) -> bool:
     """True where a line or a sentence ends between two words."""
     return text.find("\n", left, right) >= 0 or ends_sentence(text, left, right + 1)
-
-
-def _measure_proximity(
-    terms: Sequence[str], places: Sequence[Sequence[int]], pair_weights: Sequence[float]
-) -> float:
-    """The sum of the weights of adjacent terms that are close to each other in the text."""
-    total = 0.0
-    for i, weight in enumerate(pair_weights):
-        if places[i] and places[i + 1]:
-            gap = min([abs(right - left) for left in places[i] for right in places[i + 1]])
-            if gap <= len(terms[i]) + ADJACENT_CHARS:
-                total += weight
-            elif gap <= NEAR_CHARS:
-                total += weight * NEAR_WORTH
-    return total
 
 
 # --- exact matches ------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_one_identifier_of_another_digit_is_another_thing() -> None:
     ],
 )
 def test_an_identifier_stands_for_itself(identifier: str, text: str, says: float) -> None:
-    scores = Features(fused=0, sentence=0, proximity=0, headings=0, phrases=0).score(
+    scores = Features(fused=0, sentence=0, headings=0, phrases=0).score(
         asked("x", identifiers=(identifier,)), [hit(1, text)]
     )
     assert scores == [says]
@@ -97,22 +97,7 @@ def test_the_best_sentence_counts_not_the_sum_of_all() -> None:
     query = asked("maximum upload size")
     spread = hit(1, "The maximum is shown. Every upload counts. A size is a number.")
     together = hit(2, "Read on. The maximum upload size is 50 MB. Then stop.")
-    assert order(query, [spread, together], **{**ONLY_WORDS, "proximity": 0.0}) == ["c2", "c1"]
-
-
-def test_words_that_stand_side_by_side_count_more() -> None:
-    query = asked("connection pool")
-    apart = hit(
-        1,
-        "The pool in the garden is closed for the winter season because the water of it lost its"
-        " connection.",
-    )
-    beside = hit(
-        2,
-        "The garden of the house is closed for the winter season, and the connection pool of it is"
-        " full.",
-    )
-    assert order(query, [apart, beside], **{**ONLY_WORDS, "sentence": 0.0}) == ["c2", "c1"]
+    assert order(query, [spread, together], **ONLY_WORDS) == ["c2", "c1"]
 
 
 def test_headings_count() -> None:
@@ -120,7 +105,7 @@ def test_headings_count() -> None:
     hits = [hit(1, "保存三十天。", section="备份"), hit(2, "保存三十天。", section="日志")]
     assert order(query, hits) == ["c2", "c1"]
     named = [hit(1, "日志保存三十天。"), hit(2, "**日志**\n\n保存三十天。")]
-    only_headings = dict.fromkeys(ONLY_WORDS | {"sentence": 0.0, "proximity": 0.0}, 0.0)
+    only_headings = dict.fromkeys(ONLY_WORDS | {"sentence": 0.0}, 0.0)
     assert order(query, named, **only_headings | {"headings": 1.0}) == ["c2", "c1"]
 
 
