@@ -9,10 +9,10 @@ between them is code.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rag_platform.ir import Block, Edit
 from rag_platform.loaders.parts import longest_ticks
@@ -23,57 +23,43 @@ if TYPE_CHECKING:
 
 PROFILE = "specification"  # parse profile of the facts
 _MOST_KEYS = 6  # to a value in a part
+_MAX_TITLE = 200  # characters
 _MAX_DEPTH = 64  # of nested values; the parser takes quadratic time for brackets in brackets
 _KEYS: dict[str, str | tuple[str, ...]] = {  # of the whole, and how its value begins
     "openapi": "3.",
     "swagger": "2.",
     "$schema": ("http://json-schema.org/", "https://json-schema.org/"),
 }
-_MARK = re.compile(r"""(?:^|[{,])\s*["']?(?:openapi|swagger|\$schema)["']?[ \t]*:""", re.MULTILINE)
+_MARK = re.compile(
+    r"""(?:^|[{,])[ \t]*["']?(?:openapi|swagger|\$schema)["']?[ \t]*:""", re.MULTILINE
+)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a character that JSON escapes
 _INDENT = re.compile(r"\n( *)(?=\S)")
 _COMMENT = re.compile(r"(?:^|\s)#")
-_METHOD = r"(?:get|put|post|delete|options|head|patch|trace|query)"
-_ROUTE = r"(?:paths|webhooks)\n(?P<route>[^\n]+)\n"
-_OPERATION = re.compile(rf"{_ROUTE}[^\n]+")
-_STATUS = re.compile(rf"{_ROUTE}{_METHOD}\nresponses\n(\w+)")
-_GROUP = r"(?:components\n[^\n]+|definitions|\$defs|parameters|responses|securityDefinitions)\n"
-# of the keys to a value, one a line: the level of its heading
-_LEVELS = {
-    re.compile(pattern): level
-    for pattern, level in {
-        r"info|title": 1,
-        rf"{_ROUTE}[^\n]+|{_GROUP}[^\n]+|properties\n[^\n]+": 2,
-        rf"{_ROUTE}{_METHOD}\n(?:parameters|requestBody|responses|callbacks)": 3,
-        rf"{_GROUP}[^\n]+\nproperties\n[^\n]+": 3,
-        rf"{_ROUTE}{_METHOD}\nresponses\n[^\n]+": 4,
-    }.items()
-}
+_METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
 
 
 @dataclass(slots=True)
 class _Value:
     """A value, with its key in a mapping; marks are offsets."""
 
-    keys: str  # to the value, one a line
+    keys: tuple[str, ...]  # to the value; only the last one in a list
     start: int  # of the key
     begin: int  # of the value
     end: int
     scalar: str = ""
     values: list[_Value] = field(default_factory=list)  # of a mapping
 
-    @property
-    def name(self) -> str:
-        """The key."""
-        return self.keys.rpartition("\n")[2]
-
     def find(self, name: str) -> str:
         """The scalar below a key of the mapping, without line ends; empty without one."""
-        found = (value.scalar for value in self.values if value.name == name)
+        found = (value.scalar for value in self.values if value.keys[-1] == name)
         return " ".join(next(found, "").split())
 
 
-@dataclass(slots=True)
-class _Part:
+_EMPTY = _Value((), 0, 0, 0)
+
+
+class _Part(NamedTuple):
     """A part of the text: code, below a heading unless `level` is 0."""
 
     start: int
@@ -83,27 +69,24 @@ class _Part:
     title: str
 
 
-def is_specification(text: str) -> bool:
-    """True for an OpenAPI document or a JSON Schema that is well formed and describes something."""
-    return _MARK.search(text) is not None and bool(_find_parts(text))
-
-
 def specification_blocks(text: str) -> list[Block]:
-    """The headings and code of a specification, in order and without byte offsets."""
+    """The headings and code of an OpenAPI document or a JSON Schema, in order and without byte
+    offsets; [] for other texts, and for those that are broken or describe nothing.
+    """
     blocks: list[Block] = []
     for part in _find_parts(text):
         if part.level:
-            found = Block(0, "heading", part.start, part.begin - 1, part.level)
-            blocks.append(replace(found, title=part.title))
+            span = part.start, part.begin - 1
+            blocks.append(Block(0, "heading", *span, part.level, title=part.title))
         if part.end > part.begin:
             blocks.append(Block(0, "code", part.begin, part.end))
-    return fill_gaps(text, blocks)
+    return fill_gaps(text, blocks) if blocks else []
 
 
 def specification_edits(text: str) -> list[Edit]:
     """The edits that turn a specification into Markdown, in order and without overlap."""
     edits: list[Edit] = []
-    language = "json" if text.lstrip("\ufeff \t\r\n").startswith("{") else "yaml"
+    language = "json" if text.lstrip().startswith("{") else "yaml"
     at, close = 0, ""
     for part in _find_parts(text):
         if part.start > at:
@@ -118,9 +101,9 @@ def specification_edits(text: str) -> list[Edit]:
         elif code:
             edits.append(Edit(0, part.begin, opening, REWRITTEN))
         close = f"\n{mark}" if code else ""
-        column = part.begin - 1 - text.rfind("\n", 0, part.begin)
         width = min((len(it[1]) for it in _INDENT.finditer(code)), default=0)
-        width = min(width, column)
+        if width:
+            width = min(width, part.begin - 1 - text.rfind("\n", 0, part.begin))
         for line in re.finditer(rf"(?<=\n) {{{width}}}", code) if width else ():
             span = part.begin + line.start(), part.begin + line.end()
             edits.append(Edit(*span, "", REWRITTEN))
@@ -138,7 +121,7 @@ def _drop(text: str, start: int, end: int, replacement: str) -> Edit:
 
 def _find_parts(text: str) -> list[_Part]:
     """The parts of a specification; none if it is broken or has no headings of level 2."""
-    root = _parse(text)
+    root = _parse(text) if _MARK.search(text) else _EMPTY
     if not any(root.find(name).startswith(begin) for name, begin in _KEYS.items()):
         return []
     parts = [_Part(0, 0, 0, 0, "")]
@@ -158,12 +141,12 @@ def _collect(parent: _Value, parts: list[_Part], text: str) -> None:
     """
     beside = 0
     for value in parent.values:
-        levels = (level for pattern, level in _LEVELS.items() if pattern.fullmatch(value.keys))
-        level = next(levels, beside)
-        count, part = len(parts), replace(parts[-1])
+        level = _find_level(value.keys) or beside
+        count, part = len(parts), parts[-1]
         end = value.begin + len(text[value.begin : value.end].rstrip())
         if level:
-            part = _Part(value.start, value.begin, value.begin, level, _write_title(value))
+            title = _write_title(value)[:_MAX_TITLE]
+            part = _Part(value.start, value.begin, value.begin, level, title)
             parts.append(part)
             count += 1
         _collect(value, parts, text)
@@ -174,76 +157,101 @@ def _collect(parent: _Value, parts: list[_Part], text: str) -> None:
             end = value.values[-1].end if value.values else end
             end = begin + len(text[begin:end].rstrip())
             shown = level > 1 or bool(value.values)
-            parts[-1] = replace(part, begin=begin if shown else end, end=end)
+            parts[-1] = part._replace(begin=begin if shown else end, end=end)
         else:
             begin = part.begin if part.end > part.begin else value.start
-            parts[-1] = replace(part, begin=begin, end=end)
+            parts[-1] = part._replace(begin=begin, end=end)
         beside = max(beside, level, 2) if level else 0
+
+
+def _find_level(keys: Sequence[str]) -> int:
+    """The level of the heading above a value; 0 for one that needs none."""
+    match keys:
+        case ["info" | "title"]:
+            return 1
+        case ["paths" | "webhooks", _, _] | ["properties", _]:
+            return 2
+        case ["paths" | "webhooks", _, method, *below] if method in _METHODS:
+            match below:
+                case ["parameters" | "requestBody" | "responses" | "callbacks"]:
+                    return 3
+                case ["responses", _]:
+                    return 4
+        case ["components", _, *below] | [
+            "definitions" | "$defs" | "parameters" | "responses" | "securityDefinitions",
+            *below,
+        ]:
+            match below:
+                case [_]:
+                    return 2
+                case [_, "properties", _]:
+                    return 3
+    return 0
 
 
 def _write_title(value: _Value) -> str:
     """The words of the heading above a value."""
-    name = value.name
-    if value.keys in ("info", "title"):
-        return value.find("title") or " ".join(value.scalar.split()) or name
-    if _STATUS.fullmatch(value.keys):
-        return f"status {name}"
-    route = _OPERATION.fullmatch(value.keys)
-    if route is None:
-        return name
-    if not re.fullmatch(_METHOD, name):
-        return f"{route['route']} {name}"
-    operation = value.find("operationId")
-    return f"{name.upper()} {route['route']}" + (f": {operation}" if operation else "")
+    name = value.keys[-1]
+    match value.keys:
+        case ["info" | "title"]:
+            return value.find("title") or " ".join(value.scalar.split()) or name
+        case ["paths" | "webhooks", route, method] if method in _METHODS:
+            operation = value.find("operationId")
+            return f"{method.upper()} {route}" + (f": {operation}" if operation else "")
+        case ["paths" | "webhooks", route, _]:
+            return f"{route} {name}"
+        case ["paths" | "webhooks", _, _, "responses", _]:
+            return f"status {name}"
+    return name
 
 
 def _parse(text: str) -> _Value:
     """The mapping in a text, from the parser's events, so that aliases stay names. It is empty if
-    the text is broken, no mapping or nested too deep.
+    the text is broken, no mapping, several documents or nested too deep.
     """
     import yaml
 
-    root = _Value("", 0, 0, 0)
     # with the same offsets; between the tokens of JSON there may be tabs
-    source = text.replace("\ufeff", "\n", 1).replace("\t", " ")
+    source = _SURROGATE.sub(r"\\uff", text.replace("\t", " "))
     try:
         events = yaml.parse(source, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        first = next((event for event in events if isinstance(event, yaml.NodeEvent)), None)
-        if isinstance(first, yaml.MappingStartEvent):
-            _read(first, events, root, 0)
+        nodes = (event for event in events if isinstance(event, yaml.NodeEvent))
+        first = next(nodes, None)
+        if not isinstance(first, yaml.MappingStartEvent):
+            return _EMPTY
+        root = _read(first, events, (), 0)
+        return _EMPTY if next(nodes, None) else root
     except (yaml.YAMLError, ValueError):
-        return _Value("", 0, 0, 0)
-    return root
+        return _EMPTY
 
 
-def _read(event: yaml.Event, events: Iterator[yaml.Event], into: _Value, depth: int) -> None:
-    """Read the value that begins with an event."""
+def _read(
+    event: yaml.Event, events: Iterator[yaml.Event], keys: tuple[str, ...], depth: int
+) -> _Value:
+    """The value that begins with an event."""
     import yaml
 
     if depth > _MAX_DEPTH:
         raise ValueError
-    into.begin, into.end = _span(event)
+    start, end = _span(event)
     if isinstance(event, yaml.ScalarEvent):
-        into.scalar = event.value
+        return _Value(keys, start, start, end, event.value)
+    value = _Value(keys, start, start, end)
     if not isinstance(event, yaml.CollectionStartEvent):
-        return
-    inner = next(events)
-    while not isinstance(inner, yaml.CollectionEndEvent):
-        start, keys = _span(inner)[0], into.keys
-        if isinstance(event, yaml.MappingStartEvent):
-            key = _Value("", start, start, start)
-            _read(inner, events, key, depth + 1)
-            name = " ".join(key.scalar.split())
-            keys = f"{keys}\n{name}" if keys else name
-            inner = next(events)
-        value = _Value(keys, start, start, start)
-        _read(inner, events, value, depth + 1)
-        into.end = max(into.end, value.end)
-        if isinstance(event, yaml.MappingStartEvent) and depth < _MOST_KEYS:
-            into.values.append(value)
-        inner = next(events)
+        return value
+    is_mapping = isinstance(event, yaml.MappingStartEvent)
+    while not isinstance(inner := next(events), yaml.CollectionEndEvent):
+        child = _read(inner, events, (), depth + 1)
+        if is_mapping:
+            start, name = child.start, " ".join(child.scalar.split())
+            child = _read(next(events), events, (*keys, name), depth + 1)
+            child.start = start
+            if depth < _MOST_KEYS:
+                value.values.append(child)
+        value.end = max(value.end, child.end)
     start, end = _span(inner)
-    into.end = max(into.end, end if end > start else 0)  # brackets have a width
+    value.end = max(value.end, end if end > start else 0)  # brackets have a width
+    return value
 
 
 def _span(event: yaml.Event) -> tuple[int, int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
@@ -18,12 +17,12 @@ from rag_platform.loaders.commented_settings import comment_edits
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
-from rag_platform.loaders.markups import PROFILES, SUFFIXES, find_markup, markup_blocks
+from rag_platform.loaders.markups import SUFFIXES, find_markup, markup_blocks
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import is_restructured, restructured_blocks
 from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
-from rag_platform.loaders.specifications import is_specification, specification_blocks
+from rag_platform.loaders.specifications import specification_blocks
 from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".tex", ".srt", ".vtt", *SUFFIXES}
@@ -93,11 +92,12 @@ class TextLoader:
         text, bytes_of, suffix = decoded.text, byte_map(raw, decoded), suffix_of(filename)
         language = LANGUAGES.get(suffix) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
         engine = Engine("python", "1")
-        if profile := _find_markup(text, suffix, language):
+        profile, found = _read_markup(text, suffix, language)
+        if profile:
             engine = engine._replace(profile=profile)
-        if read_blocks := _BLOCK_READERS.get(profile):
+        if found:
             starts = line_starts(text)
-            blocks = [locate(it, bytes_of, starts) for it in read_blocks(text)]
+            blocks = [locate(it, bytes_of, starts) for it in found]
         else:
             blocks = paragraph_blocks(text, bytes_of, 0, "code" if language else "paragraph")
         headings = [block for block in blocks if block.title]
@@ -112,26 +112,21 @@ class TextLoader:
         return make_facts(self, engine, decoded, blocks, (), title, metadata)
 
 
-_BLOCK_READERS: dict[str, Callable[[str], list[Block]]] = {  # by parse profile
-    MANUAL: manual_blocks,
-    RESTRUCTURED: restructured_blocks,
-    SPECIFICATION: specification_blocks,
-    **{profile: partial(markup_blocks, profile=profile) for profile in PROFILES},
-}
-
-
-def _find_markup(text: str, suffix: str, language: str) -> str:
-    """The parse profile of the markup that the text is in, empty for plain text and code."""
+def _read_markup(text: str, suffix: str, language: str) -> tuple[str, list[Block]]:
+    """The parse profile of the markup that the text is in, empty for plain text and code, and the
+    blocks that the markup shows.
+    """
     if language:
-        is_data = language in ("yaml", "json")
-        if is_data and is_specification(text):
-            return SPECIFICATION
-        return SETTINGS if language in COMMENTED and comment_edits(text) else ""
+        if language in ("yaml", "json") and (blocks := specification_blocks(text)):
+            return SPECIFICATION, blocks
+        return SETTINGS if language in COMMENTED and comment_edits(text) else "", []
     if is_manual(text):
-        return MANUAL
+        return MANUAL, manual_blocks(text)
     if profile := find_markup(text, suffix):
-        return profile
-    return RESTRUCTURED if is_restructured(text, suffix) else ""
+        return profile, markup_blocks(text, profile)
+    if is_restructured(text, suffix):
+        return RESTRUCTURED, restructured_blocks(text)
+    return "", []
 
 
 def suffix_of(filename: str) -> str:

@@ -138,6 +138,15 @@ def test_json_on_one_line(tmp_path: Path) -> None:
     assert markdown.endswith('## port\n\n```json\n"type":"integer","default":80\n```\n')
 
 
+def test_escaped_characters_of_json_and_long_names(tmp_path: Path) -> None:
+    """Escapes of half characters are read, too; a heading has at most 200 characters."""
+    title = '"\\ud83d\\ude00 \u2028 \U0001f600"'
+    text = SCHEMA.replace('"Shop"', title).replace('"port"', f'"{"p" * 900}"')
+    _, headings, markdown = _read(tmp_path, "shop.json", text)
+    assert headings[1:] == [(2, "type"), (2, "p" * 200)]
+    assert markdown.endswith('pp\n\n```json\n"type":"integer","default":80\n```\n')
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -147,10 +156,11 @@ def test_json_on_one_line(tmp_path: Path) -> None:
         OPENAPI.replace("info:", "info: {"),
         "openapi: 3.0.0\npaths: " + "[" * 100_000,
         "openapi: 3.0.0\n",
+        f"{OPENAPI}---\nkind: Service\n",
     ],
 )
 def test_others_stay_as_they_are(tmp_path: Path, text: str) -> None:
-    """Other data, broken files and empty specifications are plain text, at once."""
+    """Other data, broken or several and empty specifications are plain text, at once."""
     started = time.monotonic()
     profile, headings, markdown = _read(tmp_path, "some.yaml", text)
     assert (profile, headings) == ("verbatim", [])
