@@ -13,6 +13,7 @@ _ROMAN = dict(
         strict=True,
     )
 )
+_MAX_LETTERS = 780  # 30 times z, as in Word
 
 
 def format_list_number(value: int, form: str) -> str:
@@ -20,7 +21,7 @@ def format_list_number(value: int, form: str) -> str:
     match form:
         case "decimalZero":
             return f"{value:02}"
-        case "lowerLetter" | "upperLetter" if value > 0:
+        case "lowerLetter" | "upperLetter" if 0 < value <= _MAX_LETTERS:
             text = chr(97 + (value - 1) % 26) * ((value - 1) // 26 + 1)
             return text if form == "lowerLetter" else text.upper()
         case "lowerRoman" | "upperRoman" if 0 < value < 4000:

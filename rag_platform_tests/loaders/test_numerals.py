@@ -11,6 +11,7 @@ from rag_platform.loaders.numerals import format_list_number, without_page_numbe
     ("value", "form", "text"),
     [
         (28, "lowerLetter", "bb"),
+        (2_000_000_000, "lowerLetter", "2000000000"),
         (14, "upperRoman", "XIV"),
         (110, "chineseCounting", "一百一十"),
         (12, "chineseCounting", "十二"),

@@ -140,7 +140,9 @@ def _page_labels(info: PdfInfo, edges: Mapping[Place, Edge]) -> tuple[str, ...]:
     }
     running = [printed.get(page, "") for page in range(1, info.pages + 1)]
     for labels in (info.labels, running):
-        usable = tuple(label if len(label) <= _MAX_LABEL else "" for label in labels)
+        usable = tuple(
+            label if len(label) <= _MAX_LABEL and label.isprintable() else "" for label in labels
+        )
         if any(label not in ("", str(page)) for page, label in enumerate(usable, 1)):
             return usable
     return ()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -145,11 +146,12 @@ def _labels(document: Any, pages: int) -> tuple[str, ...]:
     labels = [""] * pages
     try:
         # `get_label` of a page cuts prefixes at a slash and does not decode them
-        for start, rule in sorted(document._get_page_labels()):
+        ranges = sorted(document._get_page_labels())
+        for (start, rule), (end, _) in pairwise([*ranges, (pages, "")]):
             style, number, prefix = _STYLE.search(rule), _FIRST.search(rule), _PREFIX.search(rule)
             first = int(number[1]) if number else 1
             before = _decode_prefix(*prefix.groups()) if prefix else ""
-            for page in range(max(0, start), pages):
+            for page in range(max(0, start), min(end, pages)):
                 value = first + page - start
                 shown = format_list_number(value, _STYLES.get(style[1], "")) if style else ""
                 labels[page] = storable(f"{before}{shown}")

@@ -84,6 +84,7 @@ def test_a_page_number_alone_is_one_in_digits_and_roman(numbers):
         ("", "12345", ()),
         ("", ("1", "2", "III", "4", "5"), ()),
         ("0<</P(the name of the picture.eps)>>", [""] * 5, ()),
+        ("0<</P<FEFF202E0041>>>2<</S/D>>", [""] * 5, ("", "", "1", "2", "3")),
     ],
 )
 def test_pages_keep_the_labels_of_the_file_or_else_the_numbers_printed_on_them(
