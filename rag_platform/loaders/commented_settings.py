@@ -13,8 +13,12 @@ from rag_platform.loaders.restructured import REWRITTEN
 
 PROFILE = "commented_settings"  # parse profile of the facts
 LANGUAGES = ("ini", "toml")
-# a setting that is switched off: `name = value`, `name:`, `[name]` or `a-name value`
-_SETTING = r"(?:[\w.-]+[ \t]*=|[\w.-]+:(?:[ \t]|$)|\[|\w+[-_][\w-]+[ \t]+\S+[ \t]*$)"
+# a setting that is switched off: `name = value`, `name:`, `[name]`, `a-name value` or `name 10 <b>`
+_VALUE = r"(?:\d\S*(?<!\.)|<[^>\n]*>|/\S*|yes|no|on|off)"
+_SETTING = (
+    r"(?:[\w.-]+[ \t]*=|[\w.-]+:(?:[ \t]|$)|\[|\w+[-_][\w-]+[ \t]+\S+[ \t]*$"
+    rf"|[A-Za-z]\w*(?:[ \t]+{_VALUE})+[ \t]*$)"
+)
 _MARK = re.compile(
     rf"^[ \t]*(?P<mark>[#;])(?P=mark)*(?:[ \t]+(?P<setting>(?={_SETTING}))?|[ \t]*$)", re.MULTILINE
 )

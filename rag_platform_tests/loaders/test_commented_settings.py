@@ -14,6 +14,7 @@ CONF = """\
 # How many clients may
 # connect at once.
 # max-clients 100
+# save 900 <changes>
 [server]
 \t; Seconds to wait.
 \t# wait = 5
@@ -31,6 +32,7 @@ def test_words_of_comments_are_text_and_switched_off_settings_keep_their_mark(
     facts = TextLoader().load(path, path.name)
     assert facts.text == CONF
     assert normalise(facts, (), CleaningConfig()).text == (
-        "Limits\n\nHow many clients may\nconnect at once.\n#max-clients 100\n[server]\n"
+        "Limits\n\nHow many clients may\nconnect at once.\n#max-clients 100\n"
+        "#save 900 <changes>\n[server]\n"
         "Seconds to wait.\n#wait = 5\n#port = 80\nhost = a # here\n"
     )
