@@ -380,6 +380,12 @@ def _measure_korean(text: str, high: Sequence[str]) -> float:
 
 
 CENTRAL = "ěřůťďňąćęłńśźżőűăčŕľĺ"
+# the letters beyond ASCII of a language; then sets, of each of which its texts hold a letter
+_ALPHABETS = tuple(
+    tuple(map(frozenset, row.split()))
+    for row in ("čćđšž šž", "áčďéěíňóřšťúůýž šž", "áäčďéíĺľňóôŕšťúýž šž", "áéíóöőúüű őű áíóöúü")
+)
+_ALPHABET_SHARE = 0.95
 _ONE_LETTER_WORDS = frozenset("àéóíèåøöÀÉßäü")
 
 
@@ -399,15 +405,22 @@ def _measure_western(text: str, high: Sequence[str]) -> float:
 
 
 def _measure_central(text: str, high: Sequence[str]) -> float:
-    # Central European letters are unlikely characters in cp1252: signs in words, `š` and `ž`, rare
-    # mixtures, and Hungarian `ő` and `ű` as `õ` and `û` without their usual companions.
+    # Central European letters are unlikely characters in cp1252: signs in words, rare mixtures. Or
+    # nearly all letters are of one alphabet, with `š` or `ž`, or `ő` or `ű` beside other vowels;
+    # capitalised words may be names of other languages.
     western = text.encode("cp1250").decode("cp1252", "replace")
-    has_central = any(char.lower() in CENTRAL for char in high)
+    words = (word for word in text.split() if word[0].islower())
+    letters = [char for word in words for char in word if char > "\x7f" and char.isalpha()]
     likely = (
-        re.search("[šžŠŽ]|(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western)
+        re.search("(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western)
         or len(set("øìùèòï").intersection(western)) >= 3
-        or (re.search("[õû]", western) and not re.search("[ãêâîç]", western))
+        or any(
+            all(not marks.isdisjoint(letters) for marks in needed)
+            and sum(char in alphabet for char in letters) > _ALPHABET_SHARE * len(letters)
+            for alphabet, *needed in _ALPHABETS
+        )
     )
+    has_central = any(char.lower() in CENTRAL for char in high)
     return _measure_western(text, high) + 0.1 if has_central and likely else 0.0
 
 

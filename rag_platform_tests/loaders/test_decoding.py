@@ -57,6 +57,13 @@ CHINESE = "# 标题\n\n这是一个用于测试编码的段落，包含中文标
             "A fájl törlődött, nem tűnt el",
         ),
         ("São só põe e já compôs".encode("cp1252"), "cp1252", "São só põe e já compôs"),
+        (
+            "Il a dû goûter au mois d'août".encode("cp1252"),
+            "cp1252",
+            "Il a dû goûter au mois d'août",
+        ),
+        ("Øl på bordet hos Dušan".encode("cp1252"), "cp1252", "Øl på bordet hos Dušan"),
+        ("šokolaad ja võõras mõte".encode("cp1252"), "cp1252", "šokolaad ja võõras mõte"),
         ("Preis 5 € für Übung".encode("iso8859_15"), "iso8859_15", "Preis 5 € für Übung"),
     ],
 )
