@@ -163,7 +163,7 @@ def test_the_frame_of_an_answer_is_in_the_language_of_its_question() -> None:
     assert "**来源**\n\n[1] docs/guide.md，Guide / Setup，第 10-14 行" in markdown
     assert "(2) docs/guide.md，Guide / Setup，第 3 页" in markdown
     assert "说明：dense 检索失败（x）；只用 sparse 检索作答" in markdown
-    assert "混合检索 · 置信度 0.71 · 发布 20260101T000000-abc123" in markdown
+    assert "混合检索 · 置信度 0.71 · 发布版本 20260101T000000-abc123" in markdown
 
 
 def test_markdown_is_readable_alone() -> None:
