@@ -274,13 +274,14 @@ def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
 
 def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
     """Give the marks after a run of sentences to each of them that the cited text contains
-    verbatim. Code within the run does not end it, as a quote may have another indentation.
+    verbatim. Code within the run does not end it, as a quote may have another indentation, nor do
+    labels, as those of boxes (`Tip:`).
     """
     marks: list[int] = []
     for claim in reversed(claims):
         if not claim.marks:
             claim.marks += [n for n in marks if is_quoted(claim.text, evidence[n - 1].chunk_text)]
-        if claim.marks or claim.kind != "code":
+        if claim.marks or (claim.kind != "code" and says_something(claim.text)):
             marks = claim.marks
 
 

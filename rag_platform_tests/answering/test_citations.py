@@ -51,6 +51,17 @@ def quoted(citation: object) -> list[str]:
     return [citation.text[start:end] for start, end in citation.spans]  # type: ignore[attr-defined]
 
 
+def test_a_quote_with_the_label_of_a_box_has_one_mark() -> None:
+    pump = hit(1, "The pump runs day and night.\n\n!!! tip\n    Keep the valve open in summer.")
+    text = "The pump runs day and night.\n\nTip:\n\nKeep the valve open in summer. [1]"
+    found = check_answer(text, [pump])
+    assert (found.text, found.warnings) == (text, ())
+    assert quoted(found.citations[0]) == [
+        "The pump runs day and night.",
+        "Keep the valve open in summer.",
+    ]
+
+
 @pytest.mark.parametrize(
     "mark", ["[1]", " [1]", "【1】", "[^1]", "[1, 1]", "【1†source】", "[1](https://evil.example)"]
 )
