@@ -82,10 +82,12 @@ def find_boxes(text: str) -> list[Box]:
     """The boxes of a text, outer ones first, and none in code. One that does not end goes to the
     end of the text.
     """
+    if not any(mark in text for mark in _MARKS):
+        return []
     found: list[Box] = []
     opened: list[Box] = []
     code: Box | None = None
-    for event in _EVENT.finditer(text) if any(mark in text for mark in _MARKS) else ():
+    for event in _EVENT.finditer(text):
         fence = event["fence"]
         is_bare = not (event["directive"] or event["block"] or (event["info"] or "").strip())
         if code:

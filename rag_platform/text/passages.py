@@ -165,8 +165,8 @@ def units(text: str) -> list[Unit]:
         block, count = text[start:end], len(found)
         above, heading = _end_labels(text[done:start], above, heading)
         done = end - 1
-        around = [box for box in named if box.start <= start < box.end]
-        context = " ".join(filter(None, (heading, *(box.name for box in around), intro)))
+        around = [it for it in named if it.start <= start < it.end]
+        context = f"{heading} {intro}".strip()
         if titled := _read_heading(kind, block):
             heading, intro = _join_options(found, above, titled[1]), ""
             above = _add_heading(above, titled[0], heading)
@@ -184,14 +184,13 @@ def units(text: str) -> list[Unit]:
             if clause := _CLAUSE.match(block):
                 above = _add_heading(above, CLAUSE_LEVEL, clause[1].strip())
             spans = list(sentence_spans(text, start, end))
-            found += [
-                Unit("sentence", *span, context.removesuffix(intro).strip()) for span in spans
-            ]
+            found += [Unit("sentence", *span, heading) for span in spans]
             last = text[slice(*spans[-1])] if spans else ""
             intro = last if last.endswith((":", "：")) else ""
+        tabs = [(BOX_LEVEL, it.name) for it in around if not it.kind]
+        box = next((it.name for it in reversed(around) if it.kind), "")
         for unit in found[count:]:
-            unit.headings = (*above, *((BOX_LEVEL, it.name) for it in around if not it.kind))
-            unit.box = next((it.name for it in reversed(around) if it.kind), "")
+            unit.headings, unit.box = (*above, *tabs), box
     return found
 
 

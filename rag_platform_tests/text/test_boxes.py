@@ -94,6 +94,11 @@ def test_a_tab_has_its_title_up_to_its_end(tabs: str) -> None:
     ]
 
 
+def test_a_box_goes_on_with_the_text_above_it() -> None:
+    text = "## Pump\n\nIt hums.\n\n!!! tip\n    It is hot."
+    assert [unit.context for unit in units(text)] == ["Pump", "Pump"]
+
+
 @pytest.mark.parametrize(
     "group", [("::: code-group", "[npm]", ":::"), ("<CodeGroup>", "npm", "</CodeGroup>")]
 )
