@@ -113,13 +113,13 @@ def _share_numbers_absent(question: str, text: str) -> float | None:
     of a date counts, because texts also write months as words; 3.12.1 and 3.x contain 3.12, and
     第十二条 the number 12.
     """
-    question, text = _add_digits(question), _add_digits(text)
-    wanted = {number.lstrip("0") for number in numbers(_ISO_DATE.sub(r"\1", question))} - {""}
+    asked = numbers(_ISO_DATE.sub(r"\1", _add_digits(question)))
+    wanted = {number.lstrip("0") for number in asked} - {""}
     if not wanted:
         return None
     present = {
         ".".join(parts[:length]).lstrip("0")
-        for parts in (number.split(".") for number in numbers(text))
+        for parts in (number.split(".") for number in numbers(_add_digits(text)))
         for length in range(min(2, len(parts)), len(parts) + 1)
     }
     lines = {*_VERSION_LINE.findall(text)}
@@ -129,8 +129,8 @@ def _share_numbers_absent(question: str, text: str) -> float | None:
 
 def _add_digits(text: str) -> str:
     """The text, followed by its numbered parts in digits."""
-    parts = (number for _, number in find_dates(text) if number[0] == "第")
-    return " ".join([text, *parts])
+    found = find_dates(text) if "第" in text else ()
+    return " ".join([text, *(number for _, number in found if number[0] == "第")])
 
 
 def _aggregate(
