@@ -24,8 +24,7 @@ from rag_platform.answering.groundedness import find_names, missing_names, numbe
 from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
-from rag_platform.retrieval.confidence import with_headings
-from rag_platform.retrieval.signals import SearchSignals
+from rag_platform.retrieval.signals import SearchSignals, with_headings
 from rag_platform.text.dates import find_dates, write_alike
 from rag_platform.text.scripts import UNSPACED, has_han, is_wide
 

@@ -12,9 +12,9 @@ from rag_platform.ir import Candidate, Hit, Json, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.query import filters
+from rag_platform.query.analysis import subject_of
 from rag_platform.query.filters import FilterPlan
 from rag_platform.retrieval import reranking
-from rag_platform.retrieval.confidence import confidence
 from rag_platform.retrieval.hydration import (
     find_preferred,
     join_rows,
@@ -25,7 +25,10 @@ from rag_platform.retrieval.product_versions import asks_for_older, has_versions
 from rag_platform.retrieval.provider_cache import Built
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.retrieval.search_context import SearchContext
+from rag_platform.retrieval.signals import with_headings
 from rag_platform.text.passages import is_contents
+from rag_platform.text.scripts import is_wide
+from rag_platform.text.term_overlap import coverage, names_coverage
 
 
 def read_given(s: SearchContext) -> list[Hit]:
@@ -195,6 +198,18 @@ def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit]) -> bool:
         return False
     least = s.strategy.reranker.only_below_confidence
     return least is None or confidence(query, hits) < least
+
+
+def confidence(query: QueryIR, hits: Sequence[Hit]) -> float:
+    """How far a ranking can be trusted before reranking, 0 to 1: the share of the question's words
+    in the first hit with its headings; across languages that of its identifiers and names, or one
+    half without any. 0 without hits. It orders rankings, but is no probability.
+    """
+    if not hits:
+        return 0.0
+    question, first = subject_of(query), with_headings(hits[0])
+    measure = coverage if is_wide(question) == is_wide(hits[0].chunk_text) else names_coverage
+    return round(measure(question, [first]), 3)
 
 
 def _find_favoured(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from rag_platform.ir import Candidate, QueryIR
+from rag_platform.ir import Candidate, Hit, QueryIR
 from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
 from rag_platform.query.analysis import subject_of
@@ -14,6 +14,7 @@ from rag_platform.retrieval.constants import MARGIN_RANK, MIN_POOL, OTHER_TEXTS
 from rag_platform.retrieval.fusion import z_score
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.text import segmentation
+from rag_platform.text.entries import join_headings
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.stop_words import CHINESE, ENGLISH
 from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
@@ -123,3 +124,9 @@ def _standing(dense: Sequence[Candidate]) -> float | None:
     if len(scores) < MIN_POOL or min(scores) == max(scores):
         return None
     return z_score(scores)[0]
+
+
+def with_headings(hit: Hit) -> str:
+    """The text of a passage below its title, its headings and the names of what it describes."""
+    above = join_headings(hit.doc_title, hit.section_path, hit.chunk_text)
+    return f"{above}\n{hit.chunk_text}"

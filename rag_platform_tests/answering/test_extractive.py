@@ -16,7 +16,7 @@ from rag_platform.answering.extractive import Extractive
 from rag_platform.config.settings import Limits
 from rag_platform.ir import JOINT, Hit, QueryIR
 from rag_platform.query.analysis import prepare
-from rag_platform.retrieval.confidence import confidence
+from rag_platform.retrieval.ranking import confidence
 from rag_platform.text.term_overlap import coverage, names_coverage, question_words
 
 
