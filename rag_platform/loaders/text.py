@@ -49,18 +49,6 @@ _TITLES = {
     ".org": re.compile(r"^#\+title:[ \t]*(\S.*)$", re.M | re.I),
     ".tex": re.compile(r"\\title\s*\{((?:[^{}]|\{[^{}]*\})+)\}"),
 }
-_BOX_LABELS = frozenset(
-    (
-        "note tip hint warning caution important attention danger"
-        " 注 注意 注记 注記 提示 小提示 小贴士 技巧 警告 小心 重要 危险 危險 备注 備註"
-        " ヒント ティップ 重要事項 참고 주의 경고 팁"
-        " hinweis warnung achtung tipp anmerkung wichtig"
-        " remarque astuce avertissement attention nota aviso advertencia consejo sugerencia"
-        " importante suggerimento avvertimento attenzione cuidado dica"
-        " примечание замечание внимание предупреждение подсказка важно"
-        " uwaga wskazówka ostrzeżenie"
-    ).split()
-)
 # of Jinja, Liquid, Nunjucks, Twig, Django and Go templates
 TEMPLATE_CODE = re.compile(r"\{\{[^\n]{0,400}?\}\}|\{%[^\n]{0,400}?%\}")
 LINE_END = re.compile(r"\r\n?|\n")
@@ -163,16 +151,6 @@ def reads_as_title(line: str) -> bool:
     bars = line.startswith("|") or " | " in line
     row = (bars and line.count("|") >= 2) or (numbers > 3 and 2 * numbers > len(tokens))
     return not row and 2 * sum(map(str.isalnum, visible)) >= len(visible) > 0
-
-
-def is_box_label(text: str) -> bool:
-    """True for the label of a box in a book or manual, which looks like a heading but begins no
-    section.
-
-    >>> is_box_label("Note:"), is_box_label("注意"), is_box_label("Notes on hardware")
-    (True, True, False)
-    """
-    return text.strip().rstrip(":：!！").rstrip().lower() in _BOX_LABELS
 
 
 def titles_section(headings: Sequence[Block]) -> bool:

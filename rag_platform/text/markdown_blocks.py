@@ -55,6 +55,18 @@ _DATA_LINE = re.compile(
 )
 _DATA_ENDS = re.compile(r"[ \t]*[\])}]*/?>$")
 DATA_ENTRY = re.compile(r"[ \t]+\{$", re.MULTILINE)
+_BOX_LABELS = frozenset(
+    (
+        "note tip hint warning caution important attention danger"
+        " 注 注意 注记 注記 提示 小提示 小贴士 技巧 警告 小心 重要 危险 危險 备注 備註"
+        " ヒント ティップ 重要事項 참고 주의 경고 팁"
+        " hinweis warnung achtung tipp anmerkung wichtig"
+        " remarque astuce avertissement attention nota aviso advertencia consejo sugerencia"
+        " importante suggerimento avvertimento attenzione cuidado dica"
+        " примечание замечание внимание предупреждение подсказка важно"
+        " uwaga wskazówka ostrzeżenie"
+    ).split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,3 +284,13 @@ def closes(line: str, mark: str) -> bool:
     """True for a line that closes a fence opened by `mark`."""
     bare = line.strip(" \t\r>")
     return bare.startswith(mark) and not bare.strip(mark[0])
+
+
+def is_box_label(text: str) -> bool:
+    """True for the label of a box in a book or manual, which looks like a heading but begins no
+    section.
+
+    >>> is_box_label("Note:"), is_box_label("注意"), is_box_label("Notes on hardware")
+    (True, True, False)
+    """
+    return text.strip().rstrip(":：!！").rstrip().lower() in _BOX_LABELS

@@ -28,6 +28,7 @@ from rag_platform.text.markdown_blocks import (
     heading_level,
     heading_text,
     html_headings,
+    is_box_label,
     line_spans,
     numbered_headings,
     opens_fence,
@@ -40,7 +41,7 @@ from rag_platform.text.sentences import sentences
 _QUOTE = re.compile(r"\s*>\s?")
 _NO_QUOTE = re.compile(r"[\s>]*>\s*$")  # a line between the paragraphs of a quoted block
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
-_IMAGE = r"!\[[^\]]*\](?:\([^)]*\)(?:\{[^{}]*\})?|\[[^\]]*\])"
+_IMAGE = r"!\[(?:[^\]\\]|\\.)*\](?:\([^)]*\)(?:\{[^{}]*\})?|\[[^\]]*\])"
 # tags, shortcodes, blanks, images, badges (images that are links) and the targets of links
 _MARKUP = re.compile(
     rf"\s*(?:<[^>]+>\s*|\{{\{{[<%][^{{}}]*[%>]\}}\}}\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\](?:\([^)]*\)|\[[^\]]*\])\s*"
@@ -91,9 +92,6 @@ _LABEL = re.compile(
     r"[\s>]*(?:(\*\*|__)(?=\S)(?P<bold>`[^`\n]+`|(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
     r"|(?:<details\b[^>]*>\s*)?<summary>(?P<title>[^\n]+)</summary>(?:<br\s*/?>)?)\s*$"
 )
-# a box that is drawn as a table: the cell of its icon, or the empty cell below it
-_ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
-_BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
 _NO_TEXT = (_NO_QUOTE, _RULE, _MARKUP, _DIRECTIVE, INCLUDE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
 _DASHES = ("-", "`-", "``-")  # begin the name of an option
@@ -239,7 +237,9 @@ def _read_label(block: str) -> str:
     label = _LABEL.match(block)
     words = (label["title"] or label["bold"]) if label else ""
     is_clauses = "，" in words and not words.endswith(("?", "？"))
-    return "" if is_clauses or words.endswith((".", "!", "。", "！")) else words
+    return (
+        "" if is_clauses or is_box_label(words) or words.endswith((".", "!", "。", "！")) else words
+    )
 
 
 def is_contents(text: str) -> bool:
@@ -277,8 +277,10 @@ def _ascends(values: Sequence[Any]) -> bool:
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Spans of the sentences of `text[start:end]` without surrounding white space. No sentence ends
     inside inline code, links and tags. The opening mark of bold text belongs to the sentence that
-    it begins, footnote marks to the sentence before them.
+    it begins, footnote marks to the sentence before them. The label of a box is no sentence.
     """
+    if is_box_label(text[start:end].strip("*_> \t\n")):
+        return
     block = start, end
     atoms = [match.span() for match in _ATOM.finditer(text, start, end)]
     for _, stop in sentences(text, start, end):
@@ -504,26 +506,11 @@ def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None
     names = " ".join(cells(text[header[0] : header[1]])) if header else ""
-    if header and _ICON.match(text, *header):
-        yield from _box(text, [span for i, span in enumerate(lines) if i != separator], context)
-        return
     for i, (s, e) in enumerate(lines):
         if i != separator and (s, e) != header:
             yield from (
                 Unit("row", *span, f"{context} {names}".strip(), header)
                 for span in _trim(text, s, e)
-            )
-
-
-def _box(text: str, rows: Sequence[tuple[int, int]], context: str) -> Iterator[Unit]:
-    """The sentences of a box that is drawn as a table: a row with icon and title, then its text."""
-    for number, (start, end) in enumerate(rows):
-        cell = _ICON.match(text, start, end) or _BELOW_ICON.match(text, start, end)
-        start = cell.end() if cell else start
-        end = start + len(text[start:end].rstrip().removesuffix("|").rstrip())
-        if number or len(rows) == 1:  # the first of several rows is only the title
-            yield from (
-                Unit("sentence", *span, context) for span in sentence_spans(text, start, end)
             )
 
 

@@ -195,6 +195,7 @@ def test_contents_and_an_index_are_told_from_an_account(text: str, expected: boo
         "[![Project](https://example.org/v0.json){ loading=lazy .off-glb }](https://example.org)",
         "![logo](logo.png) [![CI](ci.svg)](https://example.org/ci)",
         "[![Version][npm-image]][npm-url] ![logo][logo]\n\n[npm-image]: https://example.org/v.svg",
+        r"![\[Note\]](images/note.png)",
         "&nbsp;",
     ],
 )
@@ -281,6 +282,8 @@ def test_units_are_ordered_slices_that_never_overlap(text: str) -> None:
         '=== "Python"\n    Never change it here. It breaks.',
         "/// warning | Careful\n\nNever change it here. It breaks.\n\n///",
         "> [!WARNING] Careful\n> Never change it here. It breaks.",
+        "Warning\n\nNever change it here. It breaks.",
+        "**重要：**\n\nNever change it here. It breaks.",
     ],
 )
 def test_the_marks_of_a_box_are_no_part_of_its_sentences(text: str) -> None:
@@ -432,18 +435,6 @@ def test_a_question_alone_names_what_follows(line: str) -> None:
     assert [(text[unit.start : unit.end], unit.context) for unit in units(text)] == [
         ("No.", "Does it leak?")
     ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "| ![Tip](images/tip.png) | Tip |\n| --- | --- |\n|  | Drain it first. Then stop. |",
-        r"| ![\[Tip\]](images/tip.png) | Drain it first. Then stop. |" + "\n| --- | --- |",
-    ],
-)
-def test_a_box_that_is_drawn_as_a_table_is_read_as_sentences(text: str) -> None:
-    found = [(unit.kind, text[unit.start : unit.end]) for unit in units(text)]
-    assert found == [("sentence", "Drain it first."), ("sentence", "Then stop.")]
 
 
 def test_the_options_of_a_command_are_units_of_their_own() -> None:

@@ -57,6 +57,7 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
         ("Write `[a](b.md)` and `x[^1]`.", "Write `[a](b.md)` and `x[^1]`."),
         ("Take rows[i][j], a < b > c, {x} and [1] of ![it](https://a.org/b.png).", "="),
         ("![tip](../tip.svg) Press ![menu](menu.svg) > **Open**.", "Press menu > **Open**."),
+        (r"![\[Note\]](images/note.png) Open it.", "Open it."),
         ("![loop](loop.svg): again", "loop: again"),
         ("The statuses [1] of a pump [2].", "The statuses of a pump."),
         ("See [1] and rows [1] and [2]; take rows [0] to [9].", "="),

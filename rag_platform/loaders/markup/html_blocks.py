@@ -27,9 +27,9 @@ from rag_platform.loaders.markup.html_inline import (
 from rag_platform.loaders.markup.html_references import SIGNATURES, find_signed_name, is_fields
 from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.parts import Image, Part, fence
-from rag_platform.loaders.text import is_box_label
 from rag_platform.text import pipe_tables
 from rag_platform.text.entries import find_signed
+from rag_platform.text.markdown_blocks import is_box_label
 from rag_platform.text.scripts import letters
 
 if TYPE_CHECKING:
@@ -148,10 +148,7 @@ class Page:
     def linked(self) -> dict[_Element, int]:
         """Element of a piece to the number of its letters in links."""
         return {
-            element: sum(
-                len(letters(visible(link))) for link in element.iter("a") if link.get("href")
-            )
-            for element in {piece.element for piece in self.pieces}
+            element: count_linked(element) for element in {piece.element for piece in self.pieces}
         }
 
     @cached_property
@@ -270,7 +267,7 @@ class Page:
             yield from self._compose(
                 "paragraph", element, list(self._read_flow(element, depth)), "> ", "> "
             )
-        elif tag == "table" and _is_data_table(element, below):
+        elif tag == "table":
             yield from self._read_table(element, depth)
         elif tag in PARAGRAPHS and "block" not in below:
             yield from self._read_inline(
@@ -411,6 +408,16 @@ class Page:
             yield Piece(kind, "\n".join(prefixed), element, images=tuple(moved))
 
     def _read_table(self, element: _Element, depth: int) -> Iterator[Piece]:
+        """A table of data; what is in the cells of a note, and of a table for layout."""
+        if cells := _find_box_cells(element):
+            for cell in cells:
+                yield from self._read_flow(cell, depth + 1)
+        elif _is_data_table(element, self._kinds_below.get(element, set())):
+            yield from self._read_rows(element, depth)
+        else:
+            yield from self._read_flow(element, depth)
+
+    def _read_rows(self, element: _Element, depth: int) -> Iterator[Piece]:
         """The caption, then the rows as a pipe table; merged cells are repeated in their spans."""
         for caption in element.findall("caption"):
             yield from self._read_block(caption, depth + 1)
@@ -448,6 +455,11 @@ class Page:
         """Add a warning, unless it was added before."""
         if note not in self.notes:
             self.notes.append(note)
+
+
+def count_linked(element: _Element) -> int:
+    """Letters of an element that are in links."""
+    return sum(len(letters(visible(link))) for link in element.iter("a") if link.get("href"))
 
 
 def _join(piece: Piece, gap: str, other: Piece) -> Piece:
@@ -515,6 +527,20 @@ def _read_code(element: _Element) -> Iterator[Piece]:
     )
     language = found.group(1) if (found := _LANGUAGE.search(names)) else ""
     yield Piece("code", fence(content, language), element)
+
+
+def _find_box_cells(table: _Element) -> list[_Element]:
+    """The cells of a note that is drawn as a table: its title and its text, without the icon beside
+    them; [] for any other table.
+    """
+    rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _find_rows(table)]
+    icon, *cells = [cell for row in rows for cell in row] or [table]
+    if [len(row) for row in rows] != [2, *[1] * (len(rows) - 1)] or _has_strays(table):
+        return []
+    if "icon" in icon.get("class", "").split():  # its words are the title where it has no picture
+        return [icon, *cells]
+    is_icon = icon.find(".//img") is not None and not letters(visible(icon))
+    return cells if is_icon and spans(icon)[1] == len(rows) > 1 else []
 
 
 def _is_data_table(table: _Element, below: set[str]) -> bool:

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from rag_platform.loaders.markup.html_blocks import Page, Piece
+from rag_platform.loaders.markup.html_blocks import Page, Piece, count_linked
+from rag_platform.loaders.markup.html_inline import visible
 from rag_platform.text.scripts import letters
 
 if TYPE_CHECKING:
@@ -33,6 +34,33 @@ _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
 def main_pieces(page: Page, title: str) -> Sequence[int]:
+    """Indexes of the pieces of the main content, of all pieces where it is unclear; without a table
+    of contents, unless the page has nothing else.
+    """
+    found, contents = _find_main(page, title), _find_contents(page)
+    kept = [number for number in found if number not in contents]
+    return kept if any(not page.pieces[number].level for number in kept) else found
+
+
+def _find_contents(page: Page) -> set[int]:
+    """Indexes of the pieces of tables of contents and lists of figures: links in an element that is
+    named as such.
+    """
+    named = {
+        item
+        for item in page.root.iter("*")
+        if (names := _NAME_WORD.findall(f"{item.get('id', '')} {item.get('class', '')}".lower()))
+        and ("toc" in names or names[:2] == ["list", "of"])
+        and 2 * count_linked(item) > len(letters(visible(item)))
+    }
+    return {
+        number
+        for number, piece in enumerate(page.pieces)
+        if not named.isdisjoint([piece.element, *piece.element.iterancestors()])
+    }
+
+
+def _find_main(page: Page, title: str) -> Sequence[int]:
     """Indexes of the pieces of the main content; of all pieces where it is unclear.
 
     They are the pieces of the element with most of the prose, and other content outside that

@@ -60,7 +60,7 @@ class MailLoader:
     """Reads one mail: subject, addresses, date and text; attachments only give warnings."""
 
     NAME: ClassVar[str] = "eml"
-    VERSION: ClassVar[str] = "13"
+    VERSION: ClassVar[str] = "14"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -96,7 +96,7 @@ class MhtmlLoader:
     """Reads a page that a browser saved in one file with its images."""
 
     NAME: ClassVar[str] = "mhtml"
-    VERSION: ClassVar[str] = "15"
+    VERSION: ClassVar[str] = "16"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

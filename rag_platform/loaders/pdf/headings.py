@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.printed.runs import union, usual_size
-from rag_platform.loaders.text import is_box_label
+from rag_platform.text.markdown_blocks import is_box_label
 from rag_platform.text.scripts import HAN, letters
 
 Place = tuple[int, int]  # page from 1, position of the block on its page

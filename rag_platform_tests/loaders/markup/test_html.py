@@ -546,6 +546,31 @@ def test_short_boxes_beside_the_main_content_are_read_where_hardly_anything_else
     assert crowded.text.endswith("in good time.\n") and "Menu" not in crowded.text
 
 
+@pytest.mark.parametrize(
+    "box",
+    [
+        "<table><tr><td rowspan=2><img alt='[注意]' src=n.png><th>注意<tr><td><p>Open {}</table>",
+        "<table><tr><td class=icon><div>注意</div><td><p>Open {}</table>",
+    ],
+)
+def test_a_note_that_is_drawn_as_a_table_is_text(tmp_path: Path, box: str) -> None:
+    inner = "it.<ul><li>a</ul><pre>$ ls</pre>"
+    assert body(tmp_path, box.format(inner)) == "注意\n\nOpen it.\n\n- a\n\n```\n$ ls\n```"
+    data = "<table><tr><td><img src=a.png><td>a<tr><td><img src=b.png><td>b</table>"
+    assert body(tmp_path, data).startswith("| ![](a.png) | a |")
+
+
+def test_a_table_of_contents_is_left_out_beside_other_text(tmp_path: Path) -> None:
+    links = "<dl><dt><a href=#a>1. Pumps</a><dt><a href=#b>2. Valves</a></dl>"
+    contents = f"<div class=toc><p><b>Contents</b></p>{links}</div>"
+    figures = "<div class=list-of-figures><a href=#f>Figure 1. A pump at work</a></div>"
+    page = f"<title>T</title><h1>T</h1>{contents}{figures}<h2 id=a>1. Pumps</h2><p>{'Run. ' * 30}"
+    facts = load(tmp_path, page, HtmlLoader())
+    assert facts.text.startswith("# T\n\n## 1. Pumps\n\nRun.")
+    assert [item.text for item in facts.summary.hidden][:2] == ["Contents", "1. Pumps"]
+    assert "2. Valves" in load(tmp_path, f"<title>T</title><h1>T</h1>{contents}", HtmlLoader()).text
+
+
 def test_a_term_is_one_line_of_bold_words(tmp_path: Path) -> None:
     terms = "<dl><dt>merge(<em>*lists</em>,<br><em>key</em>)<dd>Merges.<dt><code>a</code></dl>"
     assert body(tmp_path, terms) == "**merge(*lists, key)**\n\nMerges.\n\n**`a`**"
