@@ -562,14 +562,17 @@ def _find_rest_of_list(read: Sequence[Unit], chosen: Collection[int]) -> set[int
 
 def _label_headings(path: Sequence[str], unit: Unit) -> str:
     """The last two headings above a unit as a label. A heading inside the chunk of a level that
-    begins sections is a section of its own, too short to be a chunk, so `path` is left out.
+    begins sections is a section of its own, too short to be a chunk, so `path` is left out. Of a
+    passage within a section only the section's name is needed, unless it is the same in each
+    release.
     """
     names = [text for _, text in unit.headings]
     level = unit.headings[0][0] if names else LABEL_LEVEL
     if level >= LABEL_LEVEL:  # no heading
         # a signature is not below the one whose description ends in the passage
         signed = any(find_signed(name) for name in names) and find_described("".join(path[-1:]))
-        names = [*(path[:-1] if signed else path)[-1:], *names]
+        released = not names and len(path) > 1 and _VERSION_OR_DATE.search(path[-2])
+        names = [*(path[:-1] if signed else path)[-2 if released else -1 :], *names]
     elif level > SECTION_LEVELS:
         names = [*find_path(path, unit.headings[:1])[-2:-1], *names]
     return format_label(names[-2:])

@@ -14,6 +14,8 @@ from rag_platform.ir import Block, Facts
 from rag_platform.loaders.commented_settings import LANGUAGES as COMMENTED
 from rag_platform.loaders.commented_settings import PROFILE as SETTINGS
 from rag_platform.loaders.commented_settings import comment_edits
+from rag_platform.loaders.debian_changelogs import PROFILE as DEBIAN_CHANGELOG
+from rag_platform.loaders.debian_changelogs import debian_changelog_blocks, is_debian_changelog
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
@@ -62,7 +64,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -110,6 +112,8 @@ def _read_markup(text: str, suffix: str, language: str) -> tuple[str, list[Block
         return SETTINGS if language in COMMENTED and comment_edits(text) else "", []
     if is_manual(text):
         return MANUAL, manual_blocks(text)
+    if is_debian_changelog(text):
+        return DEBIAN_CHANGELOG, debian_changelog_blocks(text)
     if profile := find_markup(text, suffix):
         return profile, markup_blocks(text, profile)
     if is_restructured(text, suffix):

@@ -22,6 +22,8 @@ from rag_platform.config.user_patterns import matches
 from rag_platform.ir import Block, Edit, Facts, MediaLink
 from rag_platform.loaders.commented_settings import PROFILE as SETTINGS
 from rag_platform.loaders.commented_settings import comment_edits
+from rag_platform.loaders.debian_changelogs import PROFILE as DEBIAN_CHANGELOG
+from rag_platform.loaders.debian_changelogs import debian_changelog_edits
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import manual_edits
 from rag_platform.loaders.markdown import find_hidden
@@ -193,6 +195,7 @@ _BRACKET = re.compile(r"\\.|[\[\]]", re.DOTALL)  # or an escaped character
 _MARKDOWN = ("markdown", "ipynb")
 _REWRITERS: dict[str, Callable[[str], list[Edit]]] = {  # by parse profile
     RESTRUCTURED: markdown_edits,
+    DEBIAN_CHANGELOG: debian_changelog_edits,
     MANUAL: manual_edits,
     SPECIFICATION: specification_edits,
     SETTINGS: comment_edits,

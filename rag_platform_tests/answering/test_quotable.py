@@ -332,6 +332,14 @@ def test_a_clause_is_not_lengthened_by_the_next_one() -> None:
     assert label_units(emphasised, [0, 1], "") == "几点发车："
 
 
+def test_a_heading_that_each_release_has_is_named_with_its_release() -> None:
+    item = "- The valve no longer drips."
+    assert label_units(item, [0], ["Notes", "1.2.0 (2026-01-26)", "Fixed"]) == (
+        "1.2.0 (2026-01-26), Fixed:"
+    )
+    assert label_units(item, [0], ["Notes", "1.2 Pumps", "Valves"]) == "Valves:"
+
+
 @pytest.mark.parametrize(
     ("names", "label"),
     [
