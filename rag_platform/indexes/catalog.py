@@ -453,6 +453,11 @@ class CatalogReader:
         """The given documents; unknown ids are absent."""
         return self._records_in(Document, "FROM documents WHERE doc_id IN (?)", doc_ids)
 
+    def heads(self, doc_ids: Iterable[str]) -> dict[str, str]:
+        """doc_id to the text of its first chunk."""
+        sql = "SELECT doc_id, chunk_text FROM chunks WHERE doc_id IN (?) AND chunk_index = 0"
+        return dict(self._select_in(sql, doc_ids))
+
     def names(self, *, changed: bool = False) -> Iterator[Name]:
         """The names of all documents, or of those changed since the base, by doc_id."""
         return heapq.merge(*map(self._names_in, self._parts[1:] if changed else self._parts))

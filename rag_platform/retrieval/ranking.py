@@ -4,7 +4,8 @@ of the hits that are shown. Every failure falls back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from rag_platform.errors import NotFoundError
 from rag_platform.indexes.catalog import HitRow
@@ -15,6 +16,16 @@ from rag_platform.query import filters
 from rag_platform.query.analysis import subject_of
 from rag_platform.query.filters import FilterPlan
 from rag_platform.retrieval import reranking
+from rag_platform.retrieval.editions import (
+    Edition,
+    Left,
+    find_missing_edition,
+    has_editions,
+    name_document,
+    names_edition,
+    read_edition,
+    select_editions,
+)
 from rag_platform.retrieval.hydration import (
     find_preferred,
     join_rows,
@@ -29,6 +40,7 @@ from rag_platform.retrieval.signals import with_headings
 from rag_platform.text.passages import is_contents
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import coverage, names_coverage
+from rag_platform.text.wording import pluralise
 
 
 def read_given(s: SearchContext) -> list[Hit]:
@@ -130,7 +142,9 @@ def rank(
                 )
         if (threshold := s.request.score_threshold) is not None:
             hits = [hit for hit in hits if hit.score >= threshold]
-        hits = reranking.renumber(_select_shown(s, hits, top_k, span))
+        hits, left = _select_shown(s, hits, top_k, span)
+        hits = reranking.renumber(hits)
+        _tell_editions(s, hits, left)
         s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
         span.set(
             reranker_id=config.provider,
@@ -161,7 +175,9 @@ def select_first(s: SearchContext, hits: list[Hit], top_k: int) -> list[Hit]:
     limit per document; ranks from 1.
     """
     with tracing.span("stage.join", provider_type="fusion", provider_id="rrf") as span:
-        shown = reranking.renumber(_select_shown(s, hits, top_k, span))
+        shown, left = _select_shown(s, hits, top_k, span)
+        shown = reranking.renumber(shown)
+        _tell_editions(s, shown, left)
         span.set(k_in=len(hits), k_out=len(shown))
         return shown
 
@@ -241,12 +257,13 @@ def _read_hits(
                 )
             )
             hits = join_rows(candidates[: start + step], rows, s.lease.namespace)
-            shown = _select_shown(s, hits, top_k, span)
+            shown, _ = _select_shown(s, hits, top_k, span)
             if start + step >= len(candidates) or (
                 # tables of contents are put last and newer versions first, so other hits may follow
                 len(shown) == top_k
                 and not is_contents(shown[-1].chunk_text)
                 and not (_prefers_newest(s) and has_versions(shown))
+                and not (s.strategy.retrieval.dedupe and has_editions(shown))
             ):
                 break
     if attempt.error is not None and not hits:
@@ -263,12 +280,66 @@ def _prefers_newest(s: SearchContext) -> bool:
     return s.strategy.retrieval.dedupe and not asks_for_older(s.request.text)
 
 
-def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
-    """The hits that are shown; the first top_k where deduplication fails."""
+def _read_editions(s: SearchContext, doc_ids: Collection[str]) -> dict[str, Edition]:
+    """doc_id to the edition of each document."""
+    catalog = s.lease.release.catalog
+    heads = catalog.heads(doc_ids)
+    return {
+        it.doc_id: read_edition(it.source_uri, heads.get(it.doc_id, ""), it.metadata)
+        for it in catalog.documents_of(doc_ids)
+    }
+
+
+def _find_namesakes(s: SearchContext, hit: Hit) -> set[str]:
+    """The doc_ids of all editions of the document of a hit."""
+    catalog, wanted = s.lease.release.catalog, name_document(hit.source_uri, hit.doc_title)
+    words = wanted[0].split()
+    alike = (
+        doc_id
+        for doc_id, path in catalog.paths()
+        if all(word in path.lower() for word in words) and doc_id not in s.hidden_names
+    )
+    return {
+        it.doc_id
+        for it in catalog.documents_of(alike if words else ())
+        if name_document(it.source_uri, it.title) == wanted
+    }
+
+
+def _tell_editions(s: SearchContext, hits: Sequence[Hit], left: Left) -> None:
+    """Warn where other editions of what the first hit is from say otherwise, or where the edition
+    is missing that the question names.
+    """
+    for hit in hits[:1]:
+        if others := left.get(hit.doc_id):
+            count = pluralise(len(others), "other version")
+            s.warnings += [
+                f"`{hit.source_uri}` is taken for the newest version; left out: {count} with"
+                " another text"
+            ]
+        if names_edition(s.request.text):
+            with s.attempt("filter", "the version in the question could not be looked up (%s)"):
+                editions = _read_editions(s, _find_namesakes(s, hit)).values()
+                missing, there = find_missing_edition(s.request.text, editions)
+                if missing:
+                    name, _ = name_document(hit.source_uri, hit.doc_title)
+                    s.warnings.append(
+                        f"no document is of version {missing} of `{name}`, only of"
+                        f" {', '.join(there)}"
+                    )
+
+
+def _select_shown(
+    s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span
+) -> tuple[list[Hit], Left]:
+    """(the hits that are shown, the editions left out); the first top_k where it fails."""
     config, requested = s.strategy.retrieval, s.request.max_per_document
+    left: Left = {}
     with s.attempt("dedupe", "duplicate hits could not be found (%s); all are shown", span=span):
         if _prefers_newest(s):
             hits = keep_newest(s.request.text, hits)
+        if config.dedupe:
+            hits, left = select_editions(s.request.text, hits, partial(_read_editions, s))
         return select_shown(
             hits,
             top_k,
@@ -276,5 +347,5 @@ def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.S
             max_per_document=config.max_per_document if requested is None else requested,
             dedupe_threshold=config.dedupe_threshold,
             mmr_lambda=config.mmr_lambda,
-        )
-    return hits[:top_k]
+        ), left
+    return hits[:top_k], left

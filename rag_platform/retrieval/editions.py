@@ -1,0 +1,271 @@
+"""Editions of one document, as businesses keep their policies, contracts and price lists: finds
+those that a question means, and the newest otherwise.
+
+An edition is told by a date or version in its path (`2024-06/`, `policy-2024-06-01.docx`), in its
+first lines (`Version 3.2`, `自2024年7月1日起施行`) or metadata, or by a word in its path (`draft`,
+`archive/`, `作废`). Minutes and reports have dates in their names, too, so two documents of the
+same name and title are editions for passages only that are much alike, and the older one stays
+where it has a word of the question that the newer one lacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from rag_platform.ir import Hit, Json
+from rag_platform.retrieval.constants import SAME_PASSAGE
+from rag_platform.retrieval.hydration import overlap
+from rag_platform.retrieval.product_versions import asks_for_older, find_asked_versions
+from rag_platform.text.dates import find_dates
+from rag_platform.text.term_overlap import question_terms
+
+HEAD_CHARS = 400  # of a document, which may tell its edition
+_DATE_IN_PATH = re.compile(
+    r"(?<!\d)(?P<year>(?:19|20)\d\d)(?:[-_./]?(?P<month>0[1-9]|1[0-2])"
+    r"(?:[-_.]?(?P<day>0[1-9]|[12]\d|3[01]))?(?!\d)|年(?:(?P<m>\d\d?)月(?:(?P<d>\d\d?)日)?)?)?年?版?(?!\d)"
+)
+_VERSION_IN_NAME = re.compile(
+    r"(?<![a-z0-9])(?:v|ver|version|rev)[-_. ]?(\d+(?:\.\d+)*)(?![\d.]*\d)版?"
+)
+_STALE = re.compile(
+    r"(?<![a-z])(?:drafts?|old|obsolete|superseded|outdated|expired|withdrawn|archived?|backup|bak)"
+    r"(?![a-z])|草稿|草案|初稿|征求意见稿|送审稿|讨论稿|作废|废止|失效|归档|存档|历史版本|旧版?"
+)
+_STATE = re.compile(
+    r"(?<![a-z])(?:final|copy|new|current|latest|approved|signed)(?![a-z])|[(（]\d[)）]"
+    "|终稿|定稿|正式版|现行版?|最新版?|新版|副本"
+)
+_VERSION_IN_HEAD = re.compile(
+    r"(?:\b(?:version|ver\.|rev\.|revision|edition)|版本号?|版次)[\s:：|*]*(?:no\.? ?)?v?"
+    r"(\d+(?:\.\d+){0,2})(?![\d/年-])",
+    re.IGNORECASE,
+)
+_DATED_LINE = re.compile(
+    r"\b(?:effective|in force|valid from|revised|revision|updated|modified|as of|issued|date)\b"
+    "|施行|实施|生效|执行|修订|发布|更新|日期",
+    re.IGNORECASE,
+)
+_DATE_FIELDS = "effective effective_date revised updated last_updated lastmod date".split()
+_YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d.,]\d|\d)(?: ?年)?")
+_BEFORE = re.compile(r"\b(?:before|prior to|until) $")
+_AFTER = re.compile(r"\b(?:after|since|from|between) $")
+_HAN_BEFORE, _HAN_AFTER = re.compile("[之以]?前"), re.compile("[之以]后|起|以来")
+# asks for what is no longer, or not yet, in force
+_ASKS_STALE = re.compile(
+    rf"{_STALE.pattern}|\b(?:used to|previously|formerly|earlier|past)\b|以前|过去|原来|原先"
+)
+# what stands beside a year that names an edition: `the 2023 policy`, `the policy of 2023`, `2023版`
+_KIND = (
+    "(?:version|edition|release|policy|agreement|contract|handbook|manual|guide|template|terms"
+    "|rules|(?:price )?list)"
+)
+_NAMED = re.compile(rf"\b{_KIND} (?:of|from) \d|\d ?{_KIND}\b|\d ?年?的?版")
+
+
+class Edition(NamedTuple):
+    """What tells the editions of one document apart; empty where it is unknown."""
+
+    date: str = ""  # ISO, as far as known
+    version: tuple[int, ...] = ()
+    is_stale: bool = False  # a draft, or no longer in force
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.version)) or self.date
+
+
+class Asked(NamedTuple):
+    """The edition that a question names by a date or version."""
+
+    date: str = ""
+    version: tuple[int, ...] = ()
+    before: bool = False  # the last edition before that date
+    written: str = ""  # in the question
+
+    def fits(self, edition: Edition) -> bool:
+        if self.version:
+            pairs = zip(self.version, edition.version, strict=False)
+            return bool(edition.version) and all(asked == known for asked, known in pairs)
+        length = min(len(self.date), len(edition.date))
+        date, known = self.date[:length], edition.date[:length]
+        return length > 0 and (known < date if self.before else known == date)
+
+
+def find_asked_edition(question: str) -> Asked | None:
+    """The edition that a question names by its only date or version, None for none.
+
+    >>> find_asked_edition("How many days off were there before July 2024?")
+    Asked(date='2024-07', version=(), before=True, written='july 2024')
+    """
+    lowered = question.lower()
+    dates = [(written, day) for written, day in find_dates(lowered) if day[0] != "第"]
+    dates = dates or [(match[0], match[0][:4]) for match in _YEAR.finditer(lowered)]
+    if len(dates) > 1:
+        return None
+    for written, day in dates:
+        left, _, right = lowered.partition(written)
+        if _AFTER.search(left) or _HAN_AFTER.match(right.strip()):
+            return None
+        before = _BEFORE.search(left) or _HAN_BEFORE.match(right.strip())
+        return Asked(day, before=before is not None, written=written)
+    versions = {it.version for it in find_asked_versions(question) if it.marked}
+    if len(versions) != 1:
+        return None
+    (version,) = versions
+    return Asked(version=_components(version), written=version)
+
+
+def name_document(path: str, title: str) -> tuple[str, str]:
+    """The name and title of a document without what tells its edition."""
+    name = path.lower().rpartition("/")[2]
+    return _strip_edition(re.sub(r"\.[a-z]\w*$", "", name)), _strip_edition(title.lower())
+
+
+@functools.lru_cache(maxsize=4096)
+def _strip_edition(text: str) -> str:
+    for pattern in (_DATE_IN_PATH, _VERSION_IN_NAME, _STALE, _STATE):
+        text = pattern.sub(" ", text)
+    return " ".join(re.findall(r"[^\W_]+", text))
+
+
+def read_edition(path: str, head: str = "", metadata: Json | None = None) -> Edition:
+    """The edition that a path, the first lines of a document and its metadata tell."""
+    lowered, fields, date = path.lower(), metadata or {}, ""
+    for match in _DATE_IN_PATH.finditer(lowered):
+        parts = match["year"], match["month"] or match["m"], match["day"] or match["d"]
+        date = "-".join(part.zfill(2) for part in parts if part)
+    head = head[:HEAD_CHARS]
+    if not date:
+        written = (str(fields[key]) for key in _DATE_FIELDS if key in fields)
+        lines = (line for line in head.splitlines() if _DATED_LINE.search(line))
+        found = (day for text in (*written, *lines) for _, day in find_dates(text))
+        date = next((day for day in found if day[0] != "第"), "")
+    versions = _VERSION_IN_NAME.findall(lowered.rpartition("/")[2])
+    versions += re.findall(r"^v?(\d+(?:\.\d+)*)$", str(fields.get("version", "")).lower())
+    versions += _VERSION_IN_HEAD.findall(head)
+    return Edition(
+        date, _components(versions[0]) if versions else (), _STALE.search(lowered) is not None
+    )
+
+
+def _components(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _is_older(one: Edition, other: Edition) -> bool:
+    if one.is_stale != other.is_stale:
+        return one.is_stale
+    if one.version and other.version and one.version != other.version:
+        return one.version < other.version
+    length = min(len(one.date), len(other.date))
+    return length > 0 and one.date[:length] < other.date[:length]
+
+
+# doc_id to the ids of the other editions that were left out though they say otherwise
+Left = dict[str, set[str]]
+
+
+def has_editions(hits: Iterable[Hit]) -> bool:
+    """True if the path of one of the hits tells an edition, or two documents have one name."""
+    documents: dict[tuple[str, ...], str] = {}
+    for hit in hits:
+        name = (hit.namespace, *name_document(hit.source_uri, hit.doc_title))
+        known = documents.setdefault(name, hit.doc_id) == hit.doc_id
+        if not known or read_edition(hit.source_uri) != Edition():
+            return True
+    return False
+
+
+def select_editions(
+    question: str,
+    hits: Sequence[Hit],
+    read: Callable[[Collection[str]], Mapping[str, Edition]],
+) -> tuple[list[Hit], Left]:
+    """The hits without the passages that a better edition of the document has too, in much the same
+    words: the one that the question names, else the newest. The better one takes the better place
+    of both. Nothing is recorded as left where
+    the question names an edition. `read` gives the editions of documents by their doc_id.
+    """
+    asked = find_asked_edition(question)
+    if _ASKS_STALE.search(question.lower()) or (asked is None and asks_for_older(question)):
+        return list(hits), {}
+    families: dict[tuple[str, ...], list[int]] = {}
+    for place, hit in enumerate(hits):
+        name = (hit.namespace, *name_document(hit.source_uri, hit.doc_title))
+        families.setdefault(name, []).append(place)
+    several = [it for it in families.values() if len({hits[n].doc_id for n in it}) > 1]
+    doc_ids = {hits[n].doc_id for family in several for n in family}
+    editions = read(doc_ids) if several else {}
+    named = asked.written if asked else ""
+    find = question_terms(question.lower().replace(named, " ") if named else question).find_in
+    left: Left = {}
+    places = list(range(len(hits)))
+    beaten: set[int] = set()
+    for family in several:
+        for one, other in combinations(family, 2):
+            if not beaten.isdisjoint((one, other)) or hits[one].doc_id == hits[other].doc_id:
+                continue
+            first, second = (editions[hits[n].doc_id] for n in (one, other))
+            if _is_better(asked, first, second):
+                worse, better = other, one
+            elif _is_better(asked, second, first):
+                worse, better = one, other
+            else:
+                continue
+            old, new = hits[worse], hits[better]
+            beside = [hits[n].chunk_text for n in family if hits[n].doc_id == new.doc_id]
+            held = find("\n".join([new.source_uri, *beside]))
+            if overlap(old.chunk_text, new.chunk_text) < SAME_PASSAGE or not (
+                find(f"{old.source_uri}\n{old.chunk_text}") <= held
+            ):
+                continue
+            beaten.add(worse)
+            places[better] = min(places[better], places[worse])
+            differ = asked is None and find(_find_changed(new.chunk_text, old.chunk_text))
+            others = {old.doc_id} if differ else set()
+            left.setdefault(new.doc_id, set()).update(others | left.pop(old.doc_id, set()))
+    kept = (n for n in range(len(hits)) if n not in beaten)
+    return [hits[n] for n in sorted(kept, key=places.__getitem__)], left
+
+
+def _is_better(asked: Asked | None, one: Edition, other: Edition) -> bool:
+    """Whether a question means the first edition rather than the other."""
+    if asked is None or (asked.fits(one) and asked.fits(other)):
+        return _is_older(other, one)
+    return asked.fits(one)
+
+
+def _find_changed(text: str, older: str) -> str:
+    """The lines of a text that an older one lacks."""
+    return "\n".join(line for line in text.splitlines() if line not in older)
+
+
+def names_edition(question: str) -> bool:
+    """Whether a question names an edition, as `the 2023 policy` and `version 2`, not only a time.
+
+    >>> names_edition("Is it in the 2023 policy?"), names_edition("Did it rain in 2023?")
+    (True, False)
+    """
+    asked = find_asked_edition(question)
+    if asked is None or asked.before:
+        return False
+    return bool(asked.version or _NAMED.search(question.lower()))
+
+
+def find_missing_edition(question: str, editions: Iterable[Edition]) -> tuple[str, list[str]]:
+    """The edition that a question names where none of these is that one, and those that there are
+    instead. Both are empty where it is there, or fewer than two are known.
+    """
+    asked = find_asked_edition(question)
+    if asked is None or not names_edition(question):
+        return "", []
+    known = [it for it in editions if (it.version if asked.version else it.date)]
+    if len(known) < 2 or any(map(asked.fits, known)):
+        return "", []
+    by_version = [Edition(version=version) for version in sorted({it.version for it in known})]
+    by_date = [Edition(day) for day in sorted({it.date for it in known})]
+    there = by_version if asked.version else by_date
+    return str(Edition(asked.date, asked.version)), [str(it) for it in there]

@@ -1,0 +1,209 @@
+"""Editions of policies and price lists: the newest answers, or the one that a question names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_platform.answering.engine import answer
+from rag_platform.ir import Hit, Json, QueryRequest
+from rag_platform.messages import translate_filled
+from rag_platform.retrieval.editions import (
+    Asked,
+    Edition,
+    find_asked_edition,
+    find_missing_edition,
+    has_editions,
+    name_document,
+    read_edition,
+    select_editions,
+)
+from rag_platform.retrieval.library import Library
+
+
+@pytest.mark.parametrize(
+    ("path", "head", "metadata", "edition"),
+    [
+        ("hr/policy-2024-06-01.docx", "", {}, Edition("2024-06-01")),
+        ("合同模板_20240601.docx", "", {}, Edition("2024-06-01")),
+        ("2024-06/policy.md", "", {}, Edition("2024-06")),
+        ("制度/2024年版/差旅.docx", "", {}, Edition("2024")),
+        ("差旅（2024年7月1日）.docx", "", {}, Edition("2024-07-01")),
+        ("policy.md", "# Policy\n\nVersion 3.2\n", {}, Edition(version=(3, 2))),
+        ("policy.md", "# 制度\n\n版本：V2.1\n", {}, Edition(version=(2, 1))),
+        ("policy.md", "Effective 1 July 2024", {}, Edition("2024-07-01")),
+        ("policy.md", "本办法自2024年7月1日起施行。", {}, Edition("2024-07-01")),
+        ("policy.md", "The firm was founded on 1 July 1924.", {}, Edition()),
+        ("policy.md", "", {"version": "1.4", "date": "2024-05-02"}, Edition("2024-05-02", (1, 4))),
+        ("list v3 (1).pdf", "", {}, Edition(version=(3,))),
+        ("list-draft.pdf", "", {}, Edition(is_stale=True)),
+        ("archive/list.pdf", "", {}, Edition(is_stale=True)),
+        ("名单_作废.pdf", "", {}, Edition(is_stale=True)),
+        ("threshold.pdf", "Golden rules", {}, Edition()),
+        ("rfc-20245.txt", "", {}, Edition()),
+    ],
+)
+def test_what_tells_an_edition(path: str, head: str, metadata: Json, edition: Edition) -> None:
+    assert read_edition(path, head, metadata) == edition
+
+
+def test_the_name_of_a_document_is_that_of_all_its_editions() -> None:
+    names = (
+        "policy.md",
+        "2024-06/policy-final.docx",
+        "old/Policy_20240601.pdf",
+        "policy v2 (1).md",
+    )
+    assert {name_document(name, "Policy 2024")[0] for name in names} == {"policy"}
+    assert name_document("差旅制度（2024年版）终稿.docx", "") == ("差旅制度", "")
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("How many days off in the 2023 policy?", Asked("2023", written="2023")),
+        ("2023年版里年假几天", Asked("2023", written="2023年")),
+        ("How many days off before July 2024?", Asked("2024-07", (), True, "july 2024")),
+        ("2024年7月之前年假几天", Asked("2024-07", (), True, "2024年7月")),
+        ("How many days off in version 3.2?", Asked(version=(3, 2), written="3.2")),
+        ("How many days off since 2023?", None),
+        ("Did it change between 2022 and 2023?", None),
+        ("How many days off?", None),
+        ("Are 2,000 euros or 1950.5 enough?", None),
+    ],
+)
+def test_the_edition_that_a_question_names(question: str, asked: Asked | None) -> None:
+    assert find_asked_edition(question) == asked
+
+
+TEXT = "Full-time employees are entitled to {} days of annual leave in each calendar year."
+
+
+def make_hit(n: int, path: str, text: str = TEXT, title: str = "Leave") -> Hit:
+    return Hit(n, f"c{n}", 1 / n, "hybrid", path, "v", path, path, title, "Leave", n, text)
+
+
+def select(question: str, hits: list[Hit]) -> tuple[list[str], dict[str, set[str]]]:
+    kept, left = select_editions(
+        question, hits, lambda doc_ids: {it: read_edition(it) for it in doc_ids}
+    )
+    return [hit.doc_id for hit in kept], left
+
+
+LEAVE = [
+    make_hit(1, "leave-2022.md", TEXT.format(24)),
+    make_hit(2, "rooms.md", "Rooms are booked at the desk.", "Rooms"),
+    make_hit(3, "leave-2024.md", TEXT.format(27)),
+    make_hit(4, "leave-2023.md", TEXT.format(25)),
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "kept"),
+    [
+        ("How many days of annual leave?", ["leave-2024.md", "rooms.md"]),
+        ("How many days of annual leave in 2023?", ["leave-2023.md", "rooms.md"]),
+        ("How many days of annual leave before 2024?", ["leave-2023.md", "rooms.md"]),
+        ("How many days of annual leave in 2019?", [hit.doc_id for hit in LEAVE]),
+        ("How many days of annual leave were there previously?", [hit.doc_id for hit in LEAVE]),
+        ("Since when are there more days of leave?", [hit.doc_id for hit in LEAVE]),
+    ],
+)
+def test_the_better_edition_takes_the_better_place(question: str, kept: list[str]) -> None:
+    assert select(question, LEAVE)[0] == kept
+
+
+def test_only_editions_that_say_otherwise_are_told() -> None:
+    question = "How many days of annual leave?"
+    assert select(question, LEAVE)[1] == {"leave-2024.md": {"leave-2022.md", "leave-2023.md"}}
+    assert not any(select("How many days of annual leave in 2023?", LEAVE)[1].values())
+    same = [make_hit(n, f"leave-{2021 + n}.md", f"{TEXT}\n\nLunch is at {n}.") for n in (1, 2)]
+    assert select(question, same) == (["leave-2023.md"], {"leave-2023.md": set()})
+
+
+def test_documents_of_one_name_that_are_no_editions() -> None:
+    greeting = "The minutes of the last meeting were approved. The agenda was accepted by all."
+    others = [
+        make_hit(1, "minutes-2024-01.md", f"{greeting} Clarke renews the fire certificate."),
+        make_hit(2, "minutes-2024-03.md", f"{greeting} Davies finds a caterer."),
+        make_hit(3, "report-2022.md", "Revenue rose to 81.2 million euros."),
+        make_hit(4, "report-2023.md", "The subsidiary in Norwell was sold."),
+        make_hit(5, "york/leave.md"),
+        make_hit(6, "leeds/leave.md"),
+        make_hit(7, "a/list-2022.md", title="Prices"),
+        make_hit(8, "b/list-2023.md", title="Staff"),
+    ]
+    kept, _ = select("Who renews the fire certificate?", others)
+    assert kept == [hit.doc_id for hit in others]
+
+
+def test_where_a_better_edition_may_follow() -> None:
+    assert has_editions(LEAVE[:1])
+    assert not has_editions(LEAVE[1:2])
+    assert has_editions([make_hit(1, "york/leave.md"), make_hit(2, "leeds/leave.md")])
+    assert not has_editions([make_hit(1, "york/leave.md"), make_hit(2, "york/leave.md")])
+
+
+def test_an_edition_that_is_not_there() -> None:
+    editions = [Edition("2023-05-01", (1,)), Edition("2024-01", (2, 1)), Edition()]
+    found = ("2019", ["2023-05-01", "2024-01"])
+    assert find_missing_edition("In the 2019 policy, how many days?", editions) == found
+    assert find_missing_edition("2019年版里年假几天", editions) == found
+    assert find_missing_edition("How many days in version 3?", editions) == ("3", ["1", "2.1"])
+    for there in (
+        "How many days in the 2024 policy?",
+        "How many days in v2?",
+        "Did it rain in 2019?",
+    ):
+        assert find_missing_edition(there, editions) == ("", [])
+    assert find_missing_edition("In the 2019 policy, how many days?", editions[:1]) == ("", [])
+
+
+@pytest.fixture
+def policies(shelf: Any, tmp_path: Path) -> Library:
+    """Three editions of a policy, one told by its first lines only, and a draft."""
+    folder = tmp_path / "docs"
+    for name, head, days in (
+        ("a/leave.md", "Effective 1 May 2023", 24),
+        ("b/leave.md", "Effective 1 May 2025", 28),
+        ("c/leave-2024-05-01.md", "", 26),
+        ("c/leave-draft.md", "", 99),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        text = f"# Leave policy\n\n{head}\n\nThis policy is for all staff.\n\n{TEXT.format(days)}\n"
+        (folder / name).write_text(text, encoding="utf-8")
+    shelf.ingest(folder)
+    library: Library = shelf.library()
+    return library
+
+
+@pytest.mark.parametrize(
+    ("question", "path", "warning"),
+    [
+        (
+            "How many days of annual leave do full-time employees get?",
+            "b/leave.md",
+            "b/leave.md` is taken for the newest version; left out: 3 other versions with another"
+            " text",
+        ),
+        ("How many days of annual leave did they get in the 2024 policy?", "2024-05-01.md", ""),
+        ("How many days of annual leave did they get before May 2024?", "a/leave.md", ""),
+        (
+            "How many days of annual leave did they get in the 2019 policy?",
+            "leave",
+            "no document is of version 2019 of `leave`, only of 2023-05-01, 2024-05-01, 2025-05-01",
+        ),
+    ],
+)
+def test_the_edition_that_answers(
+    policies: Library, question: str, path: str, warning: str
+) -> None:
+    result = answer(policies, QueryRequest(question))
+    assert path in result.citations[0].source_uri
+    told = [it for it in result.warnings if "taken for the newest" in it or "no document" in it]
+    assert len(told) == bool(warning)
+    for it in told:
+        assert it.endswith(warning)
+        assert "version" not in translate_filled(f"Note: {it}", "zh")
