@@ -49,10 +49,11 @@ _UNRELEASED = {"main", "master", "next", "dev"}
 _HAN_EDITION = re.compile(f"(?<=第)[{HAN_DIGITS}](?=版)")
 _SUFFIX = re.compile(r"\.[a-z]\w*$")
 _WORD = re.compile(r"[^\W\d_]+")
-# words before the number of a part
+# words before the number of a part or a place
 _PARTS = frozenset(
     "chapter section lesson part unit exercise figure fig table appendix step week day module page"
-    " example equation 图 表 章 节 课".split()
+    " example equation room floor building team group phase volume vol issue batch lot"
+    " 图 表 章 节 课".split()
 )
 # words that name no product
 _GENERIC = FUNCTION_WORDS | frozenset(
@@ -219,7 +220,9 @@ class ProductVersions:
         """
         for asked in find_asked_versions(question):
             there = sorted(self._products.get(asked.product, ()), key=_components)
-            precise = asked.marked or "." in asked.version
+            # `JDK 21` beside `jdk-11/`, but not `Django 5` beside `django-4.2/`
+            fits = asked.product and not any("." in number for number in there)
+            precise = asked.marked or "." in asked.version or fits
             # `latest` may be that version
             if precise and there and there[-1][0].isdigit() and not self._find_families(asked)[0]:
                 return asked.version, asked.product, there
@@ -235,10 +238,11 @@ class ProductVersions:
             while not (families := self._find_exactly(asked, version)) and version.count(".") > 1:
                 version = version.rpartition(".")[0]
             there = sorted(self._products.get(asked.product, ()), key=_components)
-            last, newest = there[-2:] if len(there) > 1 else ("", "")
-            is_above = last[:1].isdigit() and _components(asked.version) > _components(last)
-            if not families and is_above and newest.isalpha():
-                version, families = newest, self._find_exactly(asked, newest)
+            last = max((it for it in there if it[0].isdigit()), key=_components, default="")
+            is_above = last and _components(asked.version) > _components(last)
+            # `stable` and `latest` agree
+            if not families and is_above and _components(there[-1])[0] == inf:
+                version, families = there[-1], self._find_exactly(asked, there[-1])
             found = version if families else "", families
             self._found.put(asked, found)
         return found

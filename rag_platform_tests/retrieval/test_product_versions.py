@@ -27,6 +27,8 @@ FOLDERS = {
     "notes-5": "django-5.2/releases/5.2.txt",
     "old-notes-5": "django-5.2/releases/3.2.txt",
     "celery": "celery-5.4/index.rst",
+    "threads-11": "jdk-11/threads.md",
+    "threads-17": "jdk-17/threads.md",
     "readme": "README.md",
 }
 
@@ -117,10 +119,12 @@ def test_documents_of_other_versions(question: str, others: set[str]) -> None:
         (("postgresql/15/a.md", "postgresql/16/a.md"), "PostgreSQL 16", {0}),
         (("postgresql/15/a.md", "postgresql/16/a.md"), "for 16 rows", set()),
         (("python/week/3/a.md", "python/week/4/a.md"), "new in Python 3", set()),
+        (("python/room-3/a.md", "python/room-4/a.md"), "new in Python 3", set()),
         (("接口2.0版.md", "接口3.0版.md"), "3.0版", {0}),
         (("s/versioned_docs/version-2.0/a.md", "s/docs/a.md"), "in 2.0", {1}),
         (("click/7.x/a.md", "click/8.1/a.md", "click/latest/a.md"), "in Click 7", {1, 2}),
         (("click/7.x/a.md", "click/stable/a.md"), "in Click 8.1", {0}),
+        (("c/click/7.x/a.md", "c/click/latest/a.md", "c/click/stable/a.md"), "in Click 8", {0}),
         (("click/7.x/a.md", "click/stable/a.md"), "in Click 6", set()),
         (("click/7.x/a.md", "click/stable/a.md"), "with Python 3.11", set()),
         (("s-site/versioned_docs/version-2.0/a.md", "s-site/docs/a.md"), "in S 3.1", {0}),
@@ -151,6 +155,9 @@ def test_a_name_that_few_texts_have_is_not_the_product_of_bare_folders() -> None
     ("question", "missing"),
     [
         ("USE_TZ in Django 4.2?", ("4.2", "django", ["3.2", "5.2"])),
+        ("USE_TZ in Django 4?", ("", "", [])),  # may count something
+        ("Do threads of JDK 21 wait?", ("21", "jdk", ["11", "17"])),
+        ("Do threads of JDK 17 wait?", ("", "", [])),
         ("USE_TZ in Django 5.2.9 with Python 3.10?", ("", "", [])),
     ],
 )
