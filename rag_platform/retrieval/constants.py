@@ -105,6 +105,8 @@ MAX_RETAINED_OPEN: Final = 3
 # minimum share of the word pairs of a passage that the same passage has in another version of the
 # folder or file; chosen by hand
 SAME_PASSAGE: Final = 0.5
+# the same for documents of one name and title with another date or version; chosen by hand
+SAME_EDITION: Final = 0.3
 # minimum share of chunks with the name of a product whose folders are named by versions alone, as
 # `1.3/`; chosen by hand
 PRODUCT_SHARE: Final = 0.2

@@ -17,14 +17,15 @@ from itertools import combinations
 from typing import NamedTuple
 
 from rag_platform.ir import Hit, Json
-from rag_platform.retrieval.constants import SAME_PASSAGE
+from rag_platform.retrieval.constants import SAME_EDITION
 from rag_platform.retrieval.hydration import overlap
 from rag_platform.retrieval.product_versions import asks_for_older, find_asked_versions
-from rag_platform.text.dates import find_dates
+from rag_platform.text.dates import MONTHS, find_dates
 from rag_platform.text.term_overlap import question_terms
 
 HEAD_CHARS = 400  # of a document, which may tell its edition
-_DATE_IN_PATH = re.compile(
+_DATE_IN_NAME = re.compile(
+    rf"(?:(?<![a-z])(?P<word>{'|'.join(MONTHS)})[a-z]*[-_., ]*)?"
     r"(?<!\d)(?P<year>(?:19|20)\d\d)(?:[-_./]?(?P<month>0[1-9]|1[0-2])"
     r"(?:[-_.]?(?P<day>0[1-9]|[12]\d|3[01]))?(?!\d)|年(?:(?P<m>\d\d?)月(?:(?P<d>\d\d?)日)?)?)?年?版?(?!\d)"
 )
@@ -37,7 +38,7 @@ _STALE = re.compile(
 )
 _STATE = re.compile(
     r"(?<![a-z])(?:final|copy|new|current|latest|approved|signed)(?![a-z])|[(（]\d[)）]"
-    "|终稿|定稿|正式版|现行版?|最新版?|新版|副本"
+    "|终稿|定稿|发布稿|正式版|现行版?|最新版?|新版|修订[版稿]?|副本"
 )
 _VERSION_IN_HEAD = re.compile(
     r"(?:\b(?:version|ver\.|rev\.|revision|edition)|版本号?|版次)[\s:：|*]*(?:no\.? ?)?v?"
@@ -126,17 +127,17 @@ def name_document(path: str, title: str) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def _strip_edition(text: str) -> str:
-    for pattern in (_DATE_IN_PATH, _VERSION_IN_NAME, _STALE, _STATE):
+    for pattern in (_DATE_IN_NAME, _VERSION_IN_NAME, _STALE, _STATE):
         text = pattern.sub(" ", text)
     return " ".join(re.findall(r"[^\W_]+", text))
 
 
-def read_edition(path: str, head: str = "", metadata: Json | None = None) -> Edition:
-    """The edition that a path, the first lines of a document and its metadata tell."""
-    lowered, fields, date = path.lower(), metadata or {}, ""
-    for match in _DATE_IN_PATH.finditer(lowered):
-        parts = match["year"], match["month"] or match["m"], match["day"] or match["d"]
-        date = "-".join(part.zfill(2) for part in parts if part)
+def read_edition(
+    path: str, title: str = "", head: str = "", metadata: Json | None = None
+) -> Edition:
+    """The edition that the path, title, metadata and first lines of a document tell."""
+    lowered, fields = path.lower(), metadata or {}
+    date = _read_date(lowered) or _read_date(title.lower())
     head = head[:HEAD_CHARS]
     if not date:
         written = (str(fields[key]) for key in _DATE_FIELDS if key in fields)
@@ -144,11 +145,22 @@ def read_edition(path: str, head: str = "", metadata: Json | None = None) -> Edi
         found = (day for text in (*written, *lines) for _, day in find_dates(text))
         date = next((day for day in found if day[0] != "第"), "")
     versions = _VERSION_IN_NAME.findall(lowered.rpartition("/")[2])
-    versions += re.findall(r"^v?(\d+(?:\.\d+)*)$", str(fields.get("version", "")).lower())
+    for key in ("version", "revision"):
+        versions += re.findall(r"^v?(\d+(?:\.\d+)*)$", str(fields.get(key, "")).lower())
     versions += _VERSION_IN_HEAD.findall(head)
     return Edition(
         date, _components(versions[0]) if versions else (), _STALE.search(lowered) is not None
     )
+
+
+def _read_date(name: str) -> str:
+    """The last date in a path or title."""
+    date = ""
+    for match in _DATE_IN_NAME.finditer(name):
+        word = match["word"] and str(MONTHS.index(match["word"]) + 1)
+        parts = match["year"], word or match["month"] or match["m"], match["day"] or match["d"]
+        date = "-".join(part.zfill(2) for part in parts if part)
+    return date
 
 
 def _components(version: str) -> tuple[int, ...]:
@@ -199,12 +211,14 @@ def select_editions(
     several = [it for it in families.values() if len({hits[n].doc_id for n in it}) > 1]
     doc_ids = {hits[n].doc_id for family in several for n in family}
     editions = read(doc_ids) if several else {}
-    named = asked.written if asked else ""
-    find = question_terms(question.lower().replace(named, " ") if named else question).find_in
+    find = question_terms(_without_edition(question, asked) if asked else question).find_in
     left: Left = {}
     places = list(range(len(hits)))
     beaten: set[int] = set()
     for family in several:
+        texts: dict[str, str] = {}  # what was found of each document
+        for n in family:
+            texts[hits[n].doc_id] = f"{texts.get(hits[n].doc_id, '')}\n{hits[n].chunk_text}"
         for one, other in combinations(family, 2):
             if not beaten.isdisjoint((one, other)) or hits[one].doc_id == hits[other].doc_id:
                 continue
@@ -216,10 +230,11 @@ def select_editions(
             else:
                 continue
             old, new = hits[worse], hits[better]
-            beside = [hits[n].chunk_text for n in family if hits[n].doc_id == new.doc_id]
-            held = find("\n".join([new.source_uri, *beside]))
-            if overlap(old.chunk_text, new.chunk_text) < SAME_PASSAGE or not (
-                find(f"{old.source_uri}\n{old.chunk_text}") <= held
+            # where an edition is named, any passages may tell that these are two
+            alike = old.chunk_text if asked is None else texts[old.doc_id]
+            words = find(f"{old.source_uri}\n{old.chunk_text}")
+            if overlap(alike, texts[new.doc_id]) < SAME_EDITION or not (
+                words <= find(f"{new.source_uri}\n{texts[new.doc_id]}")
             ):
                 continue
             beaten.add(worse)
@@ -229,6 +244,10 @@ def select_editions(
             left.setdefault(new.doc_id, set()).update(others | left.pop(old.doc_id, set()))
     kept = (n for n in range(len(hits)) if n not in beaten)
     return [hits[n] for n in sorted(kept, key=places.__getitem__)], left
+
+
+def _without_edition(question: str, asked: Asked) -> str:
+    return re.sub(r"\b(?:version|edition)\b|版", " ", question.lower().replace(asked.written, " "))
 
 
 def _is_better(asked: Asked | None, one: Edition, other: Edition) -> bool:

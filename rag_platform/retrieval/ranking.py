@@ -285,7 +285,7 @@ def _read_editions(s: SearchContext, doc_ids: Collection[str]) -> dict[str, Edit
     catalog = s.lease.release.catalog
     heads = catalog.heads(doc_ids)
     return {
-        it.doc_id: read_edition(it.source_uri, heads.get(it.doc_id, ""), it.metadata)
+        it.doc_id: read_edition(it.source_uri, it.title, heads.get(it.doc_id, ""), it.metadata)
         for it in catalog.documents_of(doc_ids)
     }
 

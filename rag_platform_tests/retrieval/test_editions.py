@@ -37,7 +37,9 @@ from rag_platform.retrieval.library import Library
         ("policy.md", "本办法自2024年7月1日起施行。", {}, Edition("2024-07-01")),
         ("policy.md", "The firm was founded on 1 July 1924.", {}, Edition()),
         ("policy.md", "", {"version": "1.4", "date": "2024-05-02"}, Edition("2024-05-02", (1, 4))),
+        ("policy.md", "", {"revision": 2}, Edition(version=(2,))),
         ("list v3 (1).pdf", "", {}, Edition(version=(3,))),
+        ("list Sep 2024.pdf", "", {}, Edition("2024-09")),
         ("list-draft.pdf", "", {}, Edition(is_stale=True)),
         ("archive/list.pdf", "", {}, Edition(is_stale=True)),
         ("名单_作废.pdf", "", {}, Edition(is_stale=True)),
@@ -46,7 +48,12 @@ from rag_platform.retrieval.library import Library
     ],
 )
 def test_what_tells_an_edition(path: str, head: str, metadata: Json, edition: Edition) -> None:
-    assert read_edition(path, head, metadata) == edition
+    assert read_edition(path, "Rules", head, metadata) == edition
+
+
+def test_a_title_tells_the_date_where_the_path_has_none() -> None:
+    assert read_edition("policy.md", "Policy of 2024") == Edition("2024")
+    assert read_edition("policy-2023.md", "Policy of 2024") == Edition("2023")
 
 
 def test_the_name_of_a_document_is_that_of_all_its_editions() -> None:
@@ -55,9 +62,11 @@ def test_the_name_of_a_document_is_that_of_all_its_editions() -> None:
         "2024-06/policy-final.docx",
         "old/Policy_20240601.pdf",
         "policy v2 (1).md",
+        "Policy Sep 2024.md",
     )
     assert {name_document(name, "Policy 2024")[0] for name in names} == {"policy"}
     assert name_document("差旅制度（2024年版）终稿.docx", "") == ("差旅制度", "")
+    assert name_document("差旅制度V2.0（修订版）.docx", "差旅制度") == ("差旅制度", "差旅制度")
 
 
 @pytest.mark.parametrize(
@@ -113,6 +122,16 @@ LEAVE = [
 )
 def test_the_better_edition_takes_the_better_place(question: str, kept: list[str]) -> None:
     assert select(question, LEAVE)[0] == kept
+
+
+def test_any_passages_tell_that_an_edition_is_named() -> None:
+    hits = [
+        make_hit(1, "leave-2022.md", "Requests for annual leave go to the head of the team."),
+        make_hit(2, "leave-2023.md", TEXT.format(25)),
+        make_hit(3, "leave-2022.md", TEXT.format(24)),
+    ]
+    assert select("Who decides on annual leave in 2023?", hits)[0] == ["leave-2023.md"]
+    assert select("Who decides on annual leave?", hits)[0] == ["leave-2022.md", "leave-2023.md"]
 
 
 def test_only_editions_that_say_otherwise_are_told() -> None:
