@@ -211,7 +211,8 @@ def select_editions(
     several = [it for it in families.values() if len({hits[n].doc_id for n in it}) > 1]
     doc_ids = {hits[n].doc_id for family in several for n in family}
     editions = read(doc_ids) if several else {}
-    find = question_terms(_without_edition(question, asked) if asked else question).find_in
+    terms = question_terms(_without_edition(question, asked) if asked else question)
+    find = functools.cache(terms.find_in)
     left: Left = {}
     places = list(range(len(hits)))
     beaten: set[int] = set()
@@ -232,9 +233,9 @@ def select_editions(
             old, new = hits[worse], hits[better]
             # where an edition is named, any passages may tell that these are two
             alike = old.chunk_text if asked is None else texts[old.doc_id]
-            words = find(f"{old.source_uri}\n{old.chunk_text}")
             if overlap(alike, texts[new.doc_id]) < SAME_EDITION or not (
-                words <= find(f"{new.source_uri}\n{texts[new.doc_id]}")
+                find(f"{old.source_uri}\n{old.chunk_text}")
+                <= find(f"{new.source_uri}\n{texts[new.doc_id]}")
             ):
                 continue
             beaten.add(worse)

@@ -250,20 +250,25 @@ def _read_hits(
     with s.attempt(
         "hydration", "the texts of what was found could not be read (%s)", span=span
     ) as attempt:
-        for start in range(0, len(candidates), max(step, 1)):
+        read = 0
+        while read < len(candidates):
+            end = read + max(step, 1)
             rows.update(
                 s.lease.release.catalog.hit_rows(
-                    [candidate.chunk_id for candidate in candidates[start : start + step]]
+                    [candidate.chunk_id for candidate in candidates[read:end]]
                 )
             )
-            hits = join_rows(candidates[: start + step], rows, s.lease.namespace)
+            hits, read = join_rows(candidates[:end], rows, s.lease.namespace), end
+            if read >= len(candidates):
+                break
             shown, _ = _select_shown(s, hits, top_k, span)
-            if start + step >= len(candidates) or (
+            if s.strategy.retrieval.dedupe and has_editions(shown):
+                step = len(candidates)  # any may be the better edition
+            elif (
                 # tables of contents are put last and newer versions first, so other hits may follow
                 len(shown) == top_k
                 and not is_contents(shown[-1].chunk_text)
                 and not (_prefers_newest(s) and has_versions(shown))
-                and not (s.strategy.retrieval.dedupe and has_editions(shown))
             ):
                 break
     if attempt.error is not None and not hits:
