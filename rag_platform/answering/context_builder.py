@@ -32,8 +32,15 @@ from rag_platform.retrieval import hydration
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.retrieval.hydration import of_chunk
 from rag_platform.text.cut_points import is_grapheme_boundary
-from rag_platform.text.markdown_blocks import HEADING, Guarded, cells, open_fence, structure
-from rag_platform.text.pipe_tables import format_rule, table_heads
+from rag_platform.text.markdown_blocks import (
+    HEADING,
+    Guarded,
+    cells,
+    format_rule,
+    open_fence,
+    structure,
+    table_heads,
+)
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.sentences import sentence_ends
 from rag_platform.text.tokens import counter, estimate_tokens

@@ -329,8 +329,7 @@ class _PlaceLookup:
 
     def _rows(self, block: Block) -> tuple[list[str], list[PlaceRow]]:
         """(header cells, rows) of a sheet's block."""
-        from rag_platform.text.markdown_blocks import DELIMITER
-        from rag_platform.text.pipe_tables import parse_row
+        from rag_platform.text.markdown_blocks import DELIMITER, parse_row
 
         lines: list[tuple[int, str]] = []
         at = block.start

@@ -26,7 +26,7 @@ from rag_platform.contract.traces import TraceRow, TraceStats
 from rag_platform.ir import Hit, format_section
 from rag_platform.messages import translate, translate_filled
 from rag_platform.observability import faults
-from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.markdown_blocks import format_table
 from rag_platform.text.wording import pluralise, shorten
 
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer

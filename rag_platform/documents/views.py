@@ -24,8 +24,7 @@ from rag_platform.protocols import Embedder
 from rag_platform.registry import make_provider
 from rag_platform.text.keyphrases import keyphrases
 from rag_platform.text.language import language
-from rag_platform.text.markdown_blocks import cells
-from rag_platform.text.pipe_tables import table_heads
+from rag_platform.text.markdown_blocks import cells, table_heads
 from rag_platform.traits import Traits
 
 FIELDS = ("text", "headings", "terms", "keyphrases", "title", "summary", "tags")

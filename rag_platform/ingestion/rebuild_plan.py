@@ -23,7 +23,7 @@ from rag_platform.releases.manifest import embedder_info, lacks_verdict
 from rag_platform.releases.publishing import find_equal
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import read_records
-from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.markdown_blocks import format_table
 from rag_platform.text.wording import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 

@@ -15,7 +15,7 @@ from itertools import pairwise, zip_longest
 
 from rag_platform.ir import Block, Edit
 from rag_platform.loaders.parts import longest_ticks
-from rag_platform.text.pipe_tables import format_row, format_rule
+from rag_platform.text.markdown_blocks import format_row, format_rule
 
 PROFILE = "restructuredtext"  # parse profile of the facts
 REWRITTEN = "markup"  # rule of the edits that keep the words

@@ -25,7 +25,7 @@ from rag_platform.ledger.schema import Tombstone
 from rag_platform.loaders.parts import fence
 from rag_platform.releases.release_store import current_or_empty, list_heads, open_catalog
 from rag_platform.storage.store import Store, read_records
-from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.markdown_blocks import format_table
 from rag_platform.text.wording import pluralise
 
 _PARTS = ("facts", "sections", "chunks")  # the stages whose outputs are compared

@@ -29,9 +29,8 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import PREAMBLE, Version
 from rag_platform.releases.release_store import find_parent, require_current
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.text.markdown_blocks import cells
+from rag_platform.text.markdown_blocks import cells, format_table
 from rag_platform.text.passages import units
-from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import terms
 from rag_platform.traits import Traits

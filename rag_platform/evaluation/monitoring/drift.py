@@ -22,7 +22,7 @@ from rag_platform.config.settings import DriftSettings
 from rag_platform.contract.evaluation_shapes import DriftData, SignalPart
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import read_questions
-from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.markdown_blocks import format_table
 
 FIGURES = ("top_score", "confidence", "dense_topk_overlap_sparse", "latency_ms")
 SHARES = ("refused", "language")

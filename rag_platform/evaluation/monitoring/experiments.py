@@ -20,7 +20,7 @@ from rag_platform.contract.evaluation_shapes import PromptPart
 from rag_platform.evaluation.metrics import Interval, bootstrap_difference
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import read_questions
-from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.markdown_blocks import format_table
 
 ARMS = ("control", "treatment")
 

@@ -10,7 +10,7 @@ from rag_platform.contract.evaluation_shapes import FlipPart, TrendPart
 from rag_platform.evaluation.comparing import Comparison
 from rag_platform.evaluation.metrics import cutoff_of, sort_metrics
 from rag_platform.evaluation.results import CaseResult, EvalRun
-from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.markdown_blocks import format_table
 from rag_platform.text.wording import pluralise
 
 if TYPE_CHECKING:  # loads the query engine

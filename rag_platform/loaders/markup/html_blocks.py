@@ -27,7 +27,7 @@ from rag_platform.loaders.markup.html_inline import (
 from rag_platform.loaders.markup.html_references import SIGNATURES, find_signed_name, is_fields
 from rag_platform.loaders.numerals import format_list_number
 from rag_platform.loaders.parts import Image, Part, fence
-from rag_platform.text import pipe_tables
+from rag_platform.text import markdown_blocks
 from rag_platform.text.entries import find_signed
 from rag_platform.text.markdown_blocks import is_box_label
 from rag_platform.text.scripts import letters
@@ -447,7 +447,7 @@ class Page:
                 text += " "
             text += "|"
             if number == 0:
-                text += "\n" + pipe_tables.format_rule(len(row))
+                text += "\n" + markdown_blocks.format_rule(len(row))
         if re.search(r"[^|\s-]", text):
             yield Piece("table", text, element, images=tuple(images))
 

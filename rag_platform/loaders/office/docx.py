@@ -47,8 +47,8 @@ from rag_platform.loaders.office.ooxml import (
 )
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts, list_mark
 from rag_platform.loaders.text import first_line, format_range
-from rag_platform.text import pipe_tables
-from rag_platform.text.pipe_tables import parse_row
+from rag_platform.text import markdown_blocks
+from rag_platform.text.markdown_blocks import escape_cell, parse_row
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
@@ -324,7 +324,7 @@ class _Flow:
             above = line
             text, images = _format_row(line)
             if number == 1:
-                text += "\n" + pipe_tables.format_rule(width)
+                text += "\n" + markdown_blocks.format_rule(width)
             place = f"{locator}/tr[{number}]"
             row = Part("table", text, place, images=images, tight=number > 1)
             self.parts.append(row)
@@ -393,9 +393,7 @@ def _format_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[Image]]:
     text = "|"
     images: list[Image] = []
     for cell in cells:
-        escaped = [
-            pipe_tables.escape_cell(piece) if isinstance(piece, str) else piece for piece in cell
-        ]
+        escaped = [escape_cell(piece) if isinstance(piece, str) else piece for piece in cell]
         words, found = join_pieces(escaped, flat=True)
         images += [image.move(len(text) + 1) for image in found]
         text += f" {words} |"

@@ -11,7 +11,7 @@ from typing import Any
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.office.number_formats import format_general
 from rag_platform.loaders.office.ooxml import A, C, D, Element, Package, R
-from rag_platform.text import pipe_tables
+from rag_platform.text import markdown_blocks
 
 _QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')  # literal text in a number format
 # kinds of charts that python-pptx does not read, to kinds with the same XML
@@ -129,8 +129,8 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
     """The rows as a pipe table, the first as its header; "" if all cells are empty."""
     if not any(map(any, rows)):
         return ""
-    lines = [pipe_tables.format_row([" ".join(cell.split()) for cell in row]) for row in rows]
-    return "\n".join([lines[0], pipe_tables.format_rule(len(rows[0])), *lines[1:]])
+    lines = [markdown_blocks.format_row([" ".join(cell.split()) for cell in row]) for row in rows]
+    return "\n".join([lines[0], markdown_blocks.format_rule(len(rows[0])), *lines[1:]])
 
 
 def format_lines(lines: Iterable[tuple[int, str]]) -> str:

@@ -17,7 +17,7 @@ from itertools import chain, groupby, pairwise
 from rag_platform.ir import Block
 from rag_platform.loaders.parts import Part
 from rag_platform.loaders.text import escape_locator, format_range
-from rag_platform.text import pipe_tables
+from rag_platform.text import markdown_blocks
 from rag_platform.text.scripts import letters
 
 NUMBER = re.compile(
@@ -253,7 +253,7 @@ def _are_numeric(cells: Sequence[str]) -> bool:
 
 
 def _group_table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
-    names, rule = _format_line(head.names), pipe_tables.format_rule(len(head.names))
+    names, rule = _format_line(head.names), markdown_blocks.format_rule(len(head.names))
     lines = [(row, _format_line([_cell(row, index) for index in head.columns])) for row in body]
     if not lines:
         yield Group("table", f"{names}\n{rule}", (head.rows[0], head.rows[-1]), head.rows)
@@ -304,7 +304,7 @@ def one_line(text: str) -> str:
 
 
 def _format_line(cells: Sequence[str]) -> str:
-    return pipe_tables.format_row([one_line(cell) for cell in cells])
+    return markdown_blocks.format_row([one_line(cell) for cell in cells])
 
 
 def estimate_tokens(line: str) -> float:
@@ -356,7 +356,7 @@ def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     lines = text[block.start : block.end].split("\n")
     head = [rows[number] for number in range(top, bottom + 1) if number in rows]
     if block.kind == "table":
-        names = pipe_tables.parse_row(lines[0])
+        names = markdown_blocks.parse_row(lines[0])
         if head and not _names_match(names, head):
             return f"the header is not that of rows {format_range(top, bottom)}"
         if not head and any(

@@ -14,7 +14,7 @@ from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import flow_lines, is_cjk, line_text, visual_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run, bounding_box, group_while
 from rag_platform.loaders.pdf.regions import MAX_HEADER_ROWS, Region
-from rag_platform.text import pipe_tables
+from rag_platform.text import markdown_blocks
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
@@ -63,9 +63,9 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     header, *body = _repeat_headers(grid)
     return "\n".join(
         [
-            pipe_tables.format_row(header),
-            pipe_tables.format_rule(len(header)),
-            *map(pipe_tables.format_row, body),
+            markdown_blocks.format_row(header),
+            markdown_blocks.format_rule(len(header)),
+            *map(markdown_blocks.format_row, body),
         ]
     )
 
