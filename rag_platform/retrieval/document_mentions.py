@@ -89,6 +89,17 @@ class DocumentNames:
             words,
         )
 
+    def find_all_named(self, name: str) -> list[str]:
+        """The ids of the documents with all words of a name; none if there are too many to read."""
+        if has_han(name):
+            self._names.read_chinese()
+        words, _ = name_words(name)
+        holders = self._names.holders(words)
+        found = [set(holders[it][0]) if it in holders else set() for it in words]
+        meant = set.intersection(*found) if found else set()
+        known = self._names.documents(meant if len(meant) <= MAX_NAMESAKES else ())
+        return [doc_id for doc_id, _ in known.values()]
+
     def _find_named(self, question: str) -> tuple[dict[str, float], tuple[str, ...]]:
         """(the documents named by words of the question, these words)."""
         if self._names.count < 2:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 from rag_platform.ir import Hit, Json
@@ -85,6 +84,10 @@ class Asked(NamedTuple):
     version: tuple[int, ...] = ()
     before: bool = False  # the last edition before that date
     written: str = ""  # in the question
+    product: str = ""  # the word before a version
+
+    def __str__(self) -> str:
+        return str(Edition(self.date, self.version))
 
     def fits(self, edition: Edition) -> bool:
         if self.version:
@@ -99,7 +102,7 @@ def find_asked_edition(question: str) -> Asked | None:
     """The edition that a question names by its only date or version, None for none.
 
     >>> find_asked_edition("How many days off were there before July 2024?")
-    Asked(date='2024-07', version=(), before=True, written='july 2024')
+    Asked(date='2024-07', version=(), before=True, written='july 2024', product='')
     """
     lowered = question.lower()
     dates = [(written, day) for written, day in find_dates(lowered) if day[0] != "第"]
@@ -112,11 +115,11 @@ def find_asked_edition(question: str) -> Asked | None:
             return None
         before = _BEFORE.search(left) or _HAN_BEFORE.match(right.strip())
         return Asked(day, before=before is not None, written=written)
-    versions = {it.version for it in find_asked_versions(question) if it.marked}
+    versions = {it.version: it.product for it in find_asked_versions(question) if it.marked}
     if len(versions) != 1:
         return None
-    (version,) = versions
-    return Asked(version=_components(version), written=version)
+    ((version, product),) = versions.items()
+    return Asked(version=_components(version), written=version, product=product)
 
 
 def name_document(path: str, title: str) -> tuple[str, str]:
@@ -176,7 +179,7 @@ def _is_older(one: Edition, other: Edition) -> bool:
     return length > 0 and one.date[:length] < other.date[:length]
 
 
-# doc_id to the ids of the other editions that were left out though they say otherwise
+# chunk_id of a hit to the doc_ids of the editions that were left out for it and say otherwise
 Left = dict[str, set[str]]
 
 
@@ -186,9 +189,14 @@ def has_editions(hits: Iterable[Hit]) -> bool:
     for hit in hits:
         name = (hit.namespace, *name_document(hit.source_uri, hit.doc_title))
         known = documents.setdefault(name, hit.doc_id) == hit.doc_id
-        if not known or read_edition(hit.source_uri) != Edition():
+        if not known or _tells_edition(hit.source_uri):
             return True
     return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _tells_edition(path: str) -> bool:
+    return read_edition(path) != Edition()
 
 
 def select_editions(
@@ -197,54 +205,76 @@ def select_editions(
     read: Callable[[Collection[str]], Mapping[str, Edition]],
 ) -> tuple[list[Hit], Left]:
     """The hits without the passages that a better edition of the document has too, in much the same
-    words: the one that the question names, else the newest. The better one takes the better place
-    of both. Nothing is recorded as left where
-    the question names an edition. `read` gives the editions of documents by their doc_id.
+    words: the one that the question names, else the newest. The passage most like one that is left
+    out takes the better place of both. Nothing is recorded as left where the question names an
+    edition. `read` gives the editions of documents by their doc_id.
     """
-    asked = find_asked_edition(question)
-    if _ASKS_STALE.search(question.lower()) or (asked is None and asks_for_older(question)):
-        return list(hits), {}
-    families: dict[tuple[str, ...], list[int]] = {}
+    families: dict[tuple[str, ...], dict[str, list[int]]] = {}
     for place, hit in enumerate(hits):
         name = (hit.namespace, *name_document(hit.source_uri, hit.doc_title))
-        families.setdefault(name, []).append(place)
-    several = [it for it in families.values() if len({hits[n].doc_id for n in it}) > 1]
-    doc_ids = {hits[n].doc_id for family in several for n in family}
-    editions = read(doc_ids) if several else {}
+        families.setdefault(name, {}).setdefault(hit.doc_id, []).append(place)
+    several = [family for family in families.values() if len(family) > 1]
+    asked = find_asked_edition(question) if several else None
+    if (
+        not several
+        or _ASKS_STALE.search(question.lower())
+        or (asked is None and asks_for_older(question))
+    ):
+        return list(hits), {}
+    editions = read([doc_id for family in several for doc_id in family])
     terms = question_terms(_without_edition(question, asked) if asked else question)
     find = functools.cache(terms.find_in)
     left: Left = {}
     places = list(range(len(hits)))
     beaten: set[int] = set()
+
+    def compare(one: str, other: str) -> int:
+        first, second = editions[one], editions[other]
+        return _is_better(asked, first, second) - _is_better(asked, second, first)
+
     for family in several:
-        texts: dict[str, str] = {}  # what was found of each document
-        for n in family:
-            texts[hits[n].doc_id] = f"{texts.get(hits[n].doc_id, '')}\n{hits[n].chunk_text}"
-        for one, other in combinations(family, 2):
-            if not beaten.isdisjoint((one, other)) or hits[one].doc_id == hits[other].doc_id:
-                continue
-            first, second = (editions[hits[n].doc_id] for n in (one, other))
-            if _is_better(asked, first, second):
-                worse, better = other, one
-            elif _is_better(asked, second, first):
-                worse, better = one, other
-            else:
-                continue
-            old, new = hits[worse], hits[better]
-            # where an edition is named, any passages may tell that these are two
-            alike = old.chunk_text if asked is None else texts[old.doc_id]
-            if overlap(alike, texts[new.doc_id]) < SAME_EDITION or not (
-                find(f"{old.source_uri}\n{old.chunk_text}")
-                <= find(f"{new.source_uri}\n{texts[new.doc_id]}")
-            ):
-                continue
-            beaten.add(worse)
-            places[better] = min(places[better], places[worse])
-            differ = asked is None and find(_find_changed(new.chunk_text, old.chunk_text))
-            others = {old.doc_id} if differ else set()
-            left.setdefault(new.doc_id, set()).update(others | left.pop(old.doc_id, set()))
+        ordered = sorted(family, key=functools.cmp_to_key(compare))  # the worst first
+        texts = {it: "\n".join(hits[n].chunk_text for n in family[it]) for it in ordered}
+        for number, doc_id in enumerate(ordered):
+            betters = [it for it in reversed(ordered[number + 1 :]) if compare(it, doc_id) > 0]
+            for worse in family[doc_id] if betters else ():
+                old = hits[worse].chunk_text
+                wanted = find(f"{hits[worse].source_uri}\n{old}")
+                # where an edition is named, any passages may tell that these are two
+                alike = old if asked is None else texts[doc_id]
+                for better in betters:
+                    there = [n for n in family[better] if n not in beaten]
+                    if (
+                        not there
+                        or overlap(alike, texts[better]) < SAME_EDITION
+                        or not wanted <= find(f"{hits[there[0]].source_uri}\n{texts[better]}")
+                    ):
+                        continue
+                    beaten.add(worse)
+                    heir = max(there, key=functools.partial(_measure, hits, find, worse))
+                    places[heir] = min(places[heir], places[worse])
+                    told = left.pop(hits[worse].chunk_id, set())
+                    if asked is None and _differs(find, hits[heir].chunk_text, old):
+                        told.add(doc_id)
+                    left.setdefault(hits[heir].chunk_id, set()).update(told)
+                    break
     kept = (n for n in range(len(hits)) if n not in beaten)
     return [hits[n] for n in sorted(kept, key=places.__getitem__)], left
+
+
+def _measure(
+    hits: Sequence[Hit], find: Callable[[str], frozenset[str]], one: int, other: int
+) -> tuple[int, float]:
+    """How much a passage says of what another one says: words of the question first."""
+    text, model = hits[other].chunk_text, hits[one].chunk_text
+    return len(find(model) & find(text)), overlap(model, text)
+
+
+def _differs(find: Callable[[str], frozenset[str]], text: str, older: str) -> bool:
+    """Whether the line with most words of the question is not in the older text."""
+    lines = text.splitlines()
+    most = max((len(find(line)) for line in lines), default=0)
+    return any(line not in older for line in lines if 2 * len(find(line)) > most)
 
 
 def _without_edition(question: str, asked: Asked) -> str:
@@ -258,34 +288,25 @@ def _is_better(asked: Asked | None, one: Edition, other: Edition) -> bool:
     return asked.fits(one)
 
 
-def _find_changed(text: str, older: str) -> str:
-    """The lines of a text that an older one lacks."""
-    return "\n".join(line for line in text.splitlines() if line not in older)
+def find_named_edition(question: str) -> Asked | None:
+    """The edition that a question names as such, as `the 2023 policy` and `version 2`, and not only
+    a time.
 
-
-def names_edition(question: str) -> bool:
-    """Whether a question names an edition, as `the 2023 policy` and `version 2`, not only a time.
-
-    >>> names_edition("Is it in the 2023 policy?"), names_edition("Did it rain in 2023?")
-    (True, False)
+    >>> find_named_edition("Did it rain in 2023?")
     """
     asked = find_asked_edition(question)
     if asked is None or asked.before:
-        return False
-    return bool(asked.version or _NAMED.search(question.lower()))
+        return None
+    return asked if asked.version or _NAMED.search(question.lower()) else None
 
 
-def find_missing_edition(question: str, editions: Iterable[Edition]) -> tuple[str, list[str]]:
-    """The edition that a question names where none of these is that one, and those that there are
-    instead. Both are empty where it is there, or fewer than two are known.
+def list_others(asked: Asked, editions: Iterable[Edition]) -> list[str]:
+    """The editions that there are instead of the one asked for; empty where it is there, or fewer
+    than two are known.
     """
-    asked = find_asked_edition(question)
-    if asked is None or not names_edition(question):
-        return "", []
     known = [it for it in editions if (it.version if asked.version else it.date)]
     if len(known) < 2 or any(map(asked.fits, known)):
-        return "", []
-    by_version = [Edition(version=version) for version in sorted({it.version for it in known})]
-    by_date = [Edition(day) for day in sorted({it.date for it in known})]
-    there = by_version if asked.version else by_date
-    return str(Edition(asked.date, asked.version)), [str(it) for it in there]
+        return []
+    if asked.version:
+        return [str(Edition(version=version)) for version in sorted({it.version for it in known})]
+    return sorted({it.date for it in known})

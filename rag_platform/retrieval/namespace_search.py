@@ -95,6 +95,7 @@ def search(s: SearchContext) -> Found:
     s.trace.set(cache_hit=cached is not None)
     if cached is None:
         query, plan, ranked = _search_phrasings(inner, query, plan, mode, top_k)
+        ranking.tell_editions(inner, ranked.hits)
         s.include(inner)
         if s.failures or not s.flags.keys().isdisjoint(("load_shed", "filter_relaxed")):
             key = None

@@ -17,12 +17,12 @@ from rag_platform.query.analysis import subject_of
 from rag_platform.query.filters import FilterPlan
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.editions import (
+    Asked,
     Edition,
-    Left,
-    find_missing_edition,
+    find_named_edition,
     has_editions,
+    list_others,
     name_document,
-    names_edition,
     read_edition,
     select_editions,
 )
@@ -142,9 +142,7 @@ def rank(
                 )
         if (threshold := s.request.score_threshold) is not None:
             hits = [hit for hit in hits if hit.score >= threshold]
-        hits, left = _select_shown(s, hits, top_k, span)
-        hits = reranking.renumber(hits)
-        _tell_editions(s, hits, left)
+        hits = reranking.renumber(_select_shown(s, hits, top_k, span))
         s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
         span.set(
             reranker_id=config.provider,
@@ -175,9 +173,7 @@ def select_first(s: SearchContext, hits: list[Hit], top_k: int) -> list[Hit]:
     limit per document; ranks from 1.
     """
     with tracing.span("stage.join", provider_type="fusion", provider_id="rrf") as span:
-        shown, left = _select_shown(s, hits, top_k, span)
-        shown = reranking.renumber(shown)
-        _tell_editions(s, shown, left)
+        shown = reranking.renumber(_select_shown(s, hits, top_k, span))
         span.set(k_in=len(hits), k_out=len(shown))
         return shown
 
@@ -261,11 +257,12 @@ def _read_hits(
             hits, read = join_rows(candidates[:end], rows, s.lease.namespace), end
             if read >= len(candidates):
                 break
-            shown, _ = _select_shown(s, hits, top_k, span)
-            if s.strategy.retrieval.dedupe and has_editions(shown):
+            if s.strategy.retrieval.dedupe and has_editions(hits[:top_k]):
                 step = len(candidates)  # any may be the better edition
-            elif (
-                # tables of contents are put last and newer versions first, so other hits may follow
+                continue
+            shown = _select_shown(s, hits, top_k, span)
+            # tables of contents are put last and newer versions first, so other hits may follow
+            if (
                 len(shown) == top_k
                 and not is_contents(shown[-1].chunk_text)
                 and not (_prefers_newest(s) and has_versions(shown))
@@ -295,56 +292,47 @@ def _read_editions(s: SearchContext, doc_ids: Collection[str]) -> dict[str, Edit
     }
 
 
-def _find_namesakes(s: SearchContext, hit: Hit) -> set[str]:
-    """The doc_ids of all editions of the document of a hit."""
-    catalog, wanted = s.lease.release.catalog, name_document(hit.source_uri, hit.doc_title)
-    words = wanted[0].split()
-    alike = (
-        doc_id
-        for doc_id, path in catalog.paths()
-        if all(word in path.lower() for word in words) and doc_id not in s.hidden_names
-    )
-    return {
-        it.doc_id
-        for it in catalog.documents_of(alike if words else ())
-        if name_document(it.source_uri, it.title) == wanted
-    }
-
-
-def _tell_editions(s: SearchContext, hits: Sequence[Hit], left: Left) -> None:
+def tell_editions(s: SearchContext, hits: Sequence[Hit]) -> None:
     """Warn where other editions of what the first hit is from say otherwise, or where the edition
     is missing that the question names.
     """
     for hit in hits[:1]:
-        if others := left.get(hit.doc_id):
+        if others := s.left_out.get(hit.chunk_id):
             count = pluralise(len(others), "other version")
-            s.warnings += [
+            s.warnings.append(
                 f"`{hit.source_uri}` is taken for the newest version; left out: {count} with"
                 " another text"
-            ]
-        if names_edition(s.request.text):
+            )
+        asked = find_named_edition(s.request.text)
+        if asked is not None and s.lease.release.lexical is not None:
             with s.attempt("filter", "the version in the question could not be looked up (%s)"):
-                editions = _read_editions(s, _find_namesakes(s, hit)).values()
-                missing, there = find_missing_edition(s.request.text, editions)
-                if missing:
-                    name, _ = name_document(hit.source_uri, hit.doc_title)
-                    s.warnings.append(
-                        f"no document is of version {missing} of `{name}`, only of"
-                        f" {', '.join(there)}"
-                    )
+                _tell_missing(s, asked, hit)
 
 
-def _select_shown(
-    s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span
-) -> tuple[list[Hit], Left]:
-    """(the hits that are shown, the editions left out); the first top_k where it fails."""
+def _tell_missing(s: SearchContext, asked: Asked, hit: Hit) -> None:
+    wanted = name_document(hit.source_uri, hit.doc_title)
+    is_other = asked.product not in " ".join(wanted)  # `Python version 3.11`
+    if is_other or any(map(asked.fits, _read_editions(s, [hit.doc_id]).values())):
+        return  # without a look at the names of all documents
+    alike = set(s.lease.names().find_all_named(wanted[0])) - s.hidden_names
+    documents = s.lease.release.catalog.documents_of(alike)
+    found = [it.doc_id for it in documents if name_document(it.source_uri, it.title) == wanted]
+    if there := list_others(asked, _read_editions(s, found).values()):
+        s.warnings.append(
+            f"no document is of version {asked} of `{wanted[0]}`, only of {', '.join(there)}"
+        )
+
+
+def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
+    """The hits that are shown; the first top_k where it fails."""
     config, requested = s.strategy.retrieval, s.request.max_per_document
-    left: Left = {}
     with s.attempt("dedupe", "duplicate hits could not be found (%s); all are shown", span=span):
-        if _prefers_newest(s):
-            hits = keep_newest(s.request.text, hits)
         if config.dedupe:
             hits, left = select_editions(s.request.text, hits, partial(_read_editions, s))
+            for chunk_id, doc_ids in left.items():
+                s.left_out.setdefault(chunk_id, set()).update(doc_ids)
+        if _prefers_newest(s):
+            hits = keep_newest(s.request.text, hits)
         return select_shown(
             hits,
             top_k,
@@ -352,5 +340,5 @@ def _select_shown(
             max_per_document=config.max_per_document if requested is None else requested,
             dedupe_threshold=config.dedupe_threshold,
             mmr_lambda=config.mmr_lambda,
-        ), left
-    return hits[:top_k], left
+        )
+    return hits[:top_k]

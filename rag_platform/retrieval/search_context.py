@@ -40,6 +40,8 @@ class SearchContext(Fallbacks):
     deadline: Deadline
     without: tuple[str, ...] = ()  # skipped under load: `limits.RERANK`, `POOL`, `MODEL`
     artifacts: Artifacts | None = None
+    # chunk_id of a hit to the doc_ids of the other editions that were left out for it
+    left_out: dict[str, set[str]] = field(default_factory=dict)
 
     @cached_property
     def hidden_names(self) -> frozenset[str]:
