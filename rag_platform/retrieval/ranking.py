@@ -40,7 +40,6 @@ from rag_platform.retrieval.signals import with_headings
 from rag_platform.text.passages import is_contents
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import coverage, names_coverage
-from rag_platform.text.wording import pluralise
 
 
 def read_given(s: SearchContext) -> list[Hit]:
@@ -298,10 +297,9 @@ def tell_editions(s: SearchContext, hits: Sequence[Hit]) -> None:
     """
     for hit in hits[:1]:
         if others := s.left_out.get(hit.chunk_id):
-            count = pluralise(len(others), "other version")
             s.warnings.append(
-                f"`{hit.source_uri}` is taken for the newest version; left out: {count} with"
-                " another text"
+                f"`{hit.source_uri}` is taken for the newest version; other versions with another"
+                f" text that were left out: {len(others)}"
             )
         asked = find_named_edition(s.request.text)
         if asked is not None and s.lease.release.lexical is not None:

@@ -224,8 +224,8 @@ def policies(shelf: Any, tmp_path: Path) -> Library:
         (
             "How many days of annual leave do full-time employees get?",
             "b/leave.md",
-            "b/leave.md` is taken for the newest version; left out: 3 other versions with another"
-            " text",
+            "b/leave.md` is taken for the newest version; other versions with another text that"
+            " were left out: 3",
         ),
         ("How many days of annual leave did they get in the 2024 policy?", "2024-05-01.md", ""),
         ("How many days of annual leave did they get before May 2024?", "a/leave.md", ""),
