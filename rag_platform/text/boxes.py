@@ -59,6 +59,7 @@ _EVENT = re.compile(
 _MARKS = ("!!!", "???", "===", ":::", "///", "[!", "{{", "{%", "</", "/>", "`{", "~{")
 _OPTION = re.compile(r"\n[ \t>]*:[\w-]+:(?:[ \t][^\n]*)?(?=\n|\Z)")
 _BELOW_QUOTE = re.compile(r"^(?![ \t]*>)", re.MULTILINE)
+_MOST_OPEN = 100  # boxes around a place; more are not told apart
 
 
 @dataclass(slots=True)
@@ -119,12 +120,14 @@ def _open(text: str, event: re.Match[str], opened: list[Box]) -> Box | None:
     start, end = event.start(), len(text)
     if fence := event["fence"]:
         directive, info = event["directive"] or "", event["info"].strip()
-        if directive in _DIRECTIVES:
+        if directive in _DIRECTIVES and len(opened) < _MOST_OPEN:
             edges = [start, *_read_options(text, event.end())]
             return Box(start, end, *_name(directive, info), fence, edges=edges)
         is_tab = bool(opened) and opened[-1].is_group
         name = info[info.find("[") :].strip("[]") if "[" in info else info.partition(" ")[2]
         return Box(start, end, name if is_tab else "", "", fence)
+    if len(opened) >= _MOST_OPEN:
+        return None
     if event["kind"] or event["tab"]:
         blanks = r"[ \t>]" if ">" in event["lead"] else r"[ \t]"
         body = re.compile(rf"^(?!{blanks}{{{len(event['lead']) + 1}}}|{blanks}*$)", re.MULTILINE)

@@ -82,7 +82,7 @@ _EMPTY_LINE = re.compile(r"\n[ \t]*(?=\n)")
 _PROMPT = re.compile(r"[ \t]*>>>(?:\s|$)")  # of a Python session, which a blank line ends
 _HIDDEN = re.compile(r"[\s>]*(<!--|<script\b|<style\b|\{/\*)", re.IGNORECASE)
 _HIDDEN_END = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "{/*": r"\*/\}"}
-LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
+LINK = re.compile(r"\[[^\]\n]{0,500}\]\([^()\s]*\)")
 _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 # the line of a definition list that explains the term above it
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from rag_platform.text.boxes import find_boxes
-from rag_platform.text.passages import units
+from rag_platform.text.passages import sentence_spans, units
 
 
 def named(text: str) -> list[tuple[str, list[str], str]]:
@@ -131,6 +131,15 @@ def test_no_box_is_in_code_or_without_a_name() -> None:
 
 def test_many_marks_take_linear_time() -> None:
     began = time.process_time()
-    for mark in ("<A x={{", '{{< a text="', "```{note}\n", '=== "a"\n', "<Tab>\n", "::: a [[ "):
-        find_boxes(mark * 5000)
+    for mark in (
+        "<A x={{",
+        '{{< a text="',
+        "```{note}\n",
+        '=== "a"\n',
+        "<Tab>\n",
+        "> [!a]\n",
+        "[[",
+    ):
+        find_boxes(mark * 20_000)
+        list(sentence_spans(mark * 20_000, 0, 40_000))
     assert time.process_time() - began < 5
