@@ -16,16 +16,16 @@ PROFILE = "debian_changelog"  # parse profile of the facts
 _LEVEL = 2
 # deb-changelog(5): `apt (2.1.6) unstable; urgency=medium`, and the line that ends the entry
 _RELEASE = re.compile(
-    r"^(?P<words>[a-z0-9][a-z0-9+.-]* \([^()\s]+\)[ \t\w.-]*);[ \t]*\w[\w-]*=.*$",
+    r"^(?P<words>[a-z0-9][a-z0-9+.-]* \([^()\s]+\)[ \t\w.-]*);[ \t]*\w[\w-]*=[^\r\n]*",
     re.MULTILINE | re.IGNORECASE,
 )
-_AUTHOR = re.compile(r"^  \[ (?P<name>\S.*?) \][ \t]*$", re.MULTILINE)  # of the items below
-_ENDS = re.compile(r"^ -- .*?>  (?P<date>\S.*)$", re.MULTILINE)
+_AUTHOR = re.compile(r"^  \[ (?P<name>\S.*?) \][ \t]*(?=\r?$)", re.MULTILINE)  # of the items below
+_ENDS = re.compile(r"^ -- .*?>  (?P<date>\S[^\r\n]*)", re.MULTILINE)
 
 
 def is_debian_changelog(text: str) -> bool:
     """True for a text that begins with a release as in a Debian changelog."""
-    return _RELEASE.match(text.lstrip()) is not None
+    return _RELEASE.match(text, len(text) - len(text.lstrip())) is not None
 
 
 def debian_changelog_blocks(text: str) -> list[Block]:
@@ -44,8 +44,9 @@ def debian_changelog_edits(text: str) -> list[Edit]:
     authors = _AUTHOR.finditer(text)
     edits = [Edit(*it.span(), f"**{it['name']}**\n", REWRITTEN) for it in authors]
     found = list(_RELEASE.finditer(text))
-    for release, after in zip(found, [*found[1:], None], strict=True):
-        ends = _ENDS.search(text, release.end(), after.start() if after else len(text))
+    ends_at = [*(it.start() for it in found[1:]), len(text)]
+    for release, end in zip(found, ends_at, strict=False):
+        ends = _ENDS.search(text, release.end(), end)
         date = _read_date(ends["date"]) if ends else ""
         heading = "#" * _LEVEL + " " + release["words"] + (f" – {date}" if date else "")
         edits.append(Edit(*release.span(), heading, REWRITTEN))
@@ -56,5 +57,5 @@ def _read_date(text: str) -> str:
     """The day of `Wed, 08 Jul 2020 12:41:28 +0200` as 2020-07-08; empty for any other text."""
     try:
         return parsedate_to_datetime(text).date().isoformat()
-    except ValueError:
+    except (OverflowError, ValueError):
         return ""

@@ -44,3 +44,15 @@ def test_a_release_is_a_heading_with_its_date(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("The pump (1.2) is old; replace it.\n\n" + CHANGELOG)
     notes = TextLoader().load(tmp_path / "notes", "notes")
     assert not [block for block in notes.blocks if block.title]
+
+
+def test_other_ends_of_lines_and_odd_dates_lose_nothing(tmp_path: Path) -> None:
+    def read(text: str) -> str:
+        path = tmp_path / "changelog"
+        path.write_bytes(text.encode())
+        return normalise(TextLoader().load(path, path.name), (), CleaningConfig()).text
+
+    assert read(CHANGELOG.replace("\n", "\r\n")) == read(CHANGELOG)
+    assert "Open it." in read(CHANGELOG.replace("\n", "\r"))
+    assert read(f"  {CHANGELOG[:38]}") == f"  {CHANGELOG[:38]}"
+    assert "## pump (1.2-3) unstable\n" in read(CHANGELOG.replace("+0200", f"+{10**20}"))
