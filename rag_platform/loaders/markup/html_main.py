@@ -31,26 +31,32 @@ _BOILERPLATE_WORDS = set(
     " subscribe teaser teasers trending".split()
 )
 _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+_CONTENTS = re.compile("(?<![a-z])(?:toc|list-of-(?:figures|tables|examples|equations))(?![a-z])")
 
 
 def main_pieces(page: Page, title: str) -> Sequence[int]:
     """Indexes of the pieces of the main content, of all pieces where it is unclear; without a table
-    of contents, unless the page has nothing else.
+    of contents, unless the page has no other text than titles and links.
     """
     found, contents = _find_main(page, title), _find_contents(page)
     kept = [number for number in found if number not in contents]
-    return kept if any(not page.pieces[number].level for number in kept) else found
+    has_text = any(
+        page.pieces[number].kind != "table" and _count_prose(page, number) >= MIN_PROSE
+        for number in kept
+    )
+    return kept if has_text else found
 
 
 def _find_contents(page: Page) -> set[int]:
     """Indexes of the pieces of tables of contents and lists of figures: links in an element that is
-    named as such.
+    named as such. A heading can be named after its entry, and what is around the title after the
+    table of contents that it has.
     """
     named = {
         item
         for item in page.root.iter("*")
-        if (names := _NAME_WORD.findall(f"{item.get('id', '')} {item.get('class', '')}".lower()))
-        and ("toc" in names or names[:2] == ["list", "of"])
+        if _CONTENTS.search(f"{item.get('id', '')} {item.get('class', '')}".lower())
+        and not item.xpath("descendant-or-self::h1 | self::h2 | self::h3 | self::h4 | self::h5")
         and 2 * count_linked(item) > len(letters(visible(item)))
     }
     return {

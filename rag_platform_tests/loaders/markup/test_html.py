@@ -568,7 +568,23 @@ def test_a_table_of_contents_is_left_out_beside_other_text(tmp_path: Path) -> No
     facts = load(tmp_path, page, HtmlLoader())
     assert facts.text.startswith("# T\n\n## 1. Pumps\n\nRun.")
     assert [item.text for item in facts.summary.hidden][:2] == ["Contents", "1. Pumps"]
-    assert "2. Valves" in load(tmp_path, f"<title>T</title><h1>T</h1>{contents}", HtmlLoader()).text
+    links = "<p>Next: <a href=x>Jars</a><table><tr><td>2.1. Examining Indexes<td>A</table>"
+    page = f"<title>T</title><h1>T</h1>{contents}{links}"
+    assert "2. Valves" in load(tmp_path, page, HtmlLoader()).text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<ul class=list-of-pumps><li><a href=p>A Pump</a></ul>",
+        "<h2 id=toc_1><a href=p>A Pump</a></h2>",
+        "<div class=has-toc><h1>T</h1><p><a href=p>A Pump</a></p></div>",
+        "<div class=protocol><a href=p>A Pump</a></div>",
+    ],
+)
+def test_links_that_are_no_table_of_contents_stay(tmp_path: Path, content: str) -> None:
+    page = f"<title>T</title><body>{content}<p>{'Run. ' * 30}"
+    assert "A Pump" in load(tmp_path, page, HtmlLoader()).text
 
 
 def test_a_term_is_one_line_of_bold_words(tmp_path: Path) -> None:
