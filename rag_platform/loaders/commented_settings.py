@@ -25,6 +25,7 @@ _ITEM = r"(?:[^\n]*\n(?:[ \t]*#[^\n]*\n){0,20}[ \t]*[\"'{\]])"
 _MARK = re.compile(
     r"^[^#;\n]*?(?P<quote>\"{3}|'{3})[\s\S]*?(?P=quote)"  # a string of several lines is no comment
     r"|(?<!\\\n)(?<!\\\r\n)^[ \t]*(?P<mark>[#;])(?P=mark)*+"  # nor is what continues a line
+    r"(?:[ \t]+#{3,})?"  # the left side of a frame
     rf"(?:[ \t]+(?P<setting>(?={_SETTING}|{_ITEM}))?|{_END})"
     rf"|(?<![ \t])[ \t]++#{{3,}}{_END}",  # the right side of a frame
     re.MULTILINE,

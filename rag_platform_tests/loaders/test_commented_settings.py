@@ -11,7 +11,7 @@ from rag_platform.loaders.text import TextLoader
 from rag_platform.normalisation.edits import normalise
 
 CONF = """\
-## Limits ##########
+# ###### Limits ######
 #
 # How many clients may
 # connect at once.
