@@ -33,11 +33,18 @@ from rag_platform.answering.quotable import (
 from rag_platform.ir import JOINT, Hit, QueryIR, split_path
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
-from rag_platform.query.section_numbers import find_asked_sections, is_in_sections
+from rag_platform.query.section_numbers import (
+    find_asked_releases,
+    find_asked_sections,
+    is_in_release,
+    is_in_sections,
+    name_releases,
+)
 from rag_platform.text.entries import (
     MEMBER_JOINT,
     ROW_NAME,
     find_described,
+    find_headings,
     find_members,
     find_row_name,
 )
@@ -54,6 +61,7 @@ from rag_platform.text.term_overlap import (
     DIGIT,
     HISTORY,
     POINTS,
+    RELEASE_WORDS,
     VERSION_NUMBER,
     Word,
     question_terms,
@@ -81,7 +89,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "30"
+    VERSION: ClassVar[str] = "31"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     keep_ratio: float = constants.KEEP_RATIO
@@ -226,9 +234,14 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     logs = _find_change_logs(question, evidence)
     topic_factors = dict.fromkeys(logs, constants.OFF_TOPIC_FACTOR)
     topic_factors |= dict.fromkeys(others, constants.OFF_TOPIC_FACTOR**2)
-    entries = _read_sections(question, evidence, passages, find) or _read_entries(
-        question, evidence, passages, find
-    )
+    entries = _read_sections(question, evidence, passages, find)
+    if releases := [] if entries else _read_releases(subject_of(query), evidence, passages, find):
+        entries = releases  # each item of a release is as good as the first
+        terms = [
+            [own | entry.terms for own, entry in zip(*pair, strict=True)]
+            for pair in zip(terms, entries, strict=True)
+        ]
+    entries = entries or _read_entries(question, evidence, passages, find)
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
@@ -352,15 +365,59 @@ def _read_sections(
     """
     if not (written := find_asked_sections(question)):
         return []
-    asked, terms = list(written.values()), find(" ".join(written))
+    asked = list(written.values())
+
+    def find_place(above: Sequence[str]) -> int | None:
+        if not is_in_sections(above, asked):
+            return None
+        return 0 if is_in_sections(above[-1:], asked[-1:]) else 1
+
     documents = [find(_name_document(hit)) for hit in evidence]
+    return _read_named(find(" ".join(written)), evidence, passages, documents, find_place)
+
+
+def _read_releases(
+    question: str, evidence: Sequence[Hit], passages: Parts, find: FindTerms
+) -> list[list[_Entry]]:
+    """The same for versions, where the question has no words but these, the product and what
+    changed: what is below headings with exactly these.
+    """
+    if not (asked := find_asked_releases(question)):
+        return []
+    terms, changes = find(" ".join(asked)), find(" ".join(RELEASE_WORDS.findall(question.lower())))
+    documents = [find(_name_document(hit)) - changes for hit in evidence]
+    headings = [(*split_path(it.section_path), *find_headings(it.chunk_text)) for it in evidence]
+    owners = [
+        names
+        for names, path in zip(documents, headings, strict=True)
+        if any(is_in_release([heading], asked) for heading in path)
+    ]
+    known = terms.union(changes, find(name_releases(question)), *owners)
+    if not owners or not all(word.is_whole_in(known) for word in question_words(question)):
+        return []
+
+    def find_place(above: Sequence[str]) -> int | None:
+        return 0 if is_in_release(above, asked) else None
+
+    return _read_named(terms, evidence, passages, documents, find_place)
+
+
+def _read_named(
+    terms: frozenset[str],
+    evidence: Sequence[Hit],
+    passages: Parts,
+    documents: Sequence[frozenset[str]],
+    find_place: Callable[[Sequence[str]], int | None],
+) -> list[list[_Entry]]:
+    """The entries of sections that a question names with these terms, and their documents with
+    `documents`; `find_place` returns the place of a path of headings, None outside of the sections.
+    """
     found: dict[tuple[int, Part], _Entry] = {}
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         units, path = read_layout(hit.chunk_text).units, split_path(hit.section_path)
         for part in parts:
-            above = find_path(path, units[part.first].headings)
-            if is_in_sections(above, asked):
-                place = 0 if is_in_sections(above[-1:], asked[-1:]) else 1
+            place = find_place(find_path(path, units[part.first].headings))
+            if place is not None:
                 found[n, part] = _Entry(terms | documents[n], place, 1.0)
     if not found:
         return []

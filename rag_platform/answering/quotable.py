@@ -53,7 +53,9 @@ _FORMALITY = re.compile(
     r"|🔬 This is a nightly-only experimental API\.|\(`\w+` \[#\d+\]\(\S+\)\)",
     re.IGNORECASE,
 )
-_VERSION_OR_DATE = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
+_VERSION_OR_DATE = re.compile(
+    r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}|(?:\bversion |\bv|版本 ?)\d+\.\d+", re.IGNORECASE
+)
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
 _QUESTION_PREFIX = re.compile(rf"^{ASKS}\s*")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` after a heading

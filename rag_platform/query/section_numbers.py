@@ -1,16 +1,16 @@
 """Sections that a question names by their number, and the numbers of headings: `section 5.2.2`,
-`§ 12`, `appendix B`, `第三章第二节`.
+`§ 12`, `appendix B`, `第三章第二节`; and releases, whose headings have a version.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from rag_platform.text.dates import read_han
 from rag_platform.text.markdown_blocks import HAN_NUMBER
-from rag_platform.text.scripts import simplify
+from rag_platform.text.scripts import HAN, simplify
 
 _KINDS = {
     "section": r"sections?\b|sect?\.|clauses?\b|paragraphs?\b|para\.|§{1,2}",
@@ -31,6 +31,13 @@ _ASKED = re.compile(
 _HEADING = re.compile(
     rf"(?:(?i:{_KIND})\s*(?P<number>{_NUMBER}){_ENDS}"
     rf"|(?P<code>(?:[A-Z]\.)?{_DIGITS}(?=[.:)]?(?:\s|$))|[A-Z](?=[.:](?:\s|$)))|{_HAN})"
+)
+
+_VERSION = re.compile(r"(?<![\w.-])v?\d+\.\d[\w.+~-]*", re.ASCII | re.IGNORECASE)
+_NAMED = re.compile(rf"(?:[\w.+-]+\s){{0,2}}{_VERSION.pattern}", re.ASCII | re.IGNORECASE)
+# the first version of a heading, not the number of a section: `5.2.1 Tools`
+_RELEASE = re.compile(
+    rf"^(?!\d[\d.]*\s+[A-Z{HAN}])[^\n]*?({_VERSION.pattern})", re.ASCII | re.IGNORECASE
 )
 
 
@@ -55,6 +62,40 @@ def is_in_sections(path: Iterable[str], asked: Iterable[str]) -> bool:
     """
     numbers = {number for heading in path if (number := _number_heading(heading))}
     return all({it, it.rpartition(" ")[2]} & numbers for it in asked)
+
+
+def find_asked_releases(question: str) -> set[str]:
+    """The versions that a question names.
+
+    >>> find_asked_releases("What changed in v5.0.1?"), find_asked_releases("2.0.38版本修复了什么")
+    ({'5.0.1'}, {'2.0.38'})
+    """
+    return set(map(_plain_version, _VERSION.findall(question)))
+
+
+def name_releases(question: str) -> str:
+    """The versions that a question names, each with up to two words before it, as of its product.
+
+    >>> name_releases("When was Spring Boot 3.2.0 released?")
+    'Spring Boot 3.2.0'
+    """
+    return " ".join(it[0] for it in _NAMED.finditer(question))
+
+
+def is_in_release(path: Iterable[str], asked: Collection[str]) -> bool:
+    """True below a heading with one of these versions and none with another below it.
+
+    >>> is_in_release(["1.9.0 (2020-09-28)", "1.8.17 (2019-11-06)", "Fixed"], {"1.8.17"})
+    True
+    >>> is_in_release(["1.9.0 (2020-09-28)", "1.8.17 (2019-11-06)"], {"1.9.0"})
+    False
+    """
+    versions = [it[1] for heading in path if (it := _RELEASE.search(heading))]
+    return bool(versions) and _plain_version(versions[-1]) in asked
+
+
+def _plain_version(version: str) -> str:
+    return version.lower().removeprefix("v").rstrip(".+-~")
 
 
 @lru_cache(maxsize=4096)

@@ -77,6 +77,30 @@ def test_a_section_that_is_asked_for_is_quoted_not_what_refers_to_it() -> None:
     assert ask("第三章第三节讲什么", han).startswith("加班须登记。")
 
 
+def test_a_release_that_is_asked_for_is_quoted_with_its_date() -> None:
+    newer = hit(
+        1,
+        "## [5.0.10](https://x.org/v5.0.1...v5.0.10) (2024-03-02)\n\n### Fixed\n\n"
+        "* what changed in the release of 5.0.1\n* changed dates",
+        JOINT.join(["Log", "5.0.10 (2024-03-02)"]),
+    )
+    own = hit(
+        2,
+        "## [5.0.1](https://x.org/v5.0.0...v5.0.1) (2023-11-06)\n\n### Fixed\n\n"
+        "* Crash on empty rows\n\n### Added\n\n* Dark mode\n* Undo",
+        JOINT.join(["Log", "5.1.0 (2023-12-01)", "5.0.1 (2023-11-06)"]),
+    )
+    for question in ("what changed in 5.0.1?", "when was 5.0.1 released?", "5.0.1 修复了什么"):
+        said = Extractive().answer(asked(question), [newer, own]).text
+        first, _, rest = said.partition("[2]")
+        assert "(2023-11-06), Fixed:\n\n- Crash on empty rows" in first
+        assert "- Dark mode\n- Undo" in rest.partition("[2]")[0]
+    # other words decide where the question is not about the release as a whole
+    topic = hit(3, "Since 5.0.1 the size of the cache is 20 MB.", "Cache")
+    said = Extractive().answer(asked("how large is the cache in 5.0.1?"), [own, topic]).text
+    assert said.startswith("Since 5.0.1")
+
+
 def test_several_names_with_one_description_are_each_described() -> None:
     refers = hit(1, "**`--thread`**\n\nBy default the value of the setting `gc.thread` is used.")
     own = hit(2, "**`gc.thread`, `gc.age`**\n\nBoth are numbers.")

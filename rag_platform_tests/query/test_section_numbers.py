@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.query.section_numbers import find_asked_sections, is_in_sections
+from rag_platform.query.section_numbers import (
+    find_asked_releases,
+    find_asked_sections,
+    is_in_release,
+    is_in_sections,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +57,33 @@ def test_a_heading_with_the_asked_number(heading: str, number: str) -> None:
 )
 def test_other_headings(heading: str, number: str) -> None:
     assert not is_in_sections([heading], [number])
+
+
+@pytest.mark.parametrize(
+    ("question", "versions"),
+    [
+        ("what changed in v1.2.3?", {"1.2.3"}),
+        ("uview 2.0.38版本修复了什么", {"2.0.38"}),
+        ("when was bash 5.1-2~rc1 released", {"5.1-2~rc1"}),
+        ("what happened on 2024-01-02", set()),
+    ],
+)
+def test_the_versions_of_a_question(question: str, versions: set[str]) -> None:
+    assert find_asked_releases(question) == versions
+
+
+@pytest.mark.parametrize(
+    ("heading", "is_asked"),
+    [
+        ("1.2.3 (2024-01-02)", True),
+        ("[v1.2.3](https://example.org/compare/v1.2.2...v1.2.3)", True),
+        ("tool (1.2.3) unstable", True),
+        ("🌈 1.2.3 `2024-01-02`", True),
+        ("1.2.30", False),
+        ("1.2", False),
+        ("1.2.3 Tools", False),  # a section
+        ("1.2.3-rc1", False),
+    ],
+)
+def test_a_heading_with_the_asked_version(heading: str, is_asked: bool) -> None:
+    assert is_in_release(["Changes", heading, "Fixed"], {"1.2.3"}) is is_asked
