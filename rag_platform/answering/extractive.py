@@ -36,9 +36,9 @@ from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.query.section_numbers import (
     find_asked_releases,
     find_asked_sections,
+    is_about_releases,
     is_in_release,
     is_in_sections,
-    name_releases,
 )
 from rag_platform.text.entries import (
     MEMBER_JOINT,
@@ -384,22 +384,21 @@ def _read_releases(
     """
     if not (asked := find_asked_releases(question)):
         return []
-    terms, changes = find(" ".join(asked)), find(" ".join(RELEASE_WORDS.findall(question.lower())))
-    documents = [find(_name_document(hit)) - changes for hit in evidence]
     headings = [(*split_path(it.section_path), *find_headings(it.chunk_text)) for it in evidence]
     owners = [
-        names
-        for names, path in zip(documents, headings, strict=True)
+        _name_document(hit)
+        for hit, path in zip(evidence, headings, strict=True)
         if any(is_in_release([heading], asked) for heading in path)
     ]
-    known = terms.union(changes, find(name_releases(question)), *owners)
-    if not owners or not all(word.is_whole_in(known) for word in question_words(question)):
+    if not owners or not is_about_releases(question, owners):
         return []
+    changes = find(" ".join(RELEASE_WORDS.findall(question.lower())))
+    documents = [find(_name_document(hit)) - changes for hit in evidence]
 
     def find_place(above: Sequence[str]) -> int | None:
         return 0 if is_in_release(above, asked) else None
 
-    return _read_named(terms, evidence, passages, documents, find_place)
+    return _read_named(find(" ".join(asked)), evidence, passages, documents, find_place)
 
 
 def _read_named(

@@ -11,6 +11,7 @@ from functools import lru_cache
 from rag_platform.text.dates import read_han
 from rag_platform.text.markdown_blocks import HAN_NUMBER
 from rag_platform.text.scripts import HAN, simplify
+from rag_platform.text.term_overlap import RELEASE_WORDS, question_terms, question_words
 
 _KINDS = {
     "section": r"sections?\b|sect?\.|clauses?\b|paragraphs?\b|para\.|§{1,2}",
@@ -73,13 +74,20 @@ def find_asked_releases(question: str) -> set[str]:
     return set(map(_plain_version, _VERSION.findall(question)))
 
 
-def name_releases(question: str) -> str:
-    """The versions that a question names, each with up to two words before it, as of its product.
+def is_about_releases(question: str, names: Iterable[str] = ()) -> bool:
+    """True where a question has no words but versions, up to two words before each, as of its
+    product, other `names`, and what changed or when.
 
-    >>> name_releases("When was Spring Boot 3.2.0 released?")
-    'Spring Boot 3.2.0'
+    >>> is_about_releases("When was Spring Boot 3.2.0 released?")
+    True
+    >>> is_about_releases("How do I set the port in Spring Boot 3.2.0?")
+    False
     """
-    return " ".join(it[0] for it in _NAMED.finditer(question))
+    said = (it[0] for it in _NAMED.finditer(question))
+    known = question_terms(question).find_in(
+        "\n".join([*RELEASE_WORDS.findall(question.lower()), *said, *names])
+    )
+    return all(word.is_whole_in(known) for word in question_words(question))
 
 
 def is_in_release(path: Iterable[str], asked: Collection[str]) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rag_platform.caching import Cache
@@ -23,7 +23,13 @@ from rag_platform.indexes.document_names import Names
 from rag_platform.ir import Candidate, split_path
 from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
-from rag_platform.query.section_numbers import find_asked_sections, is_in_sections
+from rag_platform.query.section_numbers import (
+    find_asked_releases,
+    find_asked_sections,
+    is_about_releases,
+    is_in_release,
+    is_in_sections,
+)
 from rag_platform.retrieval.constants import (
     FOREIGN_CHUNKS,
     KEPT_NAMED,
@@ -73,9 +79,13 @@ class DocumentNames:
         its words are cached.
         """
         documents, words = self._find_named(question)
+        versions = find_asked_releases(question)
         asked = find_asked_sections(question)  # `part 2` may also be a document
         numbers = [number for written, number in asked.items() if written.lower() not in words]
-        section = self._find_section(numbers, tuple(documents))
+        releases = () if numbers or not is_about_releases(question, words) else versions
+        section = self._find_section(numbers, tuple(documents)) or self._find_releases(
+            releases, tuple(documents)
+        )
         if not documents and len(owners := set(section.values())) == 1:
             documents = dict.fromkeys(owners, 1.0)  # the only one with such a section
         if not documents:
@@ -189,21 +199,43 @@ class DocumentNames:
         """The chunks in or with the section of these numbers, with their documents: the given ones,
         or all of a small release.
         """
-        if not asked or not (documents or self._names.chunks <= MAX_SECTION_CHUNKS):
+        if not asked:
             return {}
         # a cheap test first
         mark = asked[-1][-1] if asked[-1][0] == "第" else asked[-1].split()[-1]
-        within = f"doc_id IN ({', '.join('?' * len(documents))})" if documents else "1"
-        rows = self._catalog.select(
-            "SELECT chunk_id, doc_id, section_path, chunk_text FROM chunks"
-            f" WHERE {within} AND (section_path || chunk_text) LIKE ?",
-            (*documents, f"%{mark}%"),
-        )
+        rows = self._find_chunks(mark, documents)
         return {
             chunk_id: doc_id
             for chunk_id, doc_id, path, text in rows
             if is_in_sections((*split_path(path), *find_headings(text)), asked)
         }
+
+    def _find_releases(self, asked: Collection[str], documents: Sequence[str]) -> dict[str, str]:
+        """The same for the sections of releases with these versions."""
+        return {
+            chunk_id: doc_id
+            for version in asked
+            for chunk_id, doc_id, path, text in self._find_chunks(version, documents)
+            if any(
+                is_in_release(it, asked)
+                for it in (split_path(path), *zip(find_headings(text), strict=True))
+            )
+        }
+
+    def _find_chunks(
+        self, mark: str, documents: Sequence[str]
+    ) -> Iterable[tuple[str, str, str, str]]:
+        """(chunk_id, doc_id, section_path, text) of the chunks with `mark` in path or text, of the
+        given documents, or all of a small release.
+        """
+        if not (documents or self._names.chunks <= MAX_SECTION_CHUNKS):
+            return ()
+        within = f"doc_id IN ({', '.join('?' * len(documents))})" if documents else "1"
+        return self._catalog.select(
+            "SELECT chunk_id, doc_id, section_path, chunk_text FROM chunks"
+            f" WHERE {within} AND (section_path || chunk_text) LIKE ?",
+            (*documents, f"%{mark}%"),
+        )
 
     def _rarity(self, holders: Sequence[int]) -> float:
         return idf(self._names.count, len(holders))
