@@ -36,6 +36,7 @@ from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.query.section_numbers import (
     find_asked_releases,
     find_asked_sections,
+    find_release_words,
     is_about_releases,
     is_in_release,
     is_in_sections,
@@ -61,7 +62,6 @@ from rag_platform.text.term_overlap import (
     DIGIT,
     HISTORY,
     POINTS,
-    RELEASE_WORDS,
     VERSION_NUMBER,
     Word,
     question_terms,
@@ -392,7 +392,7 @@ def _read_releases(
     ]
     if not owners or not is_about_releases(question, owners):
         return []
-    changes = find(" ".join(RELEASE_WORDS.findall(question.lower())))
+    changes = find(" ".join(find_release_words(question)))
     documents = [find(_name_document(hit)) - changes for hit in evidence]
 
     def find_place(above: Sequence[str]) -> int | None:

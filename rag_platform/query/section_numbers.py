@@ -11,7 +11,7 @@ from functools import lru_cache
 from rag_platform.text.dates import read_han
 from rag_platform.text.markdown_blocks import HAN_NUMBER
 from rag_platform.text.scripts import HAN, simplify
-from rag_platform.text.term_overlap import RELEASE_WORDS, question_terms, question_words
+from rag_platform.text.term_overlap import question_terms, question_words
 
 _KINDS = {
     "section": r"sections?\b|sect?\.|clauses?\b|paragraphs?\b|para\.|§{1,2}",
@@ -36,6 +36,13 @@ _HEADING = re.compile(
 
 _VERSION = re.compile(r"(?<![\w.-])v?\d+\.\d[\w.+~-]*", re.ASCII | re.IGNORECASE)
 _NAMED = re.compile(rf"(?:[\w.+-]+\s){{0,2}}{_VERSION.pattern}", re.ASCII | re.IGNORECASE)
+# the words of questions about a release as a whole
+_RELEASE_WORDS = re.compile(
+    r"\b(?:add|bug|break|chang|date|deprecat|enhanc|featur|fix|improv|introduc|new|notes?\b|publish"
+    r"|releas|remov|ship|updat|version)[a-z]*"
+    r"|版本|更新|变更|变化|改动|修改|修复|改进|优化|新增|增加|移除|弃用|功能|特性|内容|问题|发布|上线|时间"
+    r"|日期|时候"
+)
 # the first version of a heading, not the number of a section: `5.2.1 Tools`
 _RELEASE = re.compile(
     rf"^(?!\d[\d.]*\s+[A-Z{HAN}])[^\n]*?({_VERSION.pattern})", re.ASCII | re.IGNORECASE
@@ -85,9 +92,14 @@ def is_about_releases(question: str, names: Iterable[str] = ()) -> bool:
     """
     said = (it[0] for it in _NAMED.finditer(question))
     known = question_terms(question).find_in(
-        "\n".join([*RELEASE_WORDS.findall(question.lower()), *said, *names])
+        "\n".join([*find_release_words(question), *said, *names])
     )
     return all(word.is_whole_in(known) for word in question_words(question))
+
+
+def find_release_words(question: str) -> list[str]:
+    """The words for what changed or when."""
+    return _RELEASE_WORDS.findall(question.lower())
 
 
 def is_in_release(path: Iterable[str], asked: Collection[str]) -> bool:

@@ -44,13 +44,6 @@ ASKS_HISTORY = re.compile(
     r"|migrat\w+|histor\w+|breaking|(?:which|what) versions?)\b"
     r"|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
 )
-# the words of questions about a release as a whole
-RELEASE_WORDS = re.compile(
-    r"\b(?:add|bug|break|chang|date|deprecat|enhanc|featur|fix|improv|introduc|new|notes?\b|publish"
-    r"|releas|remov|ship|updat|version)[a-z]*"
-    r"|版本|更新|变更|变化|改动|修改|修复|改进|优化|新增|增加|移除|弃用|功能|特性|内容|问题|发布|上线|时间"
-    r"|日期|时候"
-)
 # the wording of questions for a version, and of versions
 ASKS_VERSION = re.compile(r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本")
 VERSION_NUMBER = re.compile(r"\d+\.\d+")

@@ -41,9 +41,14 @@ def test_without_a_word_index_words_weigh_alike_and_none_is_called_absent() -> N
         ("pump vs valve", ["pump", "valv"]),
         ("水泵和阀门有什么区别", ["水泵", "阀门"]),
         ("What are the differences?", ["differ"]),  # nothing else is left
+        ("when was pump 1.2.3 released?", ["pump", "1.2.3", "1", "2", "3"]),
+        ("pump 1.2.3 是什么时候发布的？", ["pump", "1.2.3", "1", "2", "3"]),
+        ("who released the valve of pump 1.2?", ["releas", "valv", "pump", "1.2", "1", "2"]),
     ],
 )
-def test_words_that_ask_for_a_comparison_need_not_be_found(question: str, words: list[str]) -> None:
+def test_words_that_ask_for_a_comparison_or_release_need_not_be_found(
+    question: str, words: list[str]
+) -> None:
     signals = measure_signals(None, without_rules(question, Limits()), Retrieved())
     assert [item.word.text for item in signals.words] == words
 
