@@ -25,7 +25,7 @@ _ENDS = re.compile(r"^ -- .*?>  (?P<date>\S[^\r\n]*)", re.MULTILINE)
 
 def is_debian_changelog(text: str) -> bool:
     """True for a text that begins with a release as in a Debian changelog."""
-    return _RELEASE.match(text, len(text) - len(text.lstrip())) is not None
+    return _RELEASE.match(text.lstrip()) is not None
 
 
 def debian_changelog_blocks(text: str) -> list[Block]:

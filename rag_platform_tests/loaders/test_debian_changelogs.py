@@ -56,3 +56,7 @@ def test_other_ends_of_lines_and_odd_dates_lose_nothing(tmp_path: Path) -> None:
     assert "Open it." in read(CHANGELOG.replace("\n", "\r"))
     assert read(f"  {CHANGELOG[:38]}") == f"  {CHANGELOG[:38]}"
     assert "## pump (1.2-3) unstable\n" in read(CHANGELOG.replace("+0200", f"+{10**20}"))
+    unsigned = CHANGELOG.replace(" -- A B", "A B", 1).replace(
+        "some day", "Wed, 08 Jul 2020 1:02:03"
+    )
+    assert "## pump (1.2-3) unstable\n" in read(unsigned)

@@ -560,6 +560,20 @@ def test_a_note_that_is_drawn_as_a_table_is_text(tmp_path: Path, box: str) -> No
     assert body(tmp_path, data).startswith("| ![](a.png) | a |")
 
 
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ("<tr><td><img src=a.png><td>A", "| ![](a.png) | A |"),
+        ("<tr><td rowspan=2><img src=a.png><td>A<td>B<tr><td>C<td>D", "|  | C | D |"),
+        ("<tr><td rowspan=2><img src=a.png></td>All<td>A<tr><td>B", "All"),
+        ("<caption>All</caption><tr><td rowspan=2><img src=a.png><td>A<tr><td>B", "All"),
+    ],
+)
+def test_other_tables_with_pictures_are_no_notes(tmp_path: Path, rows: str, text: str) -> None:
+    page = f"<title>T</title><body><p>{'Run. ' * 30}<table>{rows}</table>"
+    assert text in load(tmp_path, page, HtmlLoader()).text
+
+
 def test_a_table_of_contents_is_left_out_beside_other_text(tmp_path: Path) -> None:
     links = "<dl><dt><a href=#a>1. Pumps</a><dt><a href=#b>2. Valves</a></dl>"
     contents = f"<div class=toc><p><b>Contents</b></p>{links}</div>"
@@ -568,7 +582,7 @@ def test_a_table_of_contents_is_left_out_beside_other_text(tmp_path: Path) -> No
     facts = load(tmp_path, page, HtmlLoader())
     assert facts.text.startswith("# T\n\n## 1. Pumps\n\nRun.")
     assert [item.text for item in facts.summary.hidden][:2] == ["Contents", "1. Pumps"]
-    links = "<p>Next: <a href=x>Jars</a><table><tr><td>2.1. Examining Indexes<td>A</table>"
+    links = "<p>Next: <a href=x>Jars</a><table><tr><td>2.1. Examining the Indexes<td>A Pump</table>"
     page = f"<title>T</title><h1>T</h1>{contents}{links}"
     assert "2. Valves" in load(tmp_path, page, HtmlLoader()).text
 
@@ -580,6 +594,7 @@ def test_a_table_of_contents_is_left_out_beside_other_text(tmp_path: Path) -> No
         "<h2 id=toc_1><a href=p>A Pump</a></h2>",
         "<div class=has-toc><h1>T</h1><p><a href=p>A Pump</a></p></div>",
         "<div class=protocol><a href=p>A Pump</a></div>",
+        "<div class=toc><p>A Pump and its <a href=p>valves</a></div>",
     ],
 )
 def test_links_that_are_no_table_of_contents_stay(tmp_path: Path, content: str) -> None:
