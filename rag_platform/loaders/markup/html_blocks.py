@@ -148,7 +148,10 @@ class Page:
     def linked(self) -> dict[_Element, int]:
         """Element of a piece to the number of its letters in links."""
         return {
-            element: count_linked(element) for element in {piece.element for piece in self.pieces}
+            element: sum(
+                len(letters(visible(link))) for link in element.iter("a") if link.get("href")
+            )
+            for element in {piece.element for piece in self.pieces}
         }
 
     @cached_property
@@ -455,11 +458,6 @@ class Page:
         """Add a warning, unless it was added before."""
         if note not in self.notes:
             self.notes.append(note)
-
-
-def count_linked(element: _Element) -> int:
-    """Letters of an element that are in links."""
-    return sum(len(letters(visible(link))) for link in element.iter("a") if link.get("href"))
 
 
 def _join(piece: Piece, gap: str, other: Piece) -> Piece:

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from rag_platform.loaders.markup.html_blocks import Page, Piece, count_linked
-from rag_platform.loaders.markup.html_inline import visible
+from rag_platform.loaders.markup.html_blocks import Page, Piece
 from rag_platform.text.scripts import letters
 
 if TYPE_CHECKING:
@@ -57,12 +56,17 @@ def _find_contents(page: Page) -> set[int]:
         for item in page.root.iter("*")
         if _CONTENTS.search(f"{item.get('id', '')} {item.get('class', '')}".lower())
         and not item.xpath("descendant-or-self::h1 | self::h2 | self::h3 | self::h4 | self::h5")
-        and 2 * count_linked(item) > len(letters(visible(item)))
     }
+    below: dict[Any, list[int]] = defaultdict(list)
+    for number, piece in enumerate(page.pieces):
+        for element in named.intersection([piece.element, *piece.element.iterancestors()]):
+            below[element].append(number)
     return {
         number
-        for number, piece in enumerate(page.pieces)
-        if not named.isdisjoint([piece.element, *piece.element.iterancestors()])
+        for inside in below.values()
+        if 2 * sum(_count_prose(page, n) for n in inside)
+        < sum(len(page.letters[n]) for n in inside)
+        for number in inside
     }
 
 
