@@ -533,12 +533,9 @@ def _find_box_cells(table: _Element) -> list[_Element]:
     """
     rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _find_rows(table)]
     icon, *cells = [cell for row in rows for cell in row] or [table]
-    if [len(row) for row in rows] != [2, *[1] * (len(rows) - 1)] or table.find(
-        "caption"
-    ) is not None:
-        return []
     parts = [table, *table.iterchildren("thead", "tbody", "tfoot"), *_find_rows(table)]
-    if any(map(_has_strays, parts)):
+    has_more = table.find("caption") is not None or any(map(_has_strays, parts))
+    if has_more or [len(row) for row in rows] != [2, *[1] * (len(rows) - 1)]:
         return []
     if "icon" in icon.get("class", "").split():  # its words are the title where it has no picture
         return [icon, *cells]
