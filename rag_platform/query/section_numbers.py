@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from rag_platform.text.dates import read_han
+from rag_platform.text.entries import RELEASE, VERSION
 from rag_platform.text.markdown_blocks import HAN_NUMBER
-from rag_platform.text.scripts import HAN, simplify
+from rag_platform.text.scripts import simplify
 from rag_platform.text.term_overlap import question_terms, question_words
 
 _KINDS = {
@@ -34,18 +35,13 @@ _HEADING = re.compile(
     rf"|(?P<code>(?:[A-Z]\.)?{_DIGITS}(?=[.:)]?(?:\s|$))|[A-Z](?=[.:](?:\s|$)))|{_HAN})"
 )
 
-_VERSION = re.compile(r"(?<![\w.-])v?\d+\.\d[\w.+~-]*", re.ASCII | re.IGNORECASE)
-_NAMED = re.compile(rf"(?:[\w.+-]+\s){{0,2}}{_VERSION.pattern}", re.ASCII | re.IGNORECASE)
+_NAMED = re.compile(rf"(?:[\w.+-]+\s){{0,2}}{VERSION.pattern}", re.ASCII | re.IGNORECASE)
 # the words of questions about a release as a whole
 _RELEASE_WORDS = re.compile(
     r"\b(?:add|bug|break|chang|date|deprecat|enhanc|featur|fix|improv|introduc|new|notes?\b|publish"
     r"|releas|remov|ship|updat|version)[a-z]*"
     r"|版本|更新|变更|变化|改动|修改|修复|改进|优化|新增|增加|移除|弃用|功能|特性|内容|问题|发布|上线|时间"
     r"|日期|时候"
-)
-# the first version of a heading, not the number of a section: `5.2.1 Tools`
-_RELEASE = re.compile(
-    rf"^(?!\d[\d.]*\s+[A-Z{HAN}])[^\n]*?({_VERSION.pattern})", re.ASCII | re.IGNORECASE
 )
 
 
@@ -78,7 +74,7 @@ def find_asked_releases(question: str) -> set[str]:
     >>> find_asked_releases("What changed in v5.0.1?"), find_asked_releases("2.0.38版本修复了什么")
     ({'5.0.1'}, {'2.0.38'})
     """
-    return set(map(_plain_version, _VERSION.findall(question)))
+    return set(map(_plain_version, VERSION.findall(question)))
 
 
 def is_about_releases(question: str, names: Iterable[str] = ()) -> bool:
@@ -110,7 +106,7 @@ def is_in_release(path: Iterable[str], asked: Collection[str]) -> bool:
     >>> is_in_release(["1.9.0 (2020-09-28)", "1.8.17 (2019-11-06)"], {"1.9.0"})
     False
     """
-    versions = [it[1] for heading in path if (it := _RELEASE.search(heading))]
+    versions = [it[1] for heading in path if (it := RELEASE.search(heading))]
     return bool(versions) and _plain_version(versions[-1]) in asked
 
 

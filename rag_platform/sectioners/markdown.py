@@ -31,7 +31,7 @@ class AstMarkdown:
     max_section_level: int = 3
     min_section_chars: int = 200
 
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         if self.max_section_chars < max(200, self.min_section_chars):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from rag_platform.errors import ConfigError
 from rag_platform.ir import JOINT, PREAMBLE, Facts, Section, Version
 from rag_platform.normalisation.edits import Normalised
-from rag_platform.text.entries import find_signatures
+from rag_platform.text.entries import RELEASE, find_signatures
 from rag_platform.text.markdown_blocks import HEADING
 from rag_platform.text.passages import LABEL_LEVEL
 
@@ -144,7 +144,7 @@ class MarkdownHeadings:
     `min_section_chars` are treated as follows:
 
     1. A heading without text before its first subheading joins that subsection, whose path already
-       contains it; one that only numbers a part (`Chapter 2`) joins the next heading.
+       contains it; one that only numbers a part (`Chapter 2`) or has a version joins the next one.
     2. A section below level 1 joins the previous section if that is a sibling or its parent's own
        text, until `min_section_chars` have been joined. So many short siblings form several groups
        for chunking, and none belongs to a distant heading. The section keeps its path and position;
@@ -161,7 +161,7 @@ class MarkdownHeadings:
     doc_preamble_mode: Literal["separate", "merge_into_first", "drop"] = "separate"
     min_section_chars: int = 200
 
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def __post_init__(self) -> None:
         if self.doc_preamble_mode not in ("separate", "merge_into_first", "drop"):
@@ -245,7 +245,10 @@ class MarkdownHeadings:
             body = text[heading_end(text, section.norm_start) : section.norm_end]
             empty = size == 0 or (section.heading_level > 0 and not any(map(str.isalnum, body)))
             deeper = following.heading_level - section.heading_level if following else -1
-            if empty and (deeper > 0 or (deeper == 0 and _LABEL.fullmatch(section.title))):
+            labels = deeper == 0 and _LABEL.fullmatch(section.title)
+            if following and not RELEASE.search(following.title):
+                labels = labels or RELEASE.search(section.title)
+            if empty and (deeper > 0 or labels):
                 pending = section.norm_start if pending is None else pending
                 continue
             short = size < self.min_section_chars and joined + size <= self.min_section_chars

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from rag_platform.ir import split_path
+from rag_platform.text.scripts import HAN
 
 # a line of bold words or code, as `f(**options)`; a bold sentence is none
 BOLD_LINE = re.compile(
@@ -74,6 +75,11 @@ _CODE_SIGNATURE = re.compile(
     re.DOTALL,
 )
 MEMBER_JOINT = re.compile(r"::|[.#]")  # between a class or module and its member
+VERSION = re.compile(r"(?<![\w.-])v?\d+\.\d[\w.+~-]*", re.ASCII | re.IGNORECASE)
+# the first version of a heading, not the number of a section: `5.2.1 Tools`
+RELEASE = re.compile(
+    rf"^(?!\d[\d.]*\s+[A-Z{HAN}])[^\n]*?({VERSION.pattern})", re.ASCII | re.IGNORECASE
+)
 _HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]+)", re.MULTILINE)
 
 

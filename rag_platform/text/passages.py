@@ -12,6 +12,7 @@ from typing import Any
 
 from rag_platform.text.boxes import Box, find_boxes
 from rag_platform.text.cut_points import TAG
+from rag_platform.text.entries import RELEASE
 from rag_platform.text.markdown_blocks import (
     CODE_SPAN,
     DELIMITER,
@@ -167,7 +168,8 @@ def units(text: str) -> list[Unit]:
         context = f"{heading} {intro}".strip()
         if titled := _read_heading(kind, block):
             heading, intro = _join_options(found, above, titled[1]), ""
-            above = _add_heading(above, titled[0], heading)
+            directly = bool(above) and not (found and found[-1].headings == above)
+            above = _add_heading(above, titled[0], heading, directly=directly)
         elif kind == "table":
             found += _rows(text, start, end, context)
         elif kind in ("code", "data", "shown"):
@@ -207,8 +209,19 @@ def _join_options(found: Sequence[Unit], above: Headings, name: str) -> str:
     return f"{before}, {name}" if joins else name
 
 
-def _add_heading(above: Headings, level: int, name: str) -> Headings:
-    """The headings in force below a new heading."""
+def _add_heading(above: Headings, level: int, name: str, *, directly: bool = False) -> Headings:
+    """The headings in force below a new heading, which stands `directly` below the last one.
+
+    Change logs have `### Fixed` right below `### 1.2.3`, also `# Title` below `## 1.2.3`: it and
+    its siblings are then part of that release.
+    """
+    at = max((n for n, it in enumerate(above) if RELEASE.search(it[1])), default=None)
+    if at is not None:
+        outer, below = above[at][0], above[at + 1 :]
+        if RELEASE.search(name):
+            above = above[:at] if level <= outer else above
+        elif below[0][0] <= min(level, outer) if below else directly and level <= outer:
+            return (*above[: at + 1], *(it for it in below if it[0] < level), (level, name))
     return (*(item for item in above if item[0] < level), (level, name))
 
 

@@ -191,6 +191,7 @@ def test_a_heading_without_text_joins_its_first_child_and_is_not_lost_at_the_end
     [
         ("Chapter 2", ["T / Wells"]),
         ("第二章", ["T / Wells"]),
+        ("1.2.3 (2024-01-02)", ["T / Wells"]),
         ("Aims", ["T / Aims", "T / Wells"]),
     ],
 )

@@ -535,3 +535,20 @@ def test_numbered_clauses_and_questions_are_apart() -> None:
 def test_a_mark_in_a_quotation_is_no_text() -> None:
     text = "> **Note**\n>\n> Run it."
     assert [text[unit.start : unit.end].strip() for unit in units(text)] == ["Run it."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "### 1.2.3\n\n### Fixed\n\na\n\n### Added\n\nb\n\n### 1.2.2\n\nc\n\n### Notes\n\nd",
+        "## 1.2.3\n# Fixed\n\na\n# Added\n\nb\n## 1.2.2\n\nc\n\n## Notes\n\nd",
+    ],
+)
+def test_headings_right_below_a_release_are_parts_of_it(text: str) -> None:
+    found = {text[it.start : it.end]: [words for _, words in it.headings] for it in units(text)}
+    assert found == {
+        "a": ["1.2.3", "Fixed"],
+        "b": ["1.2.3", "Added"],
+        "c": ["1.2.2"],
+        "d": ["Notes"],
+    }
