@@ -334,6 +334,21 @@ def test_the_section_of_the_asked_number_comes_first(
     assert hits[0].section_path == "6 Notes"  # of the only document with one
 
 
+def test_the_section_of_the_asked_release_comes_first(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
+    texts = {
+        "1.2.30 (2024-03-02)": "What was released as 1.2.3 changed: norm 1.2.3 was released again.",
+        "1.2.3 (2024-01-02)": "Loops end.",
+        "1.2.2 (2023-01-02)": "The words are explained.",
+    }
+    norms = {name: list(texts.items()) for name in ("norm-8", "norm-9", "norm-10")}
+    publish(norms, strategy=vary("naming", "retrieval: {named_documents: 0.5}\n"))
+    for question in ("When was norm-9 1.2.3 released?", "norm-9 1.2.3 更新了什么？"):
+        hits = answer(library, QueryRequest(question, answer=False, top_k=3)).hits
+        assert (hits[0].filename, hits[0].section_path) == ("norm-9.md", "1.2.3 (2024-01-02)")
+
+
 def test_it_can_be_turned_off_and_leaves_one_leg_as_it_is(
     publish: Any, library: Library, vary: Callable[..., str]
 ) -> None:
