@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 
 from rag_platform.errors import CancelledError
 from rag_platform.ir import QueryRequest
@@ -59,7 +60,7 @@ class Question(Fallbacks):
     cancelled: threading.Event | None
     artifacts: Artifacts | None = None
 
-    @property
+    @cached_property
     def language(self) -> str:
         """The language of what is said around the answer."""
         return choose_frame_language(self.request.text, self.request.language)

@@ -78,14 +78,16 @@ def find_asked_releases(question: str) -> set[str]:
 
 
 def is_about_releases(question: str, names: Iterable[str] = ()) -> bool:
-    """True where a question has no words but versions, up to two words before each, as of its
-    product, other `names`, and what changed or when.
+    """True where a question names versions and has no words but these, up to two words before each,
+    as of its product, other `names`, and what changed or when.
 
     >>> is_about_releases("When was Spring Boot 3.2.0 released?")
     True
     >>> is_about_releases("How do I set the port in Spring Boot 3.2.0?")
     False
     """
+    if not VERSION.search(question):
+        return False
     said = (it[0] for it in _NAMED.finditer(question))
     known = question_terms(question).find_in(
         "\n".join([*find_release_words(question), *said, *names])

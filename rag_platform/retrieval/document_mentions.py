@@ -79,10 +79,10 @@ class DocumentNames:
         its words are cached.
         """
         documents, words = self._find_named(question)
-        versions = find_asked_releases(question)
         asked = find_asked_sections(question)  # `part 2` may also be a document
         numbers = [number for written, number in asked.items() if written.lower() not in words]
-        releases = () if numbers or not is_about_releases(question, words) else versions
+        about_releases = not numbers and is_about_releases(question, words)
+        releases = find_asked_releases(question) if about_releases else ()
         section = self._find_section(numbers, tuple(documents)) or self._find_releases(
             releases, tuple(documents)
         )

@@ -18,7 +18,11 @@ from typing import NamedTuple
 from rag_platform.ir import Hit, Json
 from rag_platform.retrieval.constants import SAME_EDITION
 from rag_platform.retrieval.hydration import overlap
-from rag_platform.retrieval.product_versions import asks_for_older, find_asked_versions
+from rag_platform.retrieval.product_versions import (
+    asks_for_older,
+    components,
+    find_asked_versions,
+)
 from rag_platform.text.dates import MONTHS, find_dates
 from rag_platform.text.term_overlap import question_terms
 
@@ -70,7 +74,7 @@ class Edition(NamedTuple):
     """What tells the editions of one document apart; empty where it is unknown."""
 
     date: str = ""  # ISO, as far as known
-    version: tuple[int, ...] = ()
+    version: tuple[float, ...] = ()
     is_stale: bool = False  # a draft, or no longer in force
 
     def __str__(self) -> str:
@@ -81,7 +85,7 @@ class Asked(NamedTuple):
     """The edition that a question names by a date or version."""
 
     date: str = ""
-    version: tuple[int, ...] = ()
+    version: tuple[float, ...] = ()
     before: bool = False  # the last edition before that date
     written: str = ""  # in the question
     product: str = ""  # the word before a version
@@ -119,7 +123,7 @@ def find_asked_edition(question: str) -> Asked | None:
     if len(versions) != 1:
         return None
     ((version, product),) = versions.items()
-    return Asked(version=_components(version), written=version, product=product)
+    return Asked(version=components(version), written=version, product=product)
 
 
 def name_document(path: str, title: str) -> tuple[str, str]:
@@ -152,7 +156,7 @@ def read_edition(
         versions += re.findall(r"^v?(\d+(?:\.\d+)*)$", str(fields.get(key, "")).lower())
     versions += _VERSION_IN_HEAD.findall(head)
     return Edition(
-        date, _components(versions[0]) if versions else (), _STALE.search(lowered) is not None
+        date, components(versions[0]) if versions else (), _STALE.search(lowered) is not None
     )
 
 
@@ -164,10 +168,6 @@ def _read_date(name: str) -> str:
         parts = match["year"], word or match["month"] or match["m"], match["day"] or match["d"]
         date = "-".join(part.zfill(2) for part in parts if part)
     return date
-
-
-def _components(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 def _is_older(one: Edition, other: Edition) -> bool:
@@ -239,27 +239,40 @@ def select_editions(
             betters = [it for it in reversed(ordered[number + 1 :]) if compare(it, doc_id) > 0]
             for worse in family[doc_id] if betters else ():
                 old = hits[worse].chunk_text
-                wanted = find(f"{hits[worse].source_uri}\n{old}")
                 # where an edition is named, any passages may tell that these are two
                 alike = old if asked is None else texts[doc_id]
-                for better in betters:
-                    there = [n for n in family[better] if n not in beaten]
-                    if (
-                        not there
-                        or overlap(alike, texts[better]) < SAME_EDITION
-                        or not wanted <= find(f"{hits[there[0]].source_uri}\n{texts[better]}")
-                    ):
-                        continue
-                    beaten.add(worse)
-                    heir = max(there, key=functools.partial(_measure, hits, find, worse))
-                    places[heir] = min(places[heir], places[worse])
-                    told = left.pop(hits[worse].chunk_id, set())
-                    if asked is None and _differs(find, hits[heir].chunk_text, old):
-                        told.add(doc_id)
-                    left.setdefault(hits[heir].chunk_id, set()).update(told)
-                    break
+                others = ((family[it], texts[it]) for it in betters)
+                heir = _find_heir(hits, find, worse, alike, others)
+                if heir is None:
+                    continue
+                beaten.add(worse)
+                places[heir] = min(places[heir], places[worse])
+                told = left.pop(hits[worse].chunk_id, set())
+                if asked is None and _differs(find, hits[heir].chunk_text, old):
+                    told.add(doc_id)
+                left.setdefault(hits[heir].chunk_id, set()).update(told)
     kept = (n for n in range(len(hits)) if n not in beaten)
     return [hits[n] for n in sorted(kept, key=places.__getitem__)], left
+
+
+def _find_heir(
+    hits: Sequence[Hit],
+    find: Callable[[str], frozenset[str]],
+    worse: int,
+    alike: str,
+    others: Iterable[tuple[Sequence[int], str]],
+) -> int | None:
+    """The place of the passage that says most of what the passage `worse` says, in the first of the
+    better editions that is much like the text `alike`; None if none is. An edition is the places of
+    its passages and their text.
+    """
+    wanted = find(f"{hits[worse].source_uri}\n{hits[worse].chunk_text}")
+    for places, text in others:
+        if overlap(alike, text) >= SAME_EDITION and wanted <= find(
+            f"{hits[places[0]].source_uri}\n{text}"
+        ):
+            return max(places, key=functools.partial(_measure, hits, find, worse))
+    return None
 
 
 def _measure(

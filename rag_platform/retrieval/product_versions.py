@@ -219,7 +219,7 @@ class ProductVersions:
         product instead. All are empty where there is none.
         """
         for asked in find_asked_versions(question):
-            there = sorted(self._products.get(asked.product, ()), key=_components)
+            there = sorted(self._products.get(asked.product, ()), key=components)
             # `JDK 21` beside `jdk-11/`, but not `Django 5` beside `django-4.2/`
             fits = asked.product and not any("." in number for number in there)
             precise = asked.marked or "." in asked.version or fits
@@ -237,11 +237,11 @@ class ProductVersions:
             version = asked.version
             while not (families := self._find_exactly(asked, version)) and version.count(".") > 1:
                 version = version.rpartition(".")[0]
-            there = sorted(self._products.get(asked.product, ()), key=_components)
-            last = max((it for it in there if it[0].isdigit()), key=_components, default="")
-            is_above = last and _components(asked.version) > _components(last)
+            there = sorted(self._products.get(asked.product, ()), key=components)
+            last = max((it for it in there if it[0].isdigit()), key=components, default="")
+            is_above = last and components(asked.version) > components(last)
             # `stable` and `latest` agree
-            if not families and is_above and _components(there[-1])[0] == inf:
+            if not families and is_above and components(there[-1])[0] == inf:
                 version, families = there[-1], self._find_exactly(asked, there[-1])
             found = version if families else "", families
             self._found.put(asked, found)
@@ -377,20 +377,21 @@ def _docusaurus(match: re.Match[str]) -> str:
 
 
 def _is_date(number: str) -> bool:
-    return any(1900 <= part < inf for part in _components(number))
+    return any(1900 <= part < inf for part in components(number))
 
 
 def _newness(versions: Sequence[str]) -> list[tuple[float, ...]]:
-    return [_components(version) for version in versions]
+    return [components(version) for version in versions]
 
 
 def _agree(one: str, other: str) -> bool:
     """True where one version is the other or a part of it."""
-    return all(a == b for a, b in zip(_components(one), _components(other), strict=False))
+    return all(a == b for a, b in zip(components(one), components(other), strict=False))
 
 
 @functools.lru_cache(maxsize=4096)
-def _components(version: str) -> tuple[float, ...]:
+def components(version: str) -> tuple[float, ...]:
+    """The numbers of a version, by which versions are ordered: names as `latest` are infinite."""
     if not version[0].isdigit():
         return (-inf if version in _UNRELEASED else inf,)
     return tuple(int(part) for part in version.split("."))

@@ -10,11 +10,7 @@ from rag_platform.ir import Candidate, Hit, QueryIR
 from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
 from rag_platform.query.analysis import subject_of
-from rag_platform.query.section_numbers import (
-    find_asked_releases,
-    find_release_words,
-    is_about_releases,
-)
+from rag_platform.query.section_numbers import find_release_words, is_about_releases
 from rag_platform.retrieval.constants import MARGIN_RANK, MIN_POOL, OTHER_TEXTS
 from rag_platform.retrieval.fusion import z_score
 from rag_platform.retrieval.retrievers import Retrieved
@@ -111,7 +107,7 @@ def _list_words(text: str) -> tuple[Word, ...]:
     in a release or when it was published.
     """
     words, asking = question_words(text), _comparing()
-    if find_asked_releases(text) and is_about_releases(text):
+    if is_about_releases(text):
         asking |= {word.text for word in question_words(" ".join(find_release_words(text)))}
     return tuple(word for word in words if word.text not in asking) or words
 

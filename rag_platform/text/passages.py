@@ -35,7 +35,7 @@ from rag_platform.text.markdown_blocks import (
     opens_fence,
     structure,
 )
-from rag_platform.text.plain_quotes import FOOTNOTES
+from rag_platform.text.plain_quotes import FOOTNOTES, SHORTCODE
 from rag_platform.text.scripts import HAN
 from rag_platform.text.sentences import sentences
 
@@ -45,7 +45,8 @@ _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _IMAGE = r"!\[(?:[^\]\\]|\\.)*\](?:\([^)]*\)(?:\{[^{}]*\})?|\[[^\]]*\])"
 # tags, shortcodes, blanks, images, badges (images that are links) and the targets of links
 _MARKUP = re.compile(
-    rf"\s*(?:<[^>]+>\s*|\{{\{{[<%][^{{}}]*[%>]\}}\}}\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\](?:\([^)]*\)|\[[^\]]*\])\s*"
+    rf"\s*(?:<[^>]+>\s*|{SHORTCODE}\s*|&nbsp;\s*|{_IMAGE}\s*"
+    rf"|\[{_IMAGE}\s*\](?:\([^)]*\)|\[[^\]]*\])\s*"
     r"|\[[^\]]+\]:\s*(?:\S+\s*|$))+$"
 )
 # a link definition whose target is on the next line

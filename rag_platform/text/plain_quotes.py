@@ -23,8 +23,8 @@ FOOTNOTES = (
 )
 _WORDS = rf"\[(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|\[\]|[^\[\]`])+)\]"
 _RELATIVE = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
-_SHORTCODE = r"\{\{[<%][^{}\n]*[%>]\}\}"
-_TARGET = rf"\({_RELATIVE}(?:{_SHORTCODE}|[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
+SHORTCODE = r"\{\{[<%][^{}\n]*[%>]\}\}"
+_TARGET = rf"\({_RELATIVE}(?:{SHORTCODE}|[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
 _IMAGE = rf"!\[(?P<NAME>(?:[^\[\]\\\n]|\\.)*)\]{_TARGET}"
 _PRESENTATIONAL = (
     "a|abbr|b|blockquote|center|code|details|dfn|div|em|font|h[1-6]|i|img|kbd|p|small|span|strong"
