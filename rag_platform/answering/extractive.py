@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 from typing import ClassVar, NamedTuple
 
 from rag_platform.answering import constants
@@ -81,6 +81,12 @@ _URL = re.compile(r"(?<=\]\()[^()\s]*(?=\))|https?://\S+")  # of a link, or bare
 # an identifier that may be the number of a document: not a version, path or format
 _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
+# a number before a Chinese unit
+_MEASURE = re.compile(
+    r"(?<![\d.])([0-9]{1,9}(?:\.[0-9]{1,3})?) ?个?([年月天日号小分秒元块万亿岁人次台%])"
+)
+_SAME_UNIT = {"日": "天", "号": "天", "块": "元"}
+_MAX_GAP = 8  # characters between the ends of a range
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "31"
+    VERSION: ClassVar[str] = "32"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     keep_ratio: float = constants.KEEP_RATIO
@@ -220,7 +226,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     question = " ".join((subject_of(query), *query.rewrites))
     form = _AnswerForm.of(subject_of(query))
     words = question_words(question)
-    find = cache(_find_more_than_pieces(words, question_terms(question).find_in))
+    measured = _find_measured(question, question_terms(question).find_in)
+    find = cache(_find_more_than_pieces(words, measured))
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
     terms = _find_part_terms(evidence, passages, find)
     numbers_of, others = _find_document_numbers(words, evidence, passages, terms, find)
@@ -487,6 +494,13 @@ def _name_entry(path: Sequence[str], headings: Sequence[tuple[int, str]]) -> str
     return members[-1] if is_member else described
 
 
+class _Measure(NamedTuple):
+    number: str
+    unit: str
+    start: int
+    end: int
+
+
 def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:
     """`find`, which finds nothing where a text only has numbers of identifiers: 603 is not B603."""
     codes = [word.text for word in words if word.is_identifier]
@@ -499,6 +513,39 @@ def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:
         return frozenset() if found <= pieces else found
 
     return find_in if pieces else find
+
+
+def _find_measured(question: str, find: FindTerms) -> FindTerms:
+    """`find` with the numbers that lie in a range of the text, as 15 年 in 10 年以上不满 20 年, and
+    without those that the text only has with another unit, as 15 天.
+    """
+    asked = _list_measures(simplify(question))
+
+    def find_in(text: str) -> frozenset[str]:
+        measures, found = _list_measures(simplify(text)), set(find(text))
+        for it in asked:
+            if any(_covers(it, *pair) for pair in pairwise(measures)):
+                found.add(it.number)
+            elif {other.unit for other in measures if other.number == it.number} - {it.unit}:
+                found.discard(it.number)
+        return frozenset(found)
+
+    return find_in if asked else find
+
+
+def _covers(asked: _Measure, one: _Measure, other: _Measure) -> bool:
+    """True for two measures of a range that has the asked one, or of which one is the asked one."""
+    if {one.unit, other.unit} != {asked.unit}:
+        return False
+    low, high = sorted((float(one.number), float(other.number)))
+    return low <= float(asked.number) <= high and 0 <= other.start - one.end <= _MAX_GAP
+
+
+def _list_measures(text: str) -> list[_Measure]:
+    return [
+        _Measure(found[1], _SAME_UNIT.get(found[2], found[2]), *found.span())
+        for found in _MEASURE.finditer(text)
+    ]
 
 
 def _find_part_terms(evidence: Sequence[Hit], passages: Parts, find: FindTerms) -> PartTerms:

@@ -31,7 +31,7 @@ from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import HAN, HAN_DIGITS, has_han, is_wide, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS, ENGLISH
-from rag_platform.text.term_overlap import question_terms, question_words
+from rag_platform.text.term_overlap import ASKS_VERSION, question_terms, question_words
 from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
 
 Embed = Callable[[Sequence[str]], Vectors]  # unit vectors of texts
@@ -56,6 +56,11 @@ _ASKS_HOLDER = re.compile(
 _NAME = re.compile(
     rf"(?:(?<=[a-z,;({HAN}] )|(?<=[{HAN}]))\[?[A-Z][\w'’-]+|[A-Z][\w'’-]+ (?:[A-Z]\. )?[A-Z]\w+"
     rf"|(?<!\w)@\w+|(?:\b(?:by|authors?|maintainers?|copyright)|©)\W+\w+|[{HAN}]·[{HAN}]"
+)
+# 3.1, 2.x, v3, JDK 17, 企业版
+_VERSION = re.compile(
+    rf"\d\.[\dx]|\bv\d|(?:version|版本?) ?\d|(?-i:[A-Z])\w{{0,20}}[ -]?\d|[{HAN}]版(?!本)",
+    re.IGNORECASE,
 )
 # last characters of Chinese words for people and organisations
 _NAME_CHARS = (
@@ -105,7 +110,9 @@ _PHRASE_END = re.compile(rf"(?: [\w'-]+)?\W*\Z| (?:\w+ed|held|kept|sold|paid|{_L
 _PLAIN_PHRASE = re.compile(rf"(?!(?:{_LINK})\b)[a-z-]+ [a-z-]+(?<!ed)")
 _NO_TOPIC = re.compile("[几哪谁何，]|多[少大]|什么")  # what follows is not what a question is about
 _NOUN_TAGS = ("n", "j", "s", "t", "b", "vn")  # tags of Chinese words that qualify others begin so
-_HEAD_TAG = re.compile("n(?![rst])|[jstbv]")  # of what others qualify: no names, but also verbs
+_HEAD_TAG = re.compile(
+    "n(?![rst])|[jsbv]|t(?!g)"
+)  # of what others qualify: no names, but also verbs
 # properties that an answer need not name: “it costs 3 euros” states a price
 _IMPLICIT_PROPERTY = re.compile(
     r"(?:(?:nick)?name|term|type|kind|sort|way|reason|purpose|difference|meaning|number|amount"
@@ -158,7 +165,8 @@ def find_near_miss(
     words is about the filter; and the sentences about the tank have fewer of these words.
     """
     words = _parse_clause(question).words
-    told = {word for word in words if not has_han(word) or _tag(word) != "m"}  # 一年 says little
+    # 一年 and 一晚 say little
+    told = {word for word in words if not has_han(word) or _tag(word) not in ("m", "tg")}
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
     titles = _parse_clause(places).words
     quoted = _list_quoted(answer, cited)
@@ -257,6 +265,8 @@ def _check(
         return ()
     if _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
+    if ASKS_VERSION.search(question.lower()) and not _VERSION.search(text):
+        return ("the question asks for a version, and the answer has none",)
     table = _TABLE.match(answer)
     missing = _find_missing_code(question, cited, passages) or _find_missing_post(
         question, text, cited

@@ -59,6 +59,9 @@ _VERSION_OR_DATE = re.compile(
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
 _QUESTION_PREFIX = re.compile(rf"^{ASKS}\s*")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` after a heading
+_ASKS_IN_CHINESE = re.compile(
+    "怎[么麼样樣]|如何|[为為](?:[什甚][么麼]|何)|什[么麼]|多[久少长大]|能不能|吗$"
+)
 _EMPHASIS = re.compile(r"</?(?:b|em|i)>")
 # the last full stop of `5.2.1. Tools`, which would read as the end of a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
@@ -238,8 +241,11 @@ def _name_heading(unit: Unit) -> str:
 
 
 def _is_question(name: str) -> bool:
-    """True for a heading that is a question of more than one word."""
-    return name.endswith(("?", "？")) and (is_wide(name) or " " in name)
+    """True for a heading that is a question of more than one word, in Chinese also without a mark:
+    数据倾斜怎么办.
+    """
+    marked = name.endswith(("?", "？")) and (is_wide(name) or " " in name)
+    return marked or _ASKS_IN_CHINESE.search(name) is not None
 
 
 def _in_same_section(one: Unit, other: Unit) -> bool:

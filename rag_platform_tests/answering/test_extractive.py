@@ -673,6 +673,36 @@ def test_what_begins_below_a_question_answers_it() -> None:
     assert answer.text == "Should a pump run dry:\n\nNo. It breaks. [1]"
 
 
+def test_a_chinese_heading_asks_without_a_question_mark() -> None:
+    text = (
+        "# 开发规范\n\n## 五、数据倾斜怎么处理\n\n先看是否有空值，再加随机前缀打散。\n\n"
+        "## 六、反压\n\n常见原因是数据倾斜。"
+    )
+    answer = Extractive(max_quotes=1).answer(asked("数据倾斜怎么办"), [hit(1, text)])
+    assert (
+        answer.text == "开发规范，五、数据倾斜怎么处理：\n\n先看是否有空值，再加随机前缀打散。 [1]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("question", "row"),
+    [
+        ("工作满12年年假几天", "| 满 10 年不满 20 年 | 10 天 |"),
+        ("工作 15 年有几天年假", "| 满 10 年不满 20 年 | 10 天 |"),
+        ("工作3年年假多少天", "| 满 1 年不满 10 年 | 5 天 |"),
+        ("可用性98%赔多少年假", "| 低于 99.0% 但不低于 95.0% | 7 天 |"),
+    ],
+)
+def test_a_number_counts_in_its_range_and_not_with_another_unit(question: str, row: str) -> None:
+    rows = (
+        "| 满 1 年不满 10 年 | 5 天 |\n| 满 10 年不满 20 年 | 10 天 |\n| 满 20 年 | 15 天 |\n"
+        "| 低于 99.0% 但不低于 95.0% | 7 天 |\n| 满 12 个月 | 12 天 |\n| 试用 | 3 天 |"
+    )
+    table = f"| 工作年限 | 年假天数 |\n| --- | --- |\n{rows}"
+    answer = Extractive(max_quotes=1).answer(asked(question), [hit(1, table)])
+    assert answer.text == f"| 工作年限 | 年假天数 |\n| --- | --- |\n{row}\n\n[1]"
+
+
 def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
     log = hit(1, "Renaming a column keeps its checks.", "Change log / 4.0.2 - 2026-01-05")
     page = hit(2, "Pass `rename=` to rename one column.", "Tables")

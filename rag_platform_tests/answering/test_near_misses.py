@@ -68,6 +68,7 @@ def hit(text: str, title: str = "Guide") -> Hit:
         ("水箱多久清洗一次？", "九月清洗一次。水箱为灰色。", None),
         ("冰箱由谁管理？", "低温冰箱由王敏管理。冰箱为灰色。", None),  # a kind of it
         ("水箱一年多少钱？", "滤网应在一年内更换。水箱为灰色。", None),  # only a number in common
+        ("夜班一晚给多少钱？", "北京同事安排一晚住宿。夜班补贴 150 元。", None),
         # a label is no thing
         ("Who was absent in April?", "Date: 3 April 2025\n\nAbsent: Ada Byron", None),
     ],
@@ -169,6 +170,24 @@ def test_an_answer_without_the_holder_of_the_post_asked_for_is_told(
     assert find_doubts(prepare(question, Limits()), answer, ()) == doubts
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "is_told"),
+    [
+        ("MySQL 什么版本？", "MySQL 每天 02:30 全量备份，保留 30 天。 [1]", True),
+        ("Which version of MySQL do we run?", "MySQL is saved every night at 2. [1]", True),
+        ("Kafka 版本是多少？", "Kafka 版本 3.6.1，监听端口 9092。 [1]", False),
+        ("Which version of the JDK is needed?", "Install JDK 17. [1]", False),
+        ("哪个版本支持导出？", "只有企业版支持导出。 [1]", False),
+        ("MySQL 怎么备份？", "MySQL 每天全量备份。 [1]", False),
+    ],
+)
+def test_an_answer_without_the_version_asked_for_is_told(
+    question: str, answer: str, is_told: bool
+) -> None:
+    doubts = ("the question asks for a version, and the answer has none",) if is_told else ()
+    assert find_doubts(prepare(question, Limits()), answer, ()) == doubts
+
+
 PRICES = "| Article | Unit price | Stock |\n| --- | --- | --- |\n| NT-3001 | 84.50 | 5 |\n\n[1]"
 # the columns are alike by 0, 0 and .6: mean .2, deviation .28, so that .62 means one of them
 MEANINGS = {"Article": (1, 0, 0, 0), "Unit price": (0, 1, 0, 0), "Stock": (0, 0.6, 0.8, 0)}
@@ -258,6 +277,7 @@ WASTE = "Bulky waste is collected on Monday. A paper permit costs 5 euros."
         ("衝壓車間的不良率是多少？", "注塑车间的不良率为2%。冲压件另计。", "冲压车间"),
         ("春節放假幾天？", "春节放假8天。", ""),
         ("校准一次多少元？", "年度校准 5 元。每年一次。", ""),
+        ("夜班一晚多少钱？", "夜班补贴 150 元。安排一晚住宿。", ""),  # a number, not a thing
         ("多少球员入选名单？", "11人入选名单。", ""),  # only counted, not what it is about
         (
             "how long does a permit run",

@@ -67,6 +67,7 @@ def test_a_long_question_is_refused_with_both_numbers() -> None:
         ("FastAPI 如何上传文件", "zh"),
         ("order_target_percent 和 order_percent 区别", "zh"),
         ("How do I upload 文", "en"),
+        ("hz-app-09 的 IP", "zh"),
         ("ファイルの最大サイズ", "ja"),
         ("파일 크기", "ko"),
         ("déjà vu", "en"),
