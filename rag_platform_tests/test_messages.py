@@ -272,6 +272,19 @@ def fill(text: str, values: list[str]) -> str:
         ),
         ("- documents: 5 of 8, 2.1 a second", "- 文档：5 / 8，每秒 2.1"),
         (
+            "query/rewrite@2  trial of 10% of the questions",
+            "query/rewrite@2  试用中，用于 10% 的问题",
+        ),
+        (
+            "query/rewrite@1  active, Li 2026-01-02 03:04",
+            "query/rewrite@1  在用，Li 2026-01-02 03:04",
+        ),
+        (
+            "trc_1  2026-01-02T03:04:05Z       65 ms  query  ok  work  why",
+            "trc_1  2026-01-02T03:04:05Z       65 ms  查询  正常  work  why",
+        ),
+        ("trc_1  query  ok  65.0 ms  2026-01-02", "trc_1  查询  正常  65.0 ms  2026-01-02"),
+        (
             "- failed: http://a/x: [address_refused] a is not fetched from: 10.0.0.1 is refused, it"
             " is reserved; for a server of your own network add 'a:80' to fetching.allow in"
             " settings.yaml",

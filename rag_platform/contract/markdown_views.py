@@ -333,8 +333,8 @@ def _trace_line(row: TraceRow) -> str:
     code = row["error"]["code"] if row["error"] else ""
     facts = [row["namespace"], row["job_id"] or "", question, code]
     return (
-        f"{row['trace_id']}  {row['started_at']}  {row['trace_type']:<9} {row['status']:<6}"
-        f" {row['latency_ms'] or 0:>8.0f} ms  {'  '.join(filter(None, facts))}"
+        f"{row['trace_id']}  {row['started_at']} {row['latency_ms'] or 0:>8.0f} ms"
+        f"  {row['trace_type']}  {row['status']}  {'  '.join(filter(None, facts))}"
     ).rstrip()
 
 

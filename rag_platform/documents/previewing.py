@@ -130,9 +130,11 @@ def readable(found: Preview, chunks: int | None = None, language: str = "en") ->
     ]
     coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"
     lines = [
-        (
-            f"{version.filename}: {say(', ').join(filter(None, [version.loader, *measures]))}"
-            f" ({say('strategy {name}', name=version.strategy)})"
+        say(
+            "{file}: {measures} (strategy {name})",
+            file=version.filename,
+            measures=say(", ").join(filter(None, [version.loader, *measures])),
+            name=version.strategy,
         ),
         say(
             "coverage {coverage}, overlap {overlap:.1%}, duplication {duplication:.1%}; characters"

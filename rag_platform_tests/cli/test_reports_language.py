@@ -101,7 +101,7 @@ def test_documents_and_releases_are_shown_in_the_language_of_their_reader(
     path = tmp_path / "note.md"
     path.write_text("# Note\n\nOne line.\n", encoding="utf-8")
     preview = show("preview", str(path))
-    assert "note.md: markdown，18 个字符，1 个章节，1 个文本块，0 张图片 (策略 " in preview
+    assert "note.md：markdown，18 个字符，1 个章节，1 个文本块，0 张图片（策略 " in preview
     assert "\n章节（字符范围、文本块数、路径）\n" in preview and "第 1-3 行" in preview
 
 
