@@ -110,9 +110,8 @@ _PHRASE_END = re.compile(rf"(?: [\w'-]+)?\W*\Z| (?:\w+ed|held|kept|sold|paid|{_L
 _PLAIN_PHRASE = re.compile(rf"(?!(?:{_LINK})\b)[a-z-]+ [a-z-]+(?<!ed)")
 _NO_TOPIC = re.compile("[几哪谁何，]|多[少大]|什么")  # what follows is not what a question is about
 _NOUN_TAGS = ("n", "j", "s", "t", "b", "vn")  # tags of Chinese words that qualify others begin so
-_HEAD_TAG = re.compile(
-    "n(?![rst])|[jsbv]|t(?!g)"
-)  # of what others qualify: no names, but also verbs
+# of what others qualify: no names and times of day, but also verbs
+_HEAD_TAG = re.compile("n(?![rst])|[jsbv]|t(?!g)")
 # properties that an answer need not name: “it costs 3 euros” states a price
 _IMPLICIT_PROPERTY = re.compile(
     r"(?:(?:nick)?name|term|type|kind|sort|way|reason|purpose|difference|meaning|number|amount"
@@ -265,7 +264,8 @@ def _check(
         return ()
     if _lacks_name(question, text):
         return ("the question asks who, and the answer has no name",)
-    if ASKS_VERSION.search(question.lower()) and not _VERSION.search(text):
+    asked = ASKS_VERSION.search(question.lower())  # a release may only have a name
+    if asked and "release" not in asked[0] and not _VERSION.search(text):
         return ("the question asks for a version, and the answer has none",)
     table = _TABLE.match(answer)
     missing = _find_missing_code(question, cited, passages) or _find_missing_post(

@@ -251,8 +251,8 @@ def relax(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
 def find_language(text: str) -> str:
     """The language of a question as in QueryIR: ISO 639-1, or und."""
     detected = language(text)
-    is_named = is_wide(text) or not stop_words.count_function_words(text)
-    if detected == "en" and has_han(text) and is_named:
+    is_mixed = detected == "en" and has_han(text)
+    if is_mixed and (is_wide(text) or not stop_words.count_function_words(text)):
         return "zh"  # its Latin words are identifiers
     return "und" if detected == UNKNOWN else detected
 

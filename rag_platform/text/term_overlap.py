@@ -45,7 +45,9 @@ ASKS_HISTORY = re.compile(
     r"|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
 )
 # the wording of questions for a version, and of versions
-ASKS_VERSION = re.compile(r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本|版本号?是")
+ASKS_VERSION = re.compile(
+    r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本|版本号?是(?!否)"
+)
 VERSION_NUMBER = re.compile(r"\d+\.\d+")
 POINTS = re.compile(
     r"\b(?:see|refer to|read|check(?:"

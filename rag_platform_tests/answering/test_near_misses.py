@@ -179,6 +179,8 @@ def test_an_answer_without_the_holder_of_the_post_asked_for_is_told(
         ("Which version of the JDK is needed?", "Install JDK 17. [1]", False),
         ("哪个版本支持导出？", "只有企业版支持导出。 [1]", False),
         ("MySQL 怎么备份？", "MySQL 每天全量备份。 [1]", False),
+        ("这个版本是否支持导出？", "支持导出为表格。 [1]", False),
+        ("Which release of Debian is stable?", "Debian bookworm is stable. [1]", False),
     ],
 )
 def test_an_answer_without_the_version_asked_for_is_told(
