@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -33,6 +32,8 @@ from rag_platform.loaders.pdf.printed.runs import (
 )
 from rag_platform.loaders.pdf.printed.textpages import TextPage
 from rag_platform.loaders.pdf.regions import (
+    LEADER,
+    MIN_ROWS,
     Region,
     assign_runs,
     find_line_numbers,
@@ -57,7 +58,6 @@ _SPLIT_LABELS = ("text", "list-item", "section-header", "table")
 _SENTENCE_ENDS = tuple(".!?:;。！？：；…”）")
 _SHORT_LINE = 0.2  # share of a region's width that a short line leaves free
 _PARAGRAPH_GAP = 0.35  # ems by which a gap between paragraphs exceeds one between lines
-_LEADER = re.compile(r"(?:\. ?){4}\s*\d+(?:, ?\d+)*\s*$")  # between an entry and its pages
 _MIN_ENTRIES = 3  # in each column of an index
 _TERM_GAP = 0.8  # ems between a term and the explanation beside it, at least
 _MAX_COLUMNS = 4
@@ -85,7 +85,7 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
             else region
             for region in regions
         ]
-    regions = drop_backgrounds(regions, runs)
+    regions = join_rows(drop_backgrounds(regions, runs), runs)
     watermarks = find_watermarks(runs)
     regions = [r for r in regions if not any(_is_same(r.bbox, run.box) for run in watermarks)]
     # text printed across other text in a picture, such as a map, belongs to the picture
@@ -124,7 +124,7 @@ def index_regions(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region
     """The regions of a page with columns of lines that end in dots and page numbers, which the
     model takes for a table: its margins, and the engine's blocks; [] for another page.
     """
-    entries = [run for run in runs if run.horizontal and _LEADER.search(run.text)]
+    entries = [run for run in runs if run.horizontal and LEADER.search(run.text)]
     columns = _group_columns(entries, 0.0)
     if len(columns) < 2 or min(map(len, columns)) < _MIN_ENTRIES:
         return []
@@ -167,6 +167,38 @@ def _model_regions(page: Any, blocks: list[dict[str, Any]]) -> list[Region]:
         bbox = (float(x0), float(y0), float(x1), float(y1))
         regions.append(tables.get((bbox, str(label))) or Region(bbox, str(label)))
     return regions
+
+
+def join_rows(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions, with texts side by side joined that the file holds row by row, such as the
+    labels and the keys of a reference card; columns of prose stay.
+    """
+    boxes = [region.bbox for region in regions]
+    order = owner_order(boxes)
+    owned = assign_runs(runs, boxes)[0]
+    texts = {at for at, r in enumerate(regions) if r.label in ("text", "list-item") and owned[at]}
+    steps: Counter[tuple[int, int]] = Counter()  # from a text to the one beside it
+    for run, beside in pairwise(runs):
+        if beside.box[0] > run.box[2] and run.box[1] < beside.box[3] and beside.box[1] < run.box[3]:
+            one, other = (owner_of(item.chars[0], boxes, order) for item in (run, beside))
+            steps[one, other] += 1
+    joined = {at: at for at in range(len(regions))}
+    for left in sorted(texts, key=lambda at: -boxes[at][0]):
+        rights = [
+            right
+            for (one, right), rows in steps.items()
+            if one == left != right
+            and right in texts
+            and rows >= 2 / 3 * len(visual_lines(owned[right]))
+            and not (_is_prose(owned[left]) and _is_prose(owned[right]))
+        ]
+        if sum(steps[left, right] for right in rights) >= MIN_ROWS:
+            joined = {at: left if to in rights else to for at, to in joined.items()}
+    return [
+        replace(region, bbox=union([boxes[one] for one, to in joined.items() if to == at]))
+        for at, region in enumerate(regions)
+        if joined[at] == at
+    ]
 
 
 def trim_overlapping(

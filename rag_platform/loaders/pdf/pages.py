@@ -240,6 +240,8 @@ def _block(
         return make("list", list_text(printed, lines, words))
     if kind == "table" and (text := tables.table_text(runs, region, words)):
         return make("table", text)
+    if kind == "paragraph" and (text := tables.aligned_text(printed, region, words)):
+        return make("table", text)
     if kind in ("table", "picture", "formula"):
         return make("paragraph" if kind == "table" else kind, "\n".join(lines))
     return make("paragraph" if kind == "heading" else kind, flow_lines(lines, words))

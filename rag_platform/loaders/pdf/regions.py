@@ -29,6 +29,8 @@ from rag_platform.loaders.pdf.printed.runs import (
 from rag_platform.text.scripts import letters
 
 MAX_HEADER_ROWS = 6  # of a table
+MIN_ROWS = 3  # of cells in text that form a table
+LEADER = re.compile(r"(?:\. ?){4}\s*\d+(?:, ?\d+)*\s*$")  # between an entry and its pages
 # points; in 3,765 text blocks of 150 PDFs the largest excess on two sides is 27. On one side it may
 # be larger: a line of a paragraph can belong to a block that lies within it
 _MAX_EXCESS = 36.0

@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import flow_lines, is_cjk, line_text, visual_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run, bounding_box, group_while
-from rag_platform.loaders.pdf.regions import MAX_HEADER_ROWS, Region
+from rag_platform.loaders.pdf.regions import LEADER, MAX_HEADER_ROWS, MIN_ROWS, Region
 from rag_platform.text import markdown_blocks
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
@@ -22,6 +22,7 @@ _WORD_GAP = 0.8  # em; a wider gap separates two words
 _CELL_GAP = 0.2  # em; the same where a column border lies in the gap
 _WORD_SPACE = 0.3  # em
 _MIN_DRAWN_ROWS = 2  # lines between rows; a single one only separates the header
+_ROW_GAP = 1.0  # em between the cells of a row in text, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,26 @@ class _Cell:
 _Row = dict[int, _Cell]
 
 
-def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
+def aligned_text(printed: Sequence[Sequence[Run]], region: Region, words: frozenset[str]) -> str:
+    """The pipe table of text set in rows of aligned cells, such as a reference card; "" for other
+    text. Its header is empty if no row above the figures can be one.
+    """
+    gapped = sum(
+        any(b.box[0] - a.box[2] > _ROW_GAP * a.size for a, b in pairwise(line))
+        and not LEADER.search(line_text(line))
+        for line in printed
+    )
+    if gapped < max(MIN_ROWS, 2 / 3 * len(printed)):
+        return ""
+    boxes = [bounding_box(line) for line in printed]
+    borders = tuple((above[3] + below[1]) / 2 for above, below in pairwise(boxes))
+    runs = [run for line in printed for run in line]
+    return table_text(runs, replace(region, grid=((), borders)), words, headed=False)
+
+
+def table_text(
+    runs: Sequence[Run], region: Region, words: frozenset[str], *, headed: bool = True
+) -> str:
     """The pipe table of a region with a grid; "" for fewer than two rows or columns.
 
     A header cell over several columns is repeated for each. In text written from right to left the
@@ -61,6 +81,8 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     if len(grid) < 2 or width < 2:
         return ""
     header, *body = _repeat_headers(grid)
+    if not headed and not _header_rows([header, *body]):
+        header, body = [""] * len(header), [header, *body]
     return "\n".join(
         [
             markdown_blocks.format_row(header),

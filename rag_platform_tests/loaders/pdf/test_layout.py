@@ -10,6 +10,7 @@ from rag_platform.loaders.pdf.layout import (
     drop_backgrounds,
     fit_to_text,
     index_regions,
+    join_rows,
     keep_sentences_whole,
     split_at_columns,
     split_columns,
@@ -161,6 +162,29 @@ def test_short_lines_that_are_written_column_by_column_are_read_so() -> None:
     ]
     for lines in (rows, [*dates, sender[0]], [*labels, *sender], [*dates, *near], filled, prices):
         assert split_columns([whole], lines) == [whole]
+
+
+def test_labels_and_keys_that_are_written_row_by_row_are_one_text() -> None:
+    labels = [run(text, 60, 100 + 12 * i, 10.0) for i, text in enumerate(("Save", "Open", "Quit"))]
+    keys = [run(text, 222, 100 + 12 * i, 10.0) for i, text in enumerate(("C-s", "C-o", "C-q"))]
+    left, right = Region((60, 100, 80, 134), "text"), Region((222, 100, 237, 134), "text")
+    above = Region((60, 40, 237, 60), "text")
+    rows = [line for pair in zip(labels, keys, strict=True) for line in pair]
+    whole = Region((60, 100, 237, 134), "text")
+    assert join_rows([above, left, right], rows) == [above, whole]
+    # the keys may be in two parts, of which one has a single line
+    parts = [Region((222, 100, 237, 122), "text"), Region((222, 124, 237, 134), "text")]
+    assert join_rows([left, *parts], rows) == [whole]
+    # written column by column, only two rows, another kind of region, columns of prose
+    prose = [run("x" * 30, x, 100 + 12 * i, 10.0) for i in range(3) for x in (60, 222)]
+    columns = [Region((60, 100, 210, 134), "text"), Region((222, 100, 372, 134), "text")]
+    for regions, lines in (
+        ([left, right], [*labels, *keys]),
+        ([left, right], rows[:4]),
+        ([left, Region(right.bbox, "table")], rows),
+        (columns, prose),
+    ):
+        assert join_rows(regions, lines) == regions
 
 
 def test_columns_of_an_index_are_read_one_after_the_other() -> None:

@@ -311,3 +311,33 @@ def test_a_table_that_lies_on_its_side_has_no_grid_that_would_cut_words() -> Non
     ]
     region = Region((0, 0, 60, 120), "table", ((15.0,), (50.0, 80.0)))
     assert tables.table_text(turned, region, frozenset()) == ""
+
+
+def aligned(*rows: tuple[tuple[str, float], ...]) -> str:
+    """The pipe table of lines of (text, left edge), 12 points apart."""
+    printed = [[run(text, x, 12 * at) for text, x in row] for at, row in enumerate(rows)]
+    return tables.aligned_text(printed, Region((0, 0, 400, 200), "text"), frozenset())
+
+
+def test_rows_of_aligned_cells_are_a_table_without_a_header() -> None:
+    keys = (("Save", "C-s"), ("Finding it", "C-x C-f"), ("Quit", "C-q"), ("unconditionally", ""))
+    card = [tuple((text, x) for text, x in zip(row, (0, 90), strict=True) if text) for row in keys]
+    assert aligned(*card) == (
+        "|  |  |\n| --- | --- |\n| Save | C-s |\n| Finding it | C-x C-f |\n| Quit | C-q |"
+        "\n| unconditionally |  |"
+    )
+    # the rows above the figures are a header
+    figures = [(("Year", 0.0), ("Sold", 90.0)), (("2020", 0.0), ("5", 90.0)), (("x", 0), ("7", 90))]
+    assert aligned(*figures) == "| Year | Sold |\n| --- | --- |\n| 2020 | 5 |\n| x | 7 |"
+
+
+def test_other_text_is_no_table() -> None:
+    key = ("C-s", 90.0)
+    for rows in (
+        [(("Save", 0.0), key), (("Quit", 0.0), key)],  # two rows
+        [(("Save", 0.0), ("C-s", 24.0))] * 4,  # words of a sentence
+        [(("Save", 0.0), key)] * 3 + [(("Save it", 0.0),)] * 2,  # few rows among other lines
+        [((f"{at}.1", 0.0), ("Setup . . . . . . . 9", 40.0)) for at in range(5)],  # of contents
+        [(("x" * (4 + 6 * at), 0.0), ("C-s", 35.0 + 30 * at)) for at in range(6)],  # not aligned
+    ):
+        assert aligned(*rows) == ""
