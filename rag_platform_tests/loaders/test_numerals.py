@@ -18,6 +18,9 @@ from rag_platform.loaders.numerals import format_list_number, without_page_numbe
         (1005, "chineseCountingThousand", "一千零五"),
         (3, "decimalEnclosedCircle", "③"),
         (3, "ideographTraditional", "丙"),
+        (3, "ideographZodiac", "寅"),
+        (15, "ideographDigital", "一五"),
+        (7, "decimalZero", "07"),
         (7, "unknown", "7"),
     ],
 )

@@ -69,7 +69,7 @@ class DocxLoader(ZipLoader):
 
     SUFFIXES: ClassVar[tuple[str, ...]] = (".docx", ".docm", ".dotx", ".dotm")
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "10"
+    VERSION: ClassVar[str] = "11"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def load(self, path: Path, filename: str) -> Facts:

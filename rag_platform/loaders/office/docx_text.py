@@ -250,7 +250,8 @@ def _math_item(item: Element) -> str:
         case "rad":
             return f"{_math_part(item, 'deg')}√({_math_part(item, 'e')})"
         case "nary":
-            sign = next((str(child.get(M + "val", "")) for child in item.iter(M + "chr")), "∫")
+            marks = item.iterfind(f"{M}naryPr/{M}chr")  # not those of a sum inside an integral
+            sign = next((str(mark.get(M + "val", "")) for mark in marks), "∫")
             return f"{sign}{_math_scripts(item)} {_math_part(item, 'e')}"
         case "d":
             left, right = (

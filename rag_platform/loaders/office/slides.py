@@ -61,7 +61,7 @@ class SlidesLoader(ZipLoader):
 
     SUFFIXES: ClassVar[tuple[str, ...]] = (".pptx", ".pptm", ".potx", ".ppsx")
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def load(self, path: Path, filename: str) -> Facts:

@@ -438,6 +438,25 @@ def test_formulas_keep_their_brackets_and_lines(tmp_path):
     assert facts.text == "|x|{1; 0(a)\n"
 
 
+def test_roots_sums_integrals_matrices_and_symbols_are_written_on_one_line(tmp_path):
+    def part(name: str, text: str) -> str:
+        return f"<m:{name}><m:r><m:t>{text}</m:t></m:r></m:{name}>"
+
+    root = f"<m:rad>{part('deg', '3')}{part('e', 'y')}</m:rad>"
+    total = (
+        '<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr>'
+        f"{part('sub', 'i=1')}{part('sup', 'n')}{part('e', 'i')}</m:nary>"
+    )
+    integral = f"<m:nary><m:naryPr/>{part('sub', '0')}{part('sup', '1')}<m:e>{total}</m:e></m:nary>"
+    matrix = (
+        f"<m:m><m:mr>{part('e', 'a')}{part('e', 'b')}</m:mr><m:mr>{part('e', 'c')}</m:mr></m:m>"
+    )
+    ticked = '<w:r><w:sym w:font="Wingdings" w:char="F0FE"/></w:r>'
+    formulas = (p(f"<m:oMath>{formula}</m:oMath>") for formula in (root, integral, matrix))
+    path = written(tmp_path, "".join(formulas) + p(ticked + r(" paid")))
+    assert loaded(path).text == "3√(y)\n\n∫_0^1 ∑_(i=1)^n i\n\n[a; b | c]\n\n☑ paid\n"
+
+
 def test_a_reading_aloud_stands_behind_what_is_read(tmp_path):
     ruby = (
         f"<w:r><w:ruby><w:rubyPr/><w:rt>{r('とうきょう')}</w:rt><w:rubyBase>{r('東京')}</w:rubyBase>"
