@@ -209,8 +209,8 @@ def _spaces(strategy: Strategy, manifests: Sequence[Manifest]) -> frozenset[Spac
 # --- releases -----------------------------------------------------------------------------------
 
 
-def retain(namespace: str, root: DataRoot) -> list[str]:
-    """Remove unfinished releases and those beyond retention. Returns their ids."""
+def retain(namespace: str, root: DataRoot) -> None:
+    """Remove unfinished releases and those beyond retention."""
     store, ledger = root.store, root.ledger
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
@@ -233,7 +233,6 @@ def retain(namespace: str, root: DataRoot) -> list[str]:
     # with an object store, a release that is not here may be on another machine
     dropped = finished if store.remote else [r.release_id for r in rows if r.release_id not in kept]
     record_dropped(namespace, dropped, ledger, unseen)
-    return removed
 
 
 def _list_unseen(
