@@ -395,7 +395,7 @@ def _read_releases(
     owners = [
         _name_document(hit)
         for hit, path in zip(evidence, headings, strict=True)
-        if any(is_in_release([heading], asked) for heading in path)
+        if any(is_in_release([heading], asked.values()) for heading in path)
     ]
     if not owners or not is_about_releases(question, owners):
         return []
@@ -403,7 +403,7 @@ def _read_releases(
     documents = [find(_name_document(hit)) - changes for hit in evidence]
 
     def find_place(above: Sequence[str]) -> int | None:
-        return 0 if is_in_release(above, asked) else None
+        return 0 if is_in_release(above, asked.values()) else None
 
     return _read_named(find(" ".join(asked)), evidence, passages, documents, find_place)
 

@@ -35,7 +35,13 @@ _HEADING = re.compile(
     rf"|(?P<code>(?:[A-Z]\.)?{_DIGITS}(?=[.:)]?(?:\s|$))|[A-Z](?=[.:](?:\s|$)))|{_HAN})"
 )
 
-_NAMED = re.compile(rf"(?:[\w.+-]+\s){{0,2}}{VERSION.pattern}", re.ASCII | re.IGNORECASE)
+# `2.0`, `v2`, `2.x`, `version 2`, and `yargs 17` at the end of a question
+_ASKED_RELEASE = re.compile(
+    rf"{VERSION.pattern}|(?<![\w.-])(?:v\d+|v?\d+(?:\.\d+)*\.x|(?<=version )\d+|(?<=release )\d+"
+    r"|(?<=[a-z] )\d\d?(?=\W*\Z))(?![\w-]|\.\w)",
+    re.ASCII | re.IGNORECASE,
+)
+_NAMED = re.compile(rf"(?:[\w.+-]+\s){{0,2}}(?:{_ASKED_RELEASE.pattern})", re.ASCII | re.IGNORECASE)
 # the words of questions about a release as a whole
 _RELEASE_WORDS = re.compile(
     r"\b(?:add|bug|break|chang|date|deprecat|enhanc|featur|fix|improv|introduc|new|notes?\b|publish"
@@ -68,13 +74,13 @@ def is_in_sections(path: Iterable[str], asked: Iterable[str]) -> bool:
     return all({it, it.rpartition(" ")[2]} & numbers for it in asked)
 
 
-def find_asked_releases(question: str) -> set[str]:
-    """The versions that a question names.
+def find_asked_releases(question: str) -> dict[str, str]:
+    """The versions that a question names, as written and without `v` and zeros at the end.
 
-    >>> find_asked_releases("What changed in v5.0.1?"), find_asked_releases("2.0.38版本修复了什么")
-    ({'5.0.1'}, {'2.0.38'})
+    >>> find_asked_releases("What changed in v5.0.1?"), find_asked_releases("2.0版本修复了什么")
+    ({'v5.0.1': '5.0.1'}, {'2.0': '2'})
     """
-    return set(map(_plain_version, VERSION.findall(question)))
+    return {it[0]: _plain_version(it[0]) for it in _ASKED_RELEASE.finditer(question)}
 
 
 def is_about_releases(question: str, names: Iterable[str] = ()) -> bool:
@@ -86,7 +92,7 @@ def is_about_releases(question: str, names: Iterable[str] = ()) -> bool:
     >>> is_about_releases("How do I set the port in Spring Boot 3.2.0?")
     False
     """
-    if not VERSION.search(question):
+    if not _ASKED_RELEASE.search(question):
         return False
     said = (it[0] for it in _NAMED.finditer(question))
     known = question_terms(question).find_in(
@@ -101,7 +107,8 @@ def find_release_words(question: str) -> list[str]:
 
 
 def is_in_release(path: Iterable[str], asked: Collection[str]) -> bool:
-    """True below a heading with one of these versions and none with another below it.
+    """True below a heading with one of these versions, as of `find_asked_releases`, and none with
+    another below it. 2 is also 2.0.0, and 2.x every version that begins with `2.`.
 
     >>> is_in_release(["1.9.0 (2020-09-28)", "1.8.17 (2019-11-06)", "Fixed"], {"1.8.17"})
     True
@@ -109,11 +116,13 @@ def is_in_release(path: Iterable[str], asked: Collection[str]) -> bool:
     False
     """
     versions = [it[1] for heading in path if (it := RELEASE.search(heading))]
-    return bool(versions) and _plain_version(versions[-1]) in asked
+    last = _plain_version(versions[-1]) if versions else ""
+    lines = tuple(it[:-1] for it in asked if it.endswith(".x"))
+    return last in asked or (bool(lines) and f"{last}.".startswith(lines))
 
 
 def _plain_version(version: str) -> str:
-    return version.lower().removeprefix("v").rstrip(".+-~")
+    return re.sub(r"(?:\.0)+\Z", "", version.lower().removeprefix("v").rstrip(".+-~"))
 
 
 @lru_cache(maxsize=4096)

@@ -82,10 +82,13 @@ class DocumentNames:
         asked = find_asked_sections(question)  # `part 2` may also be a document
         numbers = [number for written, number in asked.items() if written.lower() not in words]
         about_releases = not numbers and is_about_releases(question, words)
-        releases = find_asked_releases(question) if about_releases else ()
+        releases = find_asked_releases(question).values() if about_releases else ()
         section = self._find_section(numbers, tuple(documents)) or self._find_releases(
             releases, tuple(documents)
         )
+        if releases and not documents:  # `requests 2.10` of several packages with a 2.10
+            own = self._find_holders(question)
+            section = {it: doc_id for it, doc_id in section.items() if doc_id in own} or section
         if not documents and len(owners := set(section.values())) == 1:
             documents = dict.fromkeys(owners, 1.0)  # the only one with such a section
         if not documents:
@@ -154,6 +157,12 @@ class DocumentNames:
                     scores[number] += self._rarity(holders)
         return naming, scores
 
+    def _find_holders(self, question: str) -> set[str]:
+        """The ids of the documents of which a word of the question is part of the name."""
+        found = (numbers for _, numbers in self._find_words(question).values())
+        few = {it for numbers in found if len(numbers) <= MAX_NAMESAKES for it in numbers}
+        return {doc_id for doc_id, _ in self._names.documents(few).values()}
+
     def _find_words(self, question: str) -> dict[str, tuple[str, Sequence[int]]]:
         """Each word of the question that is part of a name: (how the question writes it, the
         numbers of the documents with such a name).
@@ -215,7 +224,7 @@ class DocumentNames:
         return {
             chunk_id: doc_id
             for version in asked
-            for chunk_id, doc_id, path, text in self._find_chunks(version, documents)
+            for chunk_id, doc_id, path, text in self._find_chunks(version.rstrip("x"), documents)
             if any(
                 is_in_release(it, asked)
                 for it in (split_path(path), *zip(find_headings(text), strict=True))

@@ -62,13 +62,20 @@ def test_other_headings(heading: str, number: str) -> None:
 @pytest.mark.parametrize(
     ("question", "versions"),
     [
-        ("what changed in v1.2.3?", {"1.2.3"}),
-        ("uview 2.0.38版本修复了什么", {"2.0.38"}),
-        ("when was bash 5.1-2~rc1 released", {"5.1-2~rc1"}),
-        ("what happened on 2024-01-02", set()),
+        ("what changed in v1.2.3?", {"v1.2.3": "1.2.3"}),
+        ("uview 2.0.38版本修复了什么", {"2.0.38": "2.0.38"}),
+        ("when was bash 5.1-2~rc1 released", {"5.1-2~rc1": "5.1-2~rc1"}),
+        ("what changed in 2.0?", {"2.0": "2"}),
+        ("what was added in V2?", {"V2": "2"}),
+        ("what changed in version 2 then?", {"2": "2"}),
+        ("what changed in yargs 17?", {"17": "17"}),
+        ("what changed in 1.2.x?", {"1.2.x": "1.2.x"}),
+        ("what happened on 2024-01-02", {}),
+        ("what changed in 2023?", {}),
+        ("which 17 options changed?", {}),
     ],
 )
-def test_the_versions_of_a_question(question: str, versions: set[str]) -> None:
+def test_the_versions_of_a_question(question: str, versions: dict[str, str]) -> None:
     assert find_asked_releases(question) == versions
 
 
@@ -87,3 +94,20 @@ def test_the_versions_of_a_question(question: str, versions: set[str]) -> None:
 )
 def test_a_heading_with_the_asked_version(heading: str, is_asked: bool) -> None:
     assert is_in_release(["Changes", heading, "Fixed"], {"1.2.3"}) is is_asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "heading", "is_asked"),
+    [
+        ("2.0", "2.0.0 (2024-01-02)", True),
+        ("v2", "[2.0.0] - 2024-01-02", True),
+        ("2.0.0", "Version 2.0", True),
+        ("2.0", "2.0.1", False),
+        ("2.0", "20.0", False),
+        ("2.x", "2.4.1", True),
+        ("2.x", "21.0", False),
+    ],
+)
+def test_a_release_is_named_in_several_ways(asked: str, heading: str, is_asked: bool) -> None:
+    versions = find_asked_releases(f"what changed in {asked}?")
+    assert is_in_release(["Changes", heading], versions.values()) is is_asked

@@ -349,6 +349,19 @@ def test_the_section_of_the_asked_release_comes_first(
         assert (hits[0].filename, hits[0].section_path) == ("norm-9.md", "1.2.3 (2024-01-02)")
 
 
+def test_the_release_is_that_of_the_named_product(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
+    texts = [("1.2.0 (2024-01-02)", "Loops end."), ("1.1.0 (2023-01-02)", "Pumps begin.")]
+    others = [("1.2.0 (2024-01-02)", "Pumps are new. All changed. Pumps changed."), texts[1]]
+    publish(
+        {"pumps": texts, "valves": others, "taps": others},
+        strategy=vary("naming", "retrieval: {named_documents: 0.5}\n"),
+    )
+    hits = answer(library, QueryRequest("What changed in pumps 1.2?", answer=False)).hits
+    assert (hits[0].filename, hits[0].section_path) == ("pumps.md", "1.2.0 (2024-01-02)")
+
+
 def test_it_can_be_turned_off_and_leaves_one_leg_as_it_is(
     publish: Any, library: Library, vary: Callable[..., str]
 ) -> None:
