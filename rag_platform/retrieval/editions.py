@@ -13,15 +13,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from rag_platform.ir import Hit, Json
 from rag_platform.retrieval.constants import SAME_EDITION
 from rag_platform.retrieval.hydration import overlap
 from rag_platform.retrieval.product_versions import (
+    KIND,
     asks_for_older,
     components,
     find_asked_versions,
+    is_of_other,
 )
 from rag_platform.text.dates import MONTHS, find_dates
 from rag_platform.text.term_overlap import question_terms
@@ -61,13 +64,14 @@ _HAN_BEFORE, _HAN_AFTER = re.compile("[之以]?前"), re.compile("[之以]后|�
 # asks for what is no longer, or not yet, in force
 _ASKS_STALE = re.compile(
     rf"{_STALE.pattern}|\b(?:used to|previously|formerly|earlier|past)\b|以前|过去|原来|原先"
+    r"|\b(?:over|through(?:out)?) the years\b|\bin (?:any|all) (?:of the )?years?\b"
+    r"|\byear by year\b|\b(?:all|every|each) (?:the )?(?:edition|version)s?\b"
+    "|历[年届次版]|往年|逐年|各版"
 )
 # what stands beside a year that names an edition: `the 2023 policy`, `the policy of 2023`, `2023版`
-_KIND = (
-    "(?:version|edition|release|policy|agreement|contract|handbook|manual|guide|template|terms"
-    "|rules|(?:price )?list)"
+_NAMED = re.compile(
+    rf"\b{KIND} (?:of|from) \d|\d (?P<own>(?:[\w-]+ ){{0,3}}?){KIND}\b|\d ?年?的?版"
 )
-_NAMED = re.compile(rf"\b{_KIND} (?:of|from) \d|\d ?{_KIND}\b|\d ?年?的?版")
 
 
 class Edition(NamedTuple):
@@ -75,7 +79,7 @@ class Edition(NamedTuple):
 
     date: str = ""  # ISO, as far as known
     version: tuple[float, ...] = ()
-    is_stale: bool = False  # a draft, or no longer in force
+    is_stale: bool = False  # a draft, or not in force today
 
     def __str__(self) -> str:
         return ".".join(map(str, self.version)) or self.date
@@ -88,7 +92,6 @@ class Asked(NamedTuple):
     version: tuple[float, ...] = ()
     before: bool = False  # the last edition before that date
     written: str = ""  # in the question
-    product: str = ""  # the word before a version
 
     def __str__(self) -> str:
         return str(Edition(self.date, self.version))
@@ -106,7 +109,7 @@ def find_asked_edition(question: str) -> Asked | None:
     """The edition that a question names by its only date or version, None for none.
 
     >>> find_asked_edition("How many days off were there before July 2024?")
-    Asked(date='2024-07', version=(), before=True, written='july 2024', product='')
+    Asked(date='2024-07', version=(), before=True, written='july 2024')
     """
     lowered = question.lower()
     dates = [(written, day) for written, day in find_dates(lowered) if day[0] != "第"]
@@ -119,11 +122,11 @@ def find_asked_edition(question: str) -> Asked | None:
             return None
         before = _BEFORE.search(left) or _HAN_BEFORE.match(right.strip())
         return Asked(day, before=before is not None, written=written)
-    versions = {it.version: it.product for it in find_asked_versions(question) if it.marked}
+    versions = {it.version for it in find_asked_versions(question) if it.marked}
     if len(versions) != 1:
         return None
-    ((version, product),) = versions.items()
-    return Asked(version=components(version), written=version, product=product)
+    (version,) = versions
+    return Asked(version=components(version), written=version)
 
 
 def name_document(path: str, title: str) -> tuple[str, str]:
@@ -155,9 +158,8 @@ def read_edition(
     for key in ("version", "revision"):
         versions += re.findall(r"^v?(\d+(?:\.\d+)*)$", str(fields.get(key, "")).lower())
     versions += _VERSION_IN_HEAD.findall(head)
-    return Edition(
-        date, components(versions[0]) if versions else (), _STALE.search(lowered) is not None
-    )
+    is_stale = _STALE.search(lowered) is not None or date > datetime.now(UTC).date().isoformat()
+    return Edition(date, components(versions[0]) if versions else (), is_stale)
 
 
 def _read_date(name: str) -> str:
@@ -214,14 +216,13 @@ def select_editions(
         name = (hit.namespace, *name_document(hit.source_uri, hit.doc_title))
         families.setdefault(name, {}).setdefault(hit.doc_id, []).append(place)
     several = [family for family in families.values() if len(family) > 1]
-    asked = find_asked_edition(question) if several else None
-    if (
-        not several
-        or _ASKS_STALE.search(question.lower())
-        or (asked is None and asks_for_older(question))
-    ):
+    if not several or _ASKS_STALE.search(question.lower()):
         return list(hits), {}
+    inside = [hits[n] for family in several for places in family.values() for n in places]
     editions = read([doc_id for family in several for doc_id in family])
+    asked = _find_meant(question, inside, editions.values())
+    if asked is None and asks_for_older(question, inside):
+        return list(hits), {}
     terms = question_terms(_without_edition(question, asked) if asked else question)
     find = functools.cache(terms.find_in)
     left: Left = {}
@@ -253,6 +254,14 @@ def select_editions(
                 left.setdefault(hits[heir].chunk_id, set()).update(told)
     kept = (n for n in range(len(hits)) if n not in beaten)
     return [hits[n] for n in sorted(kept, key=places.__getitem__)], left
+
+
+def _find_meant(question: str, hits: Collection[Hit], editions: Iterable[Edition]) -> Asked | None:
+    """The edition that a question names of the documents with these hits and editions."""
+    asked = find_asked_edition(question)
+    if asked is None or any(map(asked.fits, editions)):
+        return asked
+    return None if is_of_other(question, asked.written, hits) else asked
 
 
 def _find_heir(
@@ -301,16 +310,17 @@ def _is_better(asked: Asked | None, one: Edition, other: Edition) -> bool:
     return asked.fits(one)
 
 
-def find_named_edition(question: str) -> Asked | None:
+def find_named_edition(question: str, name: str = "") -> Asked | None:
     """The edition that a question names as such, as `the 2023 policy` and `version 2`, and not only
-    a time.
+    a time. Words between a year and its kind must be in the `name` of the document.
 
     >>> find_named_edition("Did it rain in 2023?")
     """
     asked = find_asked_edition(question)
-    if asked is None or asked.before:
-        return None
-    return asked if asked.version or _NAMED.search(question.lower()) else None
+    if asked is None or asked.before or asked.version:
+        return None if asked is None or asked.before else asked
+    named = _NAMED.search(question.lower())
+    return asked if named and set((named["own"] or "").split()) <= set(name.split()) else None
 
 
 def list_others(asked: Asked, editions: Iterable[Edition]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import combinations, takewhile
 from math import inf
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from rag_platform.caching import Cache
 from rag_platform.ir import Hit
 from rag_platform.retrieval.constants import KEPT_FILTERS, PRODUCT_SHARE, SAME_PASSAGE
 from rag_platform.retrieval.hydration import overlap
-from rag_platform.text.scripts import HAN_DIGITS
+from rag_platform.text.scripts import HAN, HAN_DIGITS
 from rag_platform.text.stop_words import FUNCTION_WORDS
 from rag_platform.text.term_overlap import (
     ASKS_HISTORY,
@@ -67,6 +67,17 @@ _UNIT = re.compile(
 )
 # what introduces a number alone that is a version, as in `in 5.2`
 _INTRODUCED = re.compile(r"(?:^|[(（]|\b(?:in|for|on|with|using|under|at) (?:the )?)$")
+# what is kept in editions
+KIND = (
+    "(?:version|edition|release|policy|agreement|contract|handbook|manual|guide|template|terms"
+    "|rules|(?:price )?list)"
+)
+# the words before a number that may name what it is of, `Paris` and 安卓
+_BEFORE_NUMBER = re.compile(
+    rf"(?:\b((?-i:[A-Z])[\w-]*) )?{KIND}(?: of| from)? ?v?$"
+    rf"|\b([a-z][\w.+#]*)(?: of)?[-_ ]?v?$|([{HAN}]{{2}}) ?(?:v|版本|第)?$",
+    re.IGNORECASE,
+)
 # compares versions, or asks about those before or after one
 _COMPARES = re.compile(
     r"\b(?:since|before|after|until|till|than|prior to|up to|from|between)\W+"
@@ -83,6 +94,7 @@ _ABOUT_VERSION = re.compile(
     "|支持|要求|兼容|新功能|新特性|最低"
 )
 
+_NAME_CHARS = 80  # before a number, which may name what it is of
 Family = tuple[str, str]  # a path before a version, and the rest of that folder or file name
 Versions = tuple[tuple[Family, str], ...]  # the versions in a path, by family
 _NUMBERED = ("", "/")  # of a file that begins with a number, as chapters and notes on releases do
@@ -268,12 +280,34 @@ class ProductVersions:
         return is_bare and self._share(asked.product) >= PRODUCT_SHARE
 
 
-def asks_for_older(question: str) -> bool:
-    """True where a question names a version or asks what changed, which older texts may tell."""
+def asks_for_older(question: str, hits: Collection[Hit]) -> bool:
+    """True where a question names a version of the documents that the hits are from, or asks what
+    changed, which older texts may tell.
+    """
     lowered = _fold(question)
     rest = re.sub(r"\d", "", lowered)
-    named = any(asked.marked or "." in asked.version for asked in find_asked_versions(lowered))
-    return named or bool(ASKS_HISTORY.search(rest) or _COMPARES.search(lowered))
+    if ASKS_HISTORY.search(rest) or _COMPARES.search(lowered):
+        return True
+    asked = [it for it in find_asked_versions(question) if it.marked or "." in it.version]
+    return any(not is_of_other(question, it.version, hits) for it in asked)
+
+
+def is_of_other(question: str, number: str, hits: Collection[Hit]) -> bool:
+    """Whether a version or year in a question is that of something else than the documents that the
+    hits are from, as in `on Python 3.11`, `the Paris Agreement of 2015` and `安卓9.0`.
+    """
+    text = _number_editions(question)
+    asked = re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text, re.IGNORECASE)
+    if asked is None:
+        return False
+    following = re.match(f"[{HAN}]{{2}}", text[asked.end() :])
+    told = following and f"{asked[0]}{following[0]}"  # 2015年巴黎协定
+    if told and any(told in hit.chunk_text for hit in hits):
+        return True
+    before = _BEFORE_NUMBER.search(text, max(0, asked.start() - _NAME_CHARS), asked.start())
+    names = "\n".join(f"{hit.source_uri}\n{hit.doc_title}" for hit in hits).lower()
+    words = [word.lower() for word in before.groups() if word] if before else []
+    return any(word not in names and word not in _GENERIC for word in words)
 
 
 def has_versions(hits: Iterable[Hit]) -> bool:

@@ -32,7 +32,12 @@ from rag_platform.retrieval.hydration import (
     select_shown,
     with_picture_texts,
 )
-from rag_platform.retrieval.product_versions import asks_for_older, has_versions, keep_newest
+from rag_platform.retrieval.product_versions import (
+    asks_for_older,
+    has_versions,
+    is_of_other,
+    keep_newest,
+)
 from rag_platform.retrieval.provider_cache import Built
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.retrieval.search_context import SearchContext
@@ -264,7 +269,7 @@ def _read_hits(
             if (
                 len(shown) == top_k
                 and not is_contents(shown[-1].chunk_text)
-                and not (_prefers_newest(s) and has_versions(shown))
+                and not (_prefers_newest(s, shown) and has_versions(shown))
             ):
                 break
     if attempt.error is not None and not hits:
@@ -277,8 +282,8 @@ def _read_hits(
     return hits, rows
 
 
-def _prefers_newest(s: SearchContext) -> bool:
-    return s.strategy.retrieval.dedupe and not asks_for_older(s.request.text)
+def _prefers_newest(s: SearchContext, hits: Sequence[Hit]) -> bool:
+    return s.strategy.retrieval.dedupe and not asks_for_older(s.request.text, hits)
 
 
 def _read_editions(s: SearchContext, doc_ids: Collection[str]) -> dict[str, Edition]:
@@ -301,16 +306,19 @@ def tell_editions(s: SearchContext, hits: Sequence[Hit]) -> None:
                 f"`{hit.source_uri}` is taken for the newest version; other versions with another"
                 f" text that were left out: {len(others)}"
             )
-        asked = find_named_edition(s.request.text)
-        if asked is not None and s.lease.release.lexical is not None:
+        wanted = name_document(hit.source_uri, hit.doc_title)
+        asked = find_named_edition(s.request.text, " ".join(wanted))
+        if (
+            asked is not None
+            and s.lease.release.lexical is not None
+            and not is_of_other(s.request.text, asked.written, [hit])
+        ):
             with s.attempt("filter", "the version in the question could not be looked up (%s)"):
-                _tell_missing(s, asked, hit)
+                _tell_missing(s, asked, hit, wanted)
 
 
-def _tell_missing(s: SearchContext, asked: Asked, hit: Hit) -> None:
-    wanted = name_document(hit.source_uri, hit.doc_title)
-    is_other = asked.product not in " ".join(wanted)  # `Python version 3.11`
-    if is_other or any(map(asked.fits, _read_editions(s, [hit.doc_id]).values())):
+def _tell_missing(s: SearchContext, asked: Asked, hit: Hit, wanted: tuple[str, str]) -> None:
+    if any(map(asked.fits, _read_editions(s, [hit.doc_id]).values())):
         return  # without a look at the names of all documents
     alike = set(s.lease.names().find_all_named(wanted[0])) - s.hidden_names
     documents = s.lease.release.catalog.documents_of(alike)
@@ -329,7 +337,7 @@ def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.S
             hits, left = select_editions(s.request.text, hits, partial(_read_editions, s))
             for chunk_id, doc_ids in left.items():
                 s.left_out.setdefault(chunk_id, set()).update(doc_ids)
-        if _prefers_newest(s):
+        if _prefers_newest(s, hits):
             hits = keep_newest(s.request.text, hits)
         return select_shown(
             hits,

@@ -16,6 +16,7 @@ from rag_platform.retrieval.product_versions import (
     ProductVersions,
     asks_for_older,
     find_asked_versions,
+    is_of_other,
     keep_newest,
     without_version,
 )
@@ -238,10 +239,20 @@ def test_a_deleted_version_leaves_no_other_out() -> None:
         ("What is the default of USE_TZ in Django 3.2?", True),
         ("When was JSONField added?", True),
         ("哪个版本移除了 ugettext？", True),
+        ("What is the default of USE_TZ on Python 3.11?", False),
+        ("What is the default of USE_TZ with Python version 3.11?", False),
+        ("安卓8.0上 USE_TZ 是什么", False),
+        ("What is USE_TZ in 3.2?", True),
     ],
 )
 def test_questions_that_older_texts_may_answer(question: str, older: bool) -> None:
-    assert asks_for_older(question) is older
+    assert asks_for_older(question, [make_hit(1, "django-3.2/settings.txt", TEXT)]) is older
+
+
+def test_what_is_before_a_number_is_read_in_linear_time() -> None:
+    hit = make_hit(1, "a.md", TEXT)
+    assert not is_of_other(f"{'Ab' * 100_000} in 3.2", "3.2", [hit])
+    assert is_of_other(f"{'a ' * 100_000}Python 3.2{'版' * 100_000}", "3.2", [hit])
 
 
 @pytest.fixture
