@@ -361,6 +361,7 @@ def _names_thing(phrase: _Phrase, written: str, question: str) -> bool:
         )
     return (
         not _NO_TOPIC.search(before)
+        and not before[-1:].isdecimal()  # 年版 of 2024年版制度
         and has_han(phrase.head)
         and _tag(phrase.modifier).startswith(_NOUN_TAGS)
         and _HEAD_TAG.match(_tag(phrase.head)) is not None

@@ -24,7 +24,7 @@ from rag_platform.answering.groundedness import find_names, missing_names, numbe
 from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
-from rag_platform.retrieval.signals import SearchSignals, with_headings
+from rag_platform.retrieval.signals import SearchSignals, find_choosing, with_headings
 from rag_platform.text.dates import find_dates, write_alike
 from rag_platform.text.scripts import UNSPACED, has_han, is_wide
 
@@ -86,7 +86,8 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
     both_mixed = bool(hits) and has_han(question) and has_han(hits[0].chunk_text)
-    same_script = [item for item in read if both_mixed or item.wide == wide]
+    chosen = find_choosing(question, hits)
+    same_script = [item.without(chosen) for item in read if both_mixed or item.wide == wide]
     passages = "\n".join([*texts, *(hit.source_uri for hit in first)])
     # Chinese texts transliterate the names of a Latin question
     names_compare = is_wide(question) or not wide
@@ -109,8 +110,8 @@ def _share_names_absent(question: str, text: str) -> float | None:
 
 def _share_numbers_absent(question: str, text: str) -> float | None:
     """The share of the question's numbers that the text lacks; None without numbers. Only the year
-    of a date counts, because texts also write months as words; 3.12.1 and 3.x contain 3.12, and
-    第十二条 the number 12.
+    of a date counts, because texts also write months as words; 3.12.1 and 3.x contain 3.12, 3.0.0
+    is 3, and 第十二条 the number 12.
     """
     asked = numbers(_ISO_DATE.sub(r"\1", _add_digits(question)))
     wanted = {number.lstrip("0") for number in asked} - {""}
@@ -119,7 +120,7 @@ def _share_numbers_absent(question: str, text: str) -> float | None:
     present = {
         ".".join(parts[:length]).lstrip("0")
         for parts in (number.split(".") for number in numbers(_add_digits(text)))
-        for length in range(min(2, len(parts)), len(parts) + 1)
+        for length in range(min(2, len(parts)) if any(map(int, parts[1:])) else 1, len(parts) + 1)
     }
     lines = {*_VERSION_LINE.findall(text)}
     absent = [number for number in wanted - present if number.partition(".")[0] not in lines]

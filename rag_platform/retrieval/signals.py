@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
-from rag_platform.ir import Candidate, Hit, QueryIR
+from rag_platform.ir import Candidate, Hit, QueryIR, split_path
 from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
 from rag_platform.query.analysis import subject_of
-from rag_platform.query.section_numbers import find_release_words, is_about_releases
+from rag_platform.query.section_numbers import (
+    find_asked_releases,
+    find_release_words,
+    is_about_releases,
+    is_in_release,
+)
 from rag_platform.retrieval.constants import MARGIN_RANK, MIN_POOL, OTHER_TEXTS
+from rag_platform.retrieval.editions import find_named_edition, read_edition
 from rag_platform.retrieval.fusion import z_score
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.text import segmentation
-from rag_platform.text.entries import join_headings
+from rag_platform.text.entries import find_headings, join_headings
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.stop_words import CHINESE, ENGLISH
 from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
@@ -49,6 +55,11 @@ class SearchSignals:
     words: tuple[WeighedWord, ...]
     terms: QuestionTerms
     wide: bool  # in Chinese, Japanese or Korean
+
+    def without(self, words: Collection[str]) -> SearchSignals:
+        """The same without some words, unless there are no others."""
+        rest = tuple(item for item in self.words if item.word.text not in words)
+        return replace(self, words=rest or self.words)
 
     @property
     def words_absent(self) -> float | None:
@@ -85,6 +96,22 @@ def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieve
     return SearchSignals(
         reach, margin, _standing(found.dense), words, question_terms(subject), is_wide(subject)
     )
+
+
+def find_choosing(question: str, hits: Sequence[Hit]) -> frozenset[str]:
+    """The words of a question that name the release or edition that the first hit is from, which
+    its text seldom repeats.
+    """
+    chosen = list[str]()
+    for hit in hits[:1]:
+        releases = find_asked_releases(question)
+        paths = (split_path(hit.section_path), *zip(find_headings(hit.chunk_text), strict=True))
+        asked = find_named_edition(question)
+        if releases and any(is_in_release(path, releases.values()) for path in paths):
+            chosen = [*releases]
+        elif asked and asked.fits(read_edition(hit.source_uri, hit.doc_title)):
+            chosen = [asked.written, "version edition release 年版 版本"]
+    return frozenset(word.text for word in question_words(" ".join(chosen)))
 
 
 def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:

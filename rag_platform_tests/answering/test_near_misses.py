@@ -276,6 +276,7 @@ WASTE = "Bulky waste is collected on Monday. A paper permit costs 5 euros."
         ("what is the difference between permits and waste", WASTE, ""),
         ("how do I collect paper waste", WASTE, ""),  # not a question for one fact
         ("国庆节放假几天？", "春节放假8天。", "国庆节放假"),
+        ("2027年版差旅费办法的补助是多少？", "办法规范差旅费，补助为150元。", ""),  # 年版
         ("衝壓車間的不良率是多少？", "注塑车间的不良率为2%。冲压件另计。", "冲压车间"),
         ("春節放假幾天？", "春节放假8天。", ""),
         ("校准一次多少元？", "年度校准 5 元。每年一次。", ""),

@@ -152,6 +152,8 @@ def test_a_caller_may_set_the_threshold(guide: None, vary: Any, library: Library
         ("fastapi 0.150.2 修了哪些 bug", "## 0.115.2", 1.0),
         ("What changed in 3.12?", "Python 3.12.1 mends it", 0.0),  # a version of that line
         ("What changed in 3?", "Python 3.12.1 mends it", 1.0),
+        ("What changed in 3?", "## 3.0.0", 0.0),
+        ("What changed in 3?", "## 3.0.1", 1.0),
         ("What changed in pytest 6.2?", "docs/pytest/6.x/index.rst", 0.0),
         ("What changed in pytest 6.2?", "docs/pytest/16.x/index.rst", 1.0),
         ("What changed in pytest 6.2?", "docs/pytest/6.xml", 1.0),

@@ -8,11 +8,11 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.settings import Limits
-from rag_platform.ir import Candidate, QueryRequest
+from rag_platform.ir import Candidate, Hit, QueryRequest
 from rag_platform.query.analysis import without_rules
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.retrievers import Retrieved
-from rag_platform.retrieval.signals import measure_signals
+from rag_platform.retrieval.signals import find_choosing, measure_signals
 from rag_platform_tests.published import GUIDE
 
 QUERY = without_rules("upload limit", Limits())
@@ -51,6 +51,27 @@ def test_words_that_ask_for_a_comparison_or_release_need_not_be_found(
 ) -> None:
     signals = measure_signals(None, without_rules(question, Limits()), Retrieved())
     assert [item.word.text for item in signals.words] == words
+
+
+@pytest.mark.parametrize(
+    ("question", "path", "section", "words"),
+    [
+        ("what changed in pump 1.2?", "log.md", "1.2.0 (2024-01-02)", {"1.2", "1", "2"}),
+        ("what changed in pump 1.2?", "log.md", "1.3.0 (2024-01-02)", set()),
+        ("how many days in the 2023 policy?", "leave-2023.md", "Days", {"2023"}),
+        ("how many days in the 2023 policy?", "leave-2024.md", "Days", set()),
+        ("did it rain in 2023?", "leave-2023.md", "Days", set()),
+    ],
+)
+def test_words_that_chose_the_first_hit_need_not_be_found(
+    question: str, path: str, section: str, words: set[str]
+) -> None:
+    hit = Hit(1, "c", 1.0, "hybrid", path, "v", path, path, "", section, 1, "Text.")
+    found = find_choosing(question, [hit])
+    assert {word for word in found if word[0].isdigit()} == words
+    signals = measure_signals(None, without_rules(question, Limits()), Retrieved())
+    left = {item.word.text for item in signals.without(found).words}
+    assert left == {item.word.text for item in signals.words} - found
 
 
 def test_too_few_or_equal_cosines_have_no_standing() -> None:
