@@ -36,6 +36,7 @@ from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.query.section_numbers import (
     find_asked_releases,
     find_asked_sections,
+    find_release,
     find_release_words,
     is_about_releases,
     is_in_release,
@@ -399,13 +400,13 @@ def _read_releases(
     ]
     if not owners or not is_about_releases(question, owners):
         return []
-    changes = find(" ".join(find_release_words(question)))
-    documents = [find(_name_document(hit)) - changes for hit in evidence]
+    versions, changes = find(" ".join(asked)), find(" ".join(find_release_words(question)))
+    documents = [find(_name_document(hit)) - changes - versions for hit in evidence]
 
     def find_place(above: Sequence[str]) -> int | None:
         return 0 if is_in_release(above, asked.values()) else None
 
-    return _read_named(find(" ".join(asked)), evidence, passages, documents, find_place)
+    return _read_named(versions, evidence, passages, documents, find_place)
 
 
 def _read_named(
@@ -772,7 +773,9 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
         else:
             unit_numbers = complete_list(hit.chunk_text, unit_numbers)
             path = split_path(hit.section_path)
-            label = label_units(hit.chunk_text, unit_numbers, path) or label
+            own = label_units(hit.chunk_text, unit_numbers, path)
+            # `httpx/CHANGELOG.md, 0.26.0:` beside the 0.26.0 of another product
+            label = f"{label[:-1]}, {own}" if own and label[:-1] not in own else own or label
             shown_label = label if label != label_above else ""
             shown.append(render_units(hit.chunk_text, unit_numbers, mark, shown_label))
         label_above = label
@@ -788,9 +791,9 @@ def _find_header(hit: Hit, part: Part) -> str:
 
 def _label_similar(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
     """A label for each quote, by its position, that a reader could confuse with another: both have
-    nearly the same words apart from numbers, or are rows of tables with the same columns. The label
-    is the title of its document, or its URI if the titles are equal, or the heading of its section
-    if both are from one document.
+    nearly the same words apart from numbers, are about releases of one version, or are rows of
+    tables with the same columns. The label is the title of its document, or its URI if the titles
+    are equal or those of change logs, or the heading of its section if both are from one document.
     """
     words: list[set[str]] = []
     paths: list[list[str]] = []
@@ -801,15 +804,18 @@ def _label_similar(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
         columns.append(cells(header) if (header := _find_header(hit, part)) else [])
         above = read_layout(hit.chunk_text).units[part.first].headings
         paths.append(find_path(split_path(hit.section_path), above))
+    releases = list(map(find_release, paths))
     found: dict[int, str] = {}
     for one, other in permutations(range(len(quotes)), 2):
         shared, both = words[one] & words[other], words[one] | words[other]
         alike = len(shared) > constants.SIMILAR_QUOTES * len(both)
+        hit, rival = quotes[one][0], quotes[other][0]
+        alike |= bool(releases[one]) and releases[one] == releases[other]
         if not alike and not (columns[one] and columns[one] == columns[other]):
             continue
-        hit, rival = quotes[one][0], quotes[other][0]
         if hit.doc_id != rival.doc_id:
-            named = hit.doc_title and hit.doc_title != rival.doc_title
+            titles = {hit.doc_title, rival.doc_title}
+            named = len(titles - {""}) > 1 and not any(map(HISTORY.fullmatch, titles))
             found[one] = format_label([hit.doc_title if named else hit.source_uri])
         elif paths[one] != paths[other] and one not in found:
             found[one] = format_label(paths[one][-1:])

@@ -115,10 +115,15 @@ def is_in_release(path: Iterable[str], asked: Collection[str]) -> bool:
     >>> is_in_release(["1.9.0 (2020-09-28)", "1.8.17 (2019-11-06)"], {"1.9.0"})
     False
     """
-    versions = [it[1] for heading in path if (it := RELEASE.search(heading))]
-    last = _plain_version(versions[-1]) if versions else ""
+    last = find_release(path)
     lines = tuple(it[:-1] for it in asked if it.endswith(".x"))
     return last in asked or (bool(lines) and f"{last}.".startswith(lines))
+
+
+def find_release(path: Iterable[str]) -> str:
+    """The version that the last heading with one has, as of `find_asked_releases`, else ""."""
+    versions = [it[1] for heading in path if (it := RELEASE.search(heading))]
+    return _plain_version(versions[-1]) if versions else ""
 
 
 def _plain_version(version: str) -> str:

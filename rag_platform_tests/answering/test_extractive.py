@@ -101,6 +101,24 @@ def test_a_release_that_is_asked_for_is_quoted_with_its_date() -> None:
     assert said.startswith("Since 5.0.1")
 
 
+def test_the_releases_of_several_products_are_told_apart() -> None:
+    def make(rank: int, product: str, title: str, item: str) -> Hit:
+        path = f"{product}/CHANGELOG.md"
+        text = f"## 1.6.0 (2024-01-02)\n\n- {item}"
+        section = "1.6.0 (2024-01-02)"
+        return Hit(rank, f"c{rank}", 1, "x", product, "v", path, path, title, section, rank, text)
+
+    hits = [
+        make(1, "pumps", "Changes for v2.0.0", "Loops end."),
+        make(2, "valves", "Changelog", "The lid opens by itself."),
+    ]
+    for question in ("What changed in 1.6.0?", "What changed in 1.6?"):
+        assert Extractive().answer(asked(question), hits).text == (
+            "pumps/CHANGELOG.md, 1.6.0 (2024-01-02):\n\n- Loops end.\n\n[1]\n\n"
+            "valves/CHANGELOG.md, 1.6.0 (2024-01-02):\n\n- The lid opens by itself.\n\n[2]"
+        )
+
+
 def test_several_names_with_one_description_are_each_described() -> None:
     refers = hit(1, "**`--thread`**\n\nBy default the value of the setting `gc.thread` is used.")
     own = hit(2, "**`gc.thread`, `gc.age`**\n\nBoth are numbers.")
