@@ -120,7 +120,7 @@ def _share_numbers_absent(question: str, text: str) -> float | None:
     present = {
         ".".join(parts[:length]).lstrip("0")
         for parts in (number.split(".") for number in numbers(_add_digits(text)))
-        for length in range(min(2, len(parts)) if any(map(int, parts[1:])) else 1, len(parts) + 1)
+        for length in range(2 if "".join(parts[1:]).strip("0") else 1, len(parts) + 1)
     }
     lines = {*_VERSION_LINE.findall(text)}
     absent = [number for number in wanted - present if number.partition(".")[0] not in lines]

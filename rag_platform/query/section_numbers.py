@@ -127,7 +127,10 @@ def find_release(path: Iterable[str]) -> str:
 
 
 def _plain_version(version: str) -> str:
-    return re.sub(r"(?:\.0)+\Z", "", version.lower().removeprefix("v").rstrip(".+-~"))
+    parts = version.lower().removeprefix("v").rstrip(".+-~").split(".")
+    while len(parts) > 1 and parts[-1] == "0":
+        parts.pop()
+    return ".".join(parts)
 
 
 @lru_cache(maxsize=4096)

@@ -56,6 +56,11 @@ _DATED_LINE = re.compile(
     "|施行|实施|生效|执行|修订|发布|更新|日期",
     re.IGNORECASE,
 )
+# the rest of a line tells when something ends
+_ENDS = re.compile(
+    r"(?:\b(?:expir|until\b|valid (?:to|through)\b|end date)|有效期至|有效期截|截止|到期|失效).*",
+    re.IGNORECASE,
+)
 _DATE_FIELDS = "effective effective_date revised updated last_updated lastmod date".split()
 _YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d.,]\d|\d)(?: ?年)?")
 _BEFORE = re.compile(r"\b(?:before|prior to|until) $")
@@ -151,7 +156,7 @@ def read_edition(
     head = head[:HEAD_CHARS]
     if not date:
         written = (str(fields[key]) for key in _DATE_FIELDS if key in fields)
-        lines = (line for line in head.splitlines() if _DATED_LINE.search(line))
+        lines = filter(_DATED_LINE.search, _ENDS.sub("", head).splitlines())
         found = (day for text in (*written, *lines) for _, day in find_dates(text))
         date = next((day for day in found if day[0] != "第"), "")
     versions = _VERSION_IN_NAME.findall(lowered.rpartition("/")[2])
@@ -317,10 +322,11 @@ def find_named_edition(question: str, name: str = "") -> Asked | None:
     >>> find_named_edition("Did it rain in 2023?")
     """
     asked = find_asked_edition(question)
-    if asked is None or asked.before or asked.version:
-        return None if asked is None or asked.before else asked
+    if asked is None or asked.before:
+        return None
     named = _NAMED.search(question.lower())
-    return asked if named and set((named["own"] or "").split()) <= set(name.split()) else None
+    is_named = named and set((named["own"] or "").split()) <= set(name.split())
+    return asked if asked.version or is_named else None
 
 
 def list_others(asked: Asked, editions: Iterable[Edition]) -> list[str]:

@@ -303,8 +303,8 @@ def tell_editions(s: SearchContext, hits: Sequence[Hit]) -> None:
     for hit in hits[:1]:
         if others := s.left_out.get(hit.chunk_id):
             s.warnings.append(
-                f"`{hit.source_uri}` is taken for the newest version; other versions with another"
-                f" text that were left out: {len(others)}"
+                f"`{hit.source_uri}` is taken for the newest version in force; other ones with"
+                f" another text that were left out: {len(others)}"
             )
         wanted = name_document(hit.source_uri, hit.doc_title)
         asked = find_named_edition(s.request.text, " ".join(wanted))

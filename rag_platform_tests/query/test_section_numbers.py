@@ -111,3 +111,10 @@ def test_a_heading_with_the_asked_version(heading: str, is_asked: bool) -> None:
 def test_a_release_is_named_in_several_ways(asked: str, heading: str, is_asked: bool) -> None:
     versions = find_asked_releases(f"what changed in {asked}?")
     assert is_in_release(["Changes", heading], versions.values()) is is_asked
+
+
+def test_versions_are_read_in_linear_time() -> None:
+    zeros = "1" + ".0" * 100_000
+    assert list(find_asked_releases(zeros).values()) == ["1"]
+    assert is_in_release([f"{zeros}.1"], {f"{zeros}.1"})
+    assert find_asked_releases("a 1 " * 50_000 + "v") == {}

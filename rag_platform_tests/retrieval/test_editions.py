@@ -36,6 +36,8 @@ from rag_platform.retrieval.library import Library
         ("policy.md", "# 制度\n\n版本：V2.1\n", {}, Edition(version=(2, 1))),
         ("policy.md", "Effective 1 July 2024", {}, Edition("2024-07-01")),
         ("policy.md", "本办法自2024年7月1日起施行。", {}, Edition("2024-07-01")),
+        ("policy.md", "Expiry date: 31 May 2099\n\nUpdated 1 July 2024", {}, Edition("2024-07-01")),
+        ("policy.md", "生效日期：2024年7月1日，有效期至2099年6月30日", {}, Edition("2024-07-01")),
         ("policy.md", "The firm was founded on 1 July 1924.", {}, Edition()),
         ("policy.md", "", {"version": "1.4", "date": "2024-05-02"}, Edition("2024-05-02", (1, 4))),
         ("policy.md", "", {"revision": 2}, Edition(version=(2,))),
@@ -247,15 +249,15 @@ def policies(shelf: Any, tmp_path: Path) -> Library:
         (
             "How many days of annual leave do full-time employees get?",
             "b/leave.md",
-            "b/leave.md` is taken for the newest version; other versions with another text that"
-            " were left out: 3",
+            "b/leave.md` is taken for the newest version in force; other ones with another text"
+            " that were left out: 3",
         ),
         ("How many days of annual leave did they get in the 2024 policy?", "2024-05-01.md", ""),
         ("How many days of annual leave did they get before May 2024?", "a/leave.md", ""),
         (
             "Is this policy for Python version 4?",
             "b/leave.md",
-            "newest version; other versions with another text that were left out: 3",
+            "version in force; other ones with another text that were left out: 3",
         ),
         ("Is this policy on leave that of the Paris agreement of 2015?", "b/leave.md", ""),
         (
