@@ -791,9 +791,10 @@ def _find_header(hit: Hit, part: Part) -> str:
 
 def _label_similar(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
     """A label for each quote, by its position, that a reader could confuse with another: both have
-    nearly the same words apart from numbers, are about releases of one version, or are rows of
-    tables with the same columns. The label is the title of its document, or its URI if the titles
-    are equal or those of change logs, or the heading of its section if both are from one document.
+    nearly the same words apart from numbers, are about releases of one version in two documents, or
+    are rows of tables with the same columns. The label is the title of its document, or its URI if
+    the titles are equal or those of change logs, or the heading of its section if both are from one
+    document.
     """
     words: list[set[str]] = []
     paths: list[list[str]] = []
@@ -810,7 +811,8 @@ def _label_similar(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
         shared, both = words[one] & words[other], words[one] | words[other]
         alike = len(shared) > constants.SIMILAR_QUOTES * len(both)
         hit, rival = quotes[one][0], quotes[other][0]
-        alike |= bool(releases[one]) and releases[one] == releases[other]
+        same_release = releases[one] == releases[other] and bool(releases[one])
+        alike |= same_release and hit.doc_id != rival.doc_id
         if not alike and not (columns[one] and columns[one] == columns[other]):
             continue
         if hit.doc_id != rival.doc_id:

@@ -119,6 +119,15 @@ def test_the_releases_of_several_products_are_told_apart() -> None:
         )
 
 
+def test_sections_of_one_release_need_no_label() -> None:
+    hits = [
+        hit(1, "Routes form a tree.", JOINT.join(["1.6.0 (2024-01-02)", "Breaking", "Paths"])),
+        hit(2, "A lid opens by itself.", JOINT.join(["1.6.0 (2024-01-02)", "Features", "Doors"])),
+    ]
+    said = Extractive().answer(asked("Do routes form a tree, and does a lid open?"), hits).text
+    assert said == "Routes form a tree. [1]\n\nA lid opens by itself. [2]"
+
+
 def test_several_names_with_one_description_are_each_described() -> None:
     refers = hit(1, "**`--thread`**\n\nBy default the value of the setting `gc.thread` is used.")
     own = hit(2, "**`gc.thread`, `gc.age`**\n\nBoth are numbers.")
