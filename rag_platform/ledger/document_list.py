@@ -240,7 +240,9 @@ class DocumentList(Database):
         """
         db, bound = self._bind(published)
         refused = self._find_refused_files(namespace)
-        values = {"namespace": namespace, "limit": limit, "refused": json.dumps(list(refused))}
+        # with no row there would be no count
+        values = {"namespace": namespace, "limit": max(limit, 1)}
+        values |= {"refused": json.dumps(list(refused))}
         found = db.execute(self._sql(_PROBLEMS), {**values, **bound}).fetchall()
         problems = sorted([*refused.items(), *((uri, problem) for uri, problem, _ in found)])
         return len(refused) + (found[0][2] if found else 0), problems[:limit]

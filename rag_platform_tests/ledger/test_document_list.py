@@ -96,6 +96,7 @@ def test_states_follow_the_release_the_newest_version_and_deletions(ledger: Ledg
     assert names(ledger, status=("failed",)) == ["ccc"]
     assert names(ledger, status=("deleted", "pending")) == ["dddd", "eeeee"]
     assert names(ledger, gone=True) == ["a", "b", "ccc", "dddd", "eeeee"]
+    assert ledger.document_problems("default", PUBLISHED, 0) == (1, [])
     assert ledger.document_problems("default", PUBLISHED, 5) == (
         1,
         [("files/ccc.md", "[broken] it is torn")],
