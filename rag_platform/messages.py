@@ -141,11 +141,13 @@ _NUMBER = re.compile(r"[\d.,]+")
 @cache
 def _templates(language: str) -> list[tuple[str, list[str], list[str]]]:
     """(template, texts between its placeholders, kinds of these) for templates with unnamed
-    placeholders, the most specific first: entries of lists, then those with the longest texts.
+    placeholders, the most specific first: entries of lists and findings of `rag doctor`, then those
+    with the longest texts.
     """
     parts = ((text, _PLACEHOLDER.split(text)) for text in catalogue(language))
     found = [(text, part[::2], part[1::2]) for text, part in parts if len(part) > 1]
-    return sorted(found, key=lambda it: (not it[0].startswith("- "), -sum(map(len, it[1]))))
+    lines = ("- ", "ok  ", "warning  ", "error  ")
+    return sorted(found, key=lambda it: (not it[0].startswith(lines), -sum(map(len, it[1]))))
 
 
 def _translate_value(value: str, language: str) -> str:

@@ -184,6 +184,14 @@ def test_every_translation_has_the_places_of_its_original() -> None:
 @pytest.mark.parametrize(
     ("english", "chinese"),
     [
+        (  # a finding of `rag doctor`, whose message is longer than that of the line
+            "warning  strategy scans: scans.yaml:19: ocr: ocr 'rapidocr' needs the extra `ocr`: pip"
+            " install 'rag-platform[ocr]' (rapidocr is not installed)",
+            "警告  策略 scans：scans.yaml:19: ocr: ocr 'rapidocr' 需要扩展 `ocr`：pip install"
+            " 'rag-platform[ocr]'（rapidocr 未安装）",
+        ),
+        ("lib: no passage has tags = x", "lib：没有段落满足 tags = x"),
+        ("ok       library lib: 1 document", "正常  知识库 lib：1 个文档"),
         (
             "gate-docs  open, 1 operation, 2 conflicts, made over an older version",
             "gate-docs  编辑中，1 个操作，2 处冲突，基于旧版本",

@@ -83,7 +83,7 @@ def answer(
             _require_shallow(request.filters)
             if len(names) > 1 and (request.release_id or request.context_chunks):
                 raise InputError(
-                    f"a release and its chunks belong to one library; {len(names)} were named",
+                    f"a release and its chunks belong to one library; name it ({', '.join(names)})",
                     code="release_of_several",
                 )
             with library.load.question() as shed:

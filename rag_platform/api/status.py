@@ -30,6 +30,7 @@ from rag_platform.errors import NEEDS_ANOTHER_FILE, ConfigError, IntegrityError,
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
+from rag_platform.ledger.schema import Job
 from rag_platform.ledger.servers import is_silent, server_id
 from rag_platform.ledger.tables import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
@@ -139,14 +140,15 @@ def _release_problems(library: Library, lease: Lease) -> Iterator[str]:
     with suppress(ConfigError):  # `find_gate_problems` reports it
         if lacks_verdict(manifest):
             yield (
-                f"{namespace}: no gate has judged release {lease.release_id}, which was"
-                " published before gates.yaml named one; `rag rebuild` asks it"
+                f"{namespace}: no gate has judged release {lease.release_id}, which was published"
+                f" before gates.yaml named one; `rag rebuild --namespace {namespace}` asks it"
             )
     if manifest.failed_gates:
         yield (
             f"{namespace}: release {lease.release_id} is published though the gate fails it;"
-            " `rag releases show` says why: mend the documents, or drop an expectation that no"
-            " longer holds (`rag expect remove CASE`) and let it judge again (`rag rebuild --full`)"
+            f" `rag releases show --namespace {namespace}` says why: mend the documents, or drop an"
+            f" expectation that no longer holds (`rag expect remove CASE --namespace {namespace}`)"
+            f" and let it judge again (`rag rebuild --full --namespace {namespace}`)"
         )
 
 
@@ -263,16 +265,13 @@ def _jobs(library: Library, names: Sequence[str]) -> list[JobStatus]:
             )
         }
         stands = [as_it_stands(job, ledger, library.settings.jobs) for job in found.values()]
-    return [
-        fill_shape(JobStatus, job, reason=str(without_paths(_verdict(job.reason))))
-        for job in stands
-    ]
+    return [fill_shape(JobStatus, job, reason=str(without_paths(_verdict(job)))) for job in stands]
 
 
-def _verdict(reason: str) -> str:
-    """The first line of a job's reason, with a hint if a report follows it."""
-    first, _, report = reason.partition("\n")
-    return f"{first} (the report is with the job)" if report else first
+def _verdict(job: Job) -> str:
+    """The first line of a job's reason, and the command that shows the report if one follows."""
+    first, _, report = job.reason.partition("\n")
+    return f"{first}; `rag jobs show {job.job_id}` shows the report" if report else first
 
 
 def _is_in_use(row: NamespaceStatus) -> bool:

@@ -276,7 +276,7 @@ def release(work: Work) -> str:
         return (
             f"{explain_rejection(namespace, rejected.release_id, rejected.reason)}\nthat was at"
             f" {rejected.created_at[:19]}Z, and nothing has changed since, so it was not asked"
-            " again; `rag rebuild --full` asks again"
+            f" again; `rag rebuild --full --namespace {namespace}` asks again"
         )
     work.progress("release", 0, 1, "building the release")
     reason = run_release(work)

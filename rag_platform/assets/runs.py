@@ -347,8 +347,9 @@ def explain_rejection(namespace: str, release_id: str, failed: str) -> str:
     elif failed.startswith(f"{QUALITY_GATE}: "):  # it alone can be overridden
         reason += (
             "\nmend the documents, drop an expectation that no longer holds (`rag expect remove"
-            f" CASE`), or publish all the same (`rag releases publish {release_id}"
-            f" --namespace {namespace} --override REASON`); until then nothing newer is read"
+            f" CASE --namespace {namespace}`), or publish all the same (`rag releases publish"
+            f" {release_id} --namespace {namespace} --override REASON`); until then nothing newer"
+            " is read"
         )
     return reason
 

@@ -263,7 +263,7 @@ def docs_delete(
     named = (context.namespace, doc, context.root, version)
     plan = plan_delete(*named, mode=mode, force=force)
     if not yes:
-        needed = f"`rag docs delete {doc}` needs --yes"
+        needed = f"`rag docs delete {doc} --namespace {context.namespace}` needs --yes"
         _confirm(plan.data(), needed, ask=not context.json_output)
         plan = plan_delete(*named, mode=mode, force=force)  # as it is after the question
     started = start_delete(plan, context.root)

@@ -80,7 +80,8 @@ def releases_show(context: Context, release_id: str | None) -> Json:
             + check.details.replace("\n", "\n  ")
             for check in manifest.checks
         ),
-        "`rag releases show --json` prints the whole manifest.",
+        f"`rag releases show {manifest.release_id} --namespace {manifest.namespace} --json` prints"
+        " the whole manifest.",
     ]
     return {"markdown": "\n".join(lines), "manifest": to_json(manifest)}
 

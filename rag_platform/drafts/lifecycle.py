@@ -183,7 +183,8 @@ class Drafts:
         opened = self.open(doc_id)
         if not opened.published and not self._find_released(opened.version):
             raise NotFoundError(
-                f"no edit of {doc_id} is published; `rag drafts discard {doc_id}` forgets a draft",
+                f"no edit of {doc_id} is published; `rag drafts discard {doc_id} --namespace"
+                f" {self.namespace}` forgets a draft",
                 code="nothing_to_revert",
             )
         return self._launch(opened, ())
@@ -193,7 +194,8 @@ class Drafts:
         if opened.outdated:
             raise InputError(
                 f"the draft of {doc_id} was made over {opened.draft.version_id}, live is"
-                f" {opened.version.version_id}; run `rag drafts rebase {doc_id}` first",
+                f" {opened.version.version_id}; run `rag drafts rebase {doc_id} --namespace"
+                f" {self.namespace}` first",
                 code="outdated_draft",
             )
         return opened
@@ -202,8 +204,8 @@ class Drafts:
         opened = self.open(doc_id)
         if not opened.stored:
             raise InputError(
-                f"document {doc_id} has no draft; `rag drafts edit {doc_id} CHUNK --text TEXT`"
-                " begins one",
+                f"document {doc_id} has no draft; `rag drafts edit {doc_id} CHUNK --text TEXT"
+                f" --namespace {self.namespace}` begins one",
                 code="no_draft",
             )
         return opened

@@ -62,7 +62,10 @@ def why_not_judged(manifest: Manifest, store: Store) -> str:
         return ""
     if manifest.failures:
         return f"not asked: {manifest.failures[0].name} failed before"
-    return "not asked: the release is older than its gate; `rag rebuild --full` asks it"
+    return (
+        "not asked: the release is older than its gate; `rag rebuild --full --namespace"
+        f" {manifest.namespace}` asks it"
+    )
 
 
 def open_gates(namespace: str, gates: Sequence[GateConfig]) -> list[tuple[GateConfig, Dataset]]:

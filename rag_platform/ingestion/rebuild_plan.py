@@ -232,8 +232,8 @@ def _choose_release(
     ):
         return (
             "nothing",
-            f"release {newer} holds it, and somebody went back from it: `rag releases forward`"
-            " publishes it again",
+            f"release {newer} holds it, and somebody went back from it: `rag releases forward"
+            f" --namespace {namespace}` publishes it again",
         )
     if reason := releases.full_build_reason(store, namespace, strategy, published):
         return "full", reason

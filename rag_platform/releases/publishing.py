@@ -483,14 +483,15 @@ def publish_candidate(
         if published not in (manifest.parent, manifest.delta.get("replaces"), release_id):
             raise ReleaseError(
                 f"release {release_id} was built on {manifest.parent or 'nothing'}, but {published}"
-                " was published since; build another with `rag rebuild`, or publish this one all"
-                f" the same with `rag releases rollback {release_id}`",
+                f" was published since; build another with `rag rebuild --namespace {namespace}`,"
+                f" or publish this one all the same with `rag releases rollback {release_id}"
+                f" --namespace {namespace}`",
                 code="outdated_candidate",
             )
         if lacks_verdict(manifest) and not override:
             raise ReleaseError(
                 f"release {release_id} was not judged by the gates of {namespace!r} in"
-                f" {GATES_FILE}; `rag rebuild --full` builds one that is",
+                f" {GATES_FILE}; `rag rebuild --full --namespace {namespace}` builds one that is",
                 code="not_judged",
             )
         _publish(namespace, release_id, recorded, root, override=bool(override))

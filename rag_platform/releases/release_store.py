@@ -244,8 +244,10 @@ def manifest_of(
             raise
         raise ReleaseError(
             f"the published release {release_id} of library {namespace!r} is gone from disk;"
-            " publish a kept one with `rag releases rollback RELEASE_ID` (kept:"
-            f" {_list_ids(store, namespace)}), or build it anew with `rag rebuild`",
+            " publish a kept one with `rag releases rollback RELEASE_ID --namespace"
+            f" {namespace}` (kept:"
+            f" {_list_ids(store, namespace)}), or build it anew with `rag rebuild --namespace"
+            f" {namespace}`",
             code="release_lost",
         ) from None
 

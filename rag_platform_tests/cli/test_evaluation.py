@@ -319,6 +319,9 @@ def test_strategies_are_compared_and_promoted_through_the_gate(
     assert asked.exit_code == 0, asked.said
     assert set(asked.data["comparisons"]) == {"other", "dense_only"}
     assert desk.call("eval", "compare", "--strategies", "tiny").error["code"] == "usage"
+    pinned = ("--dataset", "expectations:default")
+    unpinned = desk.call("eval", "compare", "--strategies", "tiny,other", *pinned)
+    assert unpinned.error["code"] == "no_expectations"
 
     promoted = desk.call("eval", "promote", "other")
     assert promoted.exit_code == 0, promoted.said
@@ -413,9 +416,12 @@ def test_a_release_that_the_gate_holds_back_says_what_to_do(desk: Desk) -> None:
     desk.call("expect", "add", "which port?", "--file", "ports.md", "--text", "port 8080")
     desk.write(ports="# Ports\n\nThe gateway listens on port 9090.\n")
     refused = desk.call("ingest", desk.docs)
-    assert "the text is not there" in refused.said and "`rag expect remove CASE`" in refused.said
+    assert "the text is not there" in refused.said
+    assert "`rag expect remove CASE --namespace default`" in refused.said
     (problem,) = desk.call("status").data["problems"]
-    assert problem.endswith("expectations-default: FAILED (the report is with the job)")
+    (job,) = desk.call("jobs", "list").data["jobs"]
+    hint = f"; `rag jobs show {job['job_id']}` shows the report"
+    assert problem.endswith(f"expectations-default: FAILED{hint}")
     assert "\n" not in problem
 
 

@@ -76,7 +76,7 @@ def test_a_release_is_shown_in_a_few_lines(published: Shelf) -> None:
     assert len(lines) < 15 and "个文档，" in lines[0] and lines[1].startswith("策略 ")
     (proved,) = [line for line in lines if line.startswith("- 通过：provenance_proved：")]
     assert " 个新版本的 " in proved and proved.endswith(" 个文本块")
-    assert lines[-1] == "`rag releases show --json` 输出完整的清单。"
+    assert lines[-1].endswith(" --namespace default --json` 输出完整的清单。")
     assert "| 版本 | 接收时间 | 状态 | 字节 | 文本块 |" in show("docs", "history", "ports")
 
 

@@ -385,7 +385,7 @@ def expect_add(
         new, warning = pin_expectation(library, space, case)
     outcome = "pinned" if new else "was pinned already"
     data = {
-        "markdown": f"{case.case_id} {outcome}; `rag expect run` checks it",
+        "markdown": f"{case.case_id} {outcome}; `rag expect run --namespace {space}` checks it",
         "expectation": case_data(case),
     }
     return envelopes.envelope(data, "", [warning] if warning else [])
