@@ -44,7 +44,7 @@ def install(
     client: str | None,
     name: str,
     write: bool,
-    allow: str | None,
+    allow: tuple[str, ...],
     roots: tuple[Path, ...],
 ) -> Json:
     """Show what a client's file needs to start the server, and put it there with --write. Other
@@ -54,7 +54,7 @@ def install(
 
     check_name(name)
     apply_allow_options(context.settings, allow, roots)  # raises what the server would raise
-    options = ["--allow", allow] if allow else []
+    options = ["--allow", ",".join(allow)] if allow else []
     options += [part for root in roots for part in ("--root", str(root.resolve()))]
     file = client_files(Path.home(), Path.cwd())[client or "generic"]
     launch = launch_of(context.settings, options)

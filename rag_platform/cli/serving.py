@@ -34,8 +34,10 @@ def allow_options(command: Callable[..., Any]) -> Callable[..., Any]:
     known = ", ".join(get_args(Change))
     allow = click.option(
         "--allow",
+        multiple=True,
         metavar="WHAT",
-        help=f"What assistants may change, separated by commas: {known}. By default nothing.",
+        help=f"What assistants may change: {known}; repeatable, or separated by commas. "
+        "By default nothing.",
     )
     root = click.option(
         "--root",
@@ -48,13 +50,15 @@ def allow_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return allow(root(command))
 
 
-def apply_allow_options(settings: Settings, allow: str | None, roots: tuple[Path, ...]) -> Settings:
+def apply_allow_options(
+    settings: Settings, allow: tuple[str, ...], roots: tuple[Path, ...]
+) -> Settings:
     """The settings changed by `--allow` and `--root`, if given. Raises InputError for an unknown
     value.
     """
     changes: dict[str, Any] = {}
-    if allow is not None:
-        names = tuple(name.strip() for name in allow.split(",") if name.strip())
+    if allow:
+        names = tuple(name.strip() for name in ",".join(allow).split(",") if name.strip())
         if unknown := [name for name in names if name not in get_args(Change)]:
             raise InputError(
                 f"--allow {unknown[0]!r} is unknown; known: {', '.join(get_args(Change))}",
@@ -89,7 +93,11 @@ def _load_settings() -> Settings:
 @click.option("--port", type=click.IntRange(0, 65535), help="By default 8765; 0: any free one.")
 @allow_options
 def serve(
-    over_http: bool, host: str | None, port: int | None, allow: str | None, roots: tuple[Path, ...]
+    over_http: bool,
+    host: str | None,
+    port: int | None,
+    allow: tuple[str, ...],
+    roots: tuple[Path, ...],
 ) -> None:
     """Answer over MCP: on standard input and output, or over HTTP."""
     if not over_http and (host is not None or port is not None):

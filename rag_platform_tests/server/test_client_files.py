@@ -122,6 +122,9 @@ def test_the_command_shows_then_writes(desk: Any, monkeypatch: pytest.MonkeyPatc
     assert entry["args"][-3:] == ["serve", "--allow", "ingest"]
     assert entry["env"]["RAG_HOME"] == str(desk.store.home)
     assert not desk.call(*asked, "--write").data["changed"]
+    assert desk.call(*asked, "--allow", "delete,expect", "--write").data["changed"]
+    entry = json.loads(file.read_text(encoding="utf-8"))["mcpServers"]["rag"]
+    assert entry["args"][-2:] == ["--allow", "ingest,delete,expect"]
     refused = CliRunner().invoke(main, ["mcp", "install", "--allow", "everything"])
     assert refused.exit_code == 2 and "known: ingest, delete, expect" in refused.output
 
