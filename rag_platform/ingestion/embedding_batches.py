@@ -158,8 +158,6 @@ class BatchEmbedder:
                 known, batch.begun = done, True
                 waiting = [self._batch, *self._embedding]
                 total = self._to_embed + sum(other.size for other in waiting if not other.begun)
-                self._request.hooks.on_progress(
-                    "embeddings", self._embedded_texts, total, "embedding"
-                )
+                self._request.hooks.on_progress("embeddings", self._embedded_texts, total, "")
 
         return on_progress

@@ -59,7 +59,7 @@ def compare_named(context: Context, names: str, dataset_name: str, mode: str | N
     wanted = parse_names(names)
     if len(wanted) < 2:
         raise InputError("--strategies takes at least two names, as in fast,hybrid", code="usage")
-    dataset = open_dataset(dataset_name)
+    dataset = open_dataset(dataset_name, context.store.home)
     runs = {}
     with evaluating(context) as (library, store, advance):
         for name in wanted:
@@ -137,7 +137,7 @@ def promote(context: Context, strategy: str, wait: float) -> Json:
         *(check.details for check in checks if check.name == QUALITY_GATE),
         f"{space!r} is ingested and asked by {strategy} from now on, release"
         f" {promotion['release_id']}; gate: {promotion['verdict'] if gated else 'none'}",
-        f"recorded in job {job.job_id}; `rag eval promote {before}` goes back",
+        f"recorded in job {job.job_id}; `rag eval promote {before} --namespace {space}` goes back",
     ]
     data = {"markdown": "\n".join(lines), "promotion": promotion, "job_id": job.job_id}
     return envelopes.envelope(data, "", warnings)
