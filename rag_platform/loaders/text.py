@@ -23,6 +23,9 @@ from rag_platform.loaders.markups import SUFFIXES, find_markup, markup_blocks
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import is_restructured, restructured_blocks
+from rag_platform.loaders.source_code import LANGUAGES as PROGRAMMED
+from rag_platform.loaders.source_code import PROFILE as SOURCE_CODE
+from rag_platform.loaders.source_code import source_blocks
 from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
 from rag_platform.loaders.specifications import specification_blocks
 from rag_platform.traits import Traits
@@ -64,7 +67,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "12"
+    VERSION: ClassVar[str] = "13"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -109,6 +112,8 @@ def _read_markup(text: str, suffix: str, language: str) -> tuple[str, list[Block
     if language:
         if language in ("yaml", "json") and (blocks := specification_blocks(text)):
             return SPECIFICATION, blocks
+        if language in PROGRAMMED and (blocks := source_blocks(text, language)):
+            return f"{SOURCE_CODE}:{language}", blocks
         return SETTINGS if language in COMMENTED and comment_edits(text) else "", []
     if is_manual(text):
         return MANUAL, manual_blocks(text)

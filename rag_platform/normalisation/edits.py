@@ -31,6 +31,9 @@ from rag_platform.loaders.markdown_images import SRC
 from rag_platform.loaders.markups import PROFILES, markup_edits
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import markdown_edits
+from rag_platform.loaders.source_code import LANGUAGES as PROGRAMMED
+from rag_platform.loaders.source_code import PROFILE as SOURCE_CODE
+from rag_platform.loaders.source_code import source_edits
 from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
 from rag_platform.loaders.specifications import specification_edits
 from rag_platform.text.scripts import HAN
@@ -199,6 +202,10 @@ _REWRITERS: dict[str, Callable[[str], list[Edit]]] = {  # by parse profile
     MANUAL: manual_edits,
     SPECIFICATION: specification_edits,
     SETTINGS: comment_edits,
+    **{
+        f"{SOURCE_CODE}:{language}": functools.partial(source_edits, language=language)
+        for language in PROGRAMMED
+    },
     **{profile: functools.partial(markup_edits, profile=profile) for profile in PROFILES},
 }
 LAST_WHOLE = 3  # edits up to this rank are applied as a whole or not at all
