@@ -25,13 +25,13 @@ _DASHES = re.compile(r"--+[ \t]*")
 _MARKS = {  # of a line that is a comment, by language
     language: mark
     for languages, mark in (
-        ("python shell powershell ruby perl r yaml makefile dockerfile cmake", _HASH),
-        ("terraform graphql", _HASH),
-        ("javascript typescript java kotlin scala groovy go rust c cpp csharp", _SLASHES),
-        ("php swift protobuf", _SLASHES),
-        ("sql lua", _DASHES),
+        ("python|shell|powershell|ruby|perl|r|yaml|makefile|dockerfile|cmake", _HASH),
+        ("terraform|graphql", _HASH),
+        ("javascript|typescript|java|kotlin|scala|groovy|go|rust|c|cpp|csharp", _SLASHES),
+        ("php|swift|protobuf", _SLASHES),
+        ("sql|lua", _DASHES),
     )
-    for language in languages.split()
+    for language in languages.split("|")
 }
 LANGUAGES = frozenset(_MARKS)
 # a comment or docstring that may go on over lines

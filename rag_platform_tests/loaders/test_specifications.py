@@ -159,12 +159,11 @@ def test_escaped_characters_of_json_and_long_names(tmp_path: Path) -> None:
         f"{OPENAPI}---\nkind: Service\n",
     ],
 )
-def test_others_stay_as_they_are(tmp_path: Path, text: str) -> None:
-    """Other data, broken or several and empty specifications are plain text, at once."""
+def test_others_are_source_code(tmp_path: Path, text: str) -> None:
+    """Other data, broken or several and empty specifications are source code, at once."""
     started = time.monotonic()
-    profile, headings, markdown = _read(tmp_path, "some.yaml", text)
-    assert (profile, headings) == ("verbatim", [])
-    assert markdown.strip() == text.strip()
+    profile, _, _ = _read(tmp_path, "some.yaml", text)
+    assert profile == "source_code:yaml"
     assert time.monotonic() - started < 5
 
 

@@ -34,7 +34,7 @@ def test_paragraphs_become_blocks_with_lines_and_bytes(tmp_path: Path) -> None:
 
 def test_source_code_keeps_its_language(tmp_path: Path) -> None:
     facts = load(tmp_path, "src/app.PY", b"import os\n\n\ndef f():\n    return 1\n")
-    assert [b.kind for b in facts.blocks] == ["code", "code"]
+    assert [b.kind for b in facts.blocks] == ["code", "heading", "code"]
     assert (facts.summary.metadata, facts.summary.title) == ({"language": "python"}, "app.PY")
 
 
