@@ -68,6 +68,7 @@ static: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file bench/mypy.ini
 	$(BIN)/lint-imports
 	$(BIN)/python -m rag_platform.assets.instance definitions validate
 

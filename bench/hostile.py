@@ -332,10 +332,14 @@ def outcome(library: Library, tool: Any, asked: Asked, *, limited: bool = True) 
     """
     try:
         if asked.by == "tool":
-            told = tool.call(asked.arguments)
+            told = tool.call(asked.arguments).structured_content
             json.dumps(told).encode()  # what goes over the wire
             if told["ok"]:
-                return "answered" if told["data"]["answered"] else "said that it does not know"
+                return (
+                    "answered"
+                    if told["data"]["state"] == "answered"
+                    else "said that it does not know"
+                )
             error = told["error"]
             refused = error["details"].get("kind") in ("usage", "not_found")
             return f"{'refused' if refused else 'FAILED'}: {error['code']}"

@@ -92,7 +92,7 @@ def begin(home: Path, work: str) -> int:
     try:
         root = DataRoot.open(load_settings({"home": home}))
         does = publishing.push_current if work == "push" else transfer.pull
-        does("default", store=root.store, ledger=root.ledger)
+        does("default", root)
         os._exit(0)
     except BaseException:
         traceback.print_exc()
