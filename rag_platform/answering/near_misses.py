@@ -86,7 +86,7 @@ _ASKS_COLUMN = re.compile(
 _HAN_NUMBER = f"[{HAN_DIGITS[1:]}十百][{HAN_DIGITS}十百]*"
 # before what a question is about, and before what a sentence is about
 _BEFORE_SUBJECT = re.compile(
-    rf"\A\W*\Z|\b(?:the|an?|our|my|of|for|if|{_VERB}) \Z|如果\Z|[，,？?]\Z", re.IGNORECASE
+    rf"\A\W*|\b(?:the|an?|our|my|of|for|if|{_VERB}) |如果|[，,？?]", re.IGNORECASE
 )
 _SENTENCE_START = re.compile(
     rf"(?:[\W\d_]|第{_HAN_NUMBER}[条條款项項]|[（(]?{_HAN_NUMBER}[、．.）)])*"
@@ -477,10 +477,11 @@ def _list_asked(question: str) -> Iterator[tuple[str, str]]:
     empty for the subject.
     """
     words = [("", 0, 0), *_list_words(question)]
+    subjects = {found.end() for found in _BEFORE_SUBJECT.finditer(question)}
     for (before, _, end), (word, start, _) in pairwise(words):
         if before and _OF.fullmatch(question, end, start):
             yield before, word
-        if _BEFORE_SUBJECT.search(question[:start]):
+        if start in subjects:
             yield "", word
 
 

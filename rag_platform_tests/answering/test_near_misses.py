@@ -393,3 +393,9 @@ def test_a_title_says_which_month_its_text_is_about() -> None:
     told = ("the answer speaks of “2025-03”, the question of “April”",)
     assert find_doubts(query, answer, [april, march]) == told
     assert find_doubts(query, answer, [march, april]) == ()
+
+
+def test_a_very_long_question_is_read_once() -> None:
+    """Reading it from its beginning for each of its words would take minutes."""
+    query = prepare("OR NOT" * 40_000 + " the waste", Limits(max_query_chars=300_000))
+    assert find_doubts(query, WASTE, [hit(WASTE)]) == ()
