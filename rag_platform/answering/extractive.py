@@ -84,10 +84,13 @@ _DOCUMENT_NUMBER = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
 _RUN = re.compile(r"\d+|[a-z]+")
 # a number before a Chinese unit
 _MEASURE = re.compile(
-    r"(?<![\d.])([0-9]{1,9}(?:\.[0-9]{1,3})?) ?个?([年月天日号小分秒元块万亿岁人次台%])"
+    r"(?<![\d.])([0-9]{1,9}(?:\.[0-9]{1,3})?) ?个?([年月天日小分秒元块万亿岁人次台%])"
 )
-_SAME_UNIT = {"日": "天", "号": "天", "块": "元"}
-_MAX_GAP = 8  # characters between the ends of a range
+_SAME_UNIT = {"日": "天", "块": "元"}
+# between the ends of a range: 年以上不满, but not the 、 of a list or the border of a cell
+_BETWEEN = re.compile(
+    r"[^|\n]{0,5}(?:[-~～—–至到满]|不足|以上|[低高大小少多]于|超过)[^|\n]{0,4}"
+)
 
 
 @dataclass(frozen=True)
@@ -518,16 +521,23 @@ def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:
 
 def _find_measured(question: str, find: FindTerms) -> FindTerms:
     """`find` with the numbers that lie in a range of the text, as 15 年 in 10 年以上不满 20 年, and
-    without those that the text only has with another unit, as 15 天.
+    without those that the text only has with other units, as 15 天.
     """
     asked = _list_measures(simplify(question))
 
     def find_in(text: str) -> frozenset[str]:
-        measures, found = _list_measures(simplify(text)), set(find(text))
+        simple, found = simplify(text), set(find(text))
+        measures = _list_measures(simple)
+        ranges = [
+            pair
+            for pair in pairwise(measures)
+            if _BETWEEN.fullmatch(simple, pair[0].end, pair[1].start)
+        ]
         for it in asked:
-            if any(_covers(it, *pair) for pair in pairwise(measures)):
+            units = {other.unit for other in measures if other.number == it.number}
+            if any(_covers(it, *pair) for pair in ranges):
                 found.add(it.number)
-            elif {other.unit for other in measures if other.number == it.number} - {it.unit}:
+            elif units and it.unit not in units:
                 found.discard(it.number)
         return frozenset(found)
 
@@ -535,11 +545,9 @@ def _find_measured(question: str, find: FindTerms) -> FindTerms:
 
 
 def _covers(asked: _Measure, one: _Measure, other: _Measure) -> bool:
-    """True for two measures of a range that has the asked one, or of which one is the asked one."""
-    if {one.unit, other.unit} != {asked.unit}:
-        return False
+    """True for the two ends of a range that has the asked measure, or of which one is that."""
     low, high = sorted((float(one.number), float(other.number)))
-    return low <= float(asked.number) <= high and 0 <= other.start - one.end <= _MAX_GAP
+    return {one.unit, other.unit} == {asked.unit} and low <= float(asked.number) <= high
 
 
 def _list_measures(text: str) -> list[_Measure]:

@@ -46,7 +46,7 @@ ASKS_HISTORY = re.compile(
 )
 # the wording of questions for a version, and of versions
 ASKS_VERSION = re.compile(
-    r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本|版本号?是(?!否)"
+    r"\b(?:which|what) (?:version|release)s?\b|哪一?个?版|什么版本|版本号?是(?! ?(?:否|v?\d))"
 )
 VERSION_NUMBER = re.compile(r"\d+\.\d+")
 POINTS = re.compile(

@@ -730,6 +730,29 @@ def test_a_number_counts_in_its_range_and_not_with_another_unit(question: str, r
     assert answer.text == f"| 工作年限 | 年假天数 |\n| --- | --- |\n{row}\n\n[1]"
 
 
+@pytest.mark.parametrize(
+    ("question", "quote"),
+    [
+        ("工作15年的年假几天", "工作满15年的，年假15天。"),
+        ("工作8年的年假几天", "工作满8年的，年假8天。"),  # 5年、20年 is no range
+        ("工作12年的年假几天", "工作10年以上20年以下的，年假10天。"),
+        ("17号线的年假几天", "17号线职工年假2天。"),
+    ],
+)
+def test_what_is_a_range_and_what_is_not(question: str, quote: str) -> None:
+    texts = (
+        "工作的年假分5年、20年两档，见附件，年假另计。",
+        "工作满15年的，年假15天。",
+        "工作满8年的，年假8天。",
+        "工作10年以上20年以下的，年假10天。",
+        "16号线至21号线职工年假3天。",
+        "17号线职工年假2天。",
+    )
+    hits = [hit(n, text) for n, text in enumerate(texts, 1)]
+    answer = Extractive(max_quotes=1).answer(asked(question), hits)
+    assert answer.text.startswith(quote)
+
+
 def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
     log = hit(1, "Renaming a column keeps its checks.", "Change log / 4.0.2 - 2026-01-05")
     page = hit(2, "Pass `rename=` to rename one column.", "Tables")

@@ -180,6 +180,7 @@ def test_an_answer_without_the_holder_of_the_post_asked_for_is_told(
         ("哪个版本支持导出？", "只有企业版支持导出。 [1]", False),
         ("MySQL 怎么备份？", "MySQL 每天全量备份。 [1]", False),
         ("这个版本是否支持导出？", "支持导出为表格。 [1]", False),
+        ("Python 版本是 3.9 时怎么安装？", "先下载安装包，再双击运行。 [1]", False),
         ("Which release of Debian is stable?", "Debian bookworm is stable. [1]", False),
     ],
 )
