@@ -29,7 +29,7 @@ from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import strip_markup
 from rag_platform.text.scripts import HAN, HAN_DIGITS, has_han, is_wide, simplify
-from rag_platform.text.segmentation import chinese_dictionary
+from rag_platform.text.segmentation import chinese_dictionary, tag_word
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS, ENGLISH
 from rag_platform.text.term_overlap import ASKS_VERSION, question_terms, question_words
 from rag_platform.text.terms import is_weak_term, meaning, stem, stem_prefix
@@ -165,7 +165,7 @@ def find_near_miss(
     """
     words = _parse_clause(question).words
     # 一年 and 一晚 say little
-    told = {word for word in words if not has_han(word) or _tag(word) not in ("m", "tg")}
+    told = {word for word in words if not has_han(word) or tag_word(word) not in ("m", "tg")}
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
     titles = _parse_clause(places).words
     quoted = _list_quoted(answer, cited)
@@ -363,8 +363,8 @@ def _names_thing(phrase: _Phrase, written: str, question: str) -> bool:
         not _NO_TOPIC.search(before)
         and not before[-1:].isdecimal()  # 年版 of 2024年版制度
         and has_han(phrase.head)
-        and _tag(phrase.modifier).startswith(_NOUN_TAGS)
-        and _HEAD_TAG.match(_tag(phrase.head)) is not None
+        and tag_word(phrase.modifier).startswith(_NOUN_TAGS)
+        and _HEAD_TAG.match(tag_word(phrase.head)) is not None
     )
 
 
@@ -508,14 +508,8 @@ def _may_name(word: str) -> bool:
     """
     if not has_han(word):
         return not word.isdigit() and word.lower() not in ENGLISH
-    tag = _tag(word)
+    tag = tag_word(word)
     return tag.startswith(_NOUN_TAGS) and tag != "t"
-
-
-def _tag(word: str) -> str:
-    """The part of speech of a Chinese word, of its last one where the dictionary cuts it."""
-    [*_, (_, tag)] = chinese_dictionary().tag(simplify(word))
-    return str(tag)
 
 
 def _write_both(question: str, thing: str, text: str, rival: str) -> tuple[str, str] | None:

@@ -20,7 +20,8 @@ from rag_platform.ir import Hit
 from rag_platform.retrieval.constants import KEPT_FILTERS, PRODUCT_SHARE, SAME_PASSAGE
 from rag_platform.retrieval.hydration import overlap
 from rag_platform.text.scripts import HAN, HAN_DIGITS
-from rag_platform.text.stop_words import FUNCTION_WORDS
+from rag_platform.text.segmentation import tag_word
+from rag_platform.text.stop_words import FUNCTION_WORDS, WEAK_WORDS
 from rag_platform.text.term_overlap import (
     ASKS_HISTORY,
     VERSION_NUMBER,
@@ -72,12 +73,15 @@ KIND = (
     "(?:version|edition|release|policy|agreement|contract|handbook|manual|guide|template|terms"
     "|rules|(?:price )?list)"
 )
-# the words before a number that may name what it is of, `Paris` and 安卓
+# the word before a number that may name what it is of, `Paris` and 安卓: not the first one, which
+# may be a command
 _BEFORE_NUMBER = re.compile(
-    rf"(?:\b((?-i:[A-Z])[\w-]*) )?{KIND}(?: of| from)? ?v?$"
-    rf"|\b([a-z][\w.+#]*)(?: of)?[-_ ]?v?$|([{HAN}]{{2}}) ?(?:v|版本|第)?$",
+    rf"(?<=\S )([a-z][\w.+#-]*)(?: {KIND})?(?: of| from)?[-_ ]?v?$|([{HAN}]+) ?(?:v|版本|第)?$",
     re.IGNORECASE,
 )
+_NUMBERED_VERSION = re.compile(r"\d(?:[\d.]* ?版本)?")
+# names nothing: `installed 3.2`, `running 3.2`
+_VERB = re.compile(r"\w+(?:ed|ing)")
 # compares versions, or asks about those before or after one
 _COMPARES = re.compile(
     r"\b(?:since|before|after|until|till|than|prior to|up to|from|between)\W+"
@@ -285,7 +289,7 @@ def asks_for_older(question: str, hits: Collection[Hit]) -> bool:
     changed, which older texts may tell.
     """
     lowered = _fold(question)
-    rest = re.sub(r"\d", "", lowered)
+    rest = _NUMBERED_VERSION.sub("", lowered)  # 9.0版本 asks no history
     if ASKS_HISTORY.search(rest) or _COMPARES.search(lowered):
         return True
     asked = [it for it in find_asked_versions(question) if it.marked or "." in it.version]
@@ -297,7 +301,9 @@ def is_of_other(question: str, number: str, hits: Collection[Hit]) -> bool:
     hits are from, as in `on Python 3.11`, `the Paris Agreement of 2015` and `安卓9.0`.
     """
     text = _number_editions(question)
-    asked = re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text, re.IGNORECASE)
+    names = "\n".join(f"{hit.source_uri}\n{hit.doc_title}" for hit in hits).lower()
+    written = re.compile(rf"(?<![\d.]){re.escape(number)}(?!\d)", re.IGNORECASE)
+    asked = None if written.search(names) else written.search(text)
     if asked is None:
         return False
     following = re.match(f"[{HAN}]{{2}}", text[asked.end() :])
@@ -305,9 +311,14 @@ def is_of_other(question: str, number: str, hits: Collection[Hit]) -> bool:
     if told and any(told in hit.chunk_text for hit in hits):
         return True
     before = _BEFORE_NUMBER.search(text, max(0, asked.start() - _NAME_CHARS), asked.start())
-    names = "\n".join(f"{hit.source_uri}\n{hit.doc_title}" for hit in hits).lower()
-    words = [word.lower() for word in before.groups() if word] if before else []
-    return any(word not in names and word not in _GENERIC for word in words)
+    if before is None:
+        return False
+    is_version = re.fullmatch(r"\d{1,3}(?:\.\d+)*", number) is not None
+    if name := before[2]:  # 公司2019年的办法 is one of that year
+        return is_version and name[-2:] not in names and tag_word(name)[0] == "n"
+    word = before[1].lower()  # `the leave policy of 2019` too, without a capital
+    may_name = not _VERB.fullmatch(word) if is_version else word != before[1]
+    return may_name and word not in names and word not in _GENERIC and word not in WEAK_WORDS
 
 
 def has_versions(hits: Iterable[Hit]) -> bool:

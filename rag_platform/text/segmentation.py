@@ -317,6 +317,16 @@ def chinese_dictionary() -> Any:
     return module.Jieba()
 
 
+def tag_word(word: str) -> str:
+    """The part of speech of a Chinese word, of its last one where the dictionary cuts it.
+
+    >>> tag_word("使用安卓"), tag_word("按照")
+    ('nr', 'p')
+    """
+    [*_, (_, tag)] = chinese_dictionary().tag(simplify(word))
+    return str(tag)
+
+
 MAX_WORDS = 200_000
 MAX_CHARS = 60  # of a word
 MARK = "="  # prefix of the terms of a dictionary's words; no other term begins with it

@@ -129,6 +129,10 @@ LEAVE = [
         ("Annual leave under the Paris Agreement of 2015?", ["leave-2024.md", "rooms.md"]),
         ("Days of annual leave with Python version 3.11?", ["leave-2024.md", "rooms.md"]),
         ("Days of annual leave on Python 3.11?", ["leave-2024.md", "rooms.md"]),
+        ("Days of annual leave with python version 3.11?", ["leave-2024.md", "rooms.md"]),
+        ("How many days of annual leave did we get during 2019?", [hit.doc_id for hit in LEAVE]),
+        ("公司2019年版的 annual leave 是几天", [hit.doc_id for hit in LEAVE]),
+        ("查询2019年版的 annual leave", [hit.doc_id for hit in LEAVE]),
     ],
 )
 def test_the_better_edition_takes_the_better_place(question: str, kept: list[str]) -> None:

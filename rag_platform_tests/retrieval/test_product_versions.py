@@ -241,7 +241,13 @@ def test_a_deleted_version_leaves_no_other_out() -> None:
         ("哪个版本移除了 ugettext？", True),
         ("What is the default of USE_TZ on Python 3.11?", False),
         ("What is the default of USE_TZ with Python version 3.11?", False),
+        ("What is USE_TZ if I use python version 3.11?", False),
         ("安卓8.0上 USE_TZ 是什么", False),
+        ("使用安卓9.0版本时 USE_TZ 是什么", False),
+        ("9.0版本更新了什么", True),
+        ("We installed 3.2, what is USE_TZ?", True),
+        ("Explain version 3.2's USE_TZ", True),
+        ("我们用的是3.2版，USE_TZ 是什么", True),
         ("What is USE_TZ in 3.2?", True),
     ],
 )
