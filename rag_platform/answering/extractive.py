@@ -88,9 +88,7 @@ _MEASURE = re.compile(
 )
 _SAME_UNIT = {"日": "天", "块": "元"}
 # between the ends of a range: 年以上不满, but not the 、 of a list or the border of a cell
-_BETWEEN = re.compile(
-    r"[^|\n]{0,5}(?:[-~～—–至到满]|不足|以上|[低高大小少多]于|超过)[^|\n]{0,4}"
-)
+_BETWEEN = re.compile(r"[^|\n]{0,5}(?:[-~～—–至到满]|不足|以上|[低高大小少多]于|超过)[^|\n]{0,4}")
 
 
 @dataclass(frozen=True)

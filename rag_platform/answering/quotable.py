@@ -60,7 +60,7 @@ _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")
 _QUESTION_PREFIX = re.compile(rf"^{ASKS}\s*")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` after a heading
 _ASKS_IN_CHINESE = re.compile(
-    "怎[么麼样樣]|如何|[为為](?:[什甚][么麼]|何)|什[么麼]|多[久少长大]|能不能|吗$"
+    "怎[么麼样樣]|如何|[为為](?:[什甚][么麼]|何)|什[么麼]|(?<![很许最])多[久少长大]|能不能|吗$"
 )
 _EMPHASIS = re.compile(r"</?(?:b|em|i)>")
 # the last full stop of `5.2.1. Tools`, which would read as the end of a sentence
@@ -525,9 +525,12 @@ def label_units(text: str, chosen: Collection[int], path: Sequence[str]) -> str:
         return format_label(boxes[-2:])
     label = _label_headings(path, first)
     dated = _VERSION_OR_DATE.search(_SECTION_NUMBER.sub("", label))
-    if first.kind in ("item", "code") or dated or _is_question(_name_heading(first)):
+    name, at = _name_heading(first), min(chosen)
+    # below 什么是容器 also stands what does not answer that
+    answers = name.endswith(("?", "？")) or not at or not _in_same_section(read[at - 1], first)
+    if first.kind in ("item", "code") or dated or (answers and _is_question(name)):
         return label
-    heading = _name_heading(first) if first.headings else "".join(path[-1:])
+    heading = name if first.headings else "".join(path[-1:])
     described, quoted = find_described(heading), text[first.start : read[max(chosen)].end]
     return label if find_signed(heading) or (described and described not in quoted) else ""
 

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from rag_platform.text.dates import read_han
-from rag_platform.text.entries import RELEASE, VERSION
+from rag_platform.text.entries import RELEASE, VERSION, find_headings
 from rag_platform.text.markdown_blocks import HAN_NUMBER
 from rag_platform.text.scripts import simplify
 from rag_platform.text.term_overlap import question_terms, question_words
@@ -118,6 +118,11 @@ def is_in_release(path: Iterable[str], asked: Collection[str]) -> bool:
     last = find_release(path)
     lines = tuple(it[:-1] for it in asked if it.endswith(".x"))
     return last in asked or (bool(lines) and f"{last}.".startswith(lines))
+
+
+def has_release(path: Sequence[str], text: str, asked: Collection[str]) -> bool:
+    """True for a passage below headings with one of these versions, or with such a heading."""
+    return any(is_in_release(it, asked) for it in (path, *zip(find_headings(text), strict=True)))
 
 
 def find_release(path: Iterable[str]) -> str:

@@ -26,8 +26,8 @@ from rag_platform.providers.term_analysis import idf
 from rag_platform.query.section_numbers import (
     find_asked_releases,
     find_asked_sections,
+    has_release,
     is_about_releases,
-    is_in_release,
     is_in_sections,
 )
 from rag_platform.retrieval.constants import (
@@ -224,11 +224,11 @@ class DocumentNames:
         return {
             chunk_id: doc_id
             for version in asked
-            for chunk_id, doc_id, path, text in self._find_chunks(version.rstrip("x"), documents)
-            if any(
-                is_in_release(it, asked)
-                for it in (split_path(path), *zip(find_headings(text), strict=True))
+            # headings of 2 have 2.0
+            for chunk_id, doc_id, path, text in self._find_chunks(
+                version.rstrip("x") if "." in version else f"{version}.", documents
             )
+            if has_release(split_path(path), text, asked)
         }
 
     def _find_chunks(

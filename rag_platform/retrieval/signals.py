@@ -13,15 +13,15 @@ from rag_platform.query.analysis import subject_of
 from rag_platform.query.section_numbers import (
     find_asked_releases,
     find_release_words,
+    has_release,
     is_about_releases,
-    is_in_release,
 )
 from rag_platform.retrieval.constants import MARGIN_RANK, MIN_POOL, OTHER_TEXTS
-from rag_platform.retrieval.editions import find_named_edition, read_edition
+from rag_platform.retrieval.editions import find_named_edition, name_document, read_edition
 from rag_platform.retrieval.fusion import z_score
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.text import segmentation
-from rag_platform.text.entries import find_headings, join_headings
+from rag_platform.text.entries import join_headings
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.stop_words import CHINESE, ENGLISH
 from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
@@ -104,10 +104,9 @@ def find_choosing(question: str, hits: Sequence[Hit]) -> frozenset[str]:
     """
     chosen = list[str]()
     for hit in hits[:1]:
-        releases = find_asked_releases(question)
-        paths = (split_path(hit.section_path), *zip(find_headings(hit.chunk_text), strict=True))
-        asked = find_named_edition(question)
-        if releases and any(is_in_release(path, releases.values()) for path in paths):
+        releases, path = find_asked_releases(question), split_path(hit.section_path)
+        asked = find_named_edition(question, " ".join(name_document(hit.source_uri, hit.doc_title)))
+        if releases and has_release(path, hit.chunk_text, releases.values()):
             chosen = [*releases]
         elif asked and asked.fits(read_edition(hit.source_uri, hit.doc_title)):
             chosen = [asked.written, "version edition release 年版 版本"]

@@ -711,6 +711,18 @@ def test_a_chinese_heading_asks_without_a_question_mark() -> None:
     )
 
 
+def test_what_follows_an_answer_stands_without_the_question() -> None:
+    text = (
+        "## 什么是容器\n\n容器运行一个进程。\n\n日志写到标准输出。\n\n## 处理很多长文本\n\n先截断。"
+    )
+    for question, quote in (
+        ("容器是什么", "什么是容器：\n\n容器运行一个进程。\n\n日志写到标准输出。 [1]"),
+        ("日志写到哪里", "日志写到标准输出。 [1]"),
+        ("长文本截断吗", "先截断。 [1]"),
+    ):
+        assert Extractive(max_quotes=1).answer(asked(question), [hit(1, text)]).text == quote
+
+
 @pytest.mark.parametrize(
     ("question", "row"),
     [

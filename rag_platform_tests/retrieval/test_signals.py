@@ -59,6 +59,7 @@ def test_words_that_ask_for_a_comparison_or_release_need_not_be_found(
         ("what changed in pump 1.2?", "log.md", "1.2.0 (2024-01-02)", {"1.2", "1", "2"}),
         ("what changed in pump 1.2?", "log.md", "1.3.0 (2024-01-02)", set()),
         ("how many days in the 2023 policy?", "leave-2023.md", "Days", {"2023"}),
+        ("how many days in the 2023 leave policy?", "leave-2023.md", "Days", {"2023"}),
         ("how many days in the 2023 policy?", "leave-2024.md", "Days", set()),
         ("did it rain in 2023?", "leave-2023.md", "Days", set()),
     ],
