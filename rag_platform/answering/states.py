@@ -24,6 +24,8 @@ from rag_platform.answering.groundedness import find_names, missing_names, numbe
 from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
+from rag_platform.query.section_numbers import is_about_releases
+from rag_platform.retrieval.product_versions import find_asked_versions
 from rag_platform.retrieval.signals import SearchSignals, find_choosing, with_headings
 from rag_platform.text.dates import find_dates, write_alike
 from rag_platform.text.scripts import UNSPACED, has_han, is_wide
@@ -97,8 +99,30 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
         sparse_reach=_aggregate(max, [item.sparse_reach for item in same_script]),
         sparse_margin=_aggregate(max, [item.sparse_margin for item in same_script]),
         dense_standing=_aggregate(max, [item.dense_standing for item in read]),
-        numbers_absent=_share_numbers_absent(question, write_alike(passages, question)),
+        numbers_absent=1.0
+        if _lacks_release(question, hits)
+        else _share_numbers_absent(question, write_alike(passages, question)),
         names_absent=_share_names_absent(question, passages) if names_compare else None,
+    )
+
+
+def _lacks_release(question: str, hits: Sequence[Hit]) -> bool:
+    """True for a question about a release of a product that names documents, of which none of the
+    first hits has the version: Black's `older than Click 7.0` is no answer about commander 7.0.
+    """
+    asked = find_asked_versions(question) if is_about_releases(question) else ()
+    names = [f"{hit.source_uri}\n{hit.doc_title}".lower() for hit in hits]
+    texts = [
+        f"{name}\n{with_headings(hit)}" for name, hit in zip(names, hits, strict=True) if asked
+    ]
+    return any(
+        it.product
+        and any(it.product in name for name in names)
+        and not any(
+            it.product in text.lower() and not _share_numbers_absent(it.version, text)
+            for text in texts[:READ_HITS]
+        )
+        for it in asked
     )
 
 

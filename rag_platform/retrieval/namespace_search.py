@@ -370,7 +370,8 @@ def _leave_other_versions(
         versions = s.lease.product_versions()
         version, others = versions.find_others(query.original, s.hidden_names)
         missing, product, there = versions.find_missing(query.original)
-        if missing:
+        mentions = _find_mentions(s, query, "hybrid")[0] if missing else None
+        if missing and not (mentions and mentions.section):  # as of 1.7 in the change log of 1.8
             sentence = (
                 f"no document is of version {missing} of `{product}`, only of {', '.join(there)}"
             )

@@ -13,7 +13,7 @@ from rag_platform.answering import states
 from rag_platform.answering.engine import answer
 from rag_platform.answering.states import Signals, decide, probability
 from rag_platform.api.query_data import fit_query
-from rag_platform.ir import QueryRequest
+from rag_platform.ir import Hit, QueryRequest
 from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
@@ -194,6 +194,32 @@ def test_the_names_of_a_question_that_no_passage_holds(
     question: str, text: str, absent: float | None
 ) -> None:
     assert states._share_names_absent(question, text) == absent
+
+
+@pytest.mark.parametrize(
+    ("question", "lacks"),
+    [
+        ("When was commander 7.0 released?", True),
+        ("commander 7.0有哪些更新？", True),
+        ("When was black 7.0 released?", False),
+        ("When was click 7.0 released?", False),
+        ("When was pallets 7.0 released?", False),  # which names no document
+        ("What changed in commander 6.1?", False),
+        ("Does commander 7.0 read options?", False),  # no question about a release as a whole
+        ("When was commander released?", False),
+    ],
+)
+def test_no_passage_about_the_release_of_another_product_is_an_answer(
+    question: str, lacks: bool
+) -> None:
+    hits = [
+        Hit(n, f"c{n}", 1.0, "hybrid", path, "v", path, path, "", section, 1, text)
+        for n, path, section, text in (
+            (1, "black/CHANGES.md", "20.8b1", "Black works with Click 7.0 or older."),
+            (2, "commander/CHANGELOG.md", "6.1.0", "Options are read."),
+        )
+    ]
+    assert states._lacks_release(question, hits) is lacks
 
 
 def test_no_passage_about_another_number_is_an_answer(

@@ -307,6 +307,25 @@ def test_the_version_that_answers(
     assert (missing in result.warnings) == ("1.9" in question)
 
 
+def test_a_release_in_the_change_log_of_a_later_version_is_not_missing(
+    shelf: Any, tmp_path: Path
+) -> None:
+    for version, log in (
+        ("1.8", "## 1.8.0\n\n- Add gates.\n\n## 1.7.0\n\n- Fix doors."),
+        ("2.0", ""),
+    ):
+        folder = tmp_path / "docs" / f"kestrel-{version}"
+        folder.mkdir(parents=True)
+        (folder / "changes.md").write_text(f"# Changes\n\n{log}\n", encoding="utf-8")
+        (folder / "uploads.md").write_text(f"# Uploads\n\nOf {version}.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "docs")
+    library = shelf.library()
+    for version, is_missing in (("1.7", False), ("1.6", True)):
+        result = answer(library, QueryRequest(f"What changed in Kestrel {version}?"))
+        warning = f"no document is of version {version} of `kestrel`, only of 1.8, 2.0"
+        assert (warning in result.warnings) is is_missing
+
+
 def test_a_caller_who_names_documents_or_passages_gets_them(manuals: Library) -> None:
     question = "What is the limit of an upload in Kestrel 2.0?"
     by_name = {"$or": [{"filename": "uploads.md"}, {"filename": "downloads.md"}]}
