@@ -123,7 +123,7 @@ def find_asked_edition(question: str) -> Asked | None:
         return None
     for written, day in dates:
         left, _, right = lowered.partition(written)
-        if _AFTER.search(left) or _HAN_AFTER.match(right.strip()):
+        if not is_to_come(day) and (_AFTER.search(left) or _HAN_AFTER.match(right.strip())):
             return None
         before = _BEFORE.search(left) or _HAN_BEFORE.match(right.strip())
         return Asked(day, before=before is not None, written=written)
@@ -163,8 +163,13 @@ def read_edition(
     for key in ("version", "revision"):
         versions += re.findall(r"^v?(\d+(?:\.\d+)*)$", str(fields.get(key, "")).lower())
     versions += _VERSION_IN_HEAD.findall(head)
-    is_stale = _STALE.search(lowered) is not None or date > datetime.now(UTC).date().isoformat()
+    is_stale = _STALE.search(lowered) is not None or is_to_come(date)
     return Edition(date, components(versions[0]) if versions else (), is_stale)
+
+
+def is_to_come(date: str) -> bool:
+    """Whether an ISO date, as far as known, is after today."""
+    return date > datetime.now(UTC).date().isoformat()
 
 
 def _read_date(name: str) -> str:

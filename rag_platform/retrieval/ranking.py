@@ -21,6 +21,7 @@ from rag_platform.retrieval.editions import (
     Edition,
     find_named_edition,
     has_editions,
+    is_to_come,
     list_others,
     name_document,
     read_edition,
@@ -306,6 +307,12 @@ def tell_editions(s: SearchContext, hits: Sequence[Hit]) -> None:
                 f"`{hit.source_uri}` is taken for the newest version in force; other ones with"
                 f" another text that were left out: {len(others)}"
             )
+            with s.attempt("filter", "the dates of other versions could not be looked up (%s)"):
+                dates = (it.date for it in _read_editions(s, others).values())
+                for date in sorted(filter(is_to_come, dates))[:1]:
+                    s.warnings.append(
+                        f"another version of `{hit.source_uri}` has a date after today: {date}"
+                    )
         wanted = name_document(hit.source_uri, hit.doc_title)
         asked = find_named_edition(s.request.text, " ".join(wanted))
         if (

@@ -82,6 +82,8 @@ def test_the_name_of_a_document_is_that_of_all_its_editions() -> None:
         ("How many days off in version 3.2?", Asked(version=(3, 2), written="3.2")),
         ("Does Python version 3 run?", Asked(version=(3,), written="3")),
         ("How many days off since 2023?", None),
+        ("How many days off from 2099?", Asked("2099", written="2099")),
+        ("2099年起年假几天", Asked("2099", written="2099年")),
         ("Did it change between 2022 and 2023?", None),
         ("How many days off?", None),
         ("Are 2,000 euros or 1950.5 enough?", None),
@@ -287,3 +289,20 @@ def test_the_edition_that_answers(
     for it in told:
         assert it.endswith(warning)
         assert "version" not in translate_filled(f"Note: {it}", "zh")
+
+
+def test_a_version_that_is_to_come_is_told(shelf: Any, tmp_path: Path) -> None:
+    for year in (2024, 2098, 2099):
+        text = f"# Leave\n\nIn force from {year}-03-01\n\n{TEXT.format(year % 100)}\n"
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        (tmp_path / "docs" / f"leave-{year}-03-01.md").write_text(text, encoding="utf-8")
+    shelf.ingest(tmp_path / "docs")
+    library = shelf.library()
+    result = answer(library, QueryRequest("How many days of annual leave are there?"))
+    told = [it for it in result.warnings if it.endswith("a date after today: 2098-03-01")]
+    assert len(told) == 1 and "2024" in result.citations[0].source_uri
+    assert translate_filled(f"Note: {told[0]}", "zh").endswith(
+        "另有一个日期在今天之后的版本：2098-03-01"
+    )
+    later = answer(library, QueryRequest("How many days of annual leave will there be from 2099?"))
+    assert {Path(it.source_uri).stem for it in later.citations} == {"leave-2099-03-01"}
