@@ -824,6 +824,8 @@ def _label_similar(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
         if hit.doc_id != rival.doc_id:
             titles = {hit.doc_title, rival.doc_title}
             named = len(titles - {""}) > 1 and not any(map(HISTORY.fullmatch, titles))
+            # a change log may be named for its first release
+            named &= not same_release or find_release([hit.doc_title]) in ("", releases[one])
             found[one] = format_label([hit.doc_title if named else hit.source_uri])
         elif paths[one] != paths[other] and one not in found:
             found[one] = format_label(paths[one][-1:])

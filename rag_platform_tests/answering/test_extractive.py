@@ -101,7 +101,11 @@ def test_a_release_that_is_asked_for_is_quoted_with_its_date() -> None:
     assert said.startswith("Since 5.0.1")
 
 
-def test_the_releases_of_several_products_are_told_apart() -> None:
+@pytest.mark.parametrize(
+    ("title", "label"),
+    [("Changelog", "valves/CHANGELOG.md"), ("Valves in short", "Valves in short")],
+)
+def test_the_releases_of_several_products_are_told_apart(title: str, label: str) -> None:
     def make(rank: int, product: str, title: str, item: str) -> Hit:
         path = f"{product}/CHANGELOG.md"
         text = f"## 1.6.0 (2024-01-02)\n\n- {item}"
@@ -110,12 +114,12 @@ def test_the_releases_of_several_products_are_told_apart() -> None:
 
     hits = [
         make(1, "pumps", "Changes for v2.0.0", "Loops end."),
-        make(2, "valves", "Changelog", "The lid opens by itself."),
+        make(2, "valves", title, "The lid opens by itself."),
     ]
     for question in ("What changed in 1.6.0?", "What changed in 1.6?"):
         assert Extractive().answer(asked(question), hits).text == (
             "pumps/CHANGELOG.md, 1.6.0 (2024-01-02):\n\n- Loops end.\n\n[1]\n\n"
-            "valves/CHANGELOG.md, 1.6.0 (2024-01-02):\n\n- The lid opens by itself.\n\n[2]"
+            f"{label}, 1.6.0 (2024-01-02):\n\n- The lid opens by itself.\n\n[2]"
         )
 
 
