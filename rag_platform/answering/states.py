@@ -24,11 +24,11 @@ from rag_platform.answering.groundedness import find_names, missing_names, numbe
 from rag_platform.config.yaml_files import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.protocols import Vectors
-from rag_platform.query.section_numbers import is_about_releases
-from rag_platform.retrieval.product_versions import find_asked_versions
+from rag_platform.query.section_numbers import find_asked_releases, is_about_releases
 from rag_platform.retrieval.signals import SearchSignals, find_choosing, with_headings
 from rag_platform.text.dates import find_dates, write_alike
 from rag_platform.text.scripts import UNSPACED, has_han, is_wide
+from rag_platform.text.stop_words import WEAK_WORDS
 
 _STEP = 0.001  # probabilities have three decimals
 _LETTER = rf"[^\W{UNSPACED}]"
@@ -88,7 +88,8 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
     both_mixed = bool(hits) and has_han(question) and has_han(hits[0].chunk_text)
-    chosen = find_choosing(question, hits)
+    if chosen := find_choosing(question, first):  # whose path names its product
+        texts = [f"{hit.source_uri}\n{text}" for hit, text in zip(first, texts, strict=True)]
     same_script = [item.without(chosen) for item in read if both_mixed or item.wide == wide]
     passages = "\n".join([*texts, *(hit.source_uri for hit in first)])
     # Chinese texts transliterate the names of a Latin question
@@ -110,20 +111,21 @@ def _lacks_release(question: str, hits: Sequence[Hit]) -> bool:
     """True for a question about a release of a product that names documents, of which none of the
     first hits has the version: Black's `older than Click 7.0` is no answer about commander 7.0.
     """
-    asked = find_asked_versions(question) if is_about_releases(question) else ()
-    names = [f"{hit.source_uri}\n{hit.doc_title}".lower() for hit in hits]
-    texts = [
-        f"{name}\n{with_headings(hit)}" for name, hit in zip(names, hits, strict=True) if asked
-    ]
-    return any(
-        it.product
-        and any(it.product in name for name in names)
-        and not any(
-            it.product in text.lower() and not _share_numbers_absent(it.version, text)
+    if not is_about_releases(question):
+        return False
+    names = [f"{hit.source_uri}\n{hit.doc_title}" for hit in hits]
+    texts = [f"{name}\n{with_headings(hit)}" for name, hit in zip(names, hits, strict=True)]
+    for written in find_asked_releases(question):
+        words = question.partition(written)[0].split()
+        if not words or words[-1].lower() in WEAK_WORDS:
+            continue
+        product = re.compile(rf"(?<![^\W_]){re.escape(words[-1])}(?![^\W\d_])", re.IGNORECASE)
+        if any(map(product.search, names)) and not any(
+            product.search(text) and not _share_numbers_absent(written.strip("vV"), text)
             for text in texts[:READ_HITS]
-        )
-        for it in asked
-    )
+        ):
+            return True
+    return False
 
 
 def _share_names_absent(question: str, text: str) -> float | None:

@@ -99,17 +99,21 @@ def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieve
 
 
 def find_choosing(question: str, hits: Sequence[Hit]) -> frozenset[str]:
-    """The words of a question that name the release or edition that the first hit is from, which
-    its text seldom repeats.
+    """The words of a question that name the release or edition that the first hit is from, or, if
+    it is about that release as a whole, any of the hits: their texts seldom repeat these words.
     """
     chosen = list[str]()
     for hit in hits[:1]:
-        releases, path = find_asked_releases(question), split_path(hit.section_path)
-        asked = find_named_edition(question, " ".join(name_document(hit.source_uri, hit.doc_title)))
-        if releases and has_release(path, hit.chunk_text, releases.values()):
-            chosen = [*releases]
-        elif asked and asked.fits(read_edition(hit.source_uri, hit.doc_title)):
+        named = " ".join(name_document(hit.source_uri, hit.doc_title))
+        asked = find_named_edition(question, named)
+        if asked and asked.fits(read_edition(hit.source_uri, hit.doc_title)):
             chosen = [asked.written, "version edition release 年版 版本"]
+    releases = find_asked_releases(question)
+    read = () if not releases else hits if is_about_releases(question) else hits[:1]
+    if any(
+        has_release(split_path(it.section_path), it.chunk_text, releases.values()) for it in read
+    ):
+        chosen = [*releases]
     return frozenset(word.text for word in question_words(" ".join(chosen)))
 
 

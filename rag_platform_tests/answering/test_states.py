@@ -13,9 +13,13 @@ from rag_platform.answering import states
 from rag_platform.answering.engine import answer
 from rag_platform.answering.states import Signals, decide, probability
 from rag_platform.api.query_data import fit_query
+from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryRequest
 from rag_platform.observability import trace_reader
+from rag_platform.query.analysis import without_rules
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.retrievers import Retrieved
+from rag_platform.retrieval.signals import measure_signals
 from rag_platform.storage.store import Store
 from rag_platform_tests.published import GUIDE, HANDBOOK
 
@@ -205,6 +209,9 @@ def test_the_names_of_a_question_that_no_passage_holds(
         ("When was click 7.0 released?", False),
         ("When was pallets 7.0 released?", False),  # which names no document
         ("What changed in commander 6.1?", False),
+        ("What changed in node-gyp 7.0?", True),
+        ("What changed in node-gyp 10.1?", False),
+        ("What changed in version 7.0?", False),
         ("Does commander 7.0 read options?", False),  # no question about a release as a whole
         ("When was commander released?", False),
     ],
@@ -217,9 +224,25 @@ def test_no_passage_about_the_release_of_another_product_is_an_answer(
         for n, path, section, text in (
             (1, "black/CHANGES.md", "20.8b1", "Black works with Click 7.0 or older."),
             (2, "commander/CHANGELOG.md", "6.1.0", "Options are read."),
+            (3, "node-gyp/CHANGELOG.md", "v10.1.0", "Python 3.12 is found."),
         )
     ]
     assert states._lacks_release(question, hits) is lacks
+
+
+def test_the_path_of_a_release_that_is_found_names_its_product() -> None:
+    question = "What changed in commander 6.1?"
+    search = measure_signals(None, without_rules(question, Limits()), Retrieved())
+    hits = [
+        Hit(n, f"c{n}", 1.0, "hybrid", path, "v", path, path, "", section, 1, "Options are read.")
+        for n, path, section in (
+            (1, "commander/CHANGELOG.md", "6.1.2"),
+            (2, "commander/CHANGELOG.md", "6.1.0"),
+        )
+    ]
+    assert states.read_signals(question, [search], hits).words_found == 1.0
+    # 6.1 is in 6.1.2, the name is not in the text
+    assert states.read_signals(question, [search], hits[:1]).words_found == 0.5
 
 
 def test_no_passage_about_another_number_is_an_answer(
