@@ -79,7 +79,7 @@ _BEFORE_NUMBER = re.compile(
     rf"(?<=\S )([a-z][\w.+#-]*)(?: {KIND})?(?: of| from)?[-_ ]?v?$|([{HAN}]+) ?(?:v|版本|第)?$",
     re.IGNORECASE,
 )
-_NUMBERED_VERSION = re.compile(r"\d(?:[\d.]* ?版本)?")
+_NUMBERED_VERSION = re.compile(r"\d[\d.]*(?: ?版本)?")
 # names nothing: `installed 3.2`, `running 3.2`
 _VERB = re.compile(r"\w+(?:ed|ing)")
 # compares versions, or asks about those before or after one
