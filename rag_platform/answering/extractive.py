@@ -42,6 +42,7 @@ from rag_platform.query.section_numbers import (
     is_in_release,
     is_in_sections,
 )
+from rag_platform.text.dates import find_days, write_alike
 from rag_platform.text.entries import (
     MEMBER_JOINT,
     ROW_NAME,
@@ -97,7 +98,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "32"
+    VERSION: ClassVar[str] = "33"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     keep_ratio: float = constants.KEEP_RATIO
@@ -228,7 +229,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
     question = " ".join((subject_of(query), *query.rewrites))
     form = _AnswerForm.of(subject_of(query))
     words = question_words(question)
-    measured = _find_measured(question, question_terms(question).find_in)
+    measured = _find_measured(question, _find_dated(question, question_terms(question).find_in))
     find = cache(_find_more_than_pieces(words, measured))
     passages: Parts = [read_layout(hit.chunk_text).parts for hit in evidence]
     terms = _find_part_terms(evidence, passages, find)
@@ -515,6 +516,21 @@ def _find_more_than_pieces(words: Sequence[Word], find: FindTerms) -> FindTerms:
         return frozenset() if found <= pieces else found
 
     return find_in if pieces else find
+
+
+def _find_dated(question: str, find: FindTerms) -> FindTerms:
+    """`find`, for which the days of the question are in a text in any form, and no word of them is
+    in a text that only has others.
+    """
+    days = {day: match[0] for match, day in find_days(question)}
+    own = find(" ".join(days.values()))
+
+    def find_in(text: str) -> frozenset[str]:
+        found = find(write_alike(text, question))
+        others = {day for _, day in find_days(text)}
+        return found - own if others and days.keys().isdisjoint(others) else found
+
+    return find_in if days else find
 
 
 def _find_measured(question: str, find: FindTerms) -> FindTerms:

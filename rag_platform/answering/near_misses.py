@@ -1,5 +1,5 @@
 """Detects extractive answers that miss the question: they are about the filter where it is about
-the tank, speak of another year or post, or lack the property or a part that it asks for.
+the tank, speak of another day, place or post, or lack the property or a part that it asks for.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from rag_platform.answering.extractive import count_own_words
 from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Vectors
-from rag_platform.text.dates import MONTHS, read_han, write_alike
+from rag_platform.text.dates import MONTHS, find_days, read_han, write_alike
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import strip_markup
@@ -145,6 +145,7 @@ class _Sentence(NamedTuple):
 
     text: str
     above: str
+    header: str = ""
 
     @property
     def words(self) -> frozenset[str]:
@@ -186,11 +187,16 @@ def find_near_miss(
 
 
 def list_quoted(answer: str, passages: Sequence[Hit]) -> list[str]:
-    """The sentences, items and rows that an extractive answer quotes of its passages, without those
-    that are part of another, such as the item `port` of a sentence with that word.
+    """The sentences, items and rows, after their header, that an extractive answer quotes of its
+    passages, without those that are part of another, such as the item `port` of a sentence with
+    that word.
     """
-    quoted = [it.text for it in _list_quoted(answer, _list_cited(answer, passages))]
-    return [text for text in quoted if not any(text != it and text in it for it in quoted)]
+    quoted = _list_quoted(answer, _list_cited(answer, passages))
+    return [
+        f"{it.header} {it.text}".strip()
+        for it in quoted
+        if not any(it.text != other.text and it.text in other.text for other in quoted)
+    ]
 
 
 def _list_cited(answer: str, passages: Sequence[Hit]) -> list[Hit]:
@@ -256,6 +262,7 @@ def _check(
     if other := (
         find_other_year(query.original, answer, cited)
         or find_other_date(query.original, answer, cited)
+        or find_other_place(query.original, answer, passages)
         or find_near_miss(query.original, answer, cited, passages)
     ):
         return (f"the answer speaks of “{other[1]}”, the question of “{other[0]}”",)
@@ -469,7 +476,8 @@ def _list_sentences(hit: Hit) -> Iterator[_Sentence]:
         above = [hit.section_path, unit.context, *(name for _, name in unit.headings)]
         text = strip_markup(hit.chunk_text[unit.start : unit.end]).strip()
         if text:
-            yield _Sentence(text, "\n".join(above))
+            header = " ".join(cells(hit.chunk_text[slice(*unit.header)])) if unit.header else ""
+            yield _Sentence(text, "\n".join(above), header)
 
 
 def _list_asked(question: str) -> Iterator[tuple[str, str]]:
@@ -595,6 +603,21 @@ _ASKED_YEAR = re.compile(
 )
 _CALENDAR_YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d,]|\.\d)")
 _SPAN = re.compile(r"\W*(?:to|through|until|till|and|[至到和、~～–-])?\W*(?:第|每)?", re.IGNORECASE)
+_Dates = list[tuple[re.Match[str], int]]  # each with its number
+# what makes a day the end of a span
+_SPAN_AFTER = re.compile(
+    r" ?(?:to|through|until|till|[至到~～–-]|[以之]?[前后起]|止)", re.IGNORECASE
+)
+_SPAN_BEFORE = re.compile(
+    r"(?:\b(?:before|after|from|since|until|till|by|through|to)|[自从由于至到~～–-]|截止) ?\Z",
+    re.IGNORECASE,
+)
+# another closed class: countries (but not the own one, which texts leave out), cities, provinces
+_PLACE = re.compile(
+    "日本|[韩美英法德泰]国|新加坡|马来西亚|越南|印尼|印度|菲律宾|俄罗斯|加拿大|澳大利亚|新西兰|意大利|西班牙|葡萄牙|荷兰|瑞[士典]|巴西"
+    "|墨西哥|阿联酋|沙特|土耳其|北京|上海|天津|重庆|[广杭苏郑兰福]州|深圳|南[京昌宁]|成都|武汉|西[安宁]|长[沙春]|青岛|大连|厦门|宁波|合肥|济南"
+    "|昆明|贵阳|太原|沈阳|哈尔滨|石家庄|海口|[河湖海]南|[河湖]北|山[东西]|广[东西]|江[苏西]|浙江|安徽|福建|四川|云南|贵州|陕西|甘肃|辽宁|吉林"
+)
 # words that hold for every unit, or for some that are not named
 _EVERY = re.compile(
     r"\b(?:daily|(?:every|each|any) (?:day|month|quarter)|week(?:day|end)s?"
@@ -604,38 +627,50 @@ _EVERY = re.compile(
 
 
 def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[str, str] | None:
-    """(the month, weekday or quarter of the question, another one in the answer), where neither the
-    answer nor a title of the passages that it cites has the former, or the sentences that have it
-    share fewer words with the question than one that has another; None otherwise.
+    """(the day, month, weekday or quarter of the question, another one in the answer), where
+    neither the answer nor a title of the passages that it cites has the former, or the sentences
+    that have it share fewer words with the question than one that has another; None otherwise.
     """
-    question, answer = simplify(question), write_alike(answer, question)
-    for pattern in _UNITS:
-        asked = list(pattern.finditer(question))
-        if len(asked) != 1:
+    question, own = simplify(question), simplify(write_alike(answer, question))
+    above = simplify("\n".join(map(_name_place, cited)))
+    rows = "\n".join(line for line in own.splitlines() if line.startswith("|"))
+    for find in _FINDERS:
+        asked = find(question)
+        found = find(f"{own}\n{above}") if len(asked) == 1 else []
+        # a sentence beside a schedule holds for none of its days
+        if not found or _EVERY.search(rows if find(rows) else own):
             continue
-        own, above = simplify(answer), simplify("\n".join(map(_name_place, cited)))
-        found = list(pattern.finditer(f"{own}\n{above}"))
-        if not found or _EVERY.search(own):
-            continue
-        number = _number(asked[0])
+        [(written, number)] = asked
         if number not in _list_numbers(found):
-            return asked[0][0], found[0][0]
-        if number in _list_numbers(list(pattern.finditer(above))):
+            return written[0], found[0][0][0]
+        if number in _list_numbers(find(above)):
             continue
-        rest = meaning(pattern.sub(" ", question))
+        rest = meaning(question.replace(written[0], " "))
         best, other = 0, ""
         for unit in units(own):
             sentence = own[unit.start : unit.end]
-            inside = list(pattern.finditer(sentence))
-            shared = len(rest & meaning(pattern.sub(" ", sentence)))
+            inside = find(sentence)
+            shared = len(rest & meaning(f"{unit.context}\n{sentence}"))
             has_it = number in _list_numbers(inside)
             if inside and shared > best:
-                best, other = shared, "" if has_it else inside[0][0]
+                best, other = shared, "" if has_it else inside[0][0][0]
             elif shared == best and has_it:
                 other = ""
         if other:
-            return asked[0][0], other
+            return written[0], other
     return None
+
+
+def find_other_place(question: str, answer: str, passages: Sequence[Hit]) -> tuple[str, str] | None:
+    """(the place of a Chinese question, another one in the answer), where no passage has the
+    former; None otherwise.
+    """
+    asked = set(_PLACE.findall(simplify(question)))
+    found = _PLACE.search(simplify(answer)) if len(asked) == 1 else None
+    texts = (f"{_name_place(hit)}\n{hit.chunk_text}" for hit in passages)
+    if found is None or not asked.isdisjoint(_PLACE.findall(simplify("\n".join(texts)))):
+        return None
+    return asked.pop(), found[0]
 
 
 def find_other_year(question: str, answer: str, cited: Sequence[Hit]) -> tuple[str, str] | None:
@@ -652,13 +687,41 @@ def find_other_year(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
     return (year, other[0]) if other and year not in held else None
 
 
-def _list_numbers(found: Sequence[re.Match[str]]) -> set[int]:
+def _list_numbers(found: _Dates) -> set[int]:
     """The numbers of the units, and of all those between two that a range joins."""
-    numbers = {_number(match) for match in found}
-    for one, other in pairwise(found):
-        if _SPAN.fullmatch(one.string, one.end(), other.start()):
-            numbers.update(range(_number(one), _number(other)))
+    numbers = {number for _, number in found}
+    for (one, first), (other, last) in pairwise(found):
+        if _is_span(one, other):
+            numbers.update(range(first, last))
     return numbers
+
+
+def _find_units(pattern: re.Pattern[str], text: str) -> _Dates:
+    return [(match, _number(match)) for match in pattern.finditer(text)]
+
+
+def _find_days(text: str) -> _Dates:
+    """Days with numbers that ascend in a year; none where one is the end of an open span."""
+    found = [(match, 31 * month + day) for match, (month, day) in find_days(text)]
+    pairs = ((one, other) for (one, _), (other, _) in pairwise(found))
+    joined = {it for pair in pairs if _is_span(*pair) for it in pair}
+    rest = [match for match, _ in found if match not in joined]
+    is_open = any(
+        _SPAN_AFTER.match(text, it.end())
+        or _SPAN_BEFORE.search(text, max(it.start() - 10, 0), it.start())
+        for it in rest
+    )
+    return [] if is_open else found
+
+
+def _is_span(one: re.Match[str], other: re.Match[str]) -> bool:
+    return _SPAN.fullmatch(one.string, one.end(), other.start()) is not None
+
+
+_FINDERS: tuple[Callable[[str], _Dates], ...] = (
+    _find_days,
+    *(partial(_find_units, it) for it in _UNITS),
+)
 
 
 def _number(match: re.Match[str]) -> int:

@@ -84,7 +84,7 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     numbers are the same in every script.
     """
     first = hits[:READ_HITS]
-    texts = [with_headings(hit) for hit in first]
+    texts = [write_alike(with_headings(hit), question) for hit in first]
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
     both_mixed = bool(hits) and has_han(question) and has_han(hits[0].chunk_text)
@@ -102,7 +102,7 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
         dense_standing=_aggregate(max, [item.dense_standing for item in read]),
         numbers_absent=1.0
         if _lacks_release(question, hits)
-        else _share_numbers_absent(question, write_alike(passages, question)),
+        else _share_numbers_absent(question, passages),
         names_absent=_share_names_absent(question, passages) if names_compare else None,
     )
 

@@ -121,6 +121,21 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _HAN_NUMBER = re.compile(f"[{_YEAR_DIGITS}零○十百]+")
+_MONTH_NUMBER, _DAY_NUMBER = "(?:1[0-2]|0?[1-9])", "(?:3[01]|[12][0-9]|0?[1-9])"
+_HAN_COUNT = "[一二三四五六七八九十]"
+_DAY_GROUPS = [[f"{kind}{n}" for n in range(5)] for kind in "md"]
+# days of a month, with or without a year; of `12/1` and `12-01` only what stands alone in a cell,
+# since others are fractions and ranges
+_DAY = re.compile(
+    rf"(?<![\d./-])(?:(?:19|20)\d\d(?P<mark>[-/.])(?P<m0>{_MONTH_NUMBER})(?P=mark)"
+    rf"(?P<d0>{_DAY_NUMBER})(?![\d./-])"
+    rf"|(?<!{_HAN_COUNT})(?P<m1>{_MONTH_NUMBER}|{_HAN_COUNT}{{1,2}})\s?月\s?"
+    rf"(?P<d1>{_DAY_NUMBER}|{_HAN_COUNT}{{1,3}})\s?[日号號]"
+    rf"|(?<=\| )(?P<m2>{_MONTH_NUMBER})[-/](?P<d2>{_DAY_NUMBER})(?= \|))"
+    rf"|(?<![a-z\d])(?P<m3>{_MONTH})\.? (?P<d3>{_DAY_NUMBER})(?:st|nd|rd|th)?(?![\w:]|\.\d)"
+    rf"|(?<![\d.,])(?P<d4>{_DAY_NUMBER})(?:st|nd|rd|th)?(?: of)? (?P<m4>{_MONTH})(?!\w)",
+    re.IGNORECASE,
+)
 
 
 def find_dates(text: str) -> Iterator[tuple[str, str]]:
@@ -145,16 +160,43 @@ def find_dates(text: str) -> Iterator[tuple[str, str]]:
             yield match[0], _compose_date(*numbers)
 
 
+def find_days(text: str) -> Iterator[tuple[re.Match[str], tuple[int, int]]]:
+    """(a day as written, its month and day) for each day of a text, with or without a year.
+
+    >>> [day for _, day in find_days("| 12/4 | 11月5号 | 2026-11-05 | Nov 5th | 5 May |")]
+    [(12, 4), (11, 5), (11, 5), (11, 5), (5, 5)]
+    """
+    return ((match, _read_day(match)) for match in _DAY.finditer(text))
+
+
+def _read_day(match: re.Match[str]) -> tuple[int, int]:
+    found = match.groupdict()
+    month, day = (next(filter(None, map(found.get, names))) for names in _DAY_GROUPS)
+    return _read_month(month), int(day) if day.isdecimal() else int(read_han(day))
+
+
+def _read_month(name: str) -> int:
+    if name.isdecimal():
+        return int(name)
+    named = name[:3].lower()
+    return MONTHS.index(named) + 1 if named in MONTHS else int(read_han(name))
+
+
 def write_alike(text: str, model: str) -> str:
-    """The text with the dates and months that the model has too written as there.
+    """The text with the dates, months and days that the model has too written as there.
 
     >>> write_alike("签订于二〇二四年三月十八日", "2024-03-18")
     '签订于2024-03-18'
+    >>> write_alike("| 12/4 | Carla |", "Who comes on December 4?")
+    '| December 4 | Carla |'
     """
     forms = {day: written for written, day in find_dates(model)}
     for written, day in find_dates(text) if forms else ():
         text = text.replace(written, forms.get(day, written))
-    return text
+    for written in forms.values():  # another year's day is not the same
+        model = model.replace(written, " ")
+    days = {month_day: match[0] for match, month_day in find_days(model)}
+    return _DAY.sub(lambda it: days.get(_read_day(it), it[0]), text) if days else text
 
 
 def date_forms(iso: str) -> list[str]:

@@ -121,7 +121,9 @@ def question_words(query: str) -> tuple[Word, ...]:
         ]
         for word in dict.fromkeys(cut):
             inside = any(word != other and word in other for other in cut)
-            if not inside and len(CHINESE_FUNCTION_CHARACTER.sub("", word)) > 1:
+            if not inside and (
+                len(CHINESE_FUNCTION_CHARACTER.sub("", word)) > 1 or _is_place(word)  # 成都
+            ):
                 words.setdefault(
                     word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0)
                 )
@@ -132,6 +134,10 @@ def question_words(query: str) -> tuple[Word, ...]:
     return tuple(words.values()) or tuple(
         Word(term, (term,), 1.0) for term in dict.fromkeys(stemmed_terms(text))
     )
+
+
+def _is_place(word: str) -> bool:
+    return [tag for _, tag in segmentation.chinese_dictionary().tag(word)] == ["ns"]
 
 
 def _add_short_nouns(words: Sequence[str]) -> list[str]:

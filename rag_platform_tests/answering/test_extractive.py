@@ -769,6 +769,21 @@ def test_what_is_a_range_and_what_is_not(question: str, quote: str) -> None:
     assert answer.text.startswith(quote)
 
 
+@pytest.mark.parametrize(
+    ("question", "row"),
+    [
+        ("12月4号谁值班", "| 12/4 | 冯雪 |"),
+        ("2026年12月15日谁值班", "| 12/15 | 何俊 |"),
+        ("十二月八日谁值班", "| 12/8 | 蒋涛 |"),
+    ],
+)
+def test_the_row_of_the_day_is_quoted_however_it_is_written(question: str, row: str) -> None:
+    head = "| 日期 | 值班 |\n| --- | --- |"
+    rows = "| 12/1 | 何俊 |\n| 12/4 | 冯雪 |\n| 12/8 | 蒋涛 |\n| 12/15 | 何俊 |\n| 12/22 | 冯雪 |"
+    answer = Extractive().answer(asked(question), [hit(1, f"{head}\n{rows}")])
+    assert answer.text == f"{head}\n{row}\n\n[1]"
+
+
 def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
     log = hit(1, "Renaming a column keeps its checks.", "Change log / 4.0.2 - 2026-01-05")
     page = hit(2, "Pass `rename=` to rename one column.", "Tables")

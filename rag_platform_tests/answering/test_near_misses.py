@@ -13,6 +13,7 @@ from rag_platform.answering.near_misses import (
     find_doubts,
     find_near_miss,
     find_other_date,
+    find_other_place,
     find_other_year,
     list_quoted,
 )
@@ -88,6 +89,11 @@ def test_an_item_that_a_quoted_sentence_contains_is_not_quoted() -> None:
     sentence = "The port of the host is 8080."
     passage = hit(f"- port\n- host\n- user\n\n{sentence}")
     assert list_quoted(f"{sentence} [1]", [passage]) == [sentence]
+
+
+def test_a_quoted_row_is_read_with_the_names_of_its_columns() -> None:
+    table = "| Office | Gateway |\n| --- | --- |\n| Lyon | 10.8.0.1 |"
+    assert list_quoted(f"{table}\n\n[1]", [hit(table)]) == ["Office Gateway | Lyon | 10.8.0.1 |"]
 
 
 LOCK = "童锁用于防止误触。长按锁键3秒可关闭童锁。香薰盒在底座右侧。"
@@ -349,8 +355,30 @@ HIT = Hit(1, "c1", 1.0, "hybrid", "d", "d@1", "minutes.md", "minutes.md", "Minut
         (
             "2024年3月18日签订的合同",
             "二〇二四年三月十八日开会。2024年4月1日签订合同。",
-            ("3月", "4月"),
+            ("3月18日", "4月1日"),
         ),
+        # days, however they are written
+        (
+            "11月15号谁值班",
+            "| 日期 | 值班 |\n| --- | --- |\n| 11月14日 | 林浩 |",
+            ("11月15号", "11月14日"),
+        ),
+        (
+            "who works on Nov 9?",
+            "| Day | Who |\n| --- | --- |\n| 2026-11-03 | Ada |",
+            ("Nov 9", "2026-11-03"),
+        ),
+        ("who works on Nov 3?", "| Day | Who |\n| --- | --- |\n| 2026-11-03 | Ada |", None),
+        # what is said of every day stands beside the schedule
+        (
+            "11月15号谁值班",
+            "值班员每天八点到岗。\n\n| 日期 | 值班 |\n| --- | --- |\n| 11月14日 | 林浩 |",
+            ("11月15号", "11月14日"),
+        ),
+        ("11月5号谁值班", "11月2日至11月8日由林浩值班。", None),
+        ("11月15号谁值班", "11月2日至11月8日由林浩值班。", ("11月15号", "11月2日")),
+        ("11月5号还能报名吗", "报名截至11月10日。", None),
+        ("Is it open on November 5?", "It is open from November 1.", None),
         # a range and all days
         ("Is it open on Thursday?", "It is open Monday to Friday.", None),
         ("周四开门吗？", "周一至周五开门，周日休息。", None),
@@ -360,8 +388,28 @@ HIT = Hit(1, "c1", 1.0, "hybrid", "d", "d@1", "minutes.md", "minutes.md", "Minut
         ("多长时间备份？周一吗？", "每周一次，每次三个月的数据。", None),
     ],
 )
-def test_another_month_weekday_or_quarter_is_told(question: str, answer: str, told: Any) -> None:
+def test_another_day_month_weekday_or_quarter_is_told(
+    question: str, answer: str, told: Any
+) -> None:
     assert find_other_date(question, answer, [HIT]) == told
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("韓國出差每日膳雜費多少", ("韩国", "日本")),
+        ("美国出差每日膳雜費多少", None),
+        ("新加坡出差每日膳雜費多少", None),  # another passage has it
+        ("从日本到韩国要多久", None),
+        ("出差每日膳雜費多少", None),
+    ],
+)
+def test_another_place_is_told_where_no_passage_has_the_one_asked_for(
+    question: str, told: Any
+) -> None:
+    text = "膳雜費：日本每日 85 美元，美國每日 90 美元。"
+    passages = [hit(text), hit("新加坡另定。")]
+    assert find_other_place(question, text, passages) == told
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,13 @@ def test_phrasings_leave_a_question_answered_whose_own_words_a_passage_holds() -
     assert state(held) == "answered"
 
 
+def test_a_day_of_the_question_is_found_in_another_form() -> None:
+    table = "| Day | System |\n| --- | --- |\n| 2026-12-09 | mail relay |"
+    hit = Hit(1, "c", 1.0, "hybrid", "d", "d@1", "d.md", "d.md", "Windows", "", 1, table)
+    signals = states.read_signals("What is down on December 9?", [], [hit])
+    assert (signals.numbers_absent, signals.names_absent) == (0.0, 0.0)
+
+
 def test_the_probability_is_that_of_a_logistic_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = states._Model(**USUAL, weights={"words_found": 1.0}, answered=0.7, closest=0.3)
     monkeypatch.setattr(states, "_load_models", lambda: {"question": model})

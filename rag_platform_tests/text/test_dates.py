@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from rag_platform.text.dates import date_forms, find_dates, iso_date, write_alike
+from rag_platform.text.dates import date_forms, find_dates, find_days, iso_date, write_alike
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,22 @@ def test_dates_are_written_as_in_another_text() -> None:
     text = "二〇二四年三月十八日签订，2024-04-30交货"
     assert write_alike(text, "2024年3月18日的合同") == "2024年3月18日签订，2024-04-30交货"
     assert write_alike(text, "三月的合同") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("十一月十五日和11月 5 日", [(11, 15), (11, 5)]),
+        ("2026.11.05 or 2026-11-05", [(11, 5), (11, 5)]),
+        ("the 5th of November, Nov. 21st", [(11, 5), (11, 21)]),
+        ("| 12/4 | 12-01 |", [(12, 4), (12, 1)]),
+        ("3-5 days, 12/4 of it, 3.12/4, November 2026, 11月", []),
+        ("Nov 5:30, version 1.2 May", []),
+    ],
+)
+def test_days_of_a_month_are_found(text: str, days: list[tuple[int, int]]) -> None:
+    assert [day for _, day in find_days(text)] == days
+
+
+def test_a_day_of_another_year_is_not_written_alike() -> None:
+    assert write_alike("2025-12-21 and 2026/12/21", "2026-12-21") == "2025-12-21 and 2026-12-21"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import to_nfkc
-from rag_platform.text.term_overlap import question_terms
+from rag_platform.text.term_overlap import question_terms, question_words
 from rag_platform.text.terms import terms
 
 
@@ -76,3 +76,12 @@ def test_short_words_are_found_as_their_terms_are(question: str) -> None:
         assert question_terms(question).find_in(text) == question_terms(
             question
         ).terms.intersection(terms(text))
+
+
+def test_a_place_whose_name_has_a_function_character_is_a_word() -> None:
+    assert [word.text for word in question_words("成都办公室网关是多少")] == [
+        "成都",
+        "办公室",
+        "网关",
+    ]
+    assert [word.text for word in question_words("会议室都在哪里")] == ["会议室"]
