@@ -17,6 +17,8 @@ from rag_platform.loaders.commented_settings import comment_edits
 from rag_platform.loaders.debian_changelogs import PROFILE as DEBIAN_CHANGELOG
 from rag_platform.loaders.debian_changelogs import debian_changelog_blocks, is_debian_changelog
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, format_lengths, looks_like_text
+from rag_platform.loaders.json_records import PROFILE as JSON_RECORDS
+from rag_platform.loaders.json_records import record_blocks
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
 from rag_platform.loaders.markups import SUFFIXES, find_markup, markup_blocks
@@ -37,7 +39,7 @@ LANGUAGES = {
     python .py .pyi; javascript .js .mjs .cjs .jsx; typescript .ts .tsx; java .java;
     kotlin .kt; scala .scala; go .go; rust .rs; c .c .h; cpp .cpp .cc .hpp; csharp .cs;
     ruby .rb; php .php; swift .swift; shell .sh .bash .zsh; powershell .ps1; batch .bat;
-    sql .sql; r .r; lua .lua; perl .pl; yaml .yaml .yml; toml .toml; json .json .jsonl;
+    sql .sql; r .r; lua .lua; perl .pl; yaml .yaml .yml; toml .toml; json .json .jsonl .ndjson;
     ini .ini .cfg .conf .properties; xml .xml; css .css .scss; protobuf .proto; graphql
     .graphql; terraform .tf; dockerfile .dockerfile; makefile .mk; cmake .cmake; vue
     .vue
@@ -67,7 +69,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "13"
+    VERSION: ClassVar[str] = "14"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -112,6 +114,8 @@ def _read_markup(text: str, suffix: str, language: str) -> tuple[str, list[Block
     if language:
         if language in ("yaml", "json") and (blocks := specification_blocks(text)):
             return SPECIFICATION, blocks
+        if language == "json" and (blocks := record_blocks(text)):
+            return JSON_RECORDS, blocks
         if language in PROGRAMMED and (blocks := source_blocks(text, language)):
             return f"{SOURCE_CODE}:{language}", blocks
         return SETTINGS if language in COMMENTED and comment_edits(text) else "", []

@@ -24,6 +24,8 @@ from rag_platform.loaders.commented_settings import PROFILE as SETTINGS
 from rag_platform.loaders.commented_settings import comment_edits
 from rag_platform.loaders.debian_changelogs import PROFILE as DEBIAN_CHANGELOG
 from rag_platform.loaders.debian_changelogs import debian_changelog_edits
+from rag_platform.loaders.json_records import PROFILE as JSON_RECORDS
+from rag_platform.loaders.json_records import record_edits
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import manual_edits
 from rag_platform.loaders.markdown import find_hidden
@@ -201,6 +203,7 @@ _REWRITERS: dict[str, Callable[[str], list[Edit]]] = {  # by parse profile
     DEBIAN_CHANGELOG: debian_changelog_edits,
     MANUAL: manual_edits,
     SPECIFICATION: specification_edits,
+    JSON_RECORDS: record_edits,
     SETTINGS: comment_edits,
     **{
         f"{SOURCE_CODE}:{language}": functools.partial(source_edits, language=language)

@@ -1,0 +1,97 @@
+"""Records in JSON become sections, with their characters written out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rag_platform.config.ingestion import CleaningConfig
+from rag_platform.loaders.text import TextLoader
+from rag_platform.normalisation.edits import normalise
+
+FIRST = r'{"id": 7, "question": "How do I \"open\" it?", "answer": "Turn it.\nThen pull."'
+SECOND = r'{"id": 8, "question": "\u5982\u4f55\u5173\u95ed\uff1f", "answer": "\u63a8 \ud83d\ude00"'
+LINES = f"""{FIRST}, "tags": ["a", "b"]}}
+{SECOND}, "by": {{"name": "\\u674e"}}, "at": null}}
+"""
+MARKDOWN = """## How do I "open" it?
+
+- id: 7
+
+Turn it.
+Then pull.
+
+- tags: a, b
+
+## 如何关闭？
+
+- id: 8
+
+推 😀
+
+- by: {"name": "李"}
+"""
+
+
+def _read(path: Path, text: str) -> str:
+    path.write_text(text)
+    facts = TextLoader().load(path, path.name)
+    assert facts.text == text
+    return normalise(facts, (), CleaningConfig()).text
+
+
+@pytest.mark.parametrize("name", ["faq.jsonl", "faq.ndjson", "faq.json"])
+def test_each_record_is_below_its_title(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    assert TextLoader().claims(name, LINES.encode())
+    assert _read(path, LINES) == MARKDOWN
+    blocks = TextLoader().load(path, name).blocks
+    assert [(it.title, it.level, it.line_start) for it in blocks if it.title] == [
+        ('How do I "open" it?', 2, 1),
+        ("如何关闭？", 2, 2),
+    ]
+
+
+def test_records_may_be_in_a_list_or_in_the_list_of_an_object(tmp_path: Path) -> None:
+    listed = "[\n  " + LINES.strip().replace("\n", ",\n  ") + "\n]\n"
+    assert _read(tmp_path / "a.json", listed) == MARKDOWN
+    inside = f'{{"version": "1.2", "data": {listed}, "complete": true}}'
+    assert _read(tmp_path / "b.json", inside) == f"- version: 1.2\n\n{MARKDOWN}\n- complete: true\n"
+
+
+def test_a_record_may_be_a_title_alone(tmp_path: Path) -> None:
+    text = '[{"id": null, "name": "a"}, {"name": "b"}]'
+    assert _read(tmp_path / "a.json", text) == "## a\n\n## b\n"
+
+
+def test_records_without_a_title_are_paragraphs(tmp_path: Path) -> None:
+    text = '[{"user": "U1", "text": "It failed."}, {"user": "U2", "text": "Renew it."}]'
+    assert _read(tmp_path / "chat.json", text) == (
+        "- user: U1\n\nIt failed.\n\n- user: U2\n\nRenew it.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "pump", "scripts": {"start": "pump"}}',  # a configuration
+        '[{"x": 1, "y": 2}, {"x": 3, "y": 4}]',  # numbers
+        '[{"name": "a"}, {"name": "b"}',  # broken
+        '[{"name": "a"}, {"name": b}]',
+        '{"name": "a"} {"name" "b"}',
+        '[{"name": "a"}, 3]',
+        '{"parts": [{"name": "a"}, {"name": "b"}], "rules": {"first": [1, 2, 3, 4, 5, 6, 7, 8]}}',
+        "[" * 100_000,
+        '[{"a":' * 5_000 + "1" + "}]" * 5_000,
+    ],
+)
+def test_other_json_stays_code(tmp_path: Path, text: str) -> None:
+    assert _read(tmp_path / "a.json", text) == text
+
+
+def test_hostile_strings_are_read_in_linear_time(tmp_path: Path) -> None:
+    """Half of a character in UTF-16 and control characters have no text."""
+    escapes = r"\u0041" * 100_000
+    text = f'{{"text": "{escapes}"}}{{"text": "\\ud800 \\u0000b"}}' + " " * 100_000
+    assert _read(tmp_path / "a.json", text).split() == ["A" * 100_000, "b"]
