@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rag_platform.errors import DocumentError
@@ -44,7 +44,12 @@ MARKDOWN_LINE = re.compile(
     r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|>"
     r" \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
 )
-_MAY_HIDE = re.compile(r"<(?:!--|script\b|style\b)|\shidden\b|\bstyle\s*=", re.IGNORECASE)
+_MAY_HIDE = re.compile(
+    r"<(?:!--|script\b|style\b)|\shidden\b|\bstyle\s*=|^%%|\s\^[a-z\d]",
+    re.IGNORECASE | re.MULTILINE,
+)
+# in notes of Obsidian and pages of wikis, which are called by the name of their file
+_WIKI_LINK = re.compile(r"(?<![\w\[`])\[\[(?!_?toc_?\])[^\W\d][^\[\]\n]*\]\](?![(\]`])", re.I)
 # limits of constructs that markdown-it does not parse in linear time; real documents stay far below
 MAX_QUOTES = 100
 MAX_LINE_INLINE = 20_000
@@ -58,7 +63,7 @@ class MarkdownLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "markdown"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -110,12 +115,22 @@ class MarkdownLoader:
             warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
-            title = _find_title(blocks, text, visible)
+            is_note = _is_note(blocks, text)
+            title = PurePosixPath(filename).stem if is_note else _find_title(blocks, text, visible)
         engine = Engine("markdown-it-py", engine_version, "commonmark+table")
         metadata = dict(head.metadata)
         return make_facts(
             self, engine, decoded, blocks, media, plain_line(title), metadata, warnings
         )
+
+
+def _is_note(blocks: Sequence[Block], text: str) -> bool:
+    """True for a text that has no title of its own, but front matter or links as in a wiki."""
+    return not any(it.level == 1 for it in blocks) and any(
+        it.kind == "front_matter"
+        or (it.kind != "code" and _WIKI_LINK.search(text, it.start, it.end))
+        for it in blocks
+    )
 
 
 def _find_title(blocks: Sequence[Block], text: str, visible: str) -> str:

@@ -34,10 +34,12 @@ SRC, ALT, _STYLE = (
 )
 _HIDDEN = re.compile(r"\shidden(?=\s|=[\"']|\Z)", re.IGNORECASE)
 _VOID = set("area base br col embed hr img input link meta source track wbr".split())
-# content that browsers never show, or any other tag
+# content that browsers never show, a comment or the name of a block in Obsidian, or any other tag
 _HTML = (
     r"(?P<invisible><!--(?:(?!<!--|-->).)*-->"
-    r"|<(?P<raw>script|style)\b[^<>]*>(?:(?!</?(?P=raw)\b).)*</(?P=raw)\s*>)"
+    r"|<(?P<raw>script|style)\b[^<>]*>(?:(?!</?(?P=raw)\b).)*</(?P=raw)\s*>"
+    r"|(?<![^\n])%%(?:(?!%%).)+%%(?![^\n])"
+    r"|(?<!\S)\^(?=[\d-]*[a-z])[a-z0-9-]{3,}(?![^\n]))"
     r"|<(?P<end>/?)(?P<name>[a-z][\w-]*)"
     r"(?P<attributes>(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000})>"
 )

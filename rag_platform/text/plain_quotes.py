@@ -51,6 +51,7 @@ _MARKUP = re.compile(
     rf"|(?:{'|'.join(_ICONS)})[\w-]+:(?:\{{[^{{}}\n]*\}})?[ \t]?"
     r"|!\[\[[^\[\]\n]*\]\]"  # what a wiki embeds, and its links
     r"|(?<![\w\[])\[\[(?:[^\[\]|\n]*\|)?(?P<page>[^\W\d][^\[\]|\n]*)\]\](?![(\]])"
+    r"|(?<![=\w])==(?P<marked>[^\s=](?:[^=\n]*[^\s=])?)==(?![=\w])"
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
     r"|<su[bp]>(?P<small>[^\W\d][^<>]+)</su[bp]>"  # words, but not the 2 of m<sup>2</sup>
     r"|(?P<table><table\b[^<>]*>)|(?P<cell></t[dh]>)(?=\s*<t[dh]\b)"  # within a cell
@@ -63,9 +64,10 @@ _MARKUP = re.compile(
     re.IGNORECASE,
 )
 _LINK = re.compile(rf"{CODE_SPAN}|(?<!!)\[[^\[\]\n]*\]\((?P<target>{_RELATIVE}[^()\s#][^()\s]*)")
-_BEGINS = ("[", "<", ">", "{", "&", *_ICONS)
+_BEGINS = ("[", "<", ">", "{", "&", "==", *_ICONS)
 _COLOURS = re.compile(r"</?(?:font|span|u)(?:\s[^<>]*)?>")
-_KEPT = ("code", "words", "alt", "target", "small", "given", "role", "page")  # words of markup
+# groups with the words of markup
+_KEPT = "code words alt target small given role page marked".split()
 _LANGUAGE = re.compile(r"[ \t]*(?:\{code[\w-]*\}[ \t]*)?[^\w+#-]*([\w+#-]+)")
 _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 

@@ -263,7 +263,9 @@ def test_title_falls_back_to_heading_then_to_the_first_line(tmp_path: Path) -> N
         ("a\n\n<script>\nx = 1\n\ny()\n</script>\n\n<STYLE>p{}</STYLE>\nb", "a\n\n\n\n\nb"),
         ("<div hidden>\n\n*a* <div>b</div> `c`\n\n</div>\n\nd", "\n\nd"),
         ("<p style='display: none'>a</p>\n\nb <b hidden=''>c</b>", "\n\nb"),
+        ("%% why? %%\nRun it. ^run-2\n\n%%\nask\n%%\n\n- b\n  ^a1b2c3", "\nRun it.\n\n\n\n- b\n "),
         # what only looks like it
+        ("%% and %% are `%% a %%`\n\nx ^2\nx ^abc d\n\n    %% a %%\n    b ^abc", None),
         ("`<!-- a -->` ``x ` <!-- b -->`` \\<!-- c --> <!-- d", None),
         ("```html\n<!-- a -->\n```\n\n- b\n\n      <!-- c -->\n\n  ~~~\n  <!-- d -->\n  ~~~", None),
         ("<div hidden={no}>a</div> <input hidden> b <i data-hidden>c</i> <b hidden>d", None),
@@ -275,6 +277,20 @@ def test_what_html_hides_is_found(text: str, shown: str | None) -> None:
     for start, end in reversed(find_hidden(head + text, len(head))):
         rest = rest[: start - len(head)] + rest[end - len(head) :]
     assert rest == (text if shown is None else shown)
+
+
+def test_a_note_of_a_wiki_is_called_by_its_file(tmp_path: Path) -> None:
+    def title(text: str) -> str:
+        path = tmp_path / "Pump room.md"
+        path.write_text(text)
+        return MarkdownLoader().load(path, path.name).summary.title
+
+    assert title("It hums, see [[Valves#Open|valves]].\n\n## Doors\n\nShut.\n") == "Pump room"
+    assert title("![[plan.png]]\n") == "Pump room"
+    assert title("---\ntags: [a]\n---\nIt hums.\n\n## Doors\n\nShut.\n") == "Pump room"
+    assert title("---\ntitle: Pumps\n---\nSee [[Valves]].\n") == "Pumps"
+    assert title("# Pumps\n\nSee [[Valves]].\n") == "Pumps"
+    assert title("[[toc]]\n\n## Doors\n\n[[a](b.md)] x[[y]]\n\n```\n[[bin]]\n```\n") == "Doors"
 
 
 def test_a_comment_is_no_title(tmp_path: Path) -> None:

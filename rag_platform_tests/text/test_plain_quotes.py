@@ -26,6 +26,10 @@ from rag_platform.text.plain_quotes import plain_code, strip_markup
             "See [[Pumps|all pumps]], [[Valves]] and ![[plan.png]] `[[x]]`.",
             "See all pumps, Valves and  `[[x]]`.",
         ),
+        (
+            "The ==hot tap== is `==red==` if a == b or c==d==e.",
+            "The hot tap is `==red==` if a == b or c==d==e.",
+        ),
         ("Use [`open()`][] or [then\nwait][w].", "Use `open()` or then\nwait."),
         ("[A](https://a.org){target=_blank}.", "[A](https://a.org)."),
         ("Drains.[^1] It hums.[^note]", "Drains. It hums."),
