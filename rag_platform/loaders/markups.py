@@ -1,5 +1,5 @@
-"""AsciiDoc, Org, Perl's POD and the texts of RFCs: the blocks of a text, and the edits that make it
-Markdown.
+"""AsciiDoc, Org, Perl's POD, subtitles and the texts of RFCs: the blocks of a text, and the edits
+that make it Markdown.
 
 The facts keep the file unchanged, so that a citation leads to its bytes. A markup is a set of
 patterns, one for each construct; what none of them matches stays as it is.
@@ -16,9 +16,13 @@ from rag_platform.ir import Block, Edit
 from rag_platform.loaders.parts import longest_ticks
 from rag_platform.loaders.restructured import HIDDEN, REWRITTEN, fill_gaps
 
-ASCIIDOC, ORG, POD, RFC = "asciidoc", "org", "pod", "rfc"  # parse profiles of the facts
-PROFILES = (ASCIIDOC, ORG, POD, RFC)
-SUFFIXES = {".adoc": ASCIIDOC, ".asciidoc": ASCIIDOC, ".org": ORG, ".pod": POD}
+# parse profiles of the facts
+ASCIIDOC, ORG, POD, RFC, SUBTITLES = "asciidoc", "org", "pod", "rfc", "subtitles"
+PROFILES = (ASCIIDOC, ORG, POD, RFC, SUBTITLES)
+SUFFIXES = {".adoc": ASCIIDOC, ".asciidoc": ASCIIDOC, ".org": ORG, ".pod": POD} | {
+    ".srt": SUBTITLES,
+    ".vtt": SUBTITLES,
+}
 _GENERIC = (".txt", ".text", "")
 _ASCIIDOC = re.compile(
     r"^(?!\.\. )\S[^\n]*[^\n:]::[ \t]*\r?\n[ \t]+\S"  # a term above its description
@@ -91,6 +95,15 @@ _PATTERNS = {
         r" +(?!.*(?:\.{3}|\. \.))\S.*(?:\n +\S.*)?(?<![.,;: ])) *$(?=\n *\n)",
         "plain": rf"{_APART}(?P<words>[A-Z][\w'/& -]{{2,50}}) *$(?=\n{_BLANKS}  )",
         "top": r"\A(?:[^\S\n]*\n)*(?:[^\S\n]*\S.*\n)+\s*\n(?P<words> {4,}\S.*(?:\n {4,}\w.*)*)$",
+    },
+    SUBTITLES: {
+        "hidden": rf"(?:\A\ufeff?WEBVTT|{_APART}(?:NOTE|STYLE|REGION)(?!.*-->))\b(?:.*\S)?"
+        r"(?: ?\n.*\S)*",
+        # the number and the times of what is said, which goes on with what was said before
+        "cue": rf"(?<!\s)\s*+^(?:(?:\A|{_APART})(?!.*-->)\S.*\n)?"
+        r"[\d:]+[.,]\d+ *--> *[\d:]+[.,]\d+.*\n?",
+        "words": r"<v(?:\.[\w.]+)? +(?P<words>[^<>\n]+)>",
+        "tag": r"</?(?:[bciuv]|font|lang|ruby|rt)\b[^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\}",
     },
 }
 _SCANNERS = {
@@ -243,8 +256,8 @@ class _Reader:
         return least + len(self.text[least:start].rstrip())
 
     def _write_words(self, name: str, found: re.Match[str]) -> str:
-        if name == "indent":
-            return ""
+        if name in ("indent", "tag", "cue"):
+            return "\n" if name == "cue" and found.start() else ""
         if name == "item":
             return "- " if found["mark"] == "*" else f"{found['mark'].rstrip('.')}. "
         if name == "pod":
@@ -259,7 +272,9 @@ class _Reader:
         if name == "words" and self._profile == ASCIIDOC and groups["page"]:
             words, page = groups["words"], groups["page"]
             return f"{page}({words})" if words.isdigit() else words or page
-        words = groups["words"] or groups["title"] or ""
+        words = groups["words"] or groups.get("title") or ""
+        if self._profile == SUBTITLES:
+            return f"{words}: "
         return words if name == "words" else f"`{words}`"
 
     def _format(self, words: str) -> str:

@@ -21,7 +21,7 @@ from rag_platform.loaders.json_records import PROFILE as JSON_RECORDS
 from rag_platform.loaders.json_records import record_blocks
 from rag_platform.loaders.manuals import PROFILE as MANUAL
 from rag_platform.loaders.manuals import is_manual, manual_blocks
-from rag_platform.loaders.markups import SUFFIXES, find_markup, markup_blocks
+from rag_platform.loaders.markups import SUBTITLES, SUFFIXES, find_markup, markup_blocks
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
 from rag_platform.loaders.restructured import is_restructured, restructured_blocks
@@ -32,7 +32,7 @@ from rag_platform.loaders.specifications import PROFILE as SPECIFICATION
 from rag_platform.loaders.specifications import specification_blocks
 from rag_platform.traits import Traits
 
-PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".tex", ".srt", ".vtt", *SUFFIXES}
+PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".tex", *SUFFIXES}
 LANGUAGES = {
     suffix: language
     for line in """
@@ -102,7 +102,8 @@ class TextLoader:
         elif headings:
             title = "" if titles_section(headings) else headings[0].title
         else:
-            title = _find_title(text, suffix)
+            is_named = profile == SUBTITLES
+            title = PurePosixPath(filename).stem if is_named else _find_title(text, suffix)
         metadata: dict[str, object] = {"language": language} if language else {}
         return make_facts(self, engine, decoded, blocks, (), title, metadata)
 

@@ -1,4 +1,4 @@
-"""AsciiDoc, Org, POD and RFCs, read as Markdown."""
+"""AsciiDoc, Org, POD, RFCs and subtitles, read as Markdown."""
 
 from __future__ import annotations
 
@@ -71,6 +71,27 @@ This L<C<chop>|/chop VARIABLE> is C<< $a->b >>.
 A B<point> with C<E<lt>>.
 
 =back
+"""
+SUBTITLES = """\
+WEBVTT - Stand-up
+Kind: captions
+
+NOTE made by hand
+in two lines
+
+1
+00:01.000 --> 00:04.000 align:left
+<v Ann Lee>The <b>pump</b> runs</v>
+
+the second part
+01:00:04.500 --> 01:00:08.000
+for 5 --> 6 days<00:06.000> now.
+
+3
+00:00:09,000 --> 00:00:10,000
+{\\an8}Stop it.
+
+4
 """
 RFC = """\
 Network Working Group                                      J. Klensin
@@ -193,8 +214,13 @@ Request for Comments: 5321                               October 2008
    None.
 """,
         ),
+        (
+            SUBTITLES,
+            ".vtt",
+            "Ann Lee: The pump runs\nfor 5 --> 6 days now.\nStop it.\n\n4",
+        ),
     ],
-    ids=["asciidoc", "org", "pod", "rfc"],
+    ids=["asciidoc", "org", "pod", "rfc", "vtt"],
 )
 def test_markup_becomes_markdown(text: str, suffix: str, markdown: str) -> None:
     profile = find_markup(text, suffix)
@@ -242,12 +268,20 @@ def test_terms_and_attributes_that_only_look_so(text: str, profile: str, markdow
         ("= a", "[[", "asciidoc"),
         ("<<a,", " ", "asciidoc"),
         ("- a", " ", "org"),
+        ("00:01.0", " ", "subtitles"),
+        ("a", "\n", "subtitles"),
     ],
 )
 def test_long_lines_take_time_in_proportion(start: str, part: str, profile: str) -> None:
     started = time.process_time()
     markup_blocks(f"{start}{part * 40_000}x", profile)
     assert time.process_time() - started < 1
+
+
+def test_subtitles_are_called_by_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "stand-up.srt"
+    path.write_text("1\n00:00:01,000 --> 00:00:02,000\nHello.\n")
+    assert TextLoader().load(path, path.name).summary.title == "stand-up"
 
 
 def test_other_texts_are_not_taken_for_these() -> None:
@@ -277,6 +311,8 @@ def test_other_texts_are_not_taken_for_these() -> None:
         (" " * 10, "rfc"),
         ("[[" * 9, "org"),
         ("[Page " * 3, "rfc"),
+        ("NOTE a\n\n1\n00:01.0 --> 00:02.0\n", "subtitles"),
+        ("<v a<b{\\00:" * 5, "subtitles"),
     ],
 )
 def test_long_texts_take_time_in_proportion(line: str, profile: str) -> None:
