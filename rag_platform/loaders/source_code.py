@@ -19,13 +19,13 @@ from rag_platform.loaders.parts import longest_ticks
 from rag_platform.loaders.restructured import REWRITTEN
 
 PROFILE = "source_code"  # parse profile of the facts
-_HASH = re.compile(r"#++(?![!\[\w])[ \t]*(?:-- )?")  # in Helm `# -- words`
+_HASH = re.compile(r"#++:?(?![!\[\w])[ \t]*(?:-- )?")  # in Helm `# -- words`
 _SLASHES = re.compile(r"//[/!]*+[ \t]*")
 _DASHES = re.compile(r"--+[ \t]*")
 _MARKS = {  # of a line that is a comment, by language
     language: mark
     for languages, mark in (
-        ("python|shell|powershell|ruby|perl|r|yaml|makefile|dockerfile|cmake", _HASH),
+        ("python|shell|powershell|ruby|perl|r|yaml|makefile|dockerfile", _HASH),
         ("terraform|graphql", _HASH),
         ("javascript|typescript|java|kotlin|scala|groovy|go|rust|c|cpp|csharp", _SLASHES),
         ("php|swift|protobuf", _SLASHES),
@@ -36,7 +36,7 @@ _MARKS = {  # of a line that is a comment, by language
 LANGUAGES = frozenset(_MARKS)
 # a comment or docstring that may go on over lines
 _LONG = re.compile(r"[rRuU]?(?P<open>\"{3}|'{3}|/\*+!?)[ \t]*")
-_STAR = re.compile(r"\*(?![*/])[ \t]?")  # at the beginning of its lines
+_STAR = re.compile(r"\*(?![*/])[ \t]*")  # at the beginning of its lines
 _STRINGS = {  # that may go on over lines
     "python": ('"""', "'''"),
     "go": ("`",),
@@ -45,36 +45,72 @@ _STRINGS = {  # that may go on over lines
 }
 _HEREDOC = re.compile(r"<<[-~]?[ \t]*[\"']?([A-Z][A-Z_]+)")
 _SCALAR = re.compile(r"(?:^|[:-][ \t])[ \t]*[|>][-+\d]*[ \t]*(?:#.*)?$")  # of YAML
-_ATTRIBUTE = re.compile(r"@\w|#!?\[|\[\w")  # begins a definition
-_CLOSES = re.compile(r"[)\]}{]|(?:end|else|elif|except|finally|catch)\b")
-_KEYWORD = (
-    r"(?:class|interface|struct|enum|union|trait|message|service|rpc|oneof|extend|type|input"
-    r"|scalar|fn|func|function|def|fun|sub|module|namespace|package|object|record|protocol|mod"
-    r"|table|view|procedure|resource|data|variable|output|provider|const|static|let|var|val)"
+# begins a definition
+_ATTRIBUTE = re.compile(r"@\w|#!?\[|\[\w|template\b[^;{]*>$")
+_CLOSES = re.compile(r"[)\]}{]|(?:end|else|elif|except|finally|catch|where)\b")
+_TYPES = r"class|interface|struct|enum|union|namespace|record"
+_KEYWORDS = (
+    rf"{_TYPES}|trait|message|service|rpc|oneof|extend|type|input|scalar|fn|func|function|def|fun"
+    r"|sub|module|package|object|protocol|mod|resource|data|variable|output|provider|table|view"
+    r"|procedure|index|trigger|schema|sequence|extension|column|const|let|var|val"
 )
+# no names where a name may stand
+_RESERVED = (
+    rf"(?!(?:{_TYPES}|abstract|async|bool|boolean|char|class|const|double|export|final|float|fn|int"
+    r"|long|private|protected|pub|public|static|template|throws|typedef|unsafe|virtual|void)\b)"
+)
+_MODIFIERS = r"(?:[\w()@]+\s+){0,5}?"
+_NAME = r"[\w$.]+(?:(?:::|-)\w+)*"
 _NAMED = re.compile(
-    rf"(?:^|\s)(?:{_KEYWORD}\s+|(?=impl\b))(?:\([^()]*\)\s*|if not exists\s+|<[^<>]*>\s*)?"
-    r"(?P<name>(?:impl(?:<[^<>]*>)?\s+)?[\w$.]+(?: for \w+)?|\"[^\"]+\"(?: \"[^\"]+\")?)",
+    rf"{_MODIFIERS}(?:(?:{_KEYWORDS})\s+|#\s*define\s+|(?=impl\b))"
+    r"(?:\([^()]*\)\s*|if not exists\s+|<[^<>]*>\s*)?"
+    rf"(?P<name>{_RESERVED}(?:impl(?:<[^<>]*>)?\s+)?{_NAME}(?: for {_NAME})?"
+    r"|\"[^\"]+\"(?: \"[^\"]+\")?)",
     re.IGNORECASE,
 )
+# where `struct a b` is no type, but a variable
+_TYPED = ("c", "cpp", "java", "csharp")
+_NAMED_TYPE = re.compile(
+    rf"{_MODIFIERS}(?:(?:{_TYPES})\s+|#\s*define\s+(?=\w+(?P<macro>)))"
+    rf"(?P<name>{_RESERVED}{_NAME})(?=(?(macro)|\s*(?:$|[;:<(]|extends|implements|permits|final)))"
+)
+_KEY = re.compile(
+    r"- (?:name|id)\s*:\s+[\"']?(?P<item>[\w./$-][^\"'#]*[^\"'#\s])"
+    r"|(?:- )?[\"']?(?P<name>[\w./${}-]+)[\"']?\s*:(?=\s|$)"
+)
 # the first and the last word before what is not the name: `Name string` and `string name = 1`
-_KEY = re.compile(r"[ \t]*(?:- )?[\"']?(?P<name>[\w./$-]+)[\"']?\s*:(?=\s|$)")
-_FIRST = re.compile(r"[ \t]*(?:export[ \t]+)?(?P<name>[\w.$-]+)")
-_LAST = re.compile(r"[^=({;:?!<]*?(?P<name>[\w$]+)[\s?!]*(?:[=({;:<,]|$)")
+_FIRST = re.compile(rf"(?:export[ \t]+)?(?P<name>{_RESERVED}[\w.$-]+)")
+_GENERIC = r"<(?:[^<>()]|<(?:[^<>()]|<[^<>()]*>)*>)*>(?=[\s*&\[\]]*\w)"
+_LAST = re.compile(
+    rf"(?:[^=({{;:?!<]|::|{_GENERIC})*?(?<![\w$:])(?P<name>{_RESERVED}[\w$]+(?:::~?[\w$]+)*)"
+    rf"[\s?!]*(?:[=({{;:,]|(?!{_GENERIC})<|\[\w*\]\s*[;=,{{]|$)"
+)
+# a type on a line of its own, and what it is the type of
+_TYPE = re.compile(r"[\w:<>*&\s]+$")
+_CALLED = re.compile(r"[\w:~]+\s*\(")
 # whose members may be described; the inside of a function is code
 _CONTAINER = re.compile(
     r"\b(?:class|interface|struct|enum|union|trait|impl|namespace|object|record|mod|extend)\b"
 )
 _STATEMENT = re.compile(
     r"(?:if|for|while|try|with|return|import|from|use|raise|assert|else|elif|switch|package|using"
-    r"|#\w+|include|del|print|echo|set|exit|do|done|fi|esac|case|goto|throw|syntax|option)\b"
+    r"|#\s*(?!define)\w+|include|del|print|echo|set|exit|do|done|fi|esac|case|goto|throw|syntax|option)\b"
 )
-# a tag, or the title of a part, in a comment
+# a tag, or the title of a part, in a comment; a line below or around one; what begins an example
 _LABELS = re.compile(r"[@:]\w+|#+[ \t]+(?P<title>\S.*)")
+_RULE = re.compile(r"([-=~*#_])\1{3,}[ \t]*$")
+_EXAMPLE = re.compile(r".*::|\.\. code")
+_MOST_INDENT = 3  # more would begin code in Markdown
 # a value in a comment of YAML that is switched off
 _SETTING = re.compile(r"(?:- )?[a-z][\w.\"-]*:(?:$| \S+$)|[{}\[\]]")
 _NAME_FIRST = ("go", "sql", "makefile", "dockerfile", "shell", "graphql")
+_SQL = re.compile(
+    r"(?:create|alter|drop|grant|revoke|comment|insert|update|delete|select|from|where|begin|do|as"
+    r"|declare|perform|returns?|storage|language|primary|foreign|unique|constraint|check|values)\b",
+    re.IGNORECASE,
+)
 _MAX_LEVEL = 6
+_MAX_NAME = 200  # characters
 
 
 @dataclass(slots=True)
@@ -84,7 +120,7 @@ class _Line:
     column: int
     begin: int  # of the code, or of the words of a comment
     stop: int
-    kind: str = "code"  # code | prose | blank
+    kind: str = "code"  # code | prose | rule (of a comment) | blank
     level: int = 0  # of the heading above the line
     title: str = ""
 
@@ -94,9 +130,9 @@ class _Scope:
     """A definition around the lines that follow."""
 
     column: int
-    names: tuple[str, ...]  # the outer ones first; empty without a name
+    names: tuple[str, ...]  # the outer ones first; without its own where it has none
     is_open: bool  # whether its members may be described
-    line: int  # where it begins, with its comment and attributes; -1 with a heading
+    line: int  # where it begins, with its comment and attributes; -1 with no heading to write
 
 
 @dataclass
@@ -138,17 +174,25 @@ class _Reader:
             return self._read_long(at, opened, is_member=is_member)
         if mark := _MARKS[self.language].match(words):
             if is_member and not (self.language == "yaml" and _SETTING.match(words[mark.end() :])):
-                line.kind, line.begin = "prose", line.begin + mark.end()
+                self._write_prose(line, line.begin + mark.end())
                 self.comment = at if self.comment is None else self.comment
             return at + 1
         if is_member and not _CLOSES.match(words):
-            if _ATTRIBUTE.match(words):
+            if _ATTRIBUTE.match(words) or self._is_type(at, words):
                 self.attribute = at if self.attribute is None else self.attribute
                 return at + 1
             self._define(at, words)
         self.comment = self.attribute = None
         self.previous = words
         return self._skip_string(at, words)
+
+    def _is_type(self, at: int, words: str) -> bool:
+        """True for a type on a line of its own, above the name of a function."""
+        return (
+            self.language in ("c", "cpp")
+            and _TYPE.match(words) is not None
+            and _CALLED.match(self._words(at + 1) if at + 1 < len(self.lines) else "") is not None
+        )
 
     def _begins_comment(self, mark: str, line: _Line) -> bool:
         """True for a mark that begins a comment, or a docstring at the start of a file or right
@@ -175,17 +219,22 @@ class _Reader:
         if after or not (is_member or is_doc):
             return last + 1
         if is_doc and self.scopes:
-            self._write_heading(self.scopes[-1])
+            self._write_heading()
         elif not is_doc and self.comment is None:
             self.comment = at
         self.previous = self.previous or mark
-        for line in self.lines[at : last + 1]:
-            line.kind = "prose"
-            if close == "*/" and (star := _STAR.match(self.text, line.begin, line.stop)):
-                line.begin = star.end()
-        self.lines[at].begin = begin
         self.lines[last].stop = max(found, self.lines[last].start)
+        for line in self.lines[at : last + 1]:
+            star = _STAR.match(self.text, line.begin, line.stop) if close == "*/" else None
+            self._write_prose(line, star.end() if star else line.begin)
+        self._write_prose(self.lines[at], begin)
         return last + 1
+
+    def _write_prose(self, line: _Line, begin: int) -> None:
+        """Let the words of a comment begin at an offset; a line of marks has none."""
+        line.kind, line.begin = "prose", begin
+        if _RULE.match(self.text, begin, line.stop):
+            line.kind, line.begin = "rule", line.stop
 
     def _define(self, at: int, words: str) -> None:
         """Note what a line defines. It gets a heading for the comment right above, and where what
@@ -198,20 +247,19 @@ class _Reader:
         is_open = not is_call or _CONTAINER.search(words) is not None
         begin = at if self.attribute is None else self.attribute
         goes_on = line.column == self.column and self.lines[at - 1].kind != "blank"
-        scope = _Scope(line.column, (*outer, name) if name else (), is_open, begin)
-        self.scopes.append(scope)
-        if self.comment is not None:
-            scope.line = self.comment
-        if (name and scope.line == self.comment) or (
-            name and not goes_on and (is_sure or line.column <= self.titled)
-        ):
-            self._write_heading(scope)
+        if not name:
+            self.scopes.append(_Scope(line.column, outer, is_open, -1))
+            return
+        begin = begin if self.comment is None else self.comment
+        self.scopes.append(_Scope(line.column, (*outer, name), is_open, begin))
+        if self.comment is not None or (not goes_on and (is_sure or line.column <= self.titled)):
+            self._write_heading()
         self.column = line.column
 
-    def _write_heading(self, scope: _Scope) -> None:
-        """Write the heading of a scope, and of those around it, that have none."""
-        for it in self.scopes[: self.scopes.index(scope) + 1]:
-            if it.line >= 0 and it.names:
+    def _write_heading(self) -> None:
+        """Write the headings of the scopes that have none yet."""
+        for it in self.scopes:
+            if it.line >= 0:
                 line = self.lines[it.line]
                 line.level, line.title = min(len(it.names) + 1, _MAX_LEVEL), ".".join(it.names)
                 it.line, self.titled = -1, it.column
@@ -221,11 +269,15 @@ class _Reader:
         if self.language == "yaml":
             key = _KEY.match(words)
             is_outer = key is not None and key.end() == len(words) and len(self.scopes) < 3
-            return key["name"] if key else "", is_outer
+            return (key["item"] or key["name"])[:_MAX_NAME] if key else "", is_outer
         if _STATEMENT.match(words):
             return "", False
-        if named := _NAMED.search(words.split("=")[0].split("{")[0]):
+        words = words[:_MAX_NAME]
+        pattern = _NAMED_TYPE if self.language in _TYPED else _NAMED
+        if named := pattern.match(words.split("=")[0].split("{")[0]):
             return named["name"].replace('"', ""), True
+        if self.language == "sql" and _SQL.match(words):
+            return "", False
         named = (_FIRST if self.language in _NAME_FIRST else _LAST).match(words)
         return named["name"] if named else "", False
 
@@ -250,13 +302,13 @@ class _Reader:
 def source_blocks(text: str, language: str) -> list[Block]:
     """The headings, comments and code of a text, without byte offsets."""
     blocks: list[Block] = []
-    at = len(text) - len(text.lstrip())
+    at = 0
     for run in _collect_runs(text, language):
-        first, begin = run[0], max(at, run[0].begin)
-        if first.title and begin > at:
-            span = at, begin
+        first = run[0]
+        if first.title:
+            span = at, max(first.begin, at + 1)
             blocks.append(Block(len(blocks), "heading", *span, first.level, title=first.title))
-            at = begin
+            at = span[1]
         kind = "code" if first.kind == "code" else "paragraph"
         blocks.append(Block(len(blocks), kind, at, run[-1].stop))
         at = run[-1].stop
@@ -268,32 +320,61 @@ def source_blocks(text: str, language: str) -> list[Block]:
 def source_edits(text: str, language: str) -> list[Edit]:
     """The edits that turn source code into Markdown, in order and without overlap."""
     edits: list[Edit] = []
-    at = len(text) - len(text.lstrip())
+    at = 0
     for run in _collect_runs(text, language):
         first = run[0]
-        lead = "\n\n" if edits else ""
+        begin = max(at, first.begin)
+        lead = "\n\n" if at else ""
         lead += f"{'#' * first.level} `{first.title}`\n\n" if first.title else ""
-        close = ""
         if first.kind == "code":
             code = text[first.start : run[-1].end]
             mark = "`" * max(3, 1 + longest_ticks(code))
-            lead, close = f"{lead}{mark}{language}\n", f"\n{mark}"
-            least = min(line.column for line in run if line.kind == "code")
-            spans = [(line.start, line.start + min(least, line.column)) for line in run]
-        else:
-            spans = [(line.start, line.begin) for line in run]
-        edits.append(Edit(at, max(at, first.begin), lead, REWRITTEN))
-        for line, (start, end) in zip(run[1:], spans[1:], strict=True):
-            marked = _LABELS.match(text, line.begin, line.stop) if line.kind == "prose" else None
-            if marked and (title := marked["title"]):  # of a part of a comment
-                edits.append(Edit(start, line.stop, f"\n**{title}**\n", REWRITTEN))
-            else:
-                edits.append(Edit(start, end, "\n" if marked else "", REWRITTEN))
+            lead += f"{mark}{language}\n"
+        if first.title and begin == at:
+            begin += 1  # the heading has no other character
+            lead += text[begin - 1]
+        edits.append(Edit(at, begin, lead, REWRITTEN))
         at = run[-1].stop
-        if close:
-            edits.append(Edit(at - 1, at, text[at - 1] + close, REWRITTEN))
+        if first.kind == "code":
+            least = min(line.column for line in run if line.kind == "code")
+            spans = ((line.start, line.start + min(least, line.column)) for line in run[1:])
+            edits += [Edit(*span, "", REWRITTEN) for span in spans]
+            edits.append(Edit(at - 1, at, f"{text[at - 1]}\n{mark}", REWRITTEN))
+        else:
+            edits += _comment_edits(text, run)
     edits.append(Edit(at, len(text), "\n", REWRITTEN))
     return [it for it in edits if text[it.start : it.end] != it.replacement]
+
+
+def _comment_edits(text: str, run: list[_Line]) -> Iterator[Edit]:
+    """The edits of the lines of a comment below its first one."""
+    words = [text[line.begin : line.stop].strip() for line in run]
+    indents = [
+        line.begin - line.start - len(text[line.start : line.begin].rstrip()) for line in run
+    ]
+    least = min((it for it, word in zip(indents[1:], words[1:], strict=True) if word), default=0)
+    example: int | None = None  # the indent of the words above it, -1 in a fence
+    for at, line in enumerate(run[1:], 1):
+        below = run[at + 1] if at + 1 < len(run) else line
+        if example is not None and words[at] and indents[at] <= example:
+            example = None
+        marked = _LABELS.match(words[at]) if example is None else None
+        title = marked["title"] if marked else None
+        if below.kind == "rule" and example is None:
+            title = title or words[at]
+        if words[at].startswith("```"):
+            example = None if example == -1 else -1
+        elif example is None and _EXAMPLE.match(words[at]):
+            example = indents[at]
+        # more than one blank line in a row would be cut, with what is in the edit
+        lead = "\n" if words[at - 1] and (marked or title) else ""
+        if title:
+            follow = "\n" if below.begin < below.stop and below is not line else ""
+            yield Edit(line.start, line.stop, f"{lead}**{title}**{follow}", REWRITTEN)
+        else:
+            indent = max(0, indents[at] - least) if words[at] else 0
+            kept = indent if example is not None else min(indent, _MOST_INDENT)
+            yield Edit(line.start, line.begin, lead + " " * kept, REWRITTEN)
 
 
 def _collect_runs(text: str, language: str) -> Iterator[list[_Line]]:

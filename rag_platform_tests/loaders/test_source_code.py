@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from rag_platform.config.ingestion import CleaningConfig
-from rag_platform.loaders.source_code import LANGUAGES, source_edits
-from rag_platform.loaders.text import TextLoader
+from rag_platform.loaders.source_code import LANGUAGES as PROGRAMMED
+from rag_platform.loaders.source_code import source_blocks, source_edits
+from rag_platform.loaders.text import LANGUAGES, TextLoader
 from rag_platform.normalisation.edits import normalise
+from rag_platform.sectioners.sections import headings_of
 
 VALUES = """\
 # Licence of the chart.
@@ -41,6 +43,34 @@ message Pump {
   int32 rate = 1;
 }
 """
+NUMPYDOC = """\
+# ------
+# Pumps.
+# ------
+def rates(x):
+    \'\'\'List them.
+
+    Parameters
+    ----------
+    x : str
+        The pump.
+
+    Example::
+
+        if x:
+            # twice
+
+    \'\'\'
+"""
+TASKS = """\
+jobs:
+  steps:
+    - name: Check the pump
+      # In litres.
+      rate: 3
+---
+kind: Valve
+"""
 
 
 @pytest.mark.parametrize(
@@ -67,6 +97,30 @@ message Pump {
             "Litres a minute.\n\n```protobuf\nint32 rate = 1;\n}\n```\n",
         ),
         (
+            "rates.py",
+            NUMPYDOC,
+            "## `rates`\n\nPumps.\n\n```python\ndef rates(x):\n```\n\nList them."
+            "\n\n**Parameters**\n\nx : str\n   The pump."
+            "\n\nExample::\n\n    if x:\n        # twice\n",
+        ),
+        (
+            "pump.rs",
+            "/// A pump.\n///\n///\n///\n///\n"
+            "/// # Use\n/// ```\n/// # hidden\n///     a\n/// ```\n"
+            "fn a() {}\n",
+            "## `a`\n\nA pump.\n\n**Use**\n\n```\n# hidden\n    a\n```\n\n```rust\n"
+            "fn a() {}\n```\n",
+        ),
+        (
+            "tasks.yml",
+            TASKS,
+            "## `jobs`\n\n```yaml\njobs:\n```\n\n### `jobs.steps`\n\n```yaml\nsteps:\n```\n\n"
+            "#### `jobs.steps.Check the pump`\n\n```yaml\n- name: Check the pump\n```\n\n"
+            "##### `jobs.steps.Check the pump.rate`\n\nIn litres.\n\n```yaml\nrate: 3\n---\n```\n\n"
+            "## `kind`\n\n```yaml\nkind: Valve\n```\n",
+        ),
+        ("cut.py", "\n\n    a = 1\n    b = 2\n", "```python\na = 1\nb = 2\n```\n"),
+        (
             "run.sh",
             "#!/bin/sh\n# Install the pump.\nset -e\n",
             "```shell\n#!/bin/sh\n```\n\nInstall the pump.\n\n```shell\nset -e\n```\n",
@@ -82,13 +136,66 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
     facts = TextLoader().load(path, name)
     assert facts.text == text
     assert normalise(facts, (), CleaningConfig()).text == expected
-    held = "".join(text[block.start : block.end] for block in facts.blocks)
-    assert "".join(held.split()) == "".join(text.split())
+    assert "".join(text[it.start : it.end] for it in facts.blocks) == text.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "title"),
+    [
+        ("a.java", "private final Map<String, List<Integer>> rates = new HashMap<>();", "rates"),
+        ("a.java", "public static final class Pump<T> extends Base {", "Pump"),
+        ("a.java", "static List<String> split(String type) {", "split"),
+        ("a.h", "extern const char *read_rate(struct pump *input); /* input type */", "read_rate"),
+        ("a.h", "#define RATE 10", "RATE"),
+        ("a.c", "static int\nread_rate(void)", "read_rate"),
+        ("a.cpp", "JPValue Pump::start(int rate)", "Pump::start"),
+        ("a.cpp", "template <class T>\nclass Pump final : public Base<T> {", "Pump"),
+        ("a.h", "typedef struct {", ""),
+        ("a.js", "static async start (rate) {", "start"),
+        ("a.js", "const { rate } = options", ""),
+        ("a.sql", "COMMENT ON COLUMN pumps.rate IS 'litres';", "pumps.rate"),
+        ("a.sql", "CREATE OR REPLACE FUNCTION start_pump(rate int)", "start_pump"),
+        ("a.sql", "GRANT SELECT ON pumps TO PUBLIC;", ""),
+        ("a.rs", "pub(crate) const fn rate() -> u8 {", "rate"),
+        ("a.ps1", "function Get-Rate {", "Get-Rate"),
+        ("a.go", "func (p *Pump) Start(rate int) {", "Start"),
+        ("a.py", f"{'x' * 900} = 1", "x" * 200),
+    ],
+)
+def test_a_definition_is_called_by_its_name(name: str, line: str, title: str) -> None:
+    """And not by a word before it, or in a comment behind it."""
+    language = LANGUAGES[PurePosixPath(name).suffix]
+    mark = {"sql": "--", "python": "#", "powershell": "#"}.get(language, "//")
+    blocks = source_blocks(f"\n{mark} A comment.\n{line}\n", language)
+    assert [block.title for block in blocks if block.kind == "heading"] == [title][: bool(title)]
+
+
+def test_a_definition_on_the_first_line_is_a_section(tmp_path: Path) -> None:
+    path = tmp_path / "pump.py"
+    path.write_text(PUMP)
+    facts = TextLoader().load(path, path.name)
+    headings = headings_of(facts, normalise(facts, (), CleaningConfig()))
+    assert [it[1:] for it in headings] == [(2, "Pump"), (3, "Pump.start")]
 
 
 def test_long_lines_take_linear_time() -> None:
     began = time.process_time()
-    for language in LANGUAGES:
-        for part in ("# ", "/", '"""\n', "/*\n", "  a:\n", "(", "class ", "<", "<<EA\n", "`\n"):
+    for language in PROGRAMMED:
+        for part in (
+            "# ",
+            "/",
+            '"""\n',
+            "/*\n",
+            "  a:\n",
+            "(",
+            "class ",
+            "<",
+            "<<EA\n",
+            "`\n",
+            "a::",
+            "a<b ",
+            "// ----",
+            "# ```\n",
+        ):
             source_edits(part * (10_000 // len(part)), language)
     assert time.process_time() - began < 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -42,6 +43,8 @@ components:
           format: date-time
       required: [expires_at]
 """
+PARTS = ["paths", "paths./orders/{id}", "paths./orders/{id}.parameters", "paths./orders/{id}.get"]
+PARTS += ["components", "components.schemas", "components.schemas.Order"]
 MARKDOWN = """\
 ```yaml
 openapi: 3.1.0
@@ -148,22 +151,24 @@ def test_escaped_characters_of_json_and_long_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "titles"),
     [
-        '{"name": "shop", "dependencies": {"openapi": "3.0.1"}}',
-        '{"$schema": "https://example.org/config.json", "properties": {"a": {"type": "b"}}}',
-        "on: push\njobs:\n  openapi: 3.0\n",
-        OPENAPI.replace("info:", "info: {"),
-        "openapi: 3.0.0\npaths: " + "[" * 100_000,
-        "openapi: 3.0.0\n",
-        f"{OPENAPI}---\nkind: Service\n",
+        ('{"name": "shop", "dependencies": {"openapi": "3.0.1"}}', []),
+        ('{"$schema": "https://example.org/config.json", "properties": {"a": {"type": "b"}}}', []),
+        ("on: push\njobs:\n  openapi: 3.0\n", []),
+        (OPENAPI.replace("info:", "info: {"), PARTS),
+        ("openapi: 3.0.0\npaths: " + "[" * 100_000, []),
+        ("openapi: 3.0.0\n", []),
+        (f"{OPENAPI}---\nkind: Service\n", [*PARTS, "kind"]),
     ],
 )
-def test_others_are_source_code(tmp_path: Path, text: str) -> None:
+def test_others_are_source_code(tmp_path: Path, text: str, titles: list[str]) -> None:
     """Other data, broken or several and empty specifications are source code, at once."""
     started = time.monotonic()
-    profile, _, _ = _read(tmp_path, "some.yaml", text)
-    assert profile == "source_code:yaml"
+    profile, headings, markdown = _read(tmp_path, "some.yaml", text)
+    assert (profile, [title for _, title in headings]) == ("source_code:yaml", titles)
+    shown = re.sub(r"(?m)^(?:#+ `.*`|```.*)$", "", markdown)
+    assert shown.split() == re.sub(r"(?m)^ *# ", "", text).split()
     assert time.monotonic() - started < 5
 
 
