@@ -49,15 +49,16 @@ _SCALAR = re.compile(r"(?:^|[:-][ \t])[ \t]*[|>][-+\d]*[ \t]*(?:#.*)?$")  # of Y
 _ATTRIBUTE = re.compile(r"@\w|#!?\[|\[\w|template\b[^;{]*>$")
 _CLOSES = re.compile(r"[)\]}{]|(?:end|else|elif|except|finally|catch|where)\b")
 _TYPES = r"class|interface|struct|enum|union|namespace|record"
+_GOES_ON = re.compile(r"[^\w\s\"')\]}]$")
 _KEYWORDS = (
     rf"{_TYPES}|trait|message|service|rpc|oneof|extend|type|input|scalar|fn|func|function|def|fun"
     r"|sub|module|package|object|protocol|mod|resource|data|variable|output|provider|table|view"
     r"|procedure|index|trigger|schema|sequence|extension|column|const|let|var|val"
 )
-# no names where a name may stand
+# no names where a name may stand, but those of a field: `public: boolean`, `bool public = 1`
 _RESERVED = (
     rf"(?!(?:{_TYPES}|abstract|async|bool|boolean|char|class|const|double|export|final|float|fn|int"
-    r"|long|private|protected|pub|public|static|template|throws|typedef|unsafe|virtual|void)\b)"
+    r"|long|private|protected|pub|public|static|template|throws|typedef|unsafe|virtual|void)\b(?!\s*(?:\??:\s*\S|=\s*\d)))"
 )
 _MODIFIERS = r"(?:[\w()@]+\s+){0,5}?"
 _NAME = r"[\w$.]+(?:(?:::|-)\w+)*"
@@ -79,7 +80,7 @@ _KEY = re.compile(
     r"|(?:- )?[\"']?(?P<name>[\w./${}-]+)[\"']?\s*:(?=\s|$)"
 )
 # the first and the last word before what is not the name: `Name string` and `string name = 1`
-_FIRST = re.compile(rf"(?:export[ \t]+)?(?P<name>{_RESERVED}[\w.$-]+)")
+_FIRST = re.compile(r"(?:export[ \t]+)?(?P<name>(?!(?:const|var|type|func)\s*\()[\w.$-]+)")
 _GENERIC = r"<(?:[^<>()]|<(?:[^<>()]|<[^<>()]*>)*>)*>(?=[\s*&\[\]]*\w)"
 _LAST = re.compile(
     rf"(?:[^=({{;:?!<]|::|{_GENERIC})*?(?<![\w$:])(?P<name>{_RESERVED}[\w$]+(?:::~?[\w$]+)*)"
@@ -99,7 +100,7 @@ _STATEMENT = re.compile(
 # a tag, or the title of a part, in a comment; a line below or around one; what begins an example
 _LABELS = re.compile(r"[@:]\w+|#+[ \t]+(?P<title>\S.*)")
 _RULE = re.compile(r"([-=~*#_])\1{3,}[ \t]*$")
-_EXAMPLE = re.compile(r".*::|\.\. code")
+_EXAMPLE = re.compile(r"(?!\.\.).*::$|\.\. code")
 _MOST_INDENT = 3  # more would begin code in Markdown
 # a value in a comment of YAML that is switched off
 _SETTING = re.compile(r"(?:- )?[a-z][\w.\"-]*:(?:$| \S+$)|[{}\[\]]")
@@ -167,10 +168,13 @@ class _Reader:
         if not words:
             line.kind, self.comment, self.attribute = "blank", None, None
             return at + 1
-        while self.scopes and self.scopes[-1].column >= line.column and not _CLOSES.match(words):
+        opened = _LONG.match(words)
+        # a docstring may also stand below an attribute, in the same column
+        column = line.column + (opened is not None and self._is_below_attribute(at))
+        while self.scopes and self.scopes[-1].column >= column and not _CLOSES.match(words):
             self.scopes.pop()
         is_member = not self.scopes or self.scopes[-1].is_open
-        if (opened := _LONG.match(words)) and self._begins_comment(opened["open"], line):
+        if opened and self._begins_comment(opened["open"], line):
             return self._read_long(at, opened, is_member=is_member)
         if mark := _MARKS[self.language].match(words):
             if is_member and not (self.language == "yaml" and _SETTING.match(words[mark.end() :])):
@@ -194,6 +198,15 @@ class _Reader:
             and _CALLED.match(self._words(at + 1) if at + 1 < len(self.lines) else "") is not None
         )
 
+    def _is_below_attribute(self, at: int) -> bool:
+        """True for a line of Python right below what it may describe."""
+        return (
+            self.language == "python"
+            and at > 0
+            and self.lines[at - 1].kind == "code"
+            and not _GOES_ON.search(self.previous)
+        )
+
     def _begins_comment(self, mark: str, line: _Line) -> bool:
         """True for a mark that begins a comment, or a docstring at the start of a file or right
         below a definition.
@@ -201,8 +214,9 @@ class _Reader:
         if mark.startswith("/"):
             return _MARKS[self.language] is _SLASHES
         if self.language == "python":
-            below = self.scopes and self.previous.endswith(":")
-            return bool(below) or (line.column == 0 and not self.previous)
+            if not self.scopes:
+                return line.column == 0 and not self.previous
+            return self.previous.endswith(":") or self.scopes[-1].column == line.column
         return self.language == "graphql" and mark == '"' * 3
 
     def _read_long(self, at: int, opened: re.Match[str], *, is_member: bool) -> int:

@@ -35,6 +35,12 @@ class Pump:
         """
         # twice
         return True
+
+    rate: int = 1
+    """Litres."""
+    text = (
+        """Any."""
+    )
 '''
 SCHEMA = """\
 // A pump.
@@ -88,7 +94,8 @@ kind: Valve
             PUMP,
             "## `Pump`\n\n```python\nclass Pump:\n```\n\nA pump.\n\n### `Pump.start`\n\n```python\n"
             "def start(self) -> bool:\n```\n\nStart it.\n\n:returns: whether it runs\n\n"
-            "```python\n# twice\nreturn True\n```\n",
+            "```python\n# twice\nreturn True\n```\n\n### `Pump.rate`\n\n```python\n"
+            'rate: int = 1\n```\n\nLitres.\n\n```python\ntext = (\n    """Any."""\n)\n```\n',
         ),
         (
             "pump.proto",
@@ -152,6 +159,10 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
         ("a.cpp", "template <class T>\nclass Pump final : public Base<T> {", "Pump"),
         ("a.h", "typedef struct {", ""),
         ("a.js", "static async start (rate) {", "start"),
+        ("a.ts", "public: boolean;", "public"),
+        ("a.proto", "bool public = 1;", "public"),
+        ("a.graphql", "template: String!", "template"),
+        ("a.go", "const (", ""),
         ("a.js", "const { rate } = options", ""),
         ("a.sql", "COMMENT ON COLUMN pumps.rate IS 'litres';", "pumps.rate"),
         ("a.sql", "CREATE OR REPLACE FUNCTION start_pump(rate int)", "start_pump"),
@@ -165,7 +176,7 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
 def test_a_definition_is_called_by_its_name(name: str, line: str, title: str) -> None:
     """And not by a word before it, or in a comment behind it."""
     language = LANGUAGES[PurePosixPath(name).suffix]
-    mark = {"sql": "--", "python": "#", "powershell": "#"}.get(language, "//")
+    mark = {"sql": "--", "python": "#", "powershell": "#", "graphql": "#"}.get(language, "//")
     blocks = source_blocks(f"\n{mark} A comment.\n{line}\n", language)
     assert [block.title for block in blocks if block.kind == "heading"] == [title][: bool(title)]
 
@@ -175,7 +186,7 @@ def test_a_definition_on_the_first_line_is_a_section(tmp_path: Path) -> None:
     path.write_text(PUMP)
     facts = TextLoader().load(path, path.name)
     headings = headings_of(facts, normalise(facts, (), CleaningConfig()))
-    assert [it[1:] for it in headings] == [(2, "Pump"), (3, "Pump.start")]
+    assert [it[1:] for it in headings] == [(2, "Pump"), (3, "Pump.start"), (3, "Pump.rate")]
 
 
 def test_long_lines_take_linear_time() -> None:
