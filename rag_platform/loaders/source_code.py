@@ -282,8 +282,11 @@ class _Reader:
         """The name that a line defines, or "", and whether it needs a heading without a comment."""
         if self.language == "yaml":
             key = _KEY.match(words)
-            is_outer = key is not None and key.end() == len(words) and len(self.scopes) < 3
-            return (key["item"] or key["name"])[:_MAX_NAME] if key else "", is_outer
+            is_item = words.startswith("-") and self.comment is None  # called by no other key
+            if key is None or (is_item and not key["item"]):
+                return "", False
+            is_outer = key.end() == len(words) and len(self.scopes) < 3
+            return (key["item"] or key["name"])[:_MAX_NAME], is_outer
         if _STATEMENT.match(words):
             return "", False
         words = words[:_MAX_NAME]

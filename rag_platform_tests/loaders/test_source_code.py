@@ -74,6 +74,9 @@ jobs:
     - name: Check the pump
       # In litres.
       rate: 3
+    - uses: valve
+      # Where.
+      with: 4
 ---
 kind: Valve
 """
@@ -123,8 +126,9 @@ kind: Valve
             TASKS,
             "## `jobs`\n\n```yaml\njobs:\n```\n\n### `jobs.steps`\n\n```yaml\nsteps:\n```\n\n"
             "#### `jobs.steps.Check the pump`\n\n```yaml\n- name: Check the pump\n```\n\n"
-            "##### `jobs.steps.Check the pump.rate`\n\nIn litres.\n\n```yaml\nrate: 3\n---\n```\n\n"
-            "## `kind`\n\n```yaml\nkind: Valve\n```\n",
+            "##### `jobs.steps.Check the pump.rate`\n\nIn litres.\n\n```yaml\nrate: 3\n"
+            "- uses: valve\n```\n\n#### `jobs.steps.with`\n\nWhere.\n\n```yaml\n"
+            "with: 4\n---\n```\n\n## `kind`\n\n```yaml\nkind: Valve\n```\n",
         ),
         ("cut.py", "\n\n    a = 1\n    b = 2\n", "```python\na = 1\nb = 2\n```\n"),
         (
