@@ -80,12 +80,15 @@ _KEY = re.compile(
     r"|(?:- )?[\"']?(?P<name>[\w./${}-]+)[\"']?\s*:(?=\s|$)"
 )
 # the first and the last word before what is not the name: `Name string` and `string name = 1`
-_FIRST = re.compile(r"(?:export[ \t]+)?(?P<name>(?!(?:const|var|type|func)\s*\()[\w.$-]+)")
+_FIRST = re.compile(
+    r"(?:(?:export|ARG|ENV)\s+)?(?P<name>(?!(?:const|var|type|func)\s*\()[\w.-][\w.$-]*)"
+)
 _GENERIC = r"<(?:[^<>()]|<(?:[^<>()]|<[^<>()]*>)*>)*>(?=[\s*&\[\]]*\w)"
 _LAST = re.compile(
     rf"(?:[^=({{;:?!<]|::|{_GENERIC})*?(?<![\w$:])(?P<name>{_RESERVED}[\w$]+(?:::~?[\w$]+)*)"
     rf"[\s?!]*(?:[=({{;:,]|(?!{_GENERIC})<|\[\w*\]\s*[;=,{{]|$)"
 )
+_POINTER = re.compile(r"[^()]*\(\s*\*?\s*(?P<name>\w+)\s*\)\s*\(")  # `int (*name)(`
 # a type on a line of its own, and what it is the type of
 _TYPE = re.compile(r"[\w:<>*&\s]+$")
 _CALLED = re.compile(r"[\w:~]+\s*\(")
@@ -212,7 +215,7 @@ class _Reader:
         below a definition.
         """
         if mark.startswith("/"):
-            return _MARKS[self.language] is _SLASHES
+            return _MARKS[self.language] is not _HASH
         if self.language == "python":
             if not self.scopes:
                 return line.column == 0 and not self.previous
@@ -293,8 +296,12 @@ class _Reader:
         pattern = _NAMED_TYPE if self.language in _TYPED else _NAMED
         if named := pattern.match(words.split("=")[0].split("{")[0]):
             return named["name"].replace('"', ""), True
-        if self.language == "sql" and _SQL.match(words):
+        if (self.language == "sql" and _SQL.match(words)) or (
+            self.language == "dockerfile" and not words.startswith(("ARG ", "ENV "))
+        ):
             return "", False
+        if self.language in ("c", "cpp") and (named := _POINTER.match(words)):
+            return named["name"], False
         named = (_FIRST if self.language in _NAME_FIRST else _LAST).match(words)
         return named["name"] if named else "", False
 

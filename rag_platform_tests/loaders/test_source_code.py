@@ -162,6 +162,11 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
         ("a.cpp", "JPValue Pump::start(int rate)", "Pump::start"),
         ("a.cpp", "template <class T>\nclass Pump final : public Base<T> {", "Pump"),
         ("a.h", "typedef struct {", ""),
+        ("a.h", "typedef int (*pump_rate)(void *pump);", "pump_rate"),
+        ("a.h", "API int PUMP_API(start_pump) (", "start_pump"),
+        ("a.mk", "$(PUMP): $(VALVE)", ""),
+        ("a.dockerfile", "RUN make", ""),
+        ("a.dockerfile", "ARG PUMP=1", "PUMP"),
         ("a.js", "static async start (rate) {", "start"),
         ("a.ts", "public: boolean;", "public"),
         ("a.proto", "bool public = 1;", "public"),
@@ -180,8 +185,9 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
 def test_a_definition_is_called_by_its_name(name: str, line: str, title: str) -> None:
     """And not by a word before it, or in a comment behind it."""
     language = LANGUAGES[PurePosixPath(name).suffix]
-    mark = {"sql": "--", "python": "#", "powershell": "#", "graphql": "#"}.get(language, "//")
-    blocks = source_blocks(f"\n{mark} A comment.\n{line}\n", language)
+    hashed = ("python", "powershell", "graphql", "makefile", "dockerfile")
+    begin, end = ("# ", "") if language in hashed else ("/* ", " */")
+    blocks = source_blocks(f"\n{begin}A comment.{end}\n{line}\n", language)
     assert [block.title for block in blocks if block.kind == "heading"] == [title][: bool(title)]
 
 
