@@ -55,10 +55,10 @@ _KEYWORDS = (
     r"|sub|module|package|object|protocol|mod|resource|data|variable|output|provider|table|view"
     r"|procedure|index|trigger|schema|sequence|extension|column|const|let|var|val"
 )
-# no names where a name may stand, but those of a field: `public: boolean`, `bool public = 1`
+# no names where a name may stand, but for members: `public: boolean`, `bool public = 1`, `int (`
 _RESERVED = (
     rf"(?!(?:{_TYPES}|abstract|async|bool|boolean|char|class|const|double|export|final|float|fn|int"
-    r"|long|private|protected|pub|public|static|template|throws|typedef|unsafe|virtual|void)\b(?!\s*(?:\??:\s*\S|=\s*\d)))"
+    r"|long|private|protected|pub|public|static|template|throws|typedef|unsafe|virtual|void)\b(?!\s*(?:\(|\??:\s*\S|=\s*\d)))"
 )
 _MODIFIERS = r"(?:[\w()@]+\s+){0,5}?"
 _NAME = r"[\w$.]+(?:(?:::|-)\w+)*"
@@ -88,7 +88,7 @@ _LAST = re.compile(
     rf"(?:[^=({{;:?!<]|::|{_GENERIC})*?(?<![\w$:])(?P<name>{_RESERVED}[\w$]+(?:::~?[\w$]+)*)"
     rf"[\s?!]*(?:[=({{;:,]|(?!{_GENERIC})<|\[\w*\]\s*[;=,{{]|$)"
 )
-_POINTER = re.compile(r"[^()]*\(\s*\*?\s*(?P<name>\w+)\s*\)\s*\(")  # `int (*name)(`
+_POINTER = re.compile(r"[^()]*\(\s*(?:\w+\s+)?\*?\s*(?P<name>\w+)\s*\)\s*\(")  # `int (*name)(`
 # a type on a line of its own, and what it is the type of
 _TYPE = re.compile(r"[\w:<>*&\s]+$")
 _CALLED = re.compile(r"[\w:~]+\s*\(")

@@ -169,6 +169,7 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
         ("a.dockerfile", "ARG PUMP=1", "PUMP"),
         ("a.js", "static async start (rate) {", "start"),
         ("a.ts", "public: boolean;", "public"),
+        ("a.ts", "boolean (rate: unknown): boolean", "boolean"),
         ("a.proto", "bool public = 1;", "public"),
         ("a.graphql", "template: String!", "template"),
         ("a.go", "const (", ""),
