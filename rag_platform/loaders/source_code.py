@@ -49,7 +49,6 @@ _SCALAR = re.compile(r"(?:^|[:-][ \t])[ \t]*[|>][-+\d]*[ \t]*(?:#.*)?$")  # of Y
 _ATTRIBUTE = re.compile(r"@\w|#!?\[|\[\w|template\b[^;{]*>$")
 _CLOSES = re.compile(r"[)\]}{]|(?:end|else|elif|except|finally|catch|where)\b")
 _TYPES = r"class|interface|struct|enum|union|namespace|record"
-_GOES_ON = re.compile(r"[^\w\s\"')\]}]$")
 _KEYWORDS = (
     rf"{_TYPES}|trait|message|service|rpc|oneof|extend|type|input|scalar|fn|func|function|def|fun"
     r"|sub|module|package|object|protocol|mod|resource|data|variable|output|provider|table|view"
@@ -58,7 +57,8 @@ _KEYWORDS = (
 # no names where a name may stand, but for members: `public: boolean`, `bool public = 1`, `int (`
 _RESERVED = (
     rf"(?!(?:{_TYPES}|abstract|async|bool|boolean|char|class|const|double|export|final|float|fn|int"
-    r"|long|private|protected|pub|public|static|template|throws|typedef|unsafe|virtual|void)\b(?!\s*(?:\(|\??:\s*\S|=\s*\d)))"
+    r"|long|private|protected|pub|public|static|template|throws|typedef|unsafe|virtual|void)"
+    r"\b(?!\s*(?:\(|\??:\s*\S|=\s*\d)))"
 )
 _MODIFIERS = r"(?:[\w()@]+\s+){0,5}?"
 _NAME = r"[\w$.]+(?:(?:::|-)\w+)*"
@@ -92,13 +92,15 @@ _POINTER = re.compile(r"[^()]*\(\s*(?:\w+\s+)?\*?\s*(?P<name>\w+)\s*\)\s*\(")  #
 # a type on a line of its own, and what it is the type of
 _TYPE = re.compile(r"[\w:<>*&\s]+$")
 _CALLED = re.compile(r"[\w:~]+\s*\(")
+_GOES_ON = re.compile(r"[^\w\s\"')\]}]$")  # a statement that goes on in the next line
 # whose members may be described; the inside of a function is code
 _CONTAINER = re.compile(
     r"\b(?:class|interface|struct|enum|union|trait|impl|namespace|object|record|mod|extend)\b"
 )
 _STATEMENT = re.compile(
     r"(?:if|for|while|try|with|return|import|from|use|raise|assert|else|elif|switch|package|using"
-    r"|#\s*(?!define)\w+|include|del|print|echo|set|exit|do|done|fi|esac|case|goto|throw|syntax|option)\b"
+    r"|#\s*(?!define)\w+|include|del|print|echo|set|exit|do|done|fi|esac|case|goto|throw"
+    r"|syntax|option)\b"
 )
 # a tag, or the title of a part, in a comment; a line below or around one; what begins an example
 _LABELS = re.compile(r"[@:]\w+|#+[ \t]+(?P<title>\S.*)")
@@ -203,10 +205,10 @@ class _Reader:
 
     def _is_below_attribute(self, at: int) -> bool:
         """True for a line of Python right below what it may describe."""
+        above = self.lines[at - 1]
         return (
             self.language == "python"
-            and at > 0
-            and self.lines[at - 1].kind == "code"
+            and (above.kind, above.column) == ("code", self.lines[at].column)
             and not _GOES_ON.search(self.previous)
         )
 
@@ -262,13 +264,12 @@ class _Reader:
         outer = self.scopes[-1].names if self.scopes else ()
         is_call = self.language != "yaml" and "(" in words.rstrip("(")
         is_open = not is_call or _CONTAINER.search(words) is not None
-        begin = at if self.attribute is None else self.attribute
         goes_on = line.column == self.column and self.lines[at - 1].kind != "blank"
         if not name:
             self.scopes.append(_Scope(line.column, outer, is_open, -1))
             return
-        begin = begin if self.comment is None else self.comment
-        self.scopes.append(_Scope(line.column, (*outer, name), is_open, begin))
+        begins = (it for it in (self.comment, self.attribute, at) if it is not None)
+        self.scopes.append(_Scope(line.column, (*outer, name), is_open, next(begins)))
         if self.comment is not None or (not goes_on and (is_sure or line.column <= self.titled)):
             self._write_heading()
         self.column = line.column
