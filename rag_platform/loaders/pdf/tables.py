@@ -23,6 +23,10 @@ _CELL_GAP = 0.2  # em; the same where a column border lies in the gap
 _WORD_SPACE = 0.3  # em
 _MIN_DRAWN_ROWS = 2  # lines between rows; a single one only separates the header
 _ROW_GAP = 1.0  # em between the cells of a row in text, at least
+_STRETCH = 1.5  # by which that gap exceeds a space in a line of words
+_MIN_PROSE_EMS = 15  # width of a column of prose
+_RELATIONS = frozenset("=<>≤≥≈≃∼≡∈→⇒")
+_EQUATION_NUMBER = re.compile(r"\([A-Z]?(?:\d{1,3}[.–-]){0,3}\d{1,3}[a-z]?\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +43,48 @@ _Row = dict[int, _Cell]
 
 def aligned_text(printed: Sequence[Sequence[Run]], region: Region, words: frozenset[str]) -> str:
     """The pipe table of text set in rows of aligned cells, such as a reference card; "" for other
-    text. Its header is empty if no row above the figures can be one.
+    text. Its header is empty unless the first row names each column of figures below it.
     """
-    gapped = sum(
-        any(b.box[0] - a.box[2] > _ROW_GAP * a.size for a, b in pairwise(line))
-        and not LEADER.search(line_text(line))
-        for line in printed
-    )
-    if gapped < max(MIN_ROWS, 2 / 3 * len(printed)):
+    if sum(map(_has_cells, printed)) < max(MIN_ROWS, 2 / 3 * len(printed)):
         return ""
     boxes = [bounding_box(line) for line in printed]
     borders = tuple((above[3] + below[1]) / 2 for above, below in pairwise(boxes))
     runs = [run for line in printed for run in line]
-    return table_text(runs, replace(region, grid=((), borders)), words, headed=False)
+    grid = _grid(runs, replace(region, grid=((), borders)), words)
+    if len(grid) < 2 or _is_prose(grid, runs[0].size):
+        return ""
+    rows = _texts(grid)
+    return _pipe_table(rows if _is_headed(rows) else [[""] * len(rows[0]), *rows])
 
 
-def table_text(
-    runs: Sequence[Run], region: Region, words: frozenset[str], *, headed: bool = True
-) -> str:
+def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
     """The pipe table of a region with a grid; "" for fewer than two rows or columns.
 
     A header cell over several columns is repeated for each. In text written from right to left the
     first column is the rightmost.
     """
+    return _pipe_table(_repeat_headers(_grid(runs, region, words)))
+
+
+def _pipe_table(rows: Sequence[Sequence[str]]) -> str:
+    """The rows, of which the first is the header; "" for fewer than two rows or columns."""
+    if len(rows) < 2 or len(rows[0]) < 2:
+        return ""
+    header, *body = rows
+    return "\n".join(
+        [
+            markdown_blocks.format_row(header),
+            markdown_blocks.format_rule(len(header)),
+            *map(markdown_blocks.format_row, body),
+        ]
+    )
+
+
+def _grid(runs: Sequence[Run], region: Region, words: frozenset[str]) -> list[_Row]:
+    """The rows of a region with a grid."""
     columns, rows = region.grid or ((), ())
     if sum(not run.horizontal for run in runs) > len(runs) / 2 and not bidi.is_vertical(runs):
-        return ""  # the page is rotated: its grid would cut words
+        return []  # the page is rotated: its grid would cut words
     seen = [bidi.order_visually(run) for run in runs]
 
     def fill(borders: Sequence[float], rows: Sequence[float]) -> list[_Row]:
@@ -75,21 +95,44 @@ def table_text(
     if _is_fully_ruled(grid, *region.lines):
         grid = fill(*region.lines)
     grid = _join_columns(grid)
-    if bidi.is_rtl(runs):
-        grid = [_mirror(row) for row in grid]
-    width = len({column for row in grid for column in row})
-    if len(grid) < 2 or width < 2:
-        return ""
-    header, *body = _repeat_headers(grid)
-    if not headed and not _header_rows([header, *body]):
-        header, body = [""] * len(header), [header, *body]
-    return "\n".join(
-        [
-            markdown_blocks.format_row(header),
-            markdown_blocks.format_rule(len(header)),
-            *map(markdown_blocks.format_row, body),
-        ]
-    )
+    return [_mirror(row) for row in grid] if bidi.is_rtl(runs) else grid
+
+
+def _has_cells(line: Sequence[Run]) -> bool:
+    """True for a line with a gap between cells: no entry of a table of contents, no equation with
+    its number, and no justified line, whose words are all far apart.
+    """
+    gap = max((right.box[0] - left.box[2] for left, right in pairwise(line)), default=0.0)
+    if gap <= _ROW_GAP * line[0].size:
+        return False
+    text = line_text(line)
+    parts = [word for run in line for word in run.words()]
+    if LEADER.search(text) or (
+        _EQUATION_NUMBER.fullmatch(parts[-1].text) and _RELATIONS & set(text)
+    ):
+        return False
+    letters = sum(word.text.isalpha() and len(word.text) > 1 for word in parts)
+    space = min(right.box[0] - left.box[2] for left, right in pairwise(parts))
+    return letters <= max(4, len(parts) / 2) or gap > _STRETCH * space
+
+
+def _is_prose(grid: Sequence[_Row], size: float) -> bool:
+    """True if a column holds lines of a paragraph, such as one beside another or a note: most fill
+    its width, and the next one goes on.
+    """
+    for column in {column for row in grid for column in row}:
+        cells = [row[column] for row in grid if column in row]
+        left, right = min(cell.left for cell in cells), max(cell.right for cell in cells)
+        slack = right - left - size / 2
+        full = sum(cell.right - cell.left > slack for cell in cells)
+        goes_on = sum(below.text[:1].islower() for _, below in pairwise(cells))
+        if (
+            right - left > _MIN_PROSE_EMS * size
+            and full >= max(2, 2 / 3 * (len(cells) - 1))
+            and goes_on >= (len(cells) - 1) / 2
+        ):
+            return True
+    return False
 
 
 # --- characters into cells ----------------------------------------------------------------------
@@ -383,10 +426,28 @@ def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[fl
 # --- header cells over several columns ----------------------------------------------------------
 
 
+def _texts(grid: Sequence[_Row]) -> list[list[str]]:
+    columns = sorted({column for row in grid for column in row})
+    return [[row[column].text if column in row else "" for column in columns] for row in grid]
+
+
+def _is_headed(rows: Sequence[Sequence[str]]) -> bool:
+    """True if the first row names all columns, and one of them has nothing but figures."""
+    return (
+        _header_rows(rows) == 1
+        and all(rows[0][1:])
+        and any(
+            sum(any(map(str.isdigit, cell)) for cell in cells) > 1
+            and all(_FIGURE.fullmatch(cell) for cell in cells if cell)
+            for cells in list(zip(*rows[1:], strict=True))[1:]
+        )
+    )
+
+
 def _repeat_headers(grid: Sequence[_Row]) -> list[list[str]]:
     """The rows as texts, each header cell repeated for the columns below it."""
     columns = sorted({column for row in grid for column in row})
-    rows = [[row[column].text if column in row else "" for column in columns] for row in grid]
+    rows = _texts(grid)
     extent: dict[int, tuple[float, float]] = {}
     for place, column in enumerate(columns):
         column_cells = [row[column] for row in grid[_header_rows(rows) :] if column in row] or [

@@ -326,9 +326,24 @@ def test_rows_of_aligned_cells_are_a_table_without_a_header() -> None:
         "|  |  |\n| --- | --- |\n| Save | C-s |\n| Finding it | C-x C-f |\n| Quit | C-q |"
         "\n| unconditionally |  |"
     )
-    # the rows above the figures are a header
-    figures = [(("Year", 0.0), ("Sold", 90.0)), (("2020", 0.0), ("5", 90.0)), (("x", 0), ("7", 90))]
-    assert aligned(*figures) == "| Year | Sold |\n| --- | --- |\n| 2020 | 5 |\n| x | 7 |"
+
+
+def test_rows_are_headed_only_by_a_row_that_names_each_column_of_figures() -> None:
+    def columns(*rows: str) -> str:
+        return aligned(*[tuple((c, 90 * i) for i, c in enumerate(row.split())) for row in rows])
+
+    figures = columns("Year Sold", "2020 5", "2021 7")
+    assert figures == "| Year | Sold |\n| --- | --- |\n| 2020 | 5 |\n| 2021 | 7 |"
+    for rows in (
+        ("Name Bob", "Age 42", "City Bonn"),  # labels and their values
+        ("2015 2016", "Sold 5 7", "Lost 2 3", "Kept 3 4"),  # no name above the last column
+        ("Quarter Quarter", "First Second", "5 7", "8 9"),  # a header of two rows
+    ):
+        body = columns(*rows).split("\n")
+        assert set(body[0]) == {"|", " "} and rows[0].split()[0] in body[2]
+
+
+PROSE = ("Since", "while", "where", "until")  # first words of the lines of a paragraph
 
 
 def test_other_text_is_no_table() -> None:
@@ -339,5 +354,9 @@ def test_other_text_is_no_table() -> None:
         [(("Save", 0.0), key)] * 3 + [(("Save it", 0.0),)] * 2,  # few rows among other lines
         [((f"{at}.1", 0.0), ("Setup . . . . . . . 9", 40.0)) for at in range(5)],  # of contents
         [(("x" * (4 + 6 * at), 0.0), ("C-s", 35.0 + 30 * at)) for at in range(6)],  # not aligned
+        [((f"x = {at}", 0.0), (f"(1-{at})", 200.0)) for at in range(4)],  # equations
+        [tuple((w, 40.0 * i) for i, w in enumerate("it is as far as it was".split()))] * 3,
+        [(("note", 0.0), (f"{word} the package has four options", 60.0)) for word in PROSE],
+        [((f"{word} the package has four options", 0.0), ("2R", 300.0)) for word in PROSE],
     ):
         assert aligned(*rows) == ""
