@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from statistics import median
 
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import flow_lines, is_cjk, line_text, visual_lines
@@ -122,9 +123,8 @@ def _is_prose(grid: Sequence[_Row], size: float) -> bool:
     """
     for column in {column for row in grid for column in row}:
         cells = [row[column] for row in grid if column in row]
-        left, right = min(cell.left for cell in cells), max(cell.right for cell in cells)
-        slack = right - left - size / 2
-        full = sum(cell.right - cell.left > slack for cell in cells)
+        left, right = median(cell.left for cell in cells), median(cell.right for cell in cells)
+        full = sum(max(abs(cell.left - left), abs(cell.right - right)) < size / 2 for cell in cells)
         goes_on = sum(below.text[:1].islower() for _, below in pairwise(cells))
         if (
             right - left > _MIN_PROSE_EMS * size

@@ -358,5 +358,10 @@ def test_other_text_is_no_table() -> None:
         [tuple((w, 40.0 * i) for i, w in enumerate("it is as far as it was".split()))] * 3,
         [(("note", 0.0), (f"{word} the package has four options", 60.0)) for word in PROSE],
         [((f"{word} the package has four options", 0.0), ("2R", 300.0)) for word in PROSE],
+        # the number of a line in the margin
+        [
+            ((f"{number}{word} the package has four options", 0 - 5 * len(number)), ("2R", 300))
+            for number, word in zip(("", "", "85 ", ""), PROSE, strict=True)
+        ],
     ):
         assert aligned(*rows) == ""
