@@ -255,7 +255,7 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
     """Printed lines as running text, with words, identifiers and URLs cut at a line end rejoined.
 
     A hyphen stays before a capital or a digit, behind a digit or capitals (`DBMS-specific`), in a
-    URL, and if `words`, the compounds of the page, has the hyphenated word.
+    URL or an option, and if `words`, the compounds of the page, has the hyphenated word.
     """
     text = ""
     for line in lines:
@@ -271,7 +271,12 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
             first, second = _last_word(text)[:-1], re.split(r"\s", line)[0]
             compound = f"{first}-{second.rstrip('.,;:)')}" in words or (
                 text[-1] != "\u00ad"
-                and (first.lower() in _HYPHENATED or first.isupper() or "://" in first)
+                and (
+                    first.lower() in _HYPHENATED
+                    or first.isupper()
+                    or "://" in first
+                    or first.lstrip("([").startswith("--")
+                )
             )
             text = text[:-1] + text[-1].replace("\u00ad", "-") * compound + line
         elif (

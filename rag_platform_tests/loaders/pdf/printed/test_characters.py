@@ -140,6 +140,8 @@ def test_a_hyphen_behind_capitals_or_a_digit_stays():
     assert flow_lines(["DBMS-", "specific, 64-", "bit and 3-", "540"]) == (
         "DBMS-specific, 64-bit and 3-540"
     )
+    assert flow_lines(["dpkg [--compare-", "versions]"]) == "dpkg [--compare-versions]"
+    assert flow_lines(["it--or no docu-", "ments"]) == "it--or no documents"
     assert flow_lines(["on 32-", "and 64-bit"]) == "on 32- and 64-bit"
 
 
