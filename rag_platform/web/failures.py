@@ -55,11 +55,14 @@ def error_response(request: Request, error: Exception) -> Response:
 def describe(request: Request, error: Exception) -> tuple[int, ErrorPart]:
     """(HTTP status, description) of an error; unexpected errors are reported."""
     if isinstance(error, HTTPException):
-        return error.status_code, {
-            "code": "http_error",
-            "message": str(error.detail),
-            "details": {"kind": "usage"},
-        }
+        code, message, path = "http_error", str(error.detail), request.url.path[:200]
+        if error.status_code == 404:
+            code, message = "not_found", f"there is nothing at {path}"
+        elif error.status_code == 405:
+            code, message = "method_not_allowed", f"{path} does not take {request.method}"
+        if path.startswith("/api/") and code != "http_error":
+            message += "; /api/openapi.json lists the addresses and what they take"
+        return error.status_code, {"code": code, "message": message, "details": {"kind": "usage"}}
     part: Any = failure(error)["error"]
     if (status := _status(error)) == 500:
         faults.report(error, f"web {request.url.path}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -61,10 +63,15 @@ def build_app(library: Library) -> FastAPI:
     return app
 
 
+def _describe(item: Any) -> str:
+    """What is wrong with one part of a request: its place, the rule and what was given."""
+    where = ".".join(map(str, item["loc"][1:])) or item["loc"][0]
+    if item["type"] == "json_invalid":
+        return f"the body is not JSON, from character {where} on: {item['ctx']['error']}"
+    return f"{where}: {item['msg']} (given: {str(item['input'])[:80]!r})"
+
+
 def _validation_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = "; ".join(
-        f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']} (given: {str(item['input'])[:80]!r})"
-        for item in error.errors()
-    )
+    problems = "; ".join(map(_describe, error.errors()))
     return error_response(request, InputError(problems, code="invalid_arguments"))

@@ -201,6 +201,19 @@ def test_errors_are_json_for_programs_and_a_page_for_people(browser: TestClient)
     program = browser.get("/api/nothing")
     assert program.status_code == 404
     assert set(program.json()) == {"code", "message", "details"}
+    assert (program.json()["code"], program.json()["message"]) == (
+        "not_found",
+        "there is nothing at /api/nothing; /api/openapi.json lists the addresses and what they"
+        " take",
+    )
+    wrong = browser.get("/api/ingest").json()
+    assert wrong["code"] == "method_not_allowed" and "does not take GET; /api/" in wrong["message"]
+    assert (
+        "/nowhere 处没有内容"
+        in browser.get("/nowhere", headers={**HTML, "Accept-Language": "zh"}).text
+    )
+    body = browser.post("/api/ingest", content="no", headers={"Content-Type": "application/json"})
+    assert body.json()["message"] == "the body is not JSON, from character 0 on: Expecting value"
     person = browser.get("/?namespace=nothing&q=x", headers=HTML)
     assert person.status_code == 404
     assert "nothing" in person.text

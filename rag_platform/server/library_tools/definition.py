@@ -245,7 +245,8 @@ class LibraryTool:
         if error["code"] == "which_collection":
             return f", here with `{_library_argument(self.definition.input_schema)}`"
         if error["code"] in _LISTED_BY:
-            return f"; see {tool_name(server, _LISTED_BY[error['code']])}"
+            see = f"see {tool_name(server, _LISTED_BY[error['code']])}"
+            return f" {see}" if error["message"].endswith("?") else f"; {see}"
         if "`rag ingest" in error["message"] and "ingest" in server.allow:
             return f"; {tool_name(server, 'ingest')} does so too"
         return (

@@ -113,9 +113,7 @@ def _change(
                 raise InputError("say why it is published all the same", code="no_reason")
             publishing.publish_candidate(namespace, release_id, root, override=reason.strip())
         else:
-            raise NotFoundError(
-                f"nothing is done to releases by {change[:40]!r}", code="http_error"
-            )
+            raise NotFoundError(f"nothing is done to releases by {change[:40]!r}", code="not_found")
         return _read_releases(root, namespace)
 
 
