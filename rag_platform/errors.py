@@ -176,7 +176,9 @@ def unknown_namespace(name: str, known: Iterable[str]) -> NotFoundError:
 
 def unknown_job(job_id: str) -> NotFoundError:
     """The error for a job that does not exist."""
-    return NotFoundError(f"no job {job_id[:80]!r}", code="unknown_job")
+    return NotFoundError(
+        f"no job {job_id[:80]!r}; `rag jobs list --all` shows them", code="unknown_job"
+    )
 
 
 REBUILD = "rebuild the release with `rag rebuild --full`"

@@ -146,7 +146,7 @@ def _templates(language: str) -> list[tuple[str, list[str], list[str]]]:
     """
     parts = ((text, _PLACEHOLDER.split(text)) for text in catalogue(language))
     found = [(text, part[::2], part[1::2]) for text, part in parts if len(part) > 1]
-    lines = ("- ", "ok  ", "warning  ", "error  ")
+    lines = ("- ", "Note: ", "ok  ", "warning  ", "error  ")
     return sorted(found, key=lambda it: (not it[0].startswith(lines), -sum(map(len, it[1]))))
 
 

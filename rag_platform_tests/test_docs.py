@@ -4,6 +4,7 @@ files, tools.
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import json
@@ -103,18 +104,60 @@ def test_the_readme_shows_commands_at_all() -> None:
     assert len(shown(DOCUMENTS[0].read_text(encoding="utf-8"))) >= 10
 
 
+def in_messages() -> Iterator[tuple[str, str]]:
+    """(module, command) of every command in a message of the code, with X for values."""
+    for module in MODULES:
+        nodes = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if node in docstrings:
+                continue
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "X"
+                for part in parts
+                if isinstance(part, ast.Constant | ast.FormattedValue)
+            )
+            for command in _CODE.findall(text):
+                if _COMMAND.match(command):
+                    yield name(module), command
+
+
 def test_every_command_in_a_message_exists() -> None:
     """A remedy that names a command nobody has is worse than none."""
-    wrong = []
-    for module in MODULES:
-        commands_named = [
-            line
-            for line in _CODE.findall(module.read_text(encoding="utf-8"))
-            if _COMMAND.match(line)
-        ]
-        found = [problem(re.sub(r"\{[^{}]*\}", "X", line)) for line in commands_named]
-        wrong += [f"{name(module)}: {text}" for text in found if text]
+    found = list(in_messages())
+    assert len(found) > 150
+    wrong = [f"{where}: {text}" for where, line in found if (text := problem(line))]
     assert not wrong, "\n".join(wrong)
+
+
+# of damaged files, whose library the code does not know there, and headings for any library
+_OF_ANY_LIBRARY = {
+    "rag_platform/documents/kept_text.py",
+    "rag_platform/drafts/operations.py",
+    "rag_platform/errors.py",
+    "rag_platform/evaluation/gating.py",
+    "rag_platform/indexes/catalog.py",
+    "rag_platform/indexes/catalog_tables.py",
+    "rag_platform/indexes/document_names.py",
+    "rag_platform/releases/checks.py",
+    "rag_platform/releases/transfer.py",
+    "rag_platform/web/routes/documents.py",
+}
+_READS_ONE = re.compile(
+    r"rag (?:rebuild|(?:docs|drafts|releases|expect|sources) \w+|jobs retry --all|gc --prove)\b"
+)
+
+
+def test_commands_in_messages_name_their_library() -> None:
+    """Where there are several, the command is refused or works on the default one without it."""
+    bare = [
+        f"{where}: {command}"
+        for where, command in in_messages()
+        if _READS_ONE.match(command) and "--namespace" not in command
+        if where not in _OF_ANY_LIBRARY and " DOC" not in command
+    ]
+    assert not bare, "\n".join(bare)
 
 
 def test_the_table_of_commands_is_complete_and_its_options_exist() -> None:

@@ -198,9 +198,10 @@ def test_every_translation_has_the_places_of_its_original() -> None:
         ),
         (
             "gate-docs: open, 2 operations over default.gate@1, 1 conflict; live is default.gate@2:"
-            " `rag drafts rebase gate-docs`",
+            " `rag drafts rebase gate-docs --namespace lib`",
             "gate-docs：编辑中，2 个操作，基于 default.gate@1，1 处冲突；"
-            "在用版本为 default.gate@2：`rag drafts rebase gate-docs`",
+            "在用版本为 default.gate@2：`rag drafts rebase gate-docs --namespace"
+            " lib`",
         ),
         (
             "publishing adds 1 chunk, removes 0, keeps 3; 1 embedding to compute",
@@ -340,8 +341,9 @@ def fill(text: str, values: list[str]) -> str:
             "没有可重试的：知识库 'docs' 中没有失败的文档",
         ),
         (
-            "the release run failed; the previous release stays published. no job 'x'",
-            "发布运行失败；之前的发布版本保持不变。没有任务 'x'",
+            "the release run failed; the previous release stays published. no job 'x'; `rag jobs"
+            " list --all` shows them",
+            "发布运行失败；之前的发布版本保持不变。没有任务 'x'；`rag jobs list --all` 可列出",
         ),
         (
             "the disk is full: 0.1 MB are free under /srv; what is published stays as it is. Free"

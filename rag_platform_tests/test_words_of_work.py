@@ -103,7 +103,7 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
     )
     everywhere = desk.call("jobs", "list", "--all").data
     assert everywhere["namespace"] is None and "alone" not in everywhere["markdown"]
-    assert desk.call("jobs", "list", "--state", "dead").data["jobs"] == []
+    assert desk.call("jobs", "list", "--state", "given-up").data["jobs"] == []
     with desk.ledger() as ledger:
         reading = {"documents": {"done": 1, "total": 9}, "pages": {"done": 7, "total": 60}}
         job = ledger.add_job("ingest", "default", {})
@@ -120,9 +120,9 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
             [JobItem("docs/b.pdf", "b", "default.b@1", "dead", "dead", "broken_file", "no PDF")],
         )
         ledger.update_job(job.job_id, state="partly")
-    assert [row["job_id"] for row in desk.call("jobs", "list", "--state", "dead").data["jobs"]] == [
-        job.job_id
-    ]
+    assert [
+        row["job_id"] for row in desk.call("jobs", "list", "--state", "given-up").data["jobs"]
+    ] == [job.job_id]
 
 
 def test_a_full_disk_is_told_with_what_is_kept_free_and_the_job(tmp_path: Path) -> None:

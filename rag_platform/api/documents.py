@@ -359,7 +359,8 @@ def _read_leased(
                 if current == lease.release_id and library.hidden_names(lease) == hidden:
                     raise IntegrityError(
                         f"{Path(str(error.filename)).name} of {found.version.version_id} is gone"
-                        " from disk; process the document anew with `rag rebuild`",
+                        " from disk; process the document anew with `rag rebuild --namespace"
+                        f" {namespace}`",
                         code="files_missing",
                     ) from error
 
@@ -391,7 +392,7 @@ def _find(
     if version is None:
         raise NotFoundError(
             f"document {doc_id!r} has no version in release {lease.release_id}; rebuild it with"
-            " `rag rebuild`"
+            f" `rag rebuild --namespace {lease.namespace}`"
         )
     if version_id is not None and version_id != version.version_id:
         raise NotFoundError(

@@ -146,7 +146,7 @@ def fit_query(
                 f"texts were cut to fit {max_tokens} tokens; `library_get_chunk` reads one in full"
                 if linked
                 else f"texts were cut to fit {max_tokens} tokens; ask for fewer with top_k, or"
-                " read the source itself (`rag docs show`)"
+                " read the source itself (`rag docs show DOC`)"
             )
         hits = [it for n, it in enumerate(result.hits) if n < count or it.chunk_id in cited]
         if len(hits) < everything:

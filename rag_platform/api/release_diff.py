@@ -42,14 +42,14 @@ def compare(
         there = ", ".join(head.release_id for head in list_heads(library.store, namespace))
         if manifest_of(library.store, namespace, after, ()).parent:
             raise ReleaseError(
-                f"the release that {after} was made from was dropped, by a hard deletion or because"
-                f" it was old; `rag releases diff BEFORE AFTER` compares two of those that are"
-                f" kept: {there}",
+                f"the release that {after} was made from was dropped, by a hard deletion or"
+                f" because it was old; `rag releases diff BEFORE AFTER --namespace {namespace}`"
+                f" compares two of those that are kept: {there}",
                 code="parent_dropped",
             )
         raise ReleaseError(
-            f"release {after} has no parent; name two: `rag releases diff BEFORE AFTER` (kept:"
-            f" {there})",
+            f"release {after} has no parent; name two: `rag releases diff BEFORE AFTER --namespace"
+            f" {namespace}` (kept: {there})",
             code="no_parent",
         )
     with library.lease(namespace, before) as old, library.lease(namespace, after) as new:

@@ -102,13 +102,16 @@ def _list_problems(data: StatusData) -> Iterator[str]:
         yield data["ledger_problem"]
     yield from (f"{row['namespace']}: {row['problem']}" for row in rows if row["problem"])
     yield from (
-        f"{row['namespace']}: {it['source_uri']} could not be brought up to date: {it['reason']}"
+        f"{row['namespace']}: {it['source_uri']} could not be brought up to date, so what was read"
+        f" before still answers: {it['reason']}"
+        if it["still_read"]
+        else f"{row['namespace']}: {it['source_uri']} could not be added: {it['reason']}"
         for row in rows
         for it in row["failures"]
     )
     yield from (
-        f"{row['namespace']}: and {more} more could not be brought up to date; `rag docs list"
-        f" --filter status=failed --namespace {row['namespace']}` lists all"
+        f"{row['namespace']}: and {more} more failed; `rag docs list --filter status=failed"
+        f" --namespace {row['namespace']}` lists all"
         for row in rows
         if (more := row["failed"] - len(row["failures"])) > 0 and row["failures"]
     )
@@ -317,8 +320,12 @@ def _namespace_status(library: Library, namespace: str) -> tuple[NamespaceStatus
             )
             problems += _find_unpurged(library.store, ledger, namespace)
         found["failures"] = [
-            {"source_uri": str(without_paths(uri)), "reason": str(without_paths(reason))}
-            for uri, reason in failures
+            {
+                "source_uri": str(without_paths(uri)),
+                "reason": str(without_paths(reason)),
+                "still_read": still_read,
+            }
+            for uri, reason, still_read in failures
         ]
         if library.store.current_path(namespace).is_file():
             with library.lease(namespace) as lease:

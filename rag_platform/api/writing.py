@@ -34,7 +34,6 @@ MAX_WAIT_SECONDS = 600.0
 _POLL_SECONDS = 0.2
 _MAX_LISTED = 20  # documents, and failures, shown of a job
 _ITEM_FIELDS = ("source_uri", "doc_id", "version_id", "decision", "state")
-_BAD_STATES = ("failed", "dead")
 _INVISIBLE = ("Cc", "Cf", "Cs")  # Unicode categories
 _MAX_NAME_BYTES = 200  # file systems take 255; a suffix that makes names unique may be added
 
@@ -300,7 +299,7 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
     """A job as clients see it, without absolute paths and process ids."""
     job = jobs.as_it_stands(root.ledger.job(job_id), root.ledger, root.settings.jobs)
     items = jobs.displayed_items(root.ledger.job_items(job_id), job)
-    failed = [item for item in items if item.state in _BAD_STATES]
+    failed = [item for item in items if item.state == "failed"]
     changed = [item for item in items if item.decision != "skip"]
     data = cast(
         JobData,
@@ -351,7 +350,7 @@ def _markdown(data: JobData) -> str:
     if data["reason"]:
         lines.append(f"[{data['code']}] {data['reason']}" if data["code"] else data["reason"])
     for it in data["documents"]:
-        if it["state"] not in _BAD_STATES:  # failures are listed below, with their reasons
+        if it["state"] != "failed":  # failures are listed below, with their reasons
             name = f"`{it['doc_id']}`" if it["doc_id"] else f"({it['decision']})"
             lines.append(f"- {it['state']}: {it['source_uri']} {name}")
     if (more := data["count"] - len(data["documents"])) > 0:

@@ -365,7 +365,7 @@ def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str)
     if stale:
         context.log.info(
             f"{namespace}: a release waits for {pluralise(stale, 'live version')} built under"
-            " another config (`rag rebuild`)"
+            f" another config (`rag rebuild --namespace {namespace}`)"
         )
     return not stale
 

@@ -257,7 +257,9 @@ def release(work: Work) -> str:
     # a namespace whose first documents all failed has nothing to publish
     if current(store, namespace) is None and not ledger.live(namespace):
         return ""
-    has_changes = job.args.get("due", True) or bool(ledger.job_item_counts(job.job_id).get("done"))
+    has_changes = job.args.get("due", True) or any(
+        state == "done" for state, *_ in ledger.job_item_counts(job.job_id)
+    )
     due = job.args.get("release", True) and has_changes
     # a job that changed nothing must not undo a rollback
     if not (due or is_behind_ledger(namespace, root)):

@@ -166,7 +166,7 @@ def docs_history(context: Context, doc: str) -> Json:
 @_document_argument
 @click.argument("before", metavar="[V1]", required=False)
 @click.argument("after", metavar="[V2]", required=False)
-@answers(namespace=True, reports=False)
+@answers(namespace=True)
 def docs_diff(context: Context, doc: str, before: str | None, after: str | None) -> Json:
     """Sections and chunks added, removed and changed between two versions, by default the live one
     and the one before.
@@ -185,7 +185,7 @@ def docs_diff(context: Context, doc: str, before: str | None, after: str | None)
 @_document_argument
 @click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--unpin", is_flag=True, help="Let the document follow its source again.")
-@answers(namespace=True, own_trace=True, reports=False)
+@answers(namespace=True, own_trace=True)
 def docs_live(context: Context, doc: str, version: str | None, unpin: bool) -> Json:
     """Make a version live, and keep it whatever the source has until --unpin; a release follows."""
     from rag_platform.releases.release_store import current
@@ -213,7 +213,7 @@ def docs_live(context: Context, doc: str, version: str | None, unpin: bool) -> J
 @click.option("--uncategory", multiple=True, help="Remove a category; repeatable.")
 @click.option("--meta", "metadata", multiple=True, metavar="K=V", help="Set metadata; repeatable.")
 @click.option("--unmeta", multiple=True, metavar="K", help="Remove metadata; repeatable.")
-@answers(namespace=True, own_trace=True, reports=False)
+@answers(namespace=True, own_trace=True)
 def docs_edit(context: Context, doc: str, metadata: tuple[str, ...], **changes: Any) -> Json:
     """Change the title, tags, categories and metadata of a document; a release follows."""
     from rag_platform.releases.revising import Edits, edit_data, start_edit

@@ -20,6 +20,8 @@ CommandT = TypeVar("CommandT", bound=click.Command)
 _PIECE = re.compile(r"\s+|[（“]*(?:[^\s\u2e80-\uffef]+|\S)[，。；：、）！？”]*")
 HELP_LINE = 200  # characters of a command's line in a list; click cuts it to the window
 _MARK = re.compile("#+ |  +")  # prefix of a heading or of an indented line
+_FENCE = re.compile("`{3,}")
+_TOLD_BELOW = {"state", "lost", "first now"}  # headings of cells with words of the program
 _CELL = re.compile(r"[^|\s](?:[^|]*[^|\s])?")
 
 
@@ -36,20 +38,25 @@ def say_filled(message: str) -> str:
 
 
 def say_lines(text: str) -> str:
-    """The same for Markdown, line by line. In a table, the header is translated, and below the
-    heading `state` the words between commas.
+    """The same for Markdown, line by line, outside of fenced blocks. In a table, the header is
+    translated, and below some headings the words between commas.
     """
     lines = text.split("\n")
     found: list[str] = []
     headings: list[str] = []
+    block = ""  # the fence of the block that a line is in
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        if following.startswith(("|---", "| ---")):
+        if (opened := _FENCE.match(line)) or block:
+            block = "" if line == block else block or (opened[0] if opened else "")
+            found.append(line)
+        elif following.startswith(("|---", "| ---")):
             headings = [cell.strip() for cell in line.split("|")]
             found.append(_CELL.sub(lambda cell: say_filled(cell[0]), line))
-        elif "state" in headings and line.startswith("| "):
+        elif line.startswith("| ") and (told := _TOLD_BELOW & {*headings}):
             cells = line.split("|")
-            at = headings.index("state")
-            cells[at] = say(", ").join(map(say_filled, cells[at].strip().split(", "))).join("  ")
+            for at in map(headings.index, told):
+                words = cells[at].strip().split(", ")
+                cells[at] = say(", ").join(map(say_filled, words)).join("  ")
             found.append("|".join(cells))
         else:
             headings = headings if line.startswith("|") else []

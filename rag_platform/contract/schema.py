@@ -493,6 +493,14 @@ class SummaryData(TypedDict):
     warnings: NotRequired[list[str]]  # as in DocumentData
 
 
+class FailedDocument(TypedDict):
+    """A document whose newest version failed."""
+
+    source_uri: str
+    reason: str
+    still_read: bool  # its earlier version still answers
+
+
 class NamespaceStatus(TypedDict):
     """One library: what is published, and how it was built."""
 
@@ -508,7 +516,7 @@ class NamespaceStatus(TypedDict):
     pending: int  # new and changed documents that wait for a release
     stale: int  # documents built by an earlier config or program
     failed: int  # documents whose newest version failed
-    failures: list[dict[str, str]]  # the first of these: source_uri, reason
+    failures: list[FailedDocument]  # the first of these
     problem: str  # why the release cannot be opened, else empty
     behind: NotRequired[int]  # publications not yet received here
 

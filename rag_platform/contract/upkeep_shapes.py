@@ -223,7 +223,7 @@ class JobItemRow(TypedDict):
     doc_id: str
     version_id: str
     decision: str
-    state: str  # queued | unprocessed | done | failed | dead | skipped | cancelled
+    state: str  # queued | unprocessed | done | failed | skipped | ignored | kept | cancelled
     code: str
     reason: str
     attempts: int

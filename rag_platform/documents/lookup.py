@@ -86,6 +86,6 @@ def find_version(document: Document, versions: Sequence[Version], name: str) -> 
         )
     raise NotFoundError(
         f"{document.doc_id} has no version {name!r}; it has {listed}, newest first: `rag docs"
-        f" history {document.doc_id}`",
+        f" history {document.doc_id} --namespace {document.namespace}`",
         code="unknown_version",
     )

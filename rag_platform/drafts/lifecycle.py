@@ -87,7 +87,8 @@ class Drafts:
         work = VersionBuild(version, strategy, self.workspace.settings, self.workspace.store)
         if version.profile != work.profiles["embeddings"] or not work.path("chunks").is_file():
             raise ReleaseError(
-                f"{version.version_id} was built under another config; run `rag rebuild` first",
+                f"{version.version_id} was built under another config; run `rag rebuild"
+                f" --namespace {self.namespace}` first",
                 code="stale_versions",
             )
         published = published_operations(self.workspace.ledger, document)
@@ -280,8 +281,8 @@ def no_longer_live(job: Job, ledger: Ledger) -> str:
         live = ledger.document(version.namespace, version.doc_id).live_version
         if live != version_id:
             return (
-                f"{version_id} is no longer live ({live or 'nothing'} is); look at `rag drafts show"
-                f" {version.doc_id}` and publish again"
+                f"{version_id} is no longer live ({live or 'nothing'} is); look at `rag drafts"
+                f" show {version.doc_id} --namespace {version.namespace}` and publish again"
             )
     return ""
 
@@ -348,7 +349,7 @@ def build_edition(
         count = f"{len(edited.problems)} of {pluralise(len(given), 'edit')} by hand"
         warnings.append(
             f"this version no longer has the chunks of {count}; `rag drafts show"
-            f" {work.version.doc_id}` lists them"
+            f" {work.version.doc_id} --namespace {work.version.namespace}` lists them"
         )
     return Edition(work.version, name, tuple(given), edited, tuple(before), tuple(warnings))
 

@@ -210,8 +210,9 @@ def _state(opened: Opened) -> str:
     if edited.problems:
         state += f", {pluralise(len(edited.problems), 'conflict')}"
     if opened.outdated:
-        live, doc_id = opened.version.version_id, opened.document.doc_id
-        state += f"; live is {live}: `rag drafts rebase {doc_id}`"
+        live, document = opened.version.version_id, opened.document
+        rebase = f"rag drafts rebase {document.doc_id} --namespace {document.namespace}"
+        state += f"; live is {live}: `{rebase}`"
     return state
 
 

@@ -143,7 +143,8 @@ def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
     for case in _drop(store, namespace, lambda case: case.case_id == case_id):
         return case
     raise NotFoundError(
-        f"library {namespace!r} has no expectation {case_id!r}; see `rag expect list`",
+        f"library {namespace!r} has no expectation {case_id!r}; see `rag expect list --namespace"
+        f" {namespace}`",
         code="unknown_expectation",
     )
 

@@ -161,9 +161,9 @@ def _require_encoding(manifest: Manifest, name: str) -> None:
     mode, _ = QUERY_VARIANTS[name]
     if manifest.encoding not in ("hybrid", f"{mode}_only"):
         raise InputError(
-            f"release {manifest.release_id} is {manifest.encoding}; it cannot be asked"
-            f" {name}. Set `encoding: hybrid` in strategy {manifest.strategy} and run `rag"
-            " rebuild`",
+            f"release {manifest.release_id} is {manifest.encoding}; it cannot be asked {name}. Set"
+            f" `encoding: hybrid` in strategy {manifest.strategy} and run `rag rebuild --namespace"
+            f" {manifest.namespace}`",
             code="not_encoded",
         )
 
@@ -217,8 +217,8 @@ def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
         raise NotFoundError(f"unknown strategy {name!r}; known: {known}", code="unknown_strategy")
     if bound == name:
         raise InputError(
-            f"library {namespace!r} has strategy {name!r} already; after a change of its file"
-            " `rag rebuild` makes the release of it",
+            f"library {namespace!r} has strategy {name!r} already; after a change of its file `rag"
+            f" rebuild --namespace {namespace}` makes the release of it",
             code="bound_already",
         )
     return bound

@@ -338,7 +338,8 @@ def _markdown(found: RebuildPlan) -> str:
         shown = ", ".join(found.given_up[:_SHOWN]) + (", …" if len(found.given_up) > _SHOWN else "")
         lines.append(
             f"Failed too often under this config and left alone: {len(found.given_up)} ({shown})."
-            " They stop the release: put the config back, delete them with `rag docs delete DOC`,"
-            " or try them again with `rag jobs retry --all`."
+            " They stop the release: put the config back, delete them with `rag docs delete DOC"
+            f" --namespace {found.namespace}`, or try them again with `rag jobs retry --all"
+            f" --namespace {found.namespace}`."
         )
     return "\n".join(lines)

@@ -326,7 +326,8 @@ def inputs_to_sync(ledger: Ledger, namespace: str, source: str | None = None) ->
     if not found:
         named = f"source {source!r}" if source else "folder or list of URLs"
         raise InputError(
-            f"library {namespace!r} has no {named} to sync; `rag sources list` shows what it has",
+            f"library {namespace!r} has no {named} to sync; `rag sources list --namespace"
+            f" {namespace}` shows what it has",
             code="unknown_source",
         )
     return found

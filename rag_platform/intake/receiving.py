@@ -271,7 +271,7 @@ def _decide_file(
     if known and known.pinned and known.live_version != version.version_id:
         reason = (
             f"pinned to {known.live_version}, this newer file is not live; `rag docs live"
-            f" {known.doc_id} --unpin` lets go"
+            f" {known.doc_id} --unpin --namespace {known.namespace}` lets go"
         )
     item_state = "skipped" if decision == "skip" else "queued"
     item = JobItem(uri, document.doc_id, version.version_id, decision, item_state, "", reason)
@@ -300,7 +300,7 @@ def given_up_item(version: Version) -> JobItem:
     remedy = (
         "mend or replace the file"
         if version.code in NEEDS_ANOTHER_FILE
-        else "`rag jobs retry --all` tries again"
+        else f"`rag jobs retry --all --namespace {version.namespace}` tries again"
     )
     reason = f"{version.reason} (given up after {version.attempts} failed runs; {remedy})"
     return JobItem(
@@ -321,7 +321,10 @@ def _keep_or_retire(document: Document, source: Source, sync: bool) -> JobItem:
     live = document.live_version or ""
     reason = "its file is gone"
     if document.pinned:
-        reason += f", it is pinned to {live}; `rag docs live {document.doc_id} --unpin` lets go"
+        reason += (
+            f", it is pinned to {live}; `rag docs live {document.doc_id} --unpin --namespace"
+            f" {document.namespace}` lets go"
+        )
     elif source.on_gone == "keep":
         reason += f"; source {source.name!r} keeps such documents"
     elif not sync:

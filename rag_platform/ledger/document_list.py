@@ -107,6 +107,13 @@ SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) AS failed
 WHERE source_uri NOT IN (SELECT value FROM json_each(:refused))
 ORDER BY source_uri LIMIT :limit
 """
+# of some source_uris, those of documents and folders that an earlier version answers for
+_ANSWERING = f"""
+SELECT source_uri FROM documents d WHERE d.namespace = :namespace AND {_STATUS} = 'active'
+    AND source_uri IN (SELECT value FROM json_each(:uris))
+UNION SELECT name FROM sources WHERE namespace = :namespace
+UNION SELECT name || '/' FROM sources WHERE namespace = :namespace
+"""
 # without runs that Dagster starts, and jobs that did not record the scanned places
 _REFUSED = f"""
 WITH recent AS (
@@ -233,10 +240,9 @@ class DocumentList(Database):
 
     def document_problems(
         self, namespace: str, published: Collection[str], limit: int
-    ) -> tuple[int, list[tuple[str, str]]]:
+    ) -> tuple[int, list[tuple[str, str, bool]]]:
         """(number of documents whose newest version failed or whose file could not be received,
-        source_uri and reason of the first ones). A document counts even when an earlier version of
-        it is live.
+        source_uri and reason of the first ones, and whether an earlier version still answers).
         """
         db, bound = self._bind(published)
         refused = self._find_refused_files(namespace)
@@ -245,7 +251,11 @@ class DocumentList(Database):
         values |= {"refused": json.dumps(list(refused))}
         found = db.execute(self._sql(_PROBLEMS), {**values, **bound}).fetchall()
         problems = sorted([*refused.items(), *((uri, problem) for uri, problem, _ in found)])
-        return len(refused) + (found[0][2] if found else 0), problems[:limit]
+        uris = json.dumps([uri for uri, _ in problems[:limit]])
+        values = {"namespace": namespace, "uris": uris, **bound}
+        answering = {uri for (uri,) in db.execute(self._sql(_ANSWERING), values)}
+        listed = [(uri, problem, uri in answering) for uri, problem in problems[:limit]]
+        return len(refused) + (found[0][2] if found else 0), listed
 
     def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
         """source_uri to reason, of documents whose newest version failed while another is live."""

@@ -53,7 +53,7 @@ class LedgerView:
         most that many of their names.
         """
         count, problems = self._ledger().document_problems(namespace, (), most)
-        return count, [source_uri for source_uri, _ in problems]
+        return count, [source_uri for source_uri, *_ in problems]
 
     def failed_updates(self, namespace: str, doc_ids: Collection[str]) -> dict[str, str]:
         """source_uri to the reason of those documents whose newest version failed."""

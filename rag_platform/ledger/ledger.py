@@ -146,9 +146,9 @@ class Ledger(DocumentList, Servers):
             known = self.namespaces().get(namespace, strategy)
             if known != strategy and self._value(_IS_BOUND, {"namespace": namespace}):
                 raise InputError(
-                    f"library {namespace!r} is ingested with strategy {known!r}, not"
-                    f" {strategy!r}; use --strategy {known}, another --namespace, or move it with"
-                    f" `rag rebuild --strategy {strategy}`",
+                    f"library {namespace!r} is ingested with strategy {known!r}, not {strategy!r};"
+                    f" use --strategy {known}, another --namespace, or move it with `rag rebuild"
+                    f" --strategy {strategy} --namespace {namespace}`",
                     code="strategy_mismatch",
                     namespace=namespace,
                     strategy=known,
@@ -675,9 +675,13 @@ class Ledger(DocumentList, Servers):
         order = f"state NOT IN ('failed', 'dead'), source_uri LIMIT {limit:d} OFFSET {begin:d}"
         return self._select(JobItem, "job_items", {"job_id": job_id}, order)
 
-    def job_item_counts(self, job_id: str) -> dict[str, int]:
-        sql = "SELECT state, count(*) FROM job_items WHERE job_id = ? GROUP BY state ORDER BY state"
-        return dict(self._db().execute(sql, (job_id,)).fetchall())
+    def job_item_counts(self, job_id: str) -> list[tuple[str, str, int]]:
+        """(state, decision, number of items) of a job."""
+        sql = (
+            "SELECT state, decision, count(*) FROM job_items WHERE job_id = ?"
+            " GROUP BY state, decision ORDER BY state, decision"
+        )
+        return list(self._db().execute(sql, (job_id,)).fetchall())
 
     def update_job(self, job_id: str, *, only_from: Sequence[str] = (), **changes: Any) -> bool:
         """Set columns of a job. False, and no change, in a state that is not in `only_from`."""
@@ -734,7 +738,7 @@ class Ledger(DocumentList, Servers):
                 raise ReleaseError(
                     f"release {release_id} is not published: {', '.join(sorted(found)) or 'none'}"
                     f" was published meanwhile instead of {', '.join(instead_of) or 'none'}; build"
-                    " another with `rag rebuild`",
+                    f" another with `rag rebuild --namespace {namespace}`",
                     code="outdated_candidate",
                 )
             replaced = {"namespace": namespace, "state": "published"}
@@ -785,8 +789,8 @@ def _put_job(db: Any, job: Job, items: Iterable[JobItem]) -> None:
 def _set_release(db: Any, namespace: str, release_id: str, changes: Mapping[str, Any]) -> None:
     if not update(db, "releases", changes, {"namespace": namespace, "release_id": release_id}):
         raise NotFoundError(
-            f"no release {release_id!r} of library {namespace!r} in the ledger; `rag releases"
-            " list` shows them",
+            f"no release {release_id!r} of library {namespace!r} in the ledger; `rag releases list"
+            f" --namespace {namespace}` shows them",
             code="unknown_release",
         )
 

@@ -101,6 +101,8 @@ def decode(raw: bytes, *declared: str) -> Decoded:
     Bytes that are not UTF-8 are decoded with the first declared encoding that is valid for them.
     Raises DocumentError: `empty_file` for white space alone, `binary_content` for binary data.
     """
+    if not raw:
+        raise DocumentError("the file is empty, 0 bytes; nothing to index", code="empty_file")
     if kind := sniff_binary(raw[:4096])[0]:
         raise DocumentError(
             f"the content is {kind}, not text; give the file its right suffix",

@@ -561,16 +561,21 @@ def summary(job: Job) -> Json:
     }
 
 
-def state_of_item(state: str, job: Job) -> str:
+def state_of_item(state: str, decision: str, job: Job) -> str:
     """The displayed state of a job's document: one still queued when the job ended is
-    `unprocessed`.
+    `unprocessed`, a failed one `failed` whether or not it will be tried again, and a skipped one
+    may be `ignored` or `kept`.
     """
-    return "unprocessed" if state == "queued" and job.state in FINAL_STATES else state
+    if state == "queued" and job.state in FINAL_STATES:
+        return "unprocessed"
+    if state == "skipped" and decision in ("ignored", "kept"):
+        return decision
+    return "failed" if state == "dead" else state
 
 
 def displayed_items(items: Iterable[JobItem], job: Job) -> list[JobItem]:
     """A job's documents with their displayed states."""
-    return [replace(item, state=state_of_item(item.state, job)) for item in items]
+    return [replace(item, state=state_of_item(item.state, item.decision, job)) for item in items]
 
 
 def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
@@ -605,7 +610,11 @@ def _markdown(data: Json) -> str:
     ended = f", ended {data['ended_at']}" if data["ended_at"] else ""
     host = data["process"].get("host", "")
     process = f"; process {data['pid']}{f' on {host}' if host else ''}" if data["pid"] else ""
-    log = data["log"] or ("that of its Dagster run" if data["run_id"] else "none")
+    log = (
+        f"{data['log']} in the data root"
+        if data["log"]
+        else ("that of its Dagster run" if data["run_id"] else "none")
+    )
     lines.append(
         f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log"
         f" {log}"
@@ -623,16 +632,17 @@ def _markdown(data: Json) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in data["counts"].items())
         lines.append(f"Documents: {counts}.")
     figures = [
-        f"{value} {key.replace('_', ' ')}"
+        " ".join([pluralise(value, noun.removesuffix("s")), *rest])
         for key, value in data["result"].items()
         if isinstance(value, (int, float))
+        for noun, *rest in [key.split("_")]
     ]
     if figures:
         lines.append(f"Result: {', '.join(figures)}.")
     lines += [
         f"- {item['state']}: {item['source_uri']}: [{item['code']}] {item['reason']}"
         for item in data["items"]
-        if item["state"] in ("failed", "dead")
+        if item["state"] == "failed"
     ]
     return "\n".join(lines)
 

@@ -107,12 +107,16 @@ def tidy(text: str) -> str:
 
 
 def describe_condition(name: str, condition: object) -> str:
-    """A condition in words: `lang = zh`, `doc_date from 2024 before 2025`."""
+    """A condition in words: `lang = zh`, `tags = a or b`, `doc_date from 2024 before 2025`."""
     if not isinstance(condition, Mapping):
         return f"{name} = {condition}"
     operators = {"$eq": "=", "$gte": "from", "$lte": "to", "$gt": "above", "$lt": "before"}
-    operators["$contains"] = "with"
-    values = (f"{operators.get(k, k)} {v}" for k, v in condition.items() if k != "$missing")
+    operators |= {"$contains": "with", "$in": "="}
+    values = (
+        f"{operators.get(k, k)} {' or '.join(map(str, v)) if isinstance(v, list) else v}"
+        for k, v in condition.items()
+        if k != "$missing"
+    )
     return f"{name} {' '.join(values)}"
 
 

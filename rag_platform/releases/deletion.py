@@ -478,8 +478,8 @@ def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
     ]
     if args["version_id"] and args["was_live"]:
         lines.append(
-            f"The document has no live version until `rag docs live {args['doc_id']} VERSION` names"
-            " another, or its file changes."
+            f"The document has no live version until `rag docs live {args['doc_id']} VERSION"
+            f" --namespace {job.namespace}` names another, or its file changes."
         )
     counted = _list_counts(args["affected"])
     lines.append(f"It had {counted}." if counted else "It had no data.")
@@ -488,7 +488,8 @@ def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
     elif data["removed"]:
         bytes_ = sum(item["bytes"] for item in data["removed"].values())
         lines.append(
-            f"Purged: {bytes_:,} bytes. `rag gc --prove {args['doc_id']}` counts what is left."
+            f"Purged: {bytes_:,} bytes. `rag gc --prove {args['doc_id']} --namespace"
+            f" {job.namespace}` counts what is left."
         )
         lines += [f"Not over: {sentence}." for sentence in waiting]
         data["unacknowledged"] = list(waiting)

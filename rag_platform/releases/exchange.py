@@ -87,7 +87,8 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
     if tombstones := ledger.tombstones(namespace, since=manifest.deletions):
         raise ReleaseError(
             f"release {release_id} of {namespace!r} still holds what was deleted since, e.g."
-            f" {tombstones[0].doc_id}: publish one without it with `rag rebuild`, then export that",
+            f" {tombstones[0].doc_id}: publish one without it with `rag rebuild --namespace"
+            f" {namespace}`, then export that",
             code="holds_deleted",
         )
     tombstones = ledger.tombstones(namespace)

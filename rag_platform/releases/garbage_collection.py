@@ -271,7 +271,10 @@ class _Collection:
                     ):
                         surplus.append(self.store.release_dir(namespace, manifest.release_id))
                         continue
-                    public = ("published", "build one without it with `rag rebuild --full`")
+                    public = (
+                        "published",
+                        f"build one without it with `rag rebuild --full --namespace {namespace}`",
+                    )
                     state, remedy = (
                         public
                         if manifest.release_id == published

@@ -212,7 +212,7 @@ def _reporting_damage(path: Path) -> Iterator[None]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(
             f"{path.name} of release {path.parent.name} cannot be read ({error}); build another"
-            " with `rag rebuild --full`",
+            f" with `rag rebuild --full --namespace {path.parent.parent.name}`",
             code="manifest_damaged",
         ) from error
 
@@ -240,7 +240,8 @@ def read_manifest(directory: Path, fields: Collection[str] = VERSION_FIELDS) -> 
         entries = _read_versions(directory, fields) if VERSIONS in data["files"] else {}
     except FileNotFoundError:
         raise NotFoundError(
-            f"release {directory.name} has lost {VERSIONS}; build another with `rag rebuild`",
+            f"release {directory.name} has lost {VERSIONS}; build another with `rag rebuild"
+            f" --namespace {directory.parent.name}`",
             code="unknown_release",
         ) from None
     data = {**entries, **data, **{name: {} for name in VERSION_FIELDS if name not in fields}}
@@ -274,12 +275,14 @@ def _read(directory: Path) -> Json:
             data: Json = dict(parse_json((directory / FILENAME).read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(
-            f"no release {directory.name!r}; see `rag releases list`", code="unknown_release"
+            f"no release {directory.name!r}; see `rag releases list --namespace"
+            f" {directory.parent.name}`",
+            code="unknown_release",
         ) from None
     if data.get("schema_version") not in READABLE:
         raise SchemaVersionError(
             f"release {directory.name} has schema {data.get('schema_version')}, this program reads"
             f" {', '.join(map(str, READABLE))}; upgrade rag-platform, or rebuild the release with"
-            " `rag rebuild`"
+            f" `rag rebuild --namespace {directory.parent.name}`"
         )
     return data

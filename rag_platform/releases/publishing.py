@@ -424,16 +424,18 @@ def _trace_upsert(span: tracing.Span, manifest: Manifest, store: Store) -> None:
 def _stale_error(stale: Sequence[Version]) -> ReleaseError:
     """The error for live versions that have no outputs under the current config."""
     failed = [version for version in stale if version.code]
+    namespace = stale[0].namespace
     if not failed:
-        example, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
+        example = stale[0].version_id
+        remedy = f"run `rag ingest` on their source, or `rag rebuild --namespace {namespace}`"
     else:
         example = (
             f"{failed[0].source_uri} ({failed[0].version_id}), which failed: [{failed[0].code}]"
             f" {failed[0].reason}"
         )
         remedy = (
-            "put the config back, delete the document with `rag docs delete DOC`, or try again with"
-            " `rag jobs retry --all`"
+            "put the config back, delete the document with `rag docs delete DOC --namespace"
+            f" {namespace}`, or try again with `rag jobs retry --all --namespace {namespace}`"
         )
     return ReleaseError(
         f"{len(stale)} live versions were built under another config, e.g. {example}; the published"
@@ -636,7 +638,7 @@ def go_forward(namespace: str, root: DataRoot) -> Release:
         if not newer:
             raise ReleaseError(
                 f"library {namespace!r} has no newer release that was published once; `rag"
-                " releases list` shows all",
+                f" releases list --namespace {namespace}` shows all",
                 code="nothing_to_go_forward",
             )
         return roll_back(namespace, newer[0].release_id, root)

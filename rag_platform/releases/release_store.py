@@ -191,7 +191,8 @@ def require_publishable(
         )
     if missing := missing_files(store, manifest):
         raise ReleaseError(
-            f"release {release_id} has lost {missing[0]}; build another with `rag rebuild`",
+            f"release {release_id} has lost {missing[0]}; build another with `rag rebuild"
+            f" --namespace {manifest.namespace}`",
             code="files_missing",
         )
     return manifest
@@ -217,8 +218,8 @@ def before_current(store: Store, namespace: str) -> str:
                 code="nothing_to_roll_back",
             )
         raise ReleaseError(
-            f"no release before {latest} is kept; name one: `rag releases rollback"
-            f" RELEASE_ID` (kept: {', '.join(others)})",
+            f"no release before {latest} is kept; name one: `rag releases rollback RELEASE_ID"
+            f" --namespace {namespace}` (kept: {', '.join(others)})",
             code="nothing_to_roll_back",
         )
     return parent
@@ -483,9 +484,9 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
         f" {strategy.name!r} asks with {other}; "
         + (
             f"use strategy {manifest.strategy!r}, or rebuild with `rag rebuild --strategy"
-            f" {strategy.name}`"
+            f" {strategy.name} --namespace {manifest.namespace}`"
             if strategy.name != manifest.strategy
-            else "rebuild with `rag rebuild`"
+            else f"rebuild with `rag rebuild --namespace {manifest.namespace}`"
         ),
         code="embedder_mismatch",
     )
@@ -499,6 +500,8 @@ def require_current(store: Store, namespace: str) -> str:
     release_id = current(store, namespace)
     if release_id is None:
         raise NotFoundError(
-            f"library {namespace!r} has no published release; run `rag ingest`", code="no_release"
+            f"library {namespace!r} has no published release; run `rag ingest PATH --namespace"
+            f" {namespace}`",
+            code="no_release",
         )
     return release_id

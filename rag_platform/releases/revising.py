@@ -187,14 +187,14 @@ def edit_data(document: Document, job: Job | None) -> Json:
         "categories": list(document.categories),
         "metadata": document.metadata,
     }
-    summary = "; ".join(
-        f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in values.items()
-        if value
-    )
-    head = document.doc_id if job else f"{document.doc_id} is so already"
+    lines = [f"{document.doc_id}:" if job else f"{document.doc_id} is so already:"]
+    for name, value in values.items():
+        if isinstance(value, dict):
+            value = [f"{key}={item}" for key, item in value.items()]
+        if value:
+            lines.append(f"- {name}: {', '.join(value) if isinstance(value, list) else value}")
     return {
-        "markdown": f"{head}: {summary}",
+        "markdown": "\n".join(lines),
         "doc_id": document.doc_id,
         "changed": job is not None,
         "job_id": job.job_id if job else None,

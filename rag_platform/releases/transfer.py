@@ -167,7 +167,8 @@ def push(store: Store, manifest: Manifest) -> Pointer:
         if sha256_file(directory / name) != sha256:
             raise IntegrityError(
                 f"{name} of release {manifest.release_id} has another sha256 than its manifest"
-                " says, and is not handed on; build another release with `rag rebuild --full`",
+                " says, and is not handed on; build another release with `rag rebuild --full"
+                f" --namespace {namespace}`",
                 code="file_changed",
             )
         blobs.put_new(file_key(namespace, sha256), directory / name)
@@ -206,7 +207,7 @@ def _put_manifest(blobs: Blobs, store: Store, manifest: Manifest) -> None:
         if sha256_file(stored) != sha256_file(path):
             raise ReleaseError(
                 f"the object store holds another release under the id {manifest.release_id}; build"
-                " this one anew with `rag rebuild --full`",
+                f" this one anew with `rag rebuild --full --namespace {manifest.namespace}`",
                 code="release_exists",
             )
 
@@ -230,7 +231,8 @@ def swap(store: Store, manifest: Manifest, before: Pointer) -> None:
 def _outdated_error(manifest: Manifest, found: Pointer) -> ReleaseError:
     return ReleaseError(
         f"release {manifest.release_id} is not published: {found.release_id or 'nothing'} was"
-        " published meanwhile by another machine; build another with `rag rebuild`",
+        " published meanwhile by another machine; build another with `rag rebuild --namespace"
+        f" {manifest.namespace}`",
         code="outdated_candidate",
     )
 

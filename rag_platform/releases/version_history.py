@@ -300,8 +300,8 @@ def _common_profiles(
     lacking = next(version for version in versions if not _has_parts(version, candidates[0], store))
     raise NotFoundError(
         f"{lacking.version_id} was not built under the config as it is now, and no other config"
-        f" built both; `rag docs live {lacking.doc_id} {lacking.file_sha256[:12]}` builds it again,"
-        " and pins it until `--unpin`",
+        f" built both; `rag docs live {lacking.doc_id} {lacking.file_sha256[:12]} --namespace"
+        f" {lacking.namespace}` builds it again, and pins it until `--unpin`",
         code="outputs_gone",
     )
 

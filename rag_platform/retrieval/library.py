@@ -200,7 +200,8 @@ class Library:
         self.require_visible(namespace)
         if release_id and not _RELEASE.fullmatch(release_id):
             raise NotFoundError(
-                f"no release {release_id[:80]!r}; see `rag releases list`", code="unknown_release"
+                f"no release {release_id[:80]!r}; see `rag releases list --namespace {namespace}`",
+                code="unknown_release",
             )
         if release_id:
             self._require_existing(namespace, release_id)
@@ -368,7 +369,8 @@ class Library:
             raise InputError(
                 f"strategy {requested.name!r} embeds with {requested.embedding.provider}, release"
                 f" {lease.release_id} was built with {own.embedding.provider}; ask with a strategy"
-                f" of the same embedder, or run `rag rebuild --strategy {requested.name}`",
+                f" of the same embedder, or run `rag rebuild --strategy {requested.name}"
+                f" --namespace {lease.namespace}`",
                 code="embedder_mismatch",
             )
         pair = (id(own), id(requested))
@@ -524,7 +526,8 @@ def _nothing_published(
             namespace=namespace,
         )
     return NotFoundError(
-        f"library {namespace!r} has no published release; run `rag ingest`{others}",
+        f"library {namespace!r} has no published release; run `rag ingest PATH --namespace"
+        f" {namespace}`{others}",
         code="no_release",
         namespace=namespace,
     )

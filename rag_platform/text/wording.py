@@ -5,7 +5,7 @@ from __future__ import annotations
 from unicodedata import east_asian_width
 
 
-def pluralise(number: int, noun: str) -> str:
+def pluralise(number: float, noun: str) -> str:
     """`1 document`, `2 documents`.
 
     >>> pluralise(1, "chunk"), pluralise(0, "new version")

@@ -805,7 +805,10 @@ def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(
     away = desk.docs.rename(desk.folder / "unplugged")
     assert not night().success and len(live(desk, "default")) == 1
     (problem, *_) = desk.call("status").data["problems"]
-    assert problem.startswith("default: yard could not be brought up to date: [missing_path] no f")
+    assert problem.startswith(
+        "default: yard could not be brought up to date, so what was read before still answers:"
+        " [missing_path] no f"
+    )
     assert "`rag ingest FOLDER --source yard --moved --sync`" in problem
     away.rename(desk.docs)
     assert night().success and desk.call("status").data["problems"] == []
@@ -830,7 +833,10 @@ def test_the_night_fails_over_a_folder_of_which_most_is_gone(
     assert "docs/: [mostly_gone] 6 of 7 documents" in failure.description
     assert len(live(desk, "default")) == 7
     problems = desk.call("status").data["problems"]
-    assert problems[0].startswith("default: docs/ could not be brought up to date: [mostly_gone]")
+    assert problems[0].startswith(
+        "default: docs/ could not be brought up to date, so what was read before still answers:"
+        " [mostly_gone]"
+    )
     # a retry would read what stands there now
     job_id = desk.call("jobs", "list").data["jobs"][0]["job_id"]
     assert desk.call("jobs", "retry", job_id).error["code"] == "nothing_to_retry"

@@ -463,8 +463,8 @@ def test_failures_that_are_not_listed_are_counted(desk: Any) -> None:
     problems = desk.call("status").data["problems"]
     assert sum("docs/broken" in problem for problem in problems) == 5
     assert problems[5] == (
-        "default: and 2 more could not be brought up to date; `rag docs list --filter"
-        " status=failed --namespace default` lists all"
+        "default: and 2 more failed; `rag docs list --filter status=failed --namespace default`"
+        " lists all"
     )
 
 

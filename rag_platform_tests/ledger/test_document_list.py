@@ -99,7 +99,7 @@ def test_states_follow_the_release_the_newest_version_and_deletions(ledger: Ledg
     assert ledger.document_problems("default", PUBLISHED, 0) == (1, [])
     assert ledger.document_problems("default", PUBLISHED, 5) == (
         1,
-        [("files/ccc.md", "[broken] it is torn")],
+        [("files/ccc.md", "[broken] it is torn", False)],
     )
 
 
@@ -119,6 +119,10 @@ def test_a_failed_newest_version_is_a_problem_of_a_live_document(ledger: Ledger)
         "default.a@1",
         "[broken] it is torn",
     )
+    assert [it[::2] for it in ledger.document_problems("default", PUBLISHED, 5)[1]] == [
+        (row.source_uri, True),
+        ("files/ccc.md", False),
+    ]
     told = ledger.failed_updates("default", {"a", "b"})
     assert told == {ledger.document("default", "a").source_uri: "[broken] it is torn"}
 
@@ -131,7 +135,7 @@ def test_a_file_that_was_refused_is_a_problem_until_a_newer_look(ledger: Ledger)
     def problems() -> list[str]:
         total, found = ledger.document_problems("default", PUBLISHED, 9)
         assert total == len(found)
-        return [uri for uri, _ in found if uri != "files/ccc.md"]
+        return [uri for uri, *_ in found if uri != "files/ccc.md"]
 
     ledger.put_source(Source("default", "docs", "folder", "/srv/docs"))
     ledger.put_source(Source("default", "more", "folder", "/srv/more"))

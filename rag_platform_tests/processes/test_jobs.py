@@ -326,6 +326,7 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         JobItem("docs/b.md", "b", "default.b@1", "new", "failed", "encrypted", "needs a password"),
         JobItem("docs/c.md", "c", "default.c@1", "dead", "dead", "broken_file", "no PDF"),
         JobItem("docs/d.md", "d", "default.d@1", "new"),
+        JobItem("docs/e.png", "", "", "ignored", "skipped", "ignored", "no loader"),
     ]
     job = ledger.add_job(
         "ingest", "default", {"places": {"x": "/secret"}, "retry_of": "job_0"}, items
@@ -337,7 +338,7 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         ended_at="2026-11-21T12:00:20Z",
         pid=4711,
         trace_id="trc_1",
-        result={"documents": 1, "warnings": ["w"]},
+        result={"documents": 1, "embeddings_computed": 2, "warnings": ["w"]},
         reason="2 documents failed",
         progress={"stage": "documents", **stage(2, 4), "stages": {"documents": stage(2, 4)}},
     )
@@ -354,8 +355,8 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         "job_0",
     )
     assert (
-        told["counts"] == {"dead": 1, "done": 1, "failed": 1, "unprocessed": 1}
-        and len(told["items"]) == 4
+        told["counts"] == {"done": 1, "failed": 2, "ignored": 1, "unprocessed": 1}
+        and len(told["items"]) == 5
     )
     assert (
         told["log"] == f"logs/jobs/{job.job_id}.log"
@@ -370,9 +371,10 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         "trc_1",
         "documents: 2 of 4, 12.0 a minute",
         "failed: docs/b.md: [encrypted] needs a password",
-        "dead: docs/c.md",
+        "failed: docs/c.md",
+        f"log logs/jobs/{job.job_id}.log in the data root",
         "1 unprocessed",  # nothing waits in a job that has ended
-        "1 documents.",
+        "Result: 1 document, 2 embeddings computed.",
     ):
         assert part in told["markdown"], part
 

@@ -180,7 +180,7 @@ def test_the_last_range_brings_its_job_to_its_release_once(ledger: Any) -> None:
     queued = ledger.job(job.job_id)
     assert (queued.state, queued.process) == ("queued", SUBMITTED)
     assert queued.result == {"documents": 5, "warnings": [one.job_id for one in ranges]}
-    assert ledger.job_item_counts(job.job_id) == {"done": 5}
+    assert ledger.job_item_counts(job.job_id) == [("done", "new", 5)]
     # the one that was to release it was killed too
     assert jobs.end_orphans(ledger) == []
     ledger.update_job(job.job_id, heartbeat_at=LONG_AGO)
@@ -199,7 +199,7 @@ def test_a_lost_range_ends_its_job_when_the_others_have_ended(ledger: Any) -> No
     assert jobs.end_orphans(ledger) == [job.job_id]
     failed = ledger.job(job.job_id)
     assert failed.state == "failed" and failed.reason.startswith("1 of 3 ranges did not end well")
-    assert ledger.job_item_counts(job.job_id) == {"done": 4, "queued": 1}
+    assert ledger.job_item_counts(job.job_id) == [("done", "new", 4), ("queued", "new", 1)]
     end(ledger, ranges[2])  # it lived after all; its outputs are good, a retry finds them
     assert jobs.end_orphans(ledger) == [] and ledger.job(job.job_id).state == "failed"
 
@@ -224,7 +224,7 @@ def test_a_cancelled_job_takes_its_ranges_with_it(ledger: Any) -> None:
     jobs.record_cancelled(ranges[1].job_id, ledger)  # its process, at its next heartbeat
     jobs.end_orphans(ledger)
     assert ledger.job(job.job_id).state == "cancelled"
-    assert ledger.job_item_counts(job.job_id) == {"cancelled": 3, "done": 2}
+    assert ledger.job_item_counts(job.job_id) == [("cancelled", "new", 3), ("done", "new", 2)]
 
 
 def test_a_job_is_as_far_as_its_ranges(ledger: Any) -> None:

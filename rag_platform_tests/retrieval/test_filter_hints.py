@@ -36,7 +36,7 @@ def library(shelf: Any, tmp_path: Path) -> Any:
         ),
         ({"tags": "ops"}, "no passage has tags = ops (there is: Ops)"),
         ({"filename": "gates.md"}, "no passage has filename = gates.md (there is: gate.md)"),
-        ({"tags": {"$in": ["harbor"]}}, "no passage has tags $in ['harbor'] (there is: harbour)"),
+        ({"tags": {"$in": ["harbor"]}}, "no passage has tags = harbor (there is: harbour)"),
         ({"content_type": "pdf"}, "no passage has content_type = pdf (there is: text/markdown)"),
         ({"token_count": {"$gt": 9000}}, "no passage has token_count above 9000"),
         ({"filename": "gate.md", "title": "Dock"}, TOGETHER),

@@ -722,7 +722,7 @@ def test_status_says_what_is_wrong(shelf: Any, tmp_path: Path) -> None:
     data_of(call(server, "ingest", url="http://127.0.0.1:9/gate.pdf"))
     status = call(server, "status")
     [page] = data_of(status)["problems"]  # told once, not again for its job
-    assert "http://127.0.0.1:9/gate.pdf could not be brought up to date: [" in page
+    assert "http://127.0.0.1:9/gate.pdf could not be added: [" in page
     text = status.content[0].text
     assert "gate.pdf" in text and "job job_" not in text and "0 not yet" not in text
     listed = data_of(call(server, "list_collections"))

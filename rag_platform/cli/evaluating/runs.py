@@ -398,10 +398,12 @@ def expect_list(context: Context) -> Json:
     from rag_platform.evaluation.cases import case_data
     from rag_platform.evaluation.expectations import read_expectations
 
-    cases = read_expectations(context.store, context.known_namespace()).cases
+    space = context.known_namespace()
+    cases = read_expectations(context.store, space).cases
     lines = [f"{case.case_id}  {case.query}  {_format_expected(case)}" for case in cases]
     return {
-        "markdown": "\n".join(lines) or 'nothing yet; rag expect add "QUESTION" --file FILE',
+        "markdown": "\n".join(lines)
+        or f'nothing yet; rag expect add "QUESTION" --file FILE --namespace {space}',
         "expectations": [case_data(case) for case in cases],
     }
 

@@ -109,7 +109,7 @@ class Expectations:
         if not dataset.cases:
             raise InputError(
                 f'nothing is expected of {self.namespace!r} yet; rag expect add "QUESTION" --file'
-                " FILE",
+                f" FILE --namespace {self.namespace}",
                 code="no_expectations",
             )
         return dataset

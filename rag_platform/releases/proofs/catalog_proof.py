@@ -107,7 +107,8 @@ class CatalogProof:
         if self.manifest.versions and not self.manifest.outputs:
             self.warnings.append(
                 "the release was built before fingerprints were recorded: later changes of titles"
-                " and tags cannot be detected; `rag rebuild --full`"
+                " and tags cannot be detected; `rag rebuild --full --namespace"
+                f" {self.manifest.namespace}`"
             )
 
     def _rows(
@@ -302,8 +303,9 @@ class CatalogProof:
             self.ledger.version(wanted_version).status == "ready"  # where processing makes it live
         ):
             yield (
-                "ledger: no version of the document is live, the next release would be without it;"
-                f" `rag docs live {version.doc_id} {wanted_version}` puts it back"
+                "ledger: no version of the document is live, the next release would be without"
+                f" it; `rag docs live {version.doc_id} {wanted_version} --namespace"
+                f" {version.namespace}` puts it back"
             )
         chunks_profile = self.manifest.profiles.get("chunks", "")
         if version.edition and edition_name(edits, chunks_profile) != version.edition:
@@ -394,8 +396,8 @@ class CatalogProof:
         row = self.ledger.release(namespace, release_id)
         if row is None:
             yield (
-                f"ledger: it knows no release {release_id}; `rag rebuild --full` builds one that it"
-                " knows"
+                f"ledger: it knows no release {release_id}; `rag rebuild --full --namespace"
+                f" {namespace}` builds one that it knows"
             )
             return
         for name in ("parent", "strategy", "strategy_config_id", "created_at", "counts"):
@@ -418,8 +420,8 @@ class CatalogProof:
         if row.manifest_sha256 and row.manifest_sha256 != held:
             yield (
                 f"ledger: the sha256 of {FILENAME} is {held[:12]}, it was"
-                f" {row.manifest_sha256[:12]} when the release was published; `rag rebuild --full`"
-                " builds another"
+                f" {row.manifest_sha256[:12]} when the release was published; `rag rebuild --full"
+                f" --namespace {namespace}` builds another"
             )
         if config_id_of(manifest.strategy_config) != manifest.strategy_config_id:
             yield (
@@ -433,7 +435,8 @@ class CatalogProof:
             self.warnings.append(
                 f"CURRENT names release {release_id}, the ledger recorded"
                 f" {', '.join(sorted(recorded)) or 'none'} as the published one: a job was killed,"
-                " or somebody changed CURRENT; `rag releases rollback` publishes the right one"
+                f" or somebody changed CURRENT; `rag releases rollback --namespace {namespace}`"
+                " publishes the right one"
             )
 
     def _deletion_problems(self) -> Iterator[str]:

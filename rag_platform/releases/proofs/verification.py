@@ -232,8 +232,8 @@ class _Proof:
                     if known is not None and ((known - vector) ** 2).sum() > _TOLERANCE**2:
                         self._fail(
                             "vector_changed: it is another one than in the cache of embeddings,"
-                            f" which it was copied from; remove {path}, then `rag rebuild --full`"
-                            " computes both anew",
+                            f" which it was copied from; remove {path}, then `rag rebuild --full"
+                            f" --namespace {self.manifest.namespace}` computes both anew",
                             chunk_id,
                         )
 
@@ -245,8 +245,8 @@ class _Proof:
     def result(self) -> Verification:
         if self.failures and self._is_by_earlier_program():
             self.warnings.append(
-                "the release was built by an earlier program, which may have read files otherwise:"
-                " `rag rebuild` builds it anew"
+                "the release was built by an earlier program, which may have read files"
+                f" otherwise: `rag rebuild --namespace {self.manifest.namespace}` builds it anew"
             )
         return Verification(
             self.manifest.release_id,

@@ -253,15 +253,16 @@ def retry_job(settings: SettingsOf, job_id: JobId, retry: Retry) -> JobData:
 
 def _row(job: Job, root: DataRoot) -> JobRow:
     summary = jobs.summary(job)
+    counts: dict[str, int] = {}
+    for state, decision, count in root.ledger.job_item_counts(job.job_id):
+        shown = jobs.state_of_item(state, decision, job)
+        counts[shown] = counts.get(shown, 0) + count
     return fill_shape(
         JobRow,
         {**summary, **job_progress(job)},
         message=str(without_paths(job.progress.get("message", ""))),
         run_url=_run_url(job, summary["run_id"], root.settings.server.dagster_url),
-        counts={
-            jobs.state_of_item(state, job): count
-            for state, count in root.ledger.job_item_counts(job.job_id).items()
-        },
+        counts=counts,
     )
 
 
