@@ -49,7 +49,7 @@ def copy_ledger(source: Ledger, target: Ledger) -> list[CopiedTable]:
         if jobs := [job for state in OPEN_STATES for job in source.jobs(state=state)]:
             raise BusyError(
                 f"{jobs[0].job_id} is {jobs[0].state} and would go on in {source.name}: wait for"
-                " its end, or cancel it with `rag jobs cancel`"
+                f" its end, or cancel it with `rag jobs cancel {jobs[0].job_id}`"
             )
         copied = [_copy(table, source, target, db) for table in tables()]
         target.backend.advance_sequence()

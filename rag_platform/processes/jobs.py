@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from rag_platform.config.settings import JobPolicy, Settings
@@ -592,10 +593,10 @@ def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
     data["counts"] = dict(sorted(Counter(item.state for item in items).items()))
     log = log_path(store, job.job_id)  # only of own processes; Dagster keeps the logs of its runs
     data["log"] = log.relative_to(store.home).as_posix() if log.is_file() else ""
-    return {"markdown": _markdown(data), **data}
+    return {"markdown": _markdown(data, log), **data}
 
 
-def _markdown(data: Json) -> str:
+def _markdown(data: Json, log_file: Path) -> str:
     title = (
         f"**{data['job_id']}**: {data['kind']} of library {data['namespace']!r}, {data['state']}"
     )
@@ -610,11 +611,7 @@ def _markdown(data: Json) -> str:
     ended = f", ended {data['ended_at']}" if data["ended_at"] else ""
     host = data["process"].get("host", "")
     process = f"; process {data['pid']}{f' on {host}' if host else ''}" if data["pid"] else ""
-    log = (
-        f"{data['log']} in the data root"
-        if data["log"]
-        else ("that of its Dagster run" if data["run_id"] else "none")
-    )
+    log = str(log_file) if data["log"] else "that of its Dagster run" if data["run_id"] else "none"
     lines.append(
         f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log"
         f" {log}"

@@ -299,7 +299,10 @@ class RequireToken:
             caller = await self._verify(secret)
         except InvalidToken as error:
             answer = self._refuse_token(scope, str(error), sent=bool(secret))
-            if "text/html" in headers.get("accept", ""):
+            if shown := headers.get("hx-current-url", ""):  # part of a page, which starts anew
+                address = urlsplit(shown)._replace(scheme="", netloc="").geturl()
+                answer.headers["HX-Redirect"] = f"{LOGIN_PATH}?next={quote(address)}"
+            elif "text/html" in headers.get("accept", ""):
                 asked = scope.get("query_string", b"").decode("latin-1")
                 address = f"{path}?{asked}" if asked else path
                 answer = RedirectResponse(f"{LOGIN_PATH}?next={quote(address)}", 303)

@@ -68,6 +68,9 @@ def _describe(item: Any) -> str:
     where = ".".join(map(str, item["loc"][1:])) or item["loc"][0]
     if item["type"] == "json_invalid":
         return f"the body is not JSON, from character {where} on: {item['ctx']['error']}"
+    if item["type"] == "extra_forbidden":
+        hint = "; a library is named in the address, ?namespace=NAME" * (where == "namespace")
+        return f"the body takes no {where!r}{hint}"
     return f"{where}: {item['msg']} (given: {str(item['input'])[:80]!r})"
 
 

@@ -372,7 +372,7 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         "documents: 2 of 4, 12.0 a minute",
         "failed: docs/b.md: [encrypted] needs a password",
         "failed: docs/c.md",
-        f"log logs/jobs/{job.job_id}.log in the data root",
+        f"log {log}",
         "1 unprocessed",  # nothing waits in a job that has ended
         "Result: 1 document, 2 embeddings computed.",
     ):

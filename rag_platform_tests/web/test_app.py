@@ -214,6 +214,10 @@ def test_errors_are_json_for_programs_and_a_page_for_people(browser: TestClient)
     )
     body = browser.post("/api/ingest", content="no", headers={"Content-Type": "application/json"})
     assert body.json()["message"] == "the body is not JSON, from character 0 on: Expecting value"
+    named = browser.post("/api/ingest", json={"url": "http://a.example", "namespace": "notes"})
+    assert named.json()["message"] == (
+        "the body takes no 'namespace'; a library is named in the address, ?namespace=NAME"
+    )
     person = browser.get("/?namespace=nothing&q=x", headers=HTML)
     assert person.status_code == 404
     assert "nothing" in person.text
@@ -251,6 +255,17 @@ def test_a_browser_logs_in_with_a_token(settings: Settings, store: Store) -> Non
         assert client.get("/api/status").status_code == 200
         client.post("/logout")
         assert client.get("/api/status").status_code == 401
+        assert "was revoked" not in client.get("/browser", headers=HTML).text
+        client.post("/login", data={"token": secret})
+        Tokens(store).revoke("reader")
+        assert "was revoked" in client.get("/browser", headers=HTML).text
+        part = client.get(
+            "/browser", headers={"HX-Request": "true", "HX-Current-URL": "http://h/drafts?a=b"}
+        )
+        assert (part.status_code, part.headers["hx-redirect"]) == (
+            401,
+            "/login?next=/drafts%3Fa%3Db",
+        )
 
 
 def test_the_login_page_names_no_library(shelf: Shelf, tmp_path: Path) -> None:

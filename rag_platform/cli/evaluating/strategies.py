@@ -15,6 +15,7 @@ import click
 
 from rag_platform import access
 from rag_platform.api import envelopes
+from rag_platform.cli.language import say_lines
 from rag_platform.cli.output import (
     Context,
     answers,
@@ -101,7 +102,7 @@ def promote(context: Context, strategy: str, wait: float) -> Json:
     workspace = context.root.workspace(space, strategy)
     planned = plan(space, workspace)
     if not context.json_output:
-        click.echo(planned.data()["markdown"], err=True)
+        click.echo(say_lines(planned.data()["markdown"]), err=True)
     published = current(context.store, space)
     earlier = {row.release_id for row in context.ledger.releases(space)}
     promotion: Json = {"from": before, "to": strategy, "by": access.current().name}

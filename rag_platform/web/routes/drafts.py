@@ -30,7 +30,7 @@ pages = APIRouter()
 _MAX_TEXT = 200_000
 
 
-class Operation(BaseModel):
+class Operation(BaseModel, extra="forbid"):
     """One edit; which fields it needs depends on `op`."""
 
     op: Literal[

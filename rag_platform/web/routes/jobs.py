@@ -62,7 +62,7 @@ def _view_to_write(
 WriteView = Annotated[View, Depends(_view_to_write)]
 
 
-class Place(BaseModel):
+class Place(BaseModel, extra="forbid"):
     """What is ingested: a path on the server's machine, or a URL."""
 
     path: str | None = Field(default=None, max_length=4000)
@@ -70,7 +70,7 @@ class Place(BaseModel):
     tags: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=50)
 
 
-class Tags(BaseModel):
+class Tags(BaseModel, extra="forbid"):
     """Tags for the ingested documents."""
 
     tags: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=50)
@@ -233,7 +233,7 @@ def cancel_job(settings: SettingsOf, job_id: JobId) -> JobData:
     return writing.cancel_job(settings, job_id)
 
 
-class Retry(BaseModel):
+class Retry(BaseModel, extra="forbid"):
     """The document of a job to retry; none: all unfinished ones."""
 
     source_uri: str | None = Field(default=None, max_length=4000)

@@ -35,8 +35,8 @@ def prefer(next: _Address = "/", language: _Text = "", theme: _Text = "") -> Res
 
 @pages.get(LOGIN_PATH)
 def ask_for_token(request: Request, next: str = "/") -> Response:
-    """The form that asks for a token."""
-    return render(request, "login.html", next=_local(next))
+    """The form that asks for a token, and says so if the one that the browser has is refused."""
+    return render(request, "login.html", next=_local(next), refused=TOKEN_COOKIE in request.cookies)
 
 
 @pages.post(LOGIN_PATH)

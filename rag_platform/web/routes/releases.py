@@ -28,13 +28,13 @@ ReleaseId = Annotated[str, Path(pattern=RELEASE_ID)]
 OtherId = Annotated[str | None, Query(pattern=RELEASE_ID)]
 
 
-class Target(BaseModel):
+class Target(BaseModel, extra="forbid"):
     """The release to roll back to; none: the one before the published one."""
 
     release_id: str | None = Field(default=None, pattern=RELEASE_ID)
 
 
-class Override(BaseModel):
+class Override(BaseModel, extra="forbid"):
     """Why a release is published although the quality gate rejected it."""
 
     reason: str = Field(min_length=1, max_length=1000)
