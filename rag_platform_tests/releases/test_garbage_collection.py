@@ -390,7 +390,7 @@ def test_what_is_published_is_never_taken_away(bench: Bench) -> None:
     # its file still lies there and is left alone; the release takes files over from the one before
     bench.ingest()
     (left,) = bench.collect().left
-    assert "`rag rebuild --full`" in left and bench.prove("gate.md").total > 0
+    assert "`rag rebuild --full --namespace " in left and bench.prove("gate.md").total > 0
     bench.release(full=True)
     assert not bench.collect().left and bench.prove("gate.md").total == 0
 

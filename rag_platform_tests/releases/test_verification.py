@@ -469,7 +469,7 @@ def test_a_live_version_that_was_lost_is_found(
     assert (lost.version_id, lost.reason) == (
         roads.live_version,
         "ledger: no version of the document is live, the next release would be without it;"
-        f" `rag docs live {roads.doc_id} {roads.live_version}` puts it back",
+        f" `rag docs live {roads.doc_id} {roads.live_version} --namespace default` puts it back",
     )
     change(f"UPDATE documents SET live_version = wanted_version WHERE doc_id = '{roads.doc_id}'")
     assert codes(shelf) == []

@@ -106,7 +106,7 @@ def test_a_default_namespace_without_a_release_names_the_others(read_only_shelf:
     warm(library)  # what is there instead
     with pytest.raises(
         NotFoundError,
-        match="no published release; run `rag ingest`, or name another library: default",
+        match="; run `rag ingest PATH --namespace empty`, or name another library: default",
     ):
         library.current("empty")
     library.close()
@@ -275,7 +275,7 @@ def test_errors_are_envelopes_as_text_and_as_structure(
 def test_a_question_before_the_first_release_says_what_to_do(shelf: Any) -> None:
     envelope = call(shelf, "library_query", query="anything").structured_content
     assert envelope["error"]["code"] == "no_release"
-    assert "run `rag ingest`" in envelope["error"]["message"]
+    assert "run `rag ingest PATH --namespace" in envelope["error"]["message"]
     assert envelope["error"]["message"].endswith("run in a terminal: ask the user to")
 
 
