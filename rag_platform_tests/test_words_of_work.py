@@ -103,7 +103,7 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
     )
     everywhere = desk.call("jobs", "list", "--all").data
     assert everywhere["namespace"] is None and "alone" not in everywhere["markdown"]
-    assert desk.call("jobs", "list", "--state", "given-up").data["jobs"] == []
+    assert desk.call("jobs", "list", "--state", "dead").data["jobs"] == []
     with desk.ledger() as ledger:
         reading = {"documents": {"done": 1, "total": 9}, "pages": {"done": 7, "total": 60}}
         job = ledger.add_job("ingest", "default", {})
@@ -121,7 +121,7 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
         )
         ledger.update_job(job.job_id, state="partly")
     assert [
-        row["job_id"] for row in desk.call("jobs", "list", "--state", "given-up").data["jobs"]
+        row["job_id"] for row in desk.call("jobs", "list", "--state", "dead").data["jobs"]
     ] == [job.job_id]
 
 

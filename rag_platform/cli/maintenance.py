@@ -41,8 +41,8 @@ def jobs() -> None:
 @click.option("--all", "everywhere", is_flag=True, help="Jobs of all libraries.")
 @click.option(
     "--state",
-    type=click.Choice([*work.OPEN_STATES, *work.FINAL_STATES, "given-up"]),
-    help="Only jobs in this state; given-up: jobs that gave up on a document.",
+    type=click.Choice([*work.OPEN_STATES, *work.FINAL_STATES, "dead"]),
+    help="Only jobs in this state; dead: jobs that gave up on a document.",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
 @answers(namespace=True)
@@ -50,13 +50,12 @@ def jobs_list(context: Context, everywhere: bool, state: str | None, limit: int)
     """Jobs, newest first."""
     # jobs for the whole data root have an empty namespace
     names = [None] if everywhere else [context.known_namespace(), ""]
-    given_up = state == "given-up"
     work.end_orphans(context.ledger, context.settings.jobs)
     found = [
         work.as_it_stands(job, context.ledger, context.settings.jobs)
         for each in names
         for job in context.ledger.jobs(
-            each, limit, state=None if given_up else state, dead=given_up
+            each, limit, state=state if state != "dead" else None, dead=state == "dead"
         )
     ]
     rows = [
