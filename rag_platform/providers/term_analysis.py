@@ -180,7 +180,7 @@ _INSIDE_CODE = re.compile(rf"(?<!{_SIGN}){_SIGN}{{2,4}}(?!{_SIGN})")
 _NAMED = re.compile(r"(?<![\w\-@/.])(?:--[A-Za-z][\w-]*|@[A-Za-z]\w*(?:\.\w+)*)")
 _STANDING_ALONE = re.compile(rf"(?:(?<=[\s{HAN}])|^){_SIGN}{{2,8}}(?=[\s{HAN},，]|$)")
 _PUNCTUATION = re.compile(r"[.!?~*#-]+")
-_ADDRESS = re.compile(r"\w+://\S*")
+_ADDRESS = re.compile(r"\b\w+://\S*")
 
 
 def symbol_terms(text: str) -> list[str]:

@@ -67,7 +67,7 @@ _UNIT = re.compile(
     r"|degrees?|million|billion)\b|[秒分小时天日周月年倍元万亿度兆个次节章条页米克升％吨公])"
 )
 # what introduces a number alone that is a version, as in `in 5.2`
-_INTRODUCED = re.compile(r"(?:^|[(（]|\b(?:in|for|on|with|using|under|at) (?:the )?)$")
+_INTRODUCED = re.compile(r"(?:^|[(（]|\b(?:in|for|on|with|using|under|at) (?:the )?)")
 # what is kept in editions
 KIND = (
     "(?:version|edition|release|policy|agreement|contract|handbook|manual|guide|template|terms"
@@ -86,7 +86,7 @@ _VERB = re.compile(r"\w+(?:ed|ing)")
 _COMPARES = re.compile(
     r"\b(?:since|before|after|until|till|than|prior to|up to|from|between)\W+"
     r"(?:v\d|\d+\.\d|[^\W\d]+\W+v?\d)"
-    r"|\d\S* (?:and|or) (?:newer|later|above|higher|up|older|earlier|below|lower)\b"
+    r"|\d[^\s\d]* (?:and|or) (?:newer|later|above|higher|up|older|earlier|below|lower)\b"
     r"|\b(?:differs?|differences?|compare[ds]?|comparison|versus|vs)\b"
     r"|\b(?:previous|earlier|older|old|prior|other|newer|later) (?:version|release|api|one)s?\b"
     r"|\d(?:\.x)? ?版?本? ?(?:以[上下前后来]|之[前后]|及[更以]|[或和]更|起)"
@@ -99,6 +99,7 @@ _ABOUT_VERSION = re.compile(
 )
 
 _NAME_CHARS = 80  # before a number, which may name what it is of
+_MAX_DIGITS = 20  # of a part of a version
 Family = tuple[str, str]  # a path before a version, and the rest of that folder or file name
 Versions = tuple[tuple[Family, str], ...]  # the versions in a path, by family
 _NUMBERED = ("", "/")  # of a file that begins with a number, as chapters and notes on releases do
@@ -121,6 +122,7 @@ def find_asked_versions(question: str) -> tuple[Asked, ...]:
     (Asked(version='5.2', product='django', marked=False, alone=False),)
     """
     lowered, found = _fold(question), []
+    introduced_at = {found.end() for found in _INTRODUCED.finditer(lowered)}
     for match in _ASKED.finditer(lowered):
         word, mark, tail = match["word"] or "", match["mark"] or "", match["tail"] or ""
         product = "" if word in _GENERIC or not word.isascii() else word
@@ -130,8 +132,8 @@ def find_asked_versions(question: str) -> tuple[Asked, ...]:
         if not mark and not tail and _UNIT.match(lowered, match.end()):
             continue
         marked = bool(mark or tail)
-        introduced = (word and word not in FUNCTION_WORDS and not product) or _INTRODUCED.search(
-            lowered, 0, match.start("version")
+        introduced = (word and word not in FUNCTION_WORDS and not product) or (
+            match.start("version") in introduced_at
         )
         alone = not marked and not product and not introduced
         if marked or "." in match["version"] or product:
@@ -439,7 +441,7 @@ def components(version: str) -> tuple[float, ...]:
     """The numbers of a version, by which versions are ordered: names as `latest` are infinite."""
     if not version[0].isdigit():
         return (-inf if version in _UNRELEASED else inf,)
-    return tuple(int(part) for part in version.split("."))
+    return tuple(int(part) if len(part) <= _MAX_DIGITS else inf for part in version.split("."))
 
 
 def _name_products(family: Family) -> set[str]:

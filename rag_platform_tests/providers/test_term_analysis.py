@@ -35,3 +35,8 @@ def test_only_code_holds_symbols() -> None:
 )
 def test_symbols_of_a_question(question: str, symbols: list[str]) -> None:
     assert find_symbols(question) == symbols
+
+
+def test_the_symbols_of_a_very_long_question_are_found_in_one_pass() -> None:
+    """Reading each word from each of its letters would take minutes."""
+    assert find_symbols("İıſ" * 100_000 + " a://b/--x --reload") == ["§--reload"]

@@ -261,6 +261,18 @@ def test_what_is_before_a_number_is_read_in_linear_time() -> None:
     assert is_of_other(f"{'a ' * 100_000}Python 3.2{'版' * 100_000}", "3.2", [hit])
 
 
+def test_the_versions_of_a_very_long_question_are_found_in_one_pass() -> None:
+    """Reading it from its beginning for each of its versions would take minutes."""
+    hit = make_hit(1, "a.md", TEXT)
+    assert not asks_for_older("2024年" * 60_000, [hit])
+    assert find_asked_versions("5.2.1 " * 60_000 + "in 3.2")[-1] == Asked("3.2")
+
+
+def test_a_version_may_have_more_digits_than_python_reads_as_an_integer() -> None:
+    assert find_asked_versions("1" * 5_000) == ()
+    assert find_asked_versions(f"v{'1' * 5_000}") == (Asked("1" * 5_000, marked=True),)
+
+
 @pytest.fixture
 def manuals(shelf: Any, tmp_path: Path) -> Library:
     """Two versions of a manual that differ in one value."""
