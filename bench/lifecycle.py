@@ -17,14 +17,13 @@ import hashlib
 import shutil
 import sys
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import release
-from ingest import NAMESPACE, Root, new_root, remove
+from ingest import NAMESPACE, Root, cpu_seconds, new_root, remove
 
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.indexes.catalog import CatalogReader
@@ -62,11 +61,11 @@ class Step:
     reception: Reception
     totals: IngestionTotals
     manifest: Manifest
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # of processors
 
     @property
-    def wall(self) -> float:
-        """Seconds from the first look at the folder to the moved pointer."""
+    def total(self) -> float:
+        """Those from the first look at the folder to the moved pointer."""
         return sum(self.seconds.values())
 
 
@@ -88,9 +87,9 @@ def take_in(root: Root, folder: Path) -> Step:
     seconds: dict[str, float] = {}
 
     def timed(name: str, function: Callable[[], object]) -> object:
-        began = time.perf_counter()
+        began = cpu_seconds()
         found = function()
-        seconds[name] = time.perf_counter() - began
+        seconds[name] = cpu_seconds() - began
         return found
 
     workspace = Workspace(
@@ -171,10 +170,11 @@ def run(material: Path, strategy: str, findings: Findings) -> None:
             document.doc_id: document.source_uri for document in root.ledger.documents(NAMESPACE)
         }
         step = take_in(root, folder)
-        first = first or step.wall
+        first = first or step.total
         parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in step.seconds.items())
         print(
-            f" {names[number]}: {step.wall:.2f} s ({parts}), {step.wall / first:.3f} of the first"
+            f" {names[number]}: {step.total:.2f} s of processors ({parts}),"
+            f" {step.total / first:.3f} of the first"
         )
         if number:
             changes = expected_changes(

@@ -22,6 +22,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy: the parent of forks mu
 
 import argparse
 import contextlib
+import random
 import shutil
 import signal
 import sys
@@ -499,7 +500,7 @@ class Life(RuleBasedStateMachine):
         counts["comparisons"] += 1
 
 
-def run(sequences: int, steps: int, number: int | None, shrink: bool) -> None:
+def run(sequences: int, steps: int, number: int, shrink: bool) -> None:
     """Run random sequences; the same number gives the same ones."""
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     chosen = settings(
@@ -511,9 +512,8 @@ def run(sequences: int, steps: int, number: int | None, shrink: bool) -> None:
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
-    machine = seed(number)(Life) if number is not None else Life
     try:
-        run_state_machine_as_test(machine, settings=chosen)
+        run_state_machine_as_test(seed(number)(Life), settings=chosen)
     except (OverError, FlakyStrategyDefinition):  # so it calls a sequence that is not begun
         if time.monotonic() < Life.until:
             raise
@@ -537,7 +537,7 @@ def main() -> int:
     )
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=int, default=random.getrandbits(32))
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="no sequence begins after so long"
     )
@@ -584,7 +584,7 @@ def main() -> int:
     )
     print(
         f"{counts['sequences']} sequences in {time.monotonic() - began:.0f} s ({done});"
-        f" differences={differences}"
+        f" differences={differences}, seed {options.seed}"
     )
     return 1 if differences else 0
 
