@@ -21,6 +21,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -33,6 +34,7 @@ from rag_platform.config.strategies import load_strategy
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.loaders.pdf.opening import load_pymupdf
 from rag_platform.processes import jobs
+from rag_platform.releases.deletion import StartedDeletion, plan_delete, start_delete
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot, Workspace
@@ -454,6 +456,7 @@ sys.path.append(sys.argv[1])
 from click.testing import CliRunner
 from rag_platform.cli.main import main
 from rag_platform.processes import jobs
+from rag_platform.releases.deletion import StartedDeletion, plan_delete, start_delete
 from rag_platform_tests.jobs_here import run_here
 
 jobs.launch = run_here
@@ -575,6 +578,18 @@ def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
         # four processes a run
         patch.setattr(compute_logs, "tail_to_stream", lambda path, stream: nullcontext())
         yield Desk(folder)
+
+
+@pytest.fixture
+def delete(shelf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Starts a deletion whose job nobody runs: what readers see is the tombstone's doing alone."""
+    ended: Any = SimpleNamespace(poll=lambda: 0, returncode=0)
+    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: jobs.Started(job, ended))
+
+    def start(doc: str, version: str | None = None, **options: Any) -> StartedDeletion:
+        return start_delete(plan_delete("default", doc, shelf.root, version, **options), shelf.root)
+
+    return start
 
 
 @pytest.fixture

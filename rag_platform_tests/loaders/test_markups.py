@@ -275,7 +275,7 @@ def test_terms_and_attributes_that_only_look_so(text: str, profile: str, markdow
 def test_long_lines_take_time_in_proportion(start: str, part: str, profile: str) -> None:
     started = time.process_time()
     markup_blocks(f"{start}{part * 40_000}x", profile)
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 5
 
 
 def test_subtitles_are_called_by_their_file(tmp_path: Path) -> None:
@@ -318,4 +318,4 @@ def test_other_texts_are_not_taken_for_these() -> None:
 def test_long_texts_take_time_in_proportion(line: str, profile: str) -> None:
     started = time.process_time()
     markup_blocks(line * 4000, profile)
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 5

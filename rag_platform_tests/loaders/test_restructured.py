@@ -262,7 +262,7 @@ def test_edits_are_in_order_and_blocks_hold_every_character(text: str) -> None:
     ],
 )
 def test_odd_texts_take_little_time(text: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     markdown_edits(text)
     restructured_blocks(text)
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5

@@ -5,7 +5,6 @@ after.
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from rag_platform.api.documents import get_document, list_documents
 from rag_platform.api.passages import get_chunk
 from rag_platform.errors import InputError, NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
-from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.deletion import StartedDeletion, plan_delete, start_delete
+from rag_platform.releases.deletion import plan_delete
 from rag_platform.releases.publishing import (
     build_candidate,
     pin_release,
@@ -45,18 +43,6 @@ def found(library: Any, mode: str, **more: Any) -> set[str]:
         hit.filename
         for hit in answer(library, QueryRequest("How many trucks?", mode=mode, **more)).hits
     }
-
-
-@pytest.fixture
-def delete(shelf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Starts a deletion whose job nobody runs: what readers see is the tombstone's doing alone."""
-    ended: Any = SimpleNamespace(poll=lambda: 0, returncode=0)
-    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: jobs.Started(job, ended))
-
-    def start(doc: str, version: str | None = None, **options: Any) -> StartedDeletion:
-        return start_delete(plan_delete("default", doc, shelf.root, version, **options), shelf.root)
-
-    return start
 
 
 def release(shelf: Any) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.writing import delete
 from rag_platform.ir import QueryRequest
 
 GATE = "# Security at the gate\n\nThe gate opens at 05:30.\n"
@@ -60,10 +59,8 @@ def test_a_filter_that_is_met_is_not_explained(library: Any) -> None:
     assert not [it for it in result.warnings if it.startswith("no passage")]
 
 
-def test_nothing_is_told_of_what_was_deleted(shelf: Any, library: Any) -> None:
-    [doc_id] = {hit.doc_id for hit in answer(library, QueryRequest("gate opens")).hits[:1]}
-    code = delete(shelf.settings, "default", doc_id)["confirm"]
-    delete(shelf.settings, "default", doc_id, confirm=code)
+def test_nothing_is_told_of_what_was_deleted(library: Any, delete: Any) -> None:
+    delete("gate.md")
     result = answer(library, QueryRequest("gate", filters={"filename": "gate"}))
     assert [it for it in result.warnings if it.startswith("no passage")] == [
         "no passage has filename = gate (there is: dock.md)"

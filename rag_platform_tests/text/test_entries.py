@@ -87,7 +87,7 @@ def test_a_long_heading_takes_little_time() -> None:
     assert [find_described(it * 10_000) for it in ("a(", "a::", "(a::b(", "fn ")] == [""] * 4
     assert all(find_described(f"`{it * 10_000}`") in ("static", "") for it in ("*a ", "static "))
     assert find_members(["Class A" + ":" * 20_000, "b:" * 20_000, "b Class " * 5_000]) == []
-    assert time.process_time() - started < 0.2
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
