@@ -5,8 +5,8 @@
 Without files a PDF of `--pages` pages with text, a table and a picture on each is made. PSS shares
 out pages that processes have in common, so its sum is the memory that the tree takes; the sum of
 RSS counts those pages once for each process. Sampled ten times a second from /proc, so Linux only.
-Printed too: progress messages that name a page, pages a second. Exit code 1 where the pages read
-are not those asked.
+Printed too: pages a second, and how often the job was seen to announce more pages. Exit code 1
+where the pages read are not those asked.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def report(file: Path, home: Path, config: Path, strategy: str, profile: str) ->
         strategy,
     ]
     started = time.perf_counter()
-    progress: set[str] = set()
+    progress: set[int] = set()
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
@@ -126,7 +126,7 @@ def report(file: Path, home: Path, config: Path, strategy: str, profile: str) ->
         while process.poll() is None:
             pss, rss, count = tree_memory(process.pid)
             peak_pss, peak_rss, most = max(peak_pss, pss), max(peak_rss, rss), max(most, count)
-            progress |= page_progress(home)
+            progress |= pages_announced(home)
             time.sleep(1 / SAMPLES)
         output = process.stdout.read().decode() if process.stdout else ""
     seconds = time.perf_counter() - started
@@ -134,7 +134,8 @@ def report(file: Path, home: Path, config: Path, strategy: str, profile: str) ->
     print(
         f"{file.name}, {profile}: {pages} pages in {seconds:.0f} s ({pages / seconds:.1f} a"
         f" second), exit {process.returncode}; peak of {most} processes: PSS {peak_pss / 1024:.0f}"
-        f" MiB, RSS summed {peak_rss / 1024:.0f} MiB; {len(progress)} different page messages seen"
+        f" MiB, RSS summed {peak_rss / 1024:.0f} MiB;"
+        f" {len(progress)} page counts announced"
     )
     if process.returncode not in (0, 3):
         print(output[-2000:])
@@ -166,8 +167,8 @@ def tree_memory(root: int) -> tuple[int, int, int]:
     return found[0], found[1], found[2]
 
 
-def page_progress(home: Path) -> set[str]:
-    """`page N of M` as the job's row in the ledger has it now."""
+def pages_announced(home: Path) -> set[int]:
+    """The number of pages read so far, as the job's row in the ledger has it now."""
     path = home / "ledger.sqlite"
     if not path.is_file():
         return set()
@@ -176,7 +177,8 @@ def page_progress(home: Path) -> set[str]:
             rows = ledger.execute("SELECT progress FROM jobs").fetchall()
     except sqlite3.Error:
         return set()
-    return {match[0] for row in rows for match in re.finditer(r"page \d+ of \d+", str(row[0]))}
+    stages = [json.loads(row[0] or "{}").get("stages", {}) for row in rows]
+    return {stage["pages"]["done"] for stage in stages if "pages" in stage}
 
 
 def pages_read(home: Path) -> int:
