@@ -124,6 +124,7 @@ _IMPLICIT_PROPERTY = re.compile(
     re.IGNORECASE,
 )
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
+_HAN_RUN = re.compile(f"[{HAN}]+")
 _CODES = "号码"  # end names of codes
 _RUN = re.compile(rf"[A-Za-z](?:(?![{HAN}])[\w'’-])*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
@@ -168,6 +169,8 @@ def find_near_miss(
     # 一年 and 一晚 say little
     told = {word for word in words if not has_han(word) or tag_word(word) not in ("m", "tg")}
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
+    if not has_han(question):  # needs no Chinese words, whose dictionary takes 35 MiB
+        places = _HAN_RUN.sub(" ", places)
     titles = _parse_clause(places).words
     quoted = _list_quoted(answer, cited)
     for role, thing in _list_asked(question) if quoted else ():

@@ -448,3 +448,10 @@ def test_a_very_long_question_is_read_once() -> None:
     """Reading it from its beginning for each of its words would take minutes."""
     query = prepare("OR NOT" * 40_000 + " the waste", Limits(max_query_chars=300_000))
     assert find_doubts(query, WASTE, [hit(WASTE)]) == ()
+
+
+def test_an_english_question_loads_no_chinese_dictionary() -> None:
+    passage = hit(WASTE, "办公手册")
+    chinese_dictionary.cache_clear()
+    assert find_doubts(prepare("When is the waste collected?", Limits()), WASTE, [passage]) == ()
+    assert chinese_dictionary.cache_info().currsize == 0
