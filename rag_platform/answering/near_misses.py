@@ -169,7 +169,7 @@ def find_near_miss(
     # 一年 and 一晚 say little
     told = {word for word in words if not has_han(word) or tag_word(word) not in ("m", "tg")}
     places = "\n".join(f"{hit.doc_title}\n{hit.source_uri}" for hit in passages)
-    if not has_han(question):  # needs no Chinese words, whose dictionary takes 35 MiB
+    if not has_han(question):  # needs no Chinese words, whose dictionary takes 29 MiB
         places = _HAN_RUN.sub(" ", places)
     titles = _parse_clause(places).words
     quoted = _list_quoted(answer, cited)
