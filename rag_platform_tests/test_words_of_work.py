@@ -120,9 +120,9 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
             [JobItem("docs/b.pdf", "b", "default.b@1", "dead", "dead", "broken_file", "no PDF")],
         )
         ledger.update_job(job.job_id, state="partly")
-    assert [
-        row["job_id"] for row in desk.call("jobs", "list", "--state", "dead").data["jobs"]
-    ] == [job.job_id]
+    assert [row["job_id"] for row in desk.call("jobs", "list", "--state", "dead").data["jobs"]] == [
+        job.job_id
+    ]
 
 
 def test_a_full_disk_is_told_with_what_is_kept_free_and_the_job(tmp_path: Path) -> None:

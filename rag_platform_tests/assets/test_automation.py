@@ -328,7 +328,7 @@ def test_the_newest_result_of_a_check_is_that_of_the_document_that_failed(
     processed = dg.AssetCheckKey(dg.AssetKey("raw_document"), "processed")
     history = instance.event_log_storage.get_asset_check_execution_history(processed, limit=9)
     assert [(record.partition, record.status.value) for record in history] == [(keys[1], "FAILED")]
-    assert "holds no text" in history[0].evaluation.metadata["reason"].value
+    assert "the file is empty" in history[0].evaluation.metadata["reason"].value
 
 
 def test_a_backfill_that_dagster_calls_failed_says_which_documents_and_why(

@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_read_warns_and_fails_no_run(
     assert observed.timestamp > stored.timestamp  # what the page of a partition shows first
     for metadata in (found.metadata, observed.asset_observation.metadata):
         assert metadata["code"].value == "empty_file" and metadata["failed_stage"].value == "facts"
-        assert "holds no text" in metadata["reason"].value
+        assert "the file is empty" in metadata["reason"].value
         assert metadata["remedy"].value.startswith("mend or replace the file")
     # with it the page of the check counts this partition as failed, and not as missing
     assert found.target_materialization_data.storage_id == stored.storage_id

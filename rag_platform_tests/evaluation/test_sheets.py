@@ -71,7 +71,7 @@ def test_a_workbook_is_read_by_its_first_sheet(tmp_path: Path) -> None:
         ("query,file\nWhy?,\n", "a.csv, line 2: case 'a-1' expects nothing"),
         ("query,query\nWhy?,How?\n", "a.csv, line 2: query is given twice"),
         ("query,file\n", "a.csv holds no cases"),
-        ("", "a.csv: the file holds no text"),
+        ("", "a.csv: the file is empty"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_line_and_column(
