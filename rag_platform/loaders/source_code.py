@@ -92,7 +92,6 @@ _POINTER = re.compile(r"[^()]*\(\s*(?:\w+\s+)?\*?\s*(?P<name>\w+)\s*\)\s*\(")  #
 # a type on a line of its own, and what it is the type of
 _TYPE = re.compile(r"[\w:<>*&\s]+$")
 _CALLED = re.compile(r"[\w:~]+\s*\(")
-_GOES_ON = re.compile(r"[^\w\s\"')\]}]$")  # a statement that goes on in the next line
 # whose members may be described; the inside of a function is code
 _CONTAINER = re.compile(
     r"\b(?:class|interface|struct|enum|union|trait|impl|namespace|object|record|mod|extend)\b"
@@ -206,11 +205,8 @@ class _Reader:
     def _is_below_attribute(self, at: int) -> bool:
         """True for a line of Python right below what it may describe."""
         above = self.lines[at - 1]
-        return (
-            self.language == "python"
-            and (above.kind, above.column) == ("code", self.lines[at].column)
-            and not _GOES_ON.search(self.previous)
-        )
+        place = (above.kind, above.column)
+        return self.language == "python" and place == ("code", self.lines[at].column)
 
     def _begins_comment(self, mark: str, line: _Line) -> bool:
         """True for a mark that begins a comment, or a docstring at the start of a file or right

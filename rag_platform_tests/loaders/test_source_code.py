@@ -130,6 +130,19 @@ kind: Valve
             "- uses: valve\n```\n\n#### `jobs.steps.with`\n\nWhere.\n\n```yaml\n"
             "with: 4\n---\n```\n\n## `kind`\n\n```yaml\nkind: Valve\n```\n",
         ),
+        (
+            "pump.c",
+            "/*\n * Starts the pump.\n * @param rate litres\n */\nint start(int rate) {\n}\n\n"
+            "} // end namespace pumps\n",
+            "## `start`\n\nStarts the pump.\n\n@param rate litres\n\n```c\nint start(int rate) {\n}\n\n"
+            "} // end namespace pumps\n```\n",
+        ),
+        (
+            "small.py",
+            "class Small(Pump):\n    # Litres.\n    rate = 1\n",
+            "## `Small`\n\n```python\nclass Small(Pump):\n```\n\n### `Small.rate`\n\nLitres.\n\n"
+            "```python\nrate = 1\n```\n",
+        ),
         ("cut.py", "\n\n    a = 1\n    b = 2\n", "```python\na = 1\nb = 2\n```\n"),
         (
             "run.sh",
@@ -190,6 +203,23 @@ def test_a_definition_is_called_by_its_name(name: str, line: str, title: str) ->
     begin, end = ("# ", "") if language in hashed else ("/* ", " */")
     blocks = source_blocks(f"\n{begin}A comment.{end}\n{line}\n", language)
     assert [block.title for block in blocks if block.kind == "heading"] == [title][: bool(title)]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "code"),
+    [
+        ("python", 'def f():\n    return """\n# a\nb = 1\n"""\n', "# a\nb = 1"),
+        ("javascript", "const page = `\n// a\nb = 1\n`\n", "// a\nb = 1"),
+        ("shell", "cat > a.ini <<EOF\n# a\nb = 1\nEOF\nls\n", "# a\nb = 1"),
+        ("yaml", "run: |\n  # a\n  b: 1\non: push\n", "# a\n  b: 1"),
+        ("python", "def f():\n    a = 1\n    # b\n    c = 2\n", "# b\n    c = 2"),
+    ],
+)
+def test_strings_and_the_inside_of_functions_are_code(language: str, text: str, code: str) -> None:
+    """Whatever their lines look like."""
+    blocks = source_blocks(text, language)
+    assert [code in text[it.start : it.end] for it in blocks if it.kind == "code"].count(True) == 1
+    assert not any(it.kind == "paragraph" for it in blocks)
 
 
 def test_a_definition_on_the_first_line_is_a_section(tmp_path: Path) -> None:
