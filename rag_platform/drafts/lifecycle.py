@@ -305,6 +305,7 @@ class Edition:
 def base_of(work: VersionBuild) -> Base:
     """The base for drafts of this version, whose stages up to the chunks must be complete."""
     return Base(
+        work.version.namespace,
         work.version.doc_id,
         work.chunks,
         work.normalised,

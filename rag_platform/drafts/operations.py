@@ -39,6 +39,7 @@ BETWEEN = "\n\n"  # separates merged texts that are not adjacent in the document
 class Base:
     """The chunks that a draft is based on, and what is needed to cut the text differently."""
 
+    namespace: str
     doc_id: str
     chunks: Sequence[Chunk]
     normalised: Normalised
@@ -303,7 +304,7 @@ def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
         )
         raise NotFoundError(
             f"document {base.doc_id} has no chunk {chunk_id!r} here ({gone}); `rag drafts show"
-            f" {base.doc_id}` lists those it has",
+            f" {base.doc_id} --namespace {base.namespace}` lists those it has",
             code="unknown_chunk",
         )
     return found

@@ -128,7 +128,7 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
             verdicts = judge_candidate(
                 library, namespace, release_id, published, gates, expectations, results
             )
-            check, run_id = _check_of(verdicts, why_passed), verdicts[0].run_id
+            check, run_id = _check_of(namespace, verdicts, why_passed), verdicts[0].run_id
         except ProviderError as error:
             check = CheckResult(QUALITY_GATE, bool(why_passed), f"{NOT_JUDGED}{error.message}")
         if not check.passed or run_id is None:
@@ -138,7 +138,6 @@ def apply_gates(manifest: Manifest, workspace: Workspace, *, deletes: bool = Fal
 
 _DELETES = "published all the same, for a deletion is never held back:"
 _TAKES_BACK = "published all the same, for taking back an edit by hand is never held back:"
-_REMEDY = "an expectation that no longer holds is dropped by `rag expect remove CASE`"
 
 
 def _only_takes_back_edits(manifest: Manifest, published: str, store: Store) -> bool:
@@ -174,7 +173,7 @@ def _row(manifest: Manifest, version_id: str) -> tuple[str | None, ...]:
     return tuple(field.get(version_id) for field in fields)
 
 
-def _check_of(verdicts: Sequence[Verdict], why_passed: str) -> CheckResult:
+def _check_of(namespace: str, verdicts: Sequence[Verdict], why_passed: str) -> CheckResult:
     """The check that records the verdicts, which are traced; with `why_passed` it passes in any
     case.
     """
@@ -185,7 +184,12 @@ def _check_of(verdicts: Sequence[Verdict], why_passed: str) -> CheckResult:
     reports = [verdict_markdown(verdict) for verdict in verdicts]
     failed = sum(not verdict.passed for verdict in verdicts)
     if why_passed and failed:
-        reports = [why_passed, *reports, _REMEDY]
+        remedy = f"`rag expect remove CASE --namespace {namespace}`"
+        reports = [
+            why_passed,
+            *reports,
+            f"an expectation that no longer holds is dropped by {remedy}",
+        ]
     figures = {"lost": sum(len(verdict.lost) for verdict in verdicts), FAILED_GATES: failed}
     means = {
         f"{metric} of {verdict.dataset_id}": value

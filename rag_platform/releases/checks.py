@@ -68,7 +68,7 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
         "chunks",
         (
             "Chunks moved only where the text did; otherwise a profile explains it: see `rag docs"
-            " history`."
+            " history DOC`."
         ),
     ),
 }

@@ -73,7 +73,6 @@ _VERSIONED = (
     " is no AWS_ACCESS_KEY_ID in the environment to remove them with: let a lifecycle rule of the"
     " bucket expire them"
 )
-_ELSEWHERE = "data roots of machines that only write: run `rag gc --prove` there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,7 +542,8 @@ def count_in_bucket(
     holding += sum(1 for version in versions for _ in blobs.list(version_prefix(version)))
     holding += sum(blobs.has(raw_key(sha256)) for sha256 in alone)
     files = {sha256 for manifest in pushed for sha256 in manifest.files.values()}
-    unseen = [_ELSEWHERE]
+    command = f"`rag gc --prove DOC --namespace {namespace}`"
+    unseen = [f"data roots of machines that only write: run {command} there"]
     if unnamed := _find_unnamed(namespace, files, store):
         unseen.append(f"{len(unnamed)} files of no release in the bucket: `rag gc` removes them")
     old_versions, unreachable = remove_versions(namespace, store, plan=True)

@@ -470,7 +470,7 @@ def test_taking_back_an_edit_is_never_held_back(
     manifest = publish([])
     assert "05:30" in said(shelf, "When does the gate open?")
     assert manifest.failed_gates.startswith("published all the same, for taking back an edit")
-    assert manifest.failed_gates.endswith("dropped by `rag expect remove CASE`")
+    assert manifest.failed_gates.endswith("`rag expect remove CASE --namespace default`")
     result = run(instance)  # which shows the verdict again, and goes on
     shown = next(e for e in result.get_asset_check_evaluations() if e.check_name == QUALITY_GATE)
     assert result.success and (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.WARN)

@@ -82,7 +82,7 @@ def base_over(folder: Path, text: str = TEXT, chunker: Chunker | None = None) ->
         STRATEGY,
         links,
     )
-    return Base("d", chunks, norm, Places(facts, norm), links, CleaningConfig())
+    return Base("default", "d", chunks, norm, Places(facts, norm), links, CleaningConfig())
 
 
 @pytest.fixture(scope="module")

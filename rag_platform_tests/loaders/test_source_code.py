@@ -134,8 +134,8 @@ kind: Valve
             "pump.c",
             "/*\n * Starts the pump.\n * @param rate litres\n */\nint start(int rate) {\n}\n\n"
             "} // end namespace pumps\n",
-            "## `start`\n\nStarts the pump.\n\n@param rate litres\n\n```c\nint start(int rate) {\n}\n\n"
-            "} // end namespace pumps\n```\n",
+            "## `start`\n\nStarts the pump.\n\n@param rate litres\n\n```c\nint start(int rate) {\n"
+            "}\n\n} // end namespace pumps\n```\n",
         ),
         (
             "small.py",

@@ -51,7 +51,6 @@ Cursor = Annotated[
 ]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Name = Annotated[str, Query(max_length=300)]
-_UNCHECKED_PARTITIONS = "Dagster's partitions and events: `rag gc --prove` looks into them"
 
 
 class DocumentFilter(BaseModel):
@@ -219,8 +218,10 @@ def get_deletion_proof(view: ApiView, doc_id: DocId) -> DeletionProof:
     """What is still stored of a document, deleted or not."""
     from rag_platform.releases.proofs.deletion_proof import prove
 
+    command = f"`rag gc --prove {doc_id} --namespace {view.namespace}`"
     with open_root(view.settings) as root:
-        found = prove(view.namespace, doc_id, root, partitions=_UNCHECKED_PARTITIONS)
+        partitions = f"Dagster's partitions and events: {command} looks into them"
+        found = prove(view.namespace, doc_id, root, partitions=partitions)
     return cast(DeletionProof, without_paths(found.data()))
 
 

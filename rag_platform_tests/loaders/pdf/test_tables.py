@@ -328,6 +328,29 @@ def test_rows_of_aligned_cells_are_a_table_without_a_header() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [
+        ((("Sold", "120"), ("Cost", "(80)"), ("Tax", "(10)"), ("Left", "(30)")), 90.0),
+        (
+            (
+                ("Save the buffer to its own file", "C-x C-s"),
+                ("Save the buffer to another file", "C-x C-w"),
+                ("Read a file into the buffer here", "C-x C-f"),
+            ),
+            300.0,
+        ),
+        ((("save", "C-s"), ("open", "C-o"), ("quit", "C-q"), ("find", "C-f")), 90.0),
+    ],
+)
+def test_what_looks_like_equations_or_prose_may_be_cells(
+    rows: tuple[tuple[str, str], ...], left: float
+) -> None:
+    """Figures in brackets, many words, and words that are all as long."""
+    shown = aligned(*[((label, 0.0), (value, left)) for label, value in rows])
+    assert shown.split("\n")[2:] == [f"| {label} | {value} |" for label, value in rows]
+
+
 def test_rows_are_headed_only_by_a_row_that_names_each_column_of_figures() -> None:
     def columns(*rows: str) -> str:
         return aligned(*[tuple((c, 90 * i) for i, c in enumerate(row.split())) for row in rows])
