@@ -122,7 +122,8 @@ def question_words(query: str) -> tuple[Word, ...]:
         for word in dict.fromkeys(cut):
             inside = any(word != other and word in other for other in cut)
             if not inside and (
-                len(CHINESE_FUNCTION_CHARACTER.sub("", word)) > 1 or _is_place(word)  # 成都
+                len(CHINESE_FUNCTION_CHARACTER.sub("", word)) > 1
+                or segmentation.tag_word(word) == "ns"  # 成都
             ):
                 words.setdefault(
                     word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0)
@@ -136,19 +137,15 @@ def question_words(query: str) -> tuple[Word, ...]:
     )
 
 
-def _is_place(word: str) -> bool:
-    return [tag for _, tag in segmentation.chinese_dictionary().tag(word)] == ["ns"]
-
-
 def _add_short_nouns(words: Sequence[str]) -> list[str]:
     """The words, and the nouns of two characters that the dictionary cuts apart, as 年假."""
-    tag = segmentation.chinese_dictionary().tag
+    tag = segmentation.tag_word
     return [
         *words,
         *(
             one + two
             for one, two in pairwise(words)
-            if len(one) == len(two) == 1 and tag(two)[0][1] == "n" and tag(one)[0][1] in "abfmnq"
+            if len(one) == len(two) == 1 and tag(two) == "n" and tag(one) in "abfmnq"
         ),
     ]
 
