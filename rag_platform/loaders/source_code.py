@@ -38,10 +38,13 @@ LANGUAGES = frozenset(_MARKS)
 _LONG = re.compile(r"[rRuU]?(?P<open>\"{3}|'{3}|/\*+!?)[ \t]*")
 _STAR = re.compile(r"\*(?![*/])[ \t]*")  # at the beginning of its lines
 _STRINGS = {  # that may go on over lines
-    "python": ('"""', "'''"),
-    "go": ("`",),
-    "javascript": ("`",),
-    "typescript": ("`",),
+    language: marks
+    for languages, marks in (
+        ("python|groovy", ('"""', "'''")),
+        ("java|kotlin|scala|csharp|swift", ('"""',)),
+        ("go|javascript|typescript", ("`",)),
+    )
+    for language in languages.split("|")
 }
 _HEREDOC = re.compile(r"<<[-~]?[ \t]*[\"']?([A-Z][A-Z_]+)")
 _SCALAR = re.compile(r"(?:^|[:-][ \t])[ \t]*[|>][-+\d]*[ \t]*(?:#.*)?$")  # of YAML
@@ -237,8 +240,7 @@ class _Reader:
             self._write_heading()
         elif not is_doc and self.comment is None:
             self.comment = at
-        self.previous = self.previous or mark
-        self.lines[last].stop = max(found, self.lines[last].start)
+        self.lines[last].stop = found
         for line in self.lines[at : last + 1]:
             star = _STAR.match(self.text, line.begin, line.stop) if close == "*/" else None
             self._write_prose(line, star.end() if star else line.begin)

@@ -174,6 +174,8 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
         ("a.c", "static int\nread_rate(void)", "read_rate"),
         ("a.cpp", "JPValue Pump::start(int rate)", "Pump::start"),
         ("a.cpp", "template <class T>\nclass Pump final : public Base<T> {", "Pump"),
+        ("a.cpp", "namespace pumps {", "pumps"),
+        ("a.h", "const size_type rate;", "rate"),
         ("a.h", "typedef struct {", ""),
         ("a.h", "typedef int (*pump_rate)(void *pump);", "pump_rate"),
         ("a.h", "API int PUMP_API(start_pump) (", "start_pump"),
@@ -212,6 +214,7 @@ def test_a_definition_is_called_by_its_name(name: str, line: str, title: str) ->
         ("javascript", "const page = `\n// a\nb = 1\n`\n", "// a\nb = 1"),
         ("shell", "cat > a.ini <<EOF\n# a\nb = 1\nEOF\nls\n", "# a\nb = 1"),
         ("yaml", "run: |\n  # a\n  b: 1\non: push\n", "# a\n  b: 1"),
+        ("kotlin", 'val f =\n"""\n// a\nb = 1\n"""\n', "// a\nb = 1"),
         ("python", "def f():\n    a = 1\n    # b\n    c = 2\n", "# b\n    c = 2"),
     ],
 )

@@ -175,13 +175,21 @@ def test_labels_and_keys_that_are_written_row_by_row_are_one_text() -> None:
     # the keys may be in two parts, of which one has a single line
     parts = [Region((222, 100, 237, 122), "text"), Region((222, 124, 237, 134), "text")]
     assert join_rows([left, *parts], rows) == [whole]
-    # written column by column, only two rows, another kind of region, columns of prose
+    # a third column
+    menus = [run(text, 300, 100 + 12 * i, 10.0) for i, text in enumerate(("File", "File", "App"))]
+    three = [line for row in zip(labels, keys, menus, strict=True) for line in row]
+    assert join_rows([left, right, Region((300, 100, 330, 134), "text")], three) == [
+        Region((60, 100, 330, 134), "text")
+    ]
+    more = [run("as it was", 222, 140 + 12 * i, 10.0) for i in range(3)]
+    # written column by column, only two rows, another kind of region, more below, columns of prose
     prose = [run("x" * 30, x, 100 + 12 * i, 10.0) for i in range(3) for x in (60, 222)]
     columns = [Region((60, 100, 210, 134), "text"), Region((222, 100, 372, 134), "text")]
     for regions, lines in (
         ([left, right], [*labels, *keys]),
         ([left, right], rows[:4]),
         ([left, Region(right.bbox, "table")], rows),
+        ([left, Region((222, 100, 270, 174), "text")], [*rows, *more]),
         (columns, prose),
     ):
         assert join_rows(regions, lines) == regions
