@@ -605,22 +605,35 @@ _ASKED_YEAR = re.compile(
     r"(?<!\d)((?:19|20)\d\d) ?年|\b(?:in |fy ?|fiscal (?:year )?)((?:19|20)\d\d)\b", re.I
 )
 _CALENDAR_YEAR = re.compile(r"(?<![\d.,])(?:19|20)\d\d(?![\d,]|\.\d)")
-_SPAN = re.compile(r"\W*(?:to|through|until|till|and|[至到和、~～–-])?\W*(?:第|每)?", re.IGNORECASE)
-_Dates = list[tuple[re.Match[str], int]]  # each with its number
-# what makes a day the end of a span
-_SPAN_AFTER = re.compile(
-    r" ?(?:to|through|until|till|[至到~～–-]|[以之]?[前后起]|止)", re.IGNORECASE
+_SPAN = re.compile(
+    r"[^\w\n]*?(to|through|until|till|and|[至到和、~～—–-])?[^\w\n]*(?:第|每)?", re.IGNORECASE
 )
-_SPAN_BEFORE = re.compile(
-    r"(?:\b(?:before|after|from|since|until|till|by|through|to)|[自从由于至到~～–-]|截止) ?\Z",
+_Dates = list[tuple[re.Match[str], int]]  # each with its number
+# what makes a day the end of a span, or one of several days of a month
+_SPAN_AFTER = re.compile(
+    r"(?:[（(][^（）()\n]{0,10}[）)])? ?(?:to|through|until|till|[至到]|[以之]?[前后起]|止|截"
+    r"|(?:[~～—–-]|,? ?(?:and|&)|[,，、和及]) ?\d\d?(?![\d:点]))",
     re.IGNORECASE,
 )
-# another closed class: countries (but not the own one, which texts leave out), cities, provinces
-_PLACE = re.compile(
-    "日本|[韩美英法德泰]国|新加坡|马来西亚|越南|印尼|印度|菲律宾|俄罗斯|加拿大|澳大利亚|新西兰|意大利|西班牙|葡萄牙|荷兰|瑞[士典]|巴西"
-    "|墨西哥|阿联酋|沙特|土耳其|北京|上海|天津|重庆|[广杭苏郑兰福]州|深圳|南[京昌宁]|成都|武汉|西[安宁]|长[沙春]|青岛|大连|厦门|宁波|合肥|济南"
-    "|昆明|贵阳|太原|沈阳|哈尔滨|石家庄|海口|[河湖海]南|[河湖]北|山[东西]|广[东西]|江[苏西]|浙江|安徽|福建|四川|云南|贵州|陕西|甘肃|辽宁|吉林"
+_SPAN_BEFORE = re.compile(
+    r"(?:\b(?:before|after|from|since|until|till|by|through|to|than|on or)|[自从由于至到~～—]"
+    r"|\d ?(?:[–,、-]|and|or|&)) ?(?:(?:19|20)\d\d ?年)?\Z",
+    re.IGNORECASE,
 )
+_SPAN_WORD = re.compile(
+    r"\b(?:deadline|due|valid|effective|expir|(?:start|begin|end|open|clos)(?:s|es|ing)?\b)"
+    r"|截止|有效|生效|开始|结束",
+    re.IGNORECASE,
+)
+# another closed class: countries (but not the own one, which texts leave out), cities (but not that
+# of a head office), provinces
+_PLACE = re.compile(
+    "(日本|[韩美英法德泰]国|新加坡|马来西亚|越南|印尼|印度|菲律宾|俄罗斯|加拿大|澳大利亚|新西兰|意大利|西班牙|葡萄牙|荷兰|瑞[士典]|巴西"
+    "|墨西哥|阿联酋|沙特|土耳其)|((?:北京|上海|天津|重庆|[广杭苏郑兰福]州|深圳|南[京昌宁]|成都|武汉|西[安宁]|长[沙春]|青岛|大连|厦门|宁波|合肥"
+    "|济南|昆明|贵阳|太原|沈阳|哈尔滨|石家庄|海口)(?!总[部公]))|([河湖海]南|[河湖]北|山[东西]|广[东西]|江[苏西]|浙江|安徽|福建|四川|云南"
+    "|贵州|陕西|甘肃|辽宁|吉林)"
+)
+_OTHERS = re.compile("其[他它余餘][国國城省地各]")
 # words that hold for every unit, or for some that are not named
 _EVERY = re.compile(
     r"\b(?:daily|(?:every|each|any) (?:day|month|quarter)|week(?:day|end)s?"
@@ -637,6 +650,8 @@ def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
     question, own = simplify(question), simplify(write_alike(answer, question))
     above = simplify("\n".join(map(_name_place, cited)))
     rows = "\n".join(line for line in own.splitlines() if line.startswith("|"))
+    if _find_days(question) and _is_open(f"{own}\n{above}"):
+        return None
     for find in _FINDERS:
         asked = find(question)
         found = find(f"{own}\n{above}") if len(asked) == 1 else []
@@ -665,15 +680,22 @@ def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
 
 
 def find_other_place(question: str, answer: str, passages: Sequence[Hit]) -> tuple[str, str] | None:
-    """(the place of a Chinese question, another one in the answer), where no passage has the
-    former; None otherwise.
+    """(the place of a Chinese question, another one of its kind in the answer), where no passage
+    has the former and the answer tells of no other ones (其他城市); None otherwise.
     """
-    asked = set(_PLACE.findall(simplify(question)))
-    found = _PLACE.search(simplify(answer)) if len(asked) == 1 else None
-    texts = (f"{_name_place(hit)}\n{hit.chunk_text}" for hit in passages)
-    if found is None or not asked.isdisjoint(_PLACE.findall(simplify("\n".join(texts)))):
+    asked = set(_list_places(question))
+    if len(asked) != 1 or _OTHERS.search(answer):
         return None
-    return asked.pop(), found[0]
+    [(kind, place)] = asked
+    other = next((name for its, name in _list_places(answer) if its == kind), None)
+    texts = (f"{_name_place(hit)}\n{hit.chunk_text}" for hit in passages)
+    if other is None or (kind, place) in _list_places("\n".join(texts)):
+        return None
+    return place, other
+
+
+def _list_places(text: str) -> list[tuple[int | None, str]]:
+    return [(it.lastindex, it[0]) for it in _PLACE.finditer(simplify(text))]
 
 
 def find_other_year(question: str, answer: str, cited: Sequence[Hit]) -> tuple[str, str] | None:
@@ -694,8 +716,11 @@ def _list_numbers(found: _Dates) -> set[int]:
     """The numbers of the units, and of all those between two that a range joins."""
     numbers = {number for _, number in found}
     for (one, first), (other, last) in pairwise(found):
-        if _is_span(one, other):
+        joint = _find_joint(one, other)
+        if joint and first < last:
             numbers.update(range(first, last))
+        elif joint and joint[1]:  # over the end of the year or week
+            numbers.update((*range(first, 13 * 31), *range(last)))
     return numbers
 
 
@@ -704,21 +729,30 @@ def _find_units(pattern: re.Pattern[str], text: str) -> _Dates:
 
 
 def _find_days(text: str) -> _Dates:
-    """Days with numbers that ascend in a year; none where one is the end of an open span."""
-    found = [(match, 31 * month + day) for match, (month, day) in find_days(text)]
-    pairs = ((one, other) for (one, _), (other, _) in pairwise(found))
-    joined = {it for pair in pairs if _is_span(*pair) for it in pair}
-    rest = [match for match, _ in found if match not in joined]
-    is_open = any(
-        _SPAN_AFTER.match(text, it.end())
-        or _SPAN_BEFORE.search(text, max(it.start() - 10, 0), it.start())
-        for it in rest
+    """Days with numbers that ascend in a year."""
+    return [(match, 31 * month + day) for match, (month, day) in find_days(text)]
+
+
+def _is_open(text: str) -> bool:
+    """True if a day is the beginning or end of a time whose other end is no day."""
+    days = [match for match, _ in _find_days(text)]
+    joined = [pair for pair in pairwise(days) if _find_joint(*pair)]
+    first, last = {one for one, _ in joined}, {other for _, other in joined}
+    return any(
+        (it not in first and _SPAN_AFTER.match(text, it.end()))
+        or (
+            not (it in first or it in last)
+            and (
+                _SPAN_BEFORE.search(text, max(it.start() - 20, 0), it.start())
+                or _SPAN_WORD.search(text, max(it.start() - 40, 0), it.end() + 20)
+            )
+        )
+        for it in days
     )
-    return [] if is_open else found
 
 
-def _is_span(one: re.Match[str], other: re.Match[str]) -> bool:
-    return _SPAN.fullmatch(one.string, one.end(), other.start()) is not None
+def _find_joint(one: re.Match[str], other: re.Match[str]) -> re.Match[str] | None:
+    return _SPAN.fullmatch(one.string, one.end(), other.start())
 
 
 _FINDERS: tuple[Callable[[str], _Dates], ...] = (

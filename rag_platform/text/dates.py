@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 
-from rag_platform.text.scripts import HAN_DIGITS, count_in_han, simplify
+from rag_platform.text.scripts import HAN_DIGITS, count_in_han, has_han, simplify
 
 _ISO = re.compile(
     r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T"
@@ -133,7 +133,8 @@ _DAY = re.compile(
     rf"(?P<d1>{_DAY_NUMBER}|{_HAN_COUNT}{{1,3}})\s?[日号號]"
     rf"|(?<=\| )(?P<m2>{_MONTH_NUMBER})[-/](?P<d2>{_DAY_NUMBER})(?= \|))"
     rf"|(?<![a-z\d])(?P<m3>{_MONTH})\.? (?P<d3>{_DAY_NUMBER})(?:st|nd|rd|th)?(?![\w:]|\.\d)"
-    rf"|(?<![\d.,])(?P<d4>{_DAY_NUMBER})(?:st|nd|rd|th)?(?: of)? (?P<m4>{_MONTH})(?!\w)",
+    rf"|(?<![\d.,])(?P<d4>{_DAY_NUMBER})(?:st|nd|rd|th)?(?: of)? (?P<m4>{_MONTH})"
+    r"(?!\w|(?-i:(?<= may) [a-z]))",  # not `3 may enter`
     re.IGNORECASE,
 )
 
@@ -160,13 +161,18 @@ def find_dates(text: str) -> Iterator[tuple[str, str]]:
             yield match[0], _compose_date(*numbers)
 
 
-def find_days(text: str) -> Iterator[tuple[re.Match[str], tuple[int, int]]]:
-    """(a day as written, its month and day) for each day of a text, with or without a year.
+def find_days(text: str) -> list[tuple[re.Match[str], tuple[int, int]]]:
+    """(a day as written, its month and day) for each day of a text, with or without a year; then
+    those alone in a cell once more, read with the day first, unless the text is Chinese.
 
     >>> [day for _, day in find_days("| 12/4 | 11月5号 | 2026-11-05 | Nov 5th | 5 May |")]
     [(12, 4), (11, 5), (11, 5), (11, 5), (5, 5)]
+    >>> [day for _, day in find_days("| 12/4 | Carla |")]
+    [(12, 4), (4, 12)]
     """
-    return ((match, _read_day(match)) for match in _DAY.finditer(text))
+    found = [(match, _read_day(match)) for match in _DAY.finditer(text)]
+    ambiguous = () if has_han(text) else (it for it in found if it[0]["m2"])
+    return [*found, *((match, day[::-1]) for match, day in ambiguous)]
 
 
 def _read_day(match: re.Match[str]) -> tuple[int, int]:

@@ -119,11 +119,13 @@ def question_words(query: str) -> tuple[Word, ...]:
             for word in _add_short_nouns(segmentation.dictionary_terms(run))
             if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS
         ]
+        has_word = segmentation.chinese_dictionary().has_word
         for word in dict.fromkeys(cut):
             inside = any(word != other and word in other for other in cut)
             if not inside and (
                 len(CHINESE_FUNCTION_CHARACTER.sub("", word)) > 1
-                or segmentation.tag_word(word) == "ns"  # 成都
+                # 成都, but not 几省, whose tag is a guess
+                or (segmentation.tag_word(word) == "ns" and has_word(word))
             ):
                 words.setdefault(
                     word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0)

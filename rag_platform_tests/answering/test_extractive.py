@@ -775,11 +775,12 @@ def test_what_is_a_range_and_what_is_not(question: str, quote: str) -> None:
         ("12月4号谁值班", "| 12/4 | 冯雪 |"),
         ("2026年12月15日谁值班", "| 12/15 | 何俊 |"),
         ("十二月八日谁值班", "| 12/8 | 蒋涛 |"),
+        ("8月12日谁值班", "| 8/12 | 马丽 |"),
     ],
 )
 def test_the_row_of_the_day_is_quoted_however_it_is_written(question: str, row: str) -> None:
     head = "| 日期 | 值班 |\n| --- | --- |"
-    rows = "| 12/1 | 何俊 |\n| 12/4 | 冯雪 |\n| 12/8 | 蒋涛 |\n| 12/15 | 何俊 |\n| 12/22 | 冯雪 |"
+    rows = "| 12/1 | 何俊 |\n| 12/4 | 冯雪 |\n| 12/8 | 蒋涛 |\n| 8/12 | 马丽 |\n| 12/15 | 何俊 |"
     answer = Extractive().answer(asked(question), [hit(1, f"{head}\n{rows}")])
     assert answer.text == f"{head}\n{row}\n\n[1]"
 

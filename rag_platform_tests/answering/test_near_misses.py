@@ -379,6 +379,24 @@ HIT = Hit(1, "c1", 1.0, "hybrid", "d", "d@1", "minutes.md", "minutes.md", "Minut
         ("11月15号谁值班", "11月2日至11月8日由林浩值班。", ("11月15号", "11月2日")),
         ("11月5号还能报名吗", "报名截至11月10日。", None),
         ("Is it open on November 5?", "It is open from November 1.", None),
+        ("11月5号还能报名吗", "报名截止时间为11月10日。", None),
+        ("Can I register on Nov 5?", "Registration opens Nov 1 and closes Nov 10.", None),
+        ("11月5日有效吗", "有效期：2026年11月1日—2026年11月30日", None),
+        ("3月5日入职，有年假吗", "当年7月1日（含）前入职的有年假。", None),
+        # over the end of the year
+        ("12月30日谁值班", "12月28日至1月3日由林浩值班。", None),
+        ("Is it closed on January 2?", "It is closed December 24 to January 3.", None),
+        ("12月5日谁值班", "12月28日至1月3日由林浩值班。", ("12月5日", "12月28日")),
+        # several days of one month
+        ("11月6日谁值班", "11月5日、6日和7日由林浩值班。", None),
+        ("11月5日谁值班", "11月2日（周一）至8日（周日）由林浩值班。", None),
+        ("Is it closed on December 25?", "It is closed January 1, December 24 and 25.", None),
+        ("Is it closed on November 6?", "It is closed on 5, 6 and 7 November.", None),
+        # the day first, alone in a cell
+        ("who works on Nov 5?", "| Day | Who |\n| --- | --- |\n| 5/11 | Ada |", None),
+        ("who works on Nov 5?", "| F | T |\n| --- | --- |\n| 2/11 | 8/11 | Ada |", None),
+        ("Who enters on Nov 5?", "Only 3 may enter.", None),
+        ("11月5号谁值班", "- 11月2日：林浩\n- 11月9日：何俊", ("11月5号", "11月2日")),
         # a range and all days
         ("Is it open on Thursday?", "It is open Monday to Friday.", None),
         ("周四开门吗？", "周一至周五开门，周日休息。", None),
@@ -402,6 +420,7 @@ def test_another_day_month_weekday_or_quarter_is_told(
         ("新加坡出差每日膳雜費多少", None),  # another passage has it
         ("从日本到韩国要多久", None),
         ("出差每日膳雜費多少", None),
+        ("成都出差每日膳雜費多少", None),  # no country
     ],
 )
 def test_another_place_is_told_where_no_passage_has_the_one_asked_for(
@@ -410,6 +429,13 @@ def test_another_place_is_told_where_no_passage_has_the_one_asked_for(
     text = "膳雜費：日本每日 85 美元，美國每日 90 美元。"
     passages = [hit(text), hit("新加坡另定。")]
     assert find_other_place(question, text, passages) == told
+
+
+@pytest.mark.parametrize(
+    "text", ["北京、上海每天500元，其他城市每天350元。", "加班申请提交给北京总部。"]
+)
+def test_a_place_that_is_named_for_another_reason_is_not_told(text: str) -> None:
+    assert find_other_place("武汉的补贴和加班", text, [hit(text)]) is None
 
 
 @pytest.mark.parametrize(

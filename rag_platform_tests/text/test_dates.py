@@ -91,9 +91,9 @@ def test_dates_are_written_as_in_another_text() -> None:
         ("十一月十五日和11月 5 日", [(11, 15), (11, 5)]),
         ("2026.11.05 or 2026-11-05", [(11, 5), (11, 5)]),
         ("the 5th of November, Nov. 21st", [(11, 5), (11, 21)]),
-        ("| 12/4 | 12-01 |", [(12, 4), (12, 1)]),
+        ("| 12/4 | 12-01 |", [(12, 4), (12, 1), (4, 12), (1, 12)]),
         ("3-5 days, 12/4 of it, 3.12/4, November 2026, 11月", []),
-        ("Nov 5:30, version 1.2 May", []),
+        ("Nov 5:30, version 1.2 May, 3 may enter", []),
     ],
 )
 def test_days_of_a_month_are_found(text: str, days: list[tuple[int, int]]) -> None:

@@ -85,3 +85,4 @@ def test_a_place_whose_name_has_a_function_character_is_a_word() -> None:
         "网关",
     ]
     assert [word.text for word in question_words("会议室都在哪里")] == ["会议室"]
+    assert [word.text for word in question_words("公司在几省有分公司")] == ["分公司"]
