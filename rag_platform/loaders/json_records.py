@@ -34,6 +34,7 @@ _TEXTS = frozenset(
 _BLANKS = re.compile(r"\s*")
 _BETWEEN = re.compile(r"[\s,]*")
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|[^u]))+")
+_TOKENS = re.compile(r'(?P<word>"(?:[^"\\]|\\.)*+")|(?P<mark>[,:])|\s+')  # of nested values
 _CONTROLS = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0e-\x1f\x7f]|[\ud800-\udfff]")
 _decoder = json.JSONDecoder()
 
@@ -55,19 +56,19 @@ class _Record:
     end: int
     members: list[_Member] = field(default_factory=list)
 
-    def title_key(self) -> str:
-        """The key of the best title; empty without one."""
+    def title(self) -> _Member | None:
+        """The member with the best title."""
         titles = {
-            it.key.lower(): it.key
+            it.key.lower(): it
             for it in self.members
             if isinstance(it.value, str) and 0 < len(it.value.strip()) <= _MAX_TITLE
         }
-        return next((titles[key] for key in _TITLES if key in titles), "")
+        return next((titles[key] for key in _TITLES if key in titles), None)
 
     def shown(self) -> list[_Member]:
         """The members below the title that have a value."""
-        title = self.title_key()
-        return [it for it in self.members if it.key != title and it.value not in (None, "", [], {})]
+        title = self.title()
+        return [it for it in self.members if it is not title and it.value not in (None, "", [], {})]
 
 
 def record_blocks(text: str) -> list[Block]:
@@ -100,7 +101,7 @@ def record_edits(text: str) -> list[Edit]:
             if inner:
                 edits += _unescape(text, member.start + 1, member.end - 1)
             elif isinstance(member.value, list | dict):
-                edits.append(Edit(member.start, member.end, _write(member.value), REWRITTEN))
+                edits.append(Edit(member.start, member.end, _write(member, text), REWRITTEN))
             at, mark = member.end - inner, "\n\n" if is_text else "\n"
     end = (mark if at else mark.lstrip()).rstrip()
     return [*edits, Edit(at, len(text), f"{end}\n", REWRITTEN)] if records else []
@@ -114,9 +115,7 @@ def _find_records(text: str) -> list[_Record]:
             found = _look_inside(found[0], text)
     except (ValueError, RecursionError):
         return []
-    named = [
-        it for it in found if it.title_key() or any(m.key.lower() in _TEXTS for m in it.members)
-    ]
+    named = [it for it in found if it.title() or any(m.key.lower() in _TEXTS for m in it.members)]
     return found if len(named) > 1 and 2 * len(named) >= len(found) else []
 
 
@@ -162,9 +161,8 @@ def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _title_of(record: _Record) -> str:
-    key = record.title_key()
-    title = next((it.value for it in record.members if it.key == key), "")
-    return " ".join(_CONTROLS.sub(" ", title).split())
+    title = record.title()
+    return " ".join(_CONTROLS.sub(" ", title.value).split()) if title else ""
 
 
 def _unescape(text: str, start: int, end: int) -> Iterator[Edit]:
@@ -174,10 +172,17 @@ def _unescape(text: str, start: int, end: int) -> Iterator[Edit]:
         yield Edit(*escapes.span(), characters, REWRITTEN)
 
 
-def _write(value: Any) -> str:
-    """A list of words as words, any other value as JSON."""
-    if isinstance(value, list) and not any(isinstance(it, list | dict) for it in value):
-        value = ", ".join(map(str, value))
-    else:
-        value = json.dumps(value, ensure_ascii=False)
-    return _CONTROLS.sub(" ", value)
+def _write(member: _Member, text: str) -> str:
+    """A list of words and numbers as these, any other value as JSON, with all numbers unchanged."""
+    is_plain = isinstance(member.value, list) and not any(
+        isinstance(it, list | dict) for it in member.value
+    )
+
+    def write(token: re.Match[str]) -> str:
+        if not token["word"]:
+            return f"{token['mark']} " if token["mark"] else ""
+        word = scanstring(token["word"], 1)[0]
+        return word if is_plain else json.dumps(word, ensure_ascii=False)
+
+    start, end = member.start + is_plain, member.end - is_plain
+    return _CONTROLS.sub(" ", _TOKENS.sub(write, text[start:end]))

@@ -65,6 +65,17 @@ def test_a_record_may_be_a_title_alone(tmp_path: Path) -> None:
     assert _read(tmp_path / "a.json", text) == "## a\n\n## b\n"
 
 
+def test_nothing_of_a_record_is_lost_or_written_otherwise(tmp_path: Path) -> None:
+    """Keys may be there twice; numbers keep their digits."""
+    text = r"""[{"name": "a", "x": 1, "x": 2.50, "p": [2.50, true, null, "\u4e2d"]},
+ {"name": "a", "name": "b", "q": {"n": 12345678901234567.890,
+  "n": ["\u4e2d, \"x\": 1e400"]}}]"""
+    assert _read(tmp_path / "a.json", text) == (
+        "## a\n\n- x: 1\n- x: 2.50\n- p: 2.50, true, null, 中\n\n"
+        '## b\n\n- name: a\n- q: {"n": 12345678901234567.890, "n": ["中, \\"x\\": 1e400"]}\n'
+    )
+
+
 def test_records_without_a_title_are_paragraphs(tmp_path: Path) -> None:
     text = '[{"user": "U1", "text": "It failed."}, {"user": "U2", "text": "Renew it."}]'
     assert _read(tmp_path / "chat.json", text) == (
