@@ -39,6 +39,7 @@ _UNDERLINES = "=-~^+"  # of AsciiDoc's titles, by level
 _APART = r"(?:(?<=\n\n)|(?<=\n \n))"  # below an empty line
 _BELOW = r"(?:(?<=\S\n)|(?<=\S \n))"  # below a line that is not empty
 _BLANKS = r"(?: *\n)*"
+_TIMES = r"\d+:[\d:.,]+ *--> *\d+:[\d:.,]+.*"  # of a subtitle
 _TITLE = r"(?:[^\n\[]|\[(?!\[[^\[\]\n]*\]\] *$))*+"  # before an anchor in brackets
 _WITHIN = r"\n(?!\s*\n)"  # a line end within a paragraph
 _NESTED = rf"[A-Z]<(?:[^<>\n]|{_WITHIN}|(?<![A-Z])<{{}})*>"
@@ -100,8 +101,8 @@ _PATTERNS = {
         "hidden": rf"(?:\A\ufeff?WEBVTT|{_APART}(?:NOTE|STYLE|REGION)(?!.*-->))\b(?:.*\S)?"
         r"(?: ?\n.*\S)*",
         # the number and the times of what is said, which goes on with what was said before
-        "cue": rf"(?<!\s)\s*+^(?:(?:\A|{_APART})(?!.*-->)\S.*\n)?"
-        r"[\d:]+[.,]\d+ *--> *[\d:]+[.,]\d+.*\n?",
+        "cue": rf"(?<!\s)\s*+^(?:(?:\A|{_APART})(?!.*-->)\S.*\n)?{_TIMES}"
+        rf"(?:\n(?: *\n)++(?:\d+ *\n)?{_TIMES})*+\n?",  # nothing is said in some
         "words": r"<v(?:\.[\w.]+)? +(?P<words>[^<>\n]+)>",
         "tag": r"</?(?:[bciuv]|font|lang|ruby|rt)\b[^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\}",
     },

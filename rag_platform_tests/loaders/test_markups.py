@@ -92,6 +92,16 @@ for 5 --> 6 days<00:06.000> now.
 {\\an8}Stop it.
 
 4
+00:00:10 --> 00:00:11
+
+5
+00:00:11 --> 00:00:12
+
+6
+00:00:12 --> 00:00:13
+All of it.
+
+7
 """
 RFC = """\
 Network Working Group                                      J. Klensin
@@ -217,7 +227,7 @@ Request for Comments: 5321                               October 2008
         (
             SUBTITLES,
             ".vtt",
-            "Ann Lee: The pump runs\nfor 5 --> 6 days now.\nStop it.\n\n4",
+            "Ann Lee: The pump runs\nfor 5 --> 6 days now.\nStop it.\nAll of it.\n\n7",
         ),
     ],
     ids=["asciidoc", "org", "pod", "rfc", "vtt"],
@@ -313,6 +323,8 @@ def test_other_texts_are_not_taken_for_these() -> None:
         ("[Page " * 3, "rfc"),
         ("NOTE a\n\n1\n00:01.0 --> 00:02.0\n", "subtitles"),
         ("<v a<b{\\00:" * 5, "subtitles"),
+        ("1\n0:01 --> 0:02\n \n", "subtitles"),
+        ("0:01 --> 0:02\n\n\n", "subtitles"),
     ],
 )
 def test_long_texts_take_time_in_proportion(line: str, profile: str) -> None:
