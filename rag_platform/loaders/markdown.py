@@ -9,7 +9,7 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -50,6 +50,7 @@ _MAY_HIDE = re.compile(
 )
 # in notes of Obsidian and pages of wikis, which are called by the name of their file
 _WIKI_LINK = re.compile(r"(?<![\w\[`])\[\[(?!_?toc_?\])[^\W\d][^\[\]\n]*\]\](?![(\]`])", re.I)
+_NOTE_KEYS = frozenset(("tags", "aliases", "cssclasses"))  # of Obsidian; pages have others, too
 # limits of constructs that markdown-it does not parse in linear time; real documents stay far below
 MAX_QUOTES = 100
 MAX_LINE_INLINE = 20_000
@@ -115,7 +116,7 @@ class MarkdownLoader:
             warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
-            is_note = _is_note(blocks, text)
+            is_note = _is_note(blocks, text, head.metadata)
             title = PurePosixPath(filename).stem if is_note else _find_title(blocks, text, visible)
         engine = Engine("markdown-it-py", engine_version, "commonmark+table")
         metadata = dict(head.metadata)
@@ -124,12 +125,11 @@ class MarkdownLoader:
         )
 
 
-def _is_note(blocks: Sequence[Block], text: str) -> bool:
-    """True for a text that has no title of its own, but front matter or links as in a wiki."""
-    return not any(it.level == 1 for it in blocks) and any(
-        it.kind == "front_matter"
-        or (it.kind != "code" and _WIKI_LINK.search(text, it.start, it.end))
-        for it in blocks
+def _is_note(blocks: Sequence[Block], text: str, metadata: Mapping[str, Any]) -> bool:
+    """True for a text that has no title of its own, but links or front matter as in a vault."""
+    return not any(it.level == 1 for it in blocks) and (
+        not _NOTE_KEYS.isdisjoint(metadata)
+        or any(it.kind != "code" and _WIKI_LINK.search(text, it.start, it.end) for it in blocks)
     )
 
 

@@ -289,6 +289,7 @@ def test_a_note_of_a_wiki_is_called_by_its_file(tmp_path: Path) -> None:
     assert title("![[plan.png]]\n") == "Pump room"
     assert title("---\ntags: [a]\n---\nIt hums.\n\n## Doors\n\nShut.\n") == "Pump room"
     assert title("---\ntitle: Pumps\n---\nSee [[Valves]].\n") == "Pumps"
+    assert title("---\nlayout: page\ndate: 2026-01-05\n---\n## Pumps\n\nIt hums.\n") == "Pumps"
     assert title("# Pumps\n\nSee [[Valves]].\n") == "Pumps"
     assert title("[[toc]]\n\n## Doors\n\n[[a](b.md)] x[[y]]\n\n```\n[[bin]]\n```\n") == "Doors"
 
