@@ -40,6 +40,8 @@ _APART = r"(?:(?<=\n\n)|(?<=\n \n))"  # below an empty line
 _BELOW = r"(?:(?<=\S\n)|(?<=\S \n))"  # below a line that is not empty
 _BLANKS = r"(?: *\n)*"
 _TIMES = r"\d+:[\d:.,]+ *--> *\d+:[\d:.,]+.*"  # of a subtitle
+_SENTENCE_END = re.compile(r"[.!?…。！？][^\w\s<>]*(?:</\w+>)*\Z")
+_MAX_UNENDED = 6  # subtitles in a paragraph
 _TITLE = r"(?:[^\n\[]|\[(?!\[[^\[\]\n]*\]\] *$))*+"  # before an anchor in brackets
 _WITHIN = r"\n(?!\s*\n)"  # a line end within a paragraph
 _NESTED = rf"[A-Z]<(?:[^<>\n]|{_WITHIN}|(?<![A-Z])<{{}})*>"
@@ -186,6 +188,7 @@ class _Reader:
         self.blocks: list[Block] = []
         self.edits: list[Edit] = []
         self._profile = profile
+        self._unended = 0  # subtitles since the last end of a sentence
         # lines end with one character, at the same offsets
         lines = text.replace("\r\n", " \n").replace("\r", "\n")
         for name, found, body_end, end in _scan(lines, profile):
@@ -256,9 +259,21 @@ class _Reader:
         least = max(start - 400, self.edits[-1].end if self.edits else 0)
         return least + len(self.text[least:start].rstrip())
 
+    def _write_joint(self, at: int) -> str:
+        """A line end between two subtitles; that of a paragraph below several without the end of a
+        sentence, as in captions without punctuation.
+        """
+        if not at:
+            return ""
+        is_ended = _SENTENCE_END.search(self.text, max(at - 20, 0), at)
+        self._unended = 0 if is_ended else (self._unended + 1) % _MAX_UNENDED
+        return "\n" if is_ended or self._unended else "\n\n"
+
     def _write_words(self, name: str, found: re.Match[str]) -> str:
-        if name in ("indent", "tag", "cue"):
-            return "\n" if name == "cue" and found.start() else ""
+        if name == "cue":
+            return self._write_joint(found.start())
+        if name in ("indent", "tag"):
+            return ""
         if name == "item":
             return "- " if found["mark"] == "*" else f"{found['mark'].rstrip('.')}. "
         if name == "pod":

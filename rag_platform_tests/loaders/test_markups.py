@@ -288,6 +288,14 @@ def test_long_lines_take_time_in_proportion(start: str, part: str, profile: str)
     assert time.process_time() - started < 5
 
 
+def test_captions_without_punctuation_have_paragraphs() -> None:
+    cues = [f"{n}\n00:00:{n:02} --> 00:00:{n + 1:02}\nword {n}" for n in range(1, 15)]
+    cues[9] += ".</i>"
+    text = "\n\n".join(cues)
+    paragraphs = apply_edits(text, markup_edits(text, "subtitles")).text.split("\n\n")
+    assert [it.count("word") for it in paragraphs] == [6, 8]
+
+
 def test_subtitles_are_called_by_their_file(tmp_path: Path) -> None:
     path = tmp_path / "stand-up.srt"
     path.write_text("1\n00:00:01,000 --> 00:00:02,000\nHello.\n")
