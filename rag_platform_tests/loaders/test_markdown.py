@@ -265,7 +265,7 @@ def test_title_falls_back_to_heading_then_to_the_first_line(tmp_path: Path) -> N
         ("<p style='display: none'>a</p>\n\nb <b hidden=''>c</b>", "\n\nb"),
         ("%% why? %%\nRun it. ^run-2\n\n%%\nask\n%%\n\n- b\n  ^a1b2c3", "\nRun it.\n\n\n\n- b\n "),
         # what only looks like it
-        ("%% and %% are `%% a %%`\n\nx ^2\nx ^abc d\n\n    %% a %%\n    b ^abc", None),
+        ("%% and %% are `%% a %%`\n\nx ^2\nx ^abc d\nx ^max\n\n    %% a %%\n    b ^abc", None),
         ("`<!-- a -->` ``x ` <!-- b -->`` \\<!-- c --> <!-- d", None),
         ("```html\n<!-- a -->\n```\n\n- b\n\n      <!-- c -->\n\n  ~~~\n  <!-- d -->\n  ~~~", None),
         ("<div hidden={no}>a</div> <input hidden> b <i data-hidden>c</i> <b hidden>d", None),
