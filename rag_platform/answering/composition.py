@@ -283,8 +283,8 @@ class _Composer:
         small = signals.words_absent is not None and signals.sparse_reach is None
         if not small or query.rewrites or self.embed_questions is None:
             return None
-        quoted = list_quoted(answer, self.context)[:COMPARED_QUOTES]
         subject = analysis.subject_of(query)
+        quoted = list_quoted(subject, answer, self.context)[:COMPARED_QUOTES]
         wide = is_wide(subject)
         if not quoted or any(is_wide(text) != wide for text in quoted):
             return None

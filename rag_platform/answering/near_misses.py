@@ -189,17 +189,19 @@ def find_near_miss(
     return None
 
 
-def list_quoted(answer: str, passages: Sequence[Hit]) -> list[str]:
+def list_quoted(question: str, answer: str, passages: Sequence[Hit]) -> list[str]:
     """The sentences, items and rows, after their header, that an extractive answer quotes of its
     passages, without those that are part of another, such as the item `port` of a sentence with
-    that word.
+    that word. One below a heading with the words of the question comes after that heading.
     """
     quoted = _list_quoted(answer, _list_cited(answer, passages))
-    return [
-        f"{it.header} {it.text}".strip()
-        for it in quoted
-        if not any(it.text != other.text and it.text in other.text for other in quoted)
-    ]
+    asked, texts = meaning(question), list[str]()
+    for it in quoted:
+        if not any(it.text != other.text and it.text in other.text for other in quoted):
+            heading = it.above.rpartition("\n")[2]
+            texts += [heading] if asked and meaning(heading) == asked else []
+            texts.append(f"{it.header} {it.text}".strip())
+    return list(dict.fromkeys(texts))
 
 
 def _list_cited(answer: str, passages: Sequence[Hit]) -> list[Hit]:

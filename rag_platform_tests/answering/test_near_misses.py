@@ -88,12 +88,20 @@ def test_what_a_heading_names_is_all_that_stands_below_it() -> None:
 def test_an_item_that_a_quoted_sentence_contains_is_not_quoted() -> None:
     sentence = "The port of the host is 8080."
     passage = hit(f"- port\n- host\n- user\n\n{sentence}")
-    assert list_quoted(f"{sentence} [1]", [passage]) == [sentence]
+    assert list_quoted("Which port?", f"{sentence} [1]", [passage]) == [sentence]
 
 
 def test_a_quoted_row_is_read_with_the_names_of_its_columns() -> None:
     table = "| Office | Gateway |\n| --- | --- |\n| Lyon | 10.8.0.1 |"
-    assert list_quoted(f"{table}\n\n[1]", [hit(table)]) == ["Office Gateway | Lyon | 10.8.0.1 |"]
+    quoted = list_quoted("", f"{table}\n\n[1]", [hit(table)])
+    assert quoted == ["Office Gateway | Lyon | 10.8.0.1 |"]
+
+
+def test_what_answers_the_question_in_a_list_of_questions_is_read_with_it() -> None:
+    faq = "**How do I renew a card?**\n\nAt any desk.\n\n**How do I block a card?**\n\nBy phone."
+    asked, answer = "how can I block a card", "By phone. [1]"
+    assert list_quoted(asked, answer, [hit(faq)]) == ["How do I block a card?", "By phone."]
+    assert list_quoted("how can I block a key", answer, [hit(faq)]) == ["By phone."]
 
 
 LOCK = "童锁用于防止误触。长按锁键3秒可关闭童锁。香薰盒在底座右侧。"
