@@ -181,6 +181,14 @@ def unknown_job(job_id: str) -> NotFoundError:
     )
 
 
+def unknown_release(release_id: str, namespace: str) -> NotFoundError:
+    """The error for a release that a library does not have."""
+    return NotFoundError(
+        f"no release {release_id[:80]!r}; see `rag releases list --namespace {namespace}`",
+        code="unknown_release",
+    )
+
+
 REBUILD = "rebuild the release with `rag rebuild --full`"
 
 

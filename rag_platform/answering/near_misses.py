@@ -649,36 +649,47 @@ def find_other_date(question: str, answer: str, cited: Sequence[Hit]) -> tuple[s
     neither the answer nor a title of the passages that it cites has the former, or the sentences
     that have it share fewer words with the question than one that has another; None otherwise.
     """
-    question, own = simplify(question), simplify(write_alike(answer, question))
+    question = simplify(question)
+    dates = [(find, asked) for find in _FINDERS if (asked := find(question))]
+    if not dates:
+        return None
+    own = simplify(write_alike(answer, question))
     above = simplify("\n".join(map(_name_place, cited)))
     rows = "\n".join(line for line in own.splitlines() if line.startswith("|"))
-    if _find_days(question) and _is_open(f"{own}\n{above}"):
+    if dates[0][0] is _find_days and _is_open(f"{own}\n{above}"):
         return None
-    for find in _FINDERS:
-        asked = find(question)
-        found = find(f"{own}\n{above}") if len(asked) == 1 else []
+    for find, [(written, number), *others] in dates:
+        found = [] if others else find(f"{own}\n{above}")
         # a sentence beside a schedule holds for none of its days
         if not found or _EVERY.search(rows if find(rows) else own):
             continue
-        [(written, number)] = asked
         if number not in _list_numbers(found):
             return written[0], found[0][0][0]
         if number in _list_numbers(find(above)):
             continue
         rest = meaning(question.replace(written[0], " "))
-        best, other = 0, ""
-        for unit in units(own):
-            sentence = own[unit.start : unit.end]
-            inside = find(sentence)
-            shared = len(rest & meaning(f"{unit.context}\n{sentence}"))
-            has_it = number in _list_numbers(inside)
-            if inside and shared > best:
-                best, other = shared, "" if has_it else inside[0][0][0]
-            elif shared == best and has_it:
-                other = ""
-        if other:
+        if other := _find_nearest_date(own, find, number, rest):
             return written[0], other
     return None
+
+
+def _find_nearest_date(
+    text: str, find: Callable[[str], _Dates], number: int, words: set[str]
+) -> str:
+    """The date in the sentence with most of the words; "" if that has the date with this number, or
+    one with as many words does.
+    """
+    best, other = 0, ""
+    for unit in units(text):
+        sentence = text[unit.start : unit.end]
+        inside = find(sentence)
+        shared = len(words & meaning(f"{unit.context}\n{sentence}"))
+        has_it = number in _list_numbers(inside)
+        if inside and shared > best:
+            best, other = shared, "" if has_it else inside[0][0][0]
+        elif shared == best and has_it:
+            other = ""
+    return other
 
 
 def find_other_place(question: str, answer: str, passages: Sequence[Hit]) -> tuple[str, str] | None:

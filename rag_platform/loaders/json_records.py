@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ class _Member(NamedTuple):
     end: int
 
 
-@dataclass(slots=True)
+@dataclass
 class _Record:
     """An object; without brackets of its own where it is what is around the others."""
 
@@ -56,6 +57,7 @@ class _Record:
     end: int
     members: list[_Member] = field(default_factory=list)
 
+    @cached_property
     def title(self) -> _Member | None:
         """The member with the best title."""
         titles = {
@@ -67,8 +69,9 @@ class _Record:
 
     def shown(self) -> list[_Member]:
         """The members below the title that have a value."""
-        title = self.title()
-        return [it for it in self.members if it is not title and it.value not in (None, "", [], {})]
+        return [
+            it for it in self.members if it is not self.title and it.value not in (None, "", [], {})
+        ]
 
 
 def record_blocks(text: str) -> list[Block]:
@@ -115,7 +118,7 @@ def _find_records(text: str) -> list[_Record]:
             found = _look_inside(found[0], text)
     except (ValueError, RecursionError):
         return []
-    named = [it for it in found if it.title() or any(m.key.lower() in _TEXTS for m in it.members)]
+    named = [it for it in found if it.title or any(m.key.lower() in _TEXTS for m in it.members)]
     return found if len(named) > 1 and 2 * len(named) >= len(found) else []
 
 
@@ -161,7 +164,7 @@ def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _title_of(record: _Record) -> str:
-    title = record.title()
+    title = record.title
     return " ".join(_CONTROLS.sub(" ", title.value).split()) if title else ""
 
 

@@ -96,9 +96,7 @@ _POINTER = re.compile(r"[^()]*\(\s*(?:\w+\s+)?\*?\s*(?P<name>\w+)\s*\)\s*\(")  #
 _TYPE = re.compile(r"[\w:<>*&\s]+$")
 _CALLED = re.compile(r"[\w:~]+\s*\(")
 # whose members may be described; the inside of a function is code
-_CONTAINER = re.compile(
-    r"\b(?:class|interface|struct|enum|union|trait|impl|namespace|object|record|mod|extend)\b"
-)
+_CONTAINER = re.compile(rf"\b(?:{_TYPES}|trait|impl|object|mod|extend)\b")
 _STATEMENT = re.compile(
     r"(?:if|for|while|try|with|return|import|from|use|raise|assert|else|elif|switch|package|using"
     r"|#\s*(?!define)\w+|include|del|print|echo|set|exit|do|done|fi|esac|case|goto|throw"

@@ -19,7 +19,12 @@ import orjson
 
 from rag_platform.config.gates import read_gates
 from rag_platform.config.settings import Strategy
-from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
+from rag_platform.errors import (
+    IntegrityError,
+    NotFoundError,
+    SchemaVersionError,
+    unknown_release,
+)
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.registry import make_provider
 from rag_platform.storage.records import from_json, parse_json
@@ -274,11 +279,7 @@ def _read(directory: Path) -> Json:
         with _reporting_damage(directory / FILENAME):
             data: Json = dict(parse_json((directory / FILENAME).read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(
-            f"no release {directory.name!r}; see `rag releases list --namespace"
-            f" {directory.parent.name}`",
-            code="unknown_release",
-        ) from None
+        raise unknown_release(directory.name, directory.parent.name) from None
     if data.get("schema_version") not in READABLE:
         raise SchemaVersionError(
             f"release {directory.name} has schema {data.get('schema_version')}, this program reads"

@@ -29,7 +29,14 @@ from rag_platform.config.profiles import (
 )
 from rag_platform.config.settings import Settings, Strategy, canonical_json
 from rag_platform.config.strategies import load_strategy, strategy_path
-from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError, unknown_namespace
+from rag_platform.errors import (
+    ConfigError,
+    InputError,
+    NotFoundError,
+    RagError,
+    unknown_namespace,
+    unknown_release,
+)
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic
 from rag_platform.ledger.hiding import LedgerView
@@ -199,10 +206,7 @@ class Library:
         """The opened release for the length of the block: the published one, or a retained one."""
         self.require_visible(namespace)
         if release_id and not _RELEASE.fullmatch(release_id):
-            raise NotFoundError(
-                f"no release {release_id[:80]!r}; see `rag releases list --namespace {namespace}`",
-                code="unknown_release",
-            )
+            raise unknown_release(release_id, namespace)
         if release_id:
             self._require_existing(namespace, release_id)
         opened = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, cast
 from urllib.parse import quote
@@ -253,16 +254,15 @@ def retry_job(settings: SettingsOf, job_id: JobId, retry: Retry) -> JobData:
 
 def _row(job: Job, root: DataRoot) -> JobRow:
     summary = jobs.summary(job)
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for state, decision, count in root.ledger.job_item_counts(job.job_id):
-        shown = jobs.state_of_item(state, decision, job)
-        counts[shown] = counts.get(shown, 0) + count
+        counts[jobs.state_of_item(state, decision, job)] += count
     return fill_shape(
         JobRow,
         {**summary, **job_progress(job)},
         message=str(without_paths(job.progress.get("message", ""))),
         run_url=_run_url(job, summary["run_id"], root.settings.server.dagster_url),
-        counts=counts,
+        counts=dict(counts),
     )
 
 
