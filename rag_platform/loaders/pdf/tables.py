@@ -18,6 +18,7 @@ from rag_platform.loaders.pdf.regions import LEADER, MAX_HEADER_ROWS, MIN_ROWS, 
 from rag_platform.text import markdown_blocks
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
+_SIGN = re.compile(r"\(?[A-Z]{0,3}[$€£¥￥]")  # of a currency
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
 _WORD_GAP = 0.8  # em; a wider gap separates two words
 _CELL_GAP = 0.2  # em; the same where a column border lies in the gap
@@ -86,7 +87,7 @@ def _grid(runs: Sequence[Run], region: Region, words: frozenset[str]) -> list[_R
     columns, rows = region.grid or ((), ())
     if sum(not run.horizontal for run in runs) > len(runs) / 2 and not bidi.is_vertical(runs):
         return []  # the page is rotated: its grid would cut words
-    seen = [bidi.order_visually(run) for run in runs]
+    seen = _attach_signs([bidi.order_visually(run) for run in runs])
 
     def fill(borders: Sequence[float], rows: Sequence[float]) -> list[_Row]:
         pieces = [piece for run in seen for piece in _cut_run(run, borders, region.rules)]
@@ -97,6 +98,50 @@ def _grid(runs: Sequence[Run], region: Region, words: frozenset[str]) -> list[_R
         grid = fill(*region.lines)
     grid = _join_columns(grid)
     return [_mirror(row) for row in grid] if bidi.is_rtl(runs) else grid
+
+
+def _attach_signs(runs: Sequence[Run]) -> list[Run]:
+    """The runs, with each currency sign apart from its amount, such as one at the left edge of a
+    cell, moved beside the amount.
+    """
+    found: list[Run] = []
+    for run in runs:
+        words = run.words()
+        signs = {
+            at
+            for at, word in enumerate(words)
+            if _SIGN.fullmatch(word.text) and (word is words[-1] or _is_amount(words[at + 1]))
+        }
+        opened = bool(found and _SIGN.fullmatch(found[-1].text))  # by a sign in a run of its own
+        if not signs and not opened:
+            found.append(run)
+            continue
+        for start, end in pairwise(sorted({0, *signs, *(at + 1 for at in signs), len(words)})):
+            part = words[start:end]
+            if opened and _is_amount(part[0]) and _are_beside(found[-1], part[0]):
+                sign = found.pop()
+                step = part[0].box[0] - sign.box[2] - _CELL_GAP * run.size
+                moved = [char._replace(x0=char.x0 + step, x1=char.x1 + step) for char in sign.chars]
+                part.insert(0, sign._replace(chars=tuple(moved)))
+            found.append(run._replace(chars=_spaced(part)))
+            opened = start in signs
+    return found
+
+
+def _is_amount(word: Run) -> bool:
+    return _FIGURE.fullmatch(word.text) is not None and not _SIGN.fullmatch(word.text)
+
+
+def _are_beside(one: Run, other: Run) -> bool:
+    """True for runs on one line, the other right of the one."""
+    (_, top, right, bottom), (left, upper, _, lower) = one.box, other.box
+    return right <= left and top < lower and upper < bottom
+
+
+def _spaced(words: Sequence[Run]) -> tuple[Char, ...]:
+    """The characters of words with a space between them."""
+    first, *others = [word.chars for word in words]
+    return (*first, *(char for word in others for char in (word[0]._replace(text=" "), *word)))
 
 
 def _has_cells(line: Sequence[Run]) -> bool:
@@ -367,7 +412,7 @@ def _split_columns(
         for word in (word for part in run.words() for word in _words(part)):
             left, right = min(char.x0 for char in word), max(char.x1 for char in word)
             row = bisect_right(rows, (word[0].y0 + word[0].y1) / 2)
-            solid = any(char.text.isalnum() for char in word)
+            solid = any(char.text.isalnum() or _SIGN.fullmatch(char.text) for char in word)
             lines.setdefault((bisect_right(columns, (left + right) / 2), row), []).append(
                 (left, right, solid)
             )
@@ -383,9 +428,10 @@ def _find_column_gaps(
     lines: Sequence[Sequence[tuple[float, float, bool]]], least: float
 ) -> list[float]:
     """The middles of gaps between words, `least` points wide, that at least 3 lines and half of all
-    lines share and few words cross.
+    lines share and few words cross, those that fewest cross and the widest first, with words
+    between them.
     """
-    found: list[tuple[float, float]] = []
+    gaps: list[tuple[int, float, float, float]] = []
     # in half points, so that the cost of a long table is not quadratic in its words
     tried: set[int] = set()
     for line in lines:
@@ -409,9 +455,37 @@ def _find_column_gaps(
                     and crossed <= max(1, 0.1 * len(lines))
                     and high - low >= least / 4
                 )
-                if enough and not any(a < high and low < b for a, b in found):
-                    found.append((low, high))
+                if enough:
+                    gaps.append((crossed, low - high, low, high))
+    found: list[tuple[float, float]] = []
+    for *_, low, high in sorted(gaps):
+        place = (low + high) / 2
+        before = max(((a + b) / 2 for a, b in found if b <= low), default=None)
+        after = min(((a + b) / 2 for a, b in found if a >= high), default=None)
+        if (
+            not any(a < high and low < b for a, b in found)
+            and (before is None or _is_filled(lines, before, place, least))
+            and (after is None or _is_filled(lines, place, after, least))
+        ):
+            found.append((low, high))
     return [(low + high) / 2 for low, high in found]
+
+
+def _is_filled(
+    lines: Sequence[Sequence[tuple[float, float, bool]]], start: float, end: float, space: float
+) -> bool:
+    """True if a line has words between two borders that cut no phrase of it, such as the header
+    `July 29, 2023`.
+    """
+    for line in lines:
+        phrases: list[tuple[float, float]] = []
+        for left, right, solid in line:
+            near = phrases and left < phrases[-1][1] + space
+            if solid:
+                phrases.append((phrases.pop()[0], right) if near else (left, right))
+        if any(start < left and right < end for left, right in phrases):
+            return True
+    return False
 
 
 def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[float, float] | None:

@@ -328,6 +328,32 @@ def test_rows_of_aligned_cells_are_a_table_without_a_header() -> None:
     )
 
 
+def test_a_currency_sign_at_the_edge_of_a_cell_belongs_to_the_amount_behind_it() -> None:
+    sold = (("Sold", 0), ("$", 60), ("120 $", 110), ("(7)", 190))
+    cost = (("Cost in $ terms", 0), ("(80)", 110), ("12", 195))
+    left = (("Left", 0), ("$", 60), ("30 $", 115), ("-", 200))
+    assert aligned(sold, cost, left) == (
+        "|  |  |  |\n| --- | --- | --- |\n| Sold | $ 120 | $ (7) |"
+        "\n| Cost in $ terms | (80) | 12 |\n| Left | $ 30 | $ - |"
+    )
+
+
+def test_a_header_centred_over_signs_and_amounts_is_one_cell() -> None:
+    dates = (("July 29, 2023", 85), ("July 30, 2022", 185))
+    rows = [
+        tuple((text, x) for text, x in zip(row, (0, 80, 130, 180, 230), strict=True) if text)
+        for row in (
+            ("Revenue", "$", "8,890", "$", "9,569"),
+            ("Cost", "", "6,838", "", "7,460"),
+            ("Profit", "$", "2,052", "$", "2,109"),
+        )
+    ]
+    assert aligned(dates, *rows) == (
+        "|  | July 29, 2023 | July 30, 2022 |\n| --- | --- | --- |\n| Revenue | $ 8,890 | $ 9,569 |"
+        "\n| Cost | 6,838 | 7,460 |\n| Profit | $ 2,052 | $ 2,109 |"
+    )
+
+
 @pytest.mark.parametrize(
     ("rows", "left"),
     [
