@@ -13,6 +13,16 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, MediaRef, ParseSummary
 from rag_platform.loaders.decoding import Decoded
 
+# titles that programs give to documents without one
+PLACEHOLDER = re.compile(
+    r"about:blank|(?:untitled|new document)[ -]?\d{0,3}"
+    r"|(?:未命名|无标题|無標題|新建)(?:文[档檔件]|网页|網頁|页面|頁面)?[ -]?\d{0,3}"
+    r"|(?:document|文[档檔]|slide|幻灯片|投影片) ?\d{1,3}"
+    r"|microsoft (?:office )?(?:word|excel|powerpoint)(?: - .*)?"
+    r"|powerpoint (?:presentation|演示文稿|簡報)",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
@@ -67,6 +77,7 @@ class Joined(NamedTuple):
     def choose_title(self, own: str, filename: str) -> str:
         """The title in the file, else its first heading, else the file name without suffix."""
         headings = (block.title for block in self.blocks if block.title)
+        own = "" if PLACEHOLDER.fullmatch(own.strip()) else own
         return own or next(headings, "") or PurePosixPath(filename).stem
 
 

@@ -39,7 +39,7 @@ class EpubLoader(ZipLoader):
 
     SUFFIXES: ClassVar[tuple[str, ...]] = (".epub",)
     NAME: ClassVar[str] = "epub"
-    VERSION: ClassVar[str] = "14"
+    VERSION: ClassVar[str] = "15"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def load(self, path: Path, filename: str) -> Facts:

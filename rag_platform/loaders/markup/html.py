@@ -22,7 +22,7 @@ from rag_platform.loaders.markup.html_inline import show_closed_panels
 from rag_platform.loaders.markup.html_main import begins_title, main_pieces
 from rag_platform.loaders.markup.html_references import rewrite_references
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
-from rag_platform.loaders.parts import Engine, join_parts, joined_facts
+from rag_platform.loaders.parts import PLACEHOLDER, Engine, join_parts, joined_facts
 from rag_platform.loaders.text import LANGUAGES, PROSE, TEMPLATE_CODE, first_line, suffix_of
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
@@ -63,7 +63,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "20"
+    VERSION: ClassVar[str] = "21"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -237,8 +237,9 @@ def _read_metadata(root: _Element) -> Json:
 
 
 def page_title(root: _Element) -> str:
-    """The title in the page's head, on one line; "" without one."""
-    return " ".join((root.findtext(".//head/title") or "").split())[:300]
+    """The title in the page's head, on one line; "" without one, and for a placeholder."""
+    title = " ".join((root.findtext(".//head/title") or "").split())[:300]
+    return "" if PLACEHOLDER.fullmatch(title) else title
 
 
 def _occur_in_order(wanted: str, text: str) -> bool:

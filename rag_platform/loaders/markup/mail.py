@@ -96,7 +96,7 @@ class MhtmlLoader:
     """Reads a page that a browser saved in one file with its images."""
 
     NAME: ClassVar[str] = "mhtml"
-    VERSION: ClassVar[str] = "16"
+    VERSION: ClassVar[str] = "17"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

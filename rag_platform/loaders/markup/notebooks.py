@@ -40,7 +40,7 @@ class NotebookLoader:
     """Reads notebooks of version 3 and 4; nothing in them is run."""
 
     NAME: ClassVar[str] = "ipynb"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -69,7 +69,7 @@ class DocxLoader(ZipLoader):
 
     SUFFIXES: ClassVar[tuple[str, ...]] = (".docx", ".docm", ".dotx", ".dotm")
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def load(self, path: Path, filename: str) -> Facts:
@@ -94,7 +94,7 @@ class DocxLoader(ZipLoader):
         if not own:
             raise DocumentError(empty, code="empty_file")
         metadata = package.properties(_PROPERTIES)
-        title = str(metadata.pop("title", "")) or joined.choose_title("", "")
+        title = joined.choose_title(str(metadata.pop("title", "")), "")
         title = title or first_line(without_marks(joined.text[own[0].start : own[0].end]))
         engine = Engine("lxml", etree.__version__, "structure")
         hidden = [HiddenText(0, "vanish", words) for words in reader.hidden]

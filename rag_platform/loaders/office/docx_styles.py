@@ -17,7 +17,9 @@ HEADING = re.compile(
     r"(?:heading|标题|標題|見出し|제목|überschrift|titre|título|titolo|заголовок)\s*(\d)",
     re.IGNORECASE,
 )
-CHINESE_HEADING = re.compile(r"([一二三四五六七八九])级标题")
+CHINESE_HEADING = re.compile(
+    rf"[标標][题題]\s?([{HAN_DIGITS[1:]}])|([{HAN_DIGITS[1:]}])[级級][标標][题題]"
+)
 TITLE = {"title", "标题", "標題", "文档标题", "表題", "제목", "titel"}
 CODE = re.compile(
     r"(?:source\s*code|code(?:\s*block)?|html preformatted|verbatim|preformatted"
@@ -102,7 +104,7 @@ class Styles:
             if match := HEADING.fullmatch(style.name):
                 return _to_heading_level(int(match[1]) - 1)
             if match := CHINESE_HEADING.fullmatch(style.name):
-                return _to_heading_level(HAN_DIGITS.index(match[1]) - 1)
+                return _to_heading_level(HAN_DIGITS.index(match[1] or match[2]) - 1)
             if style.name.lower() in TITLE:
                 return 1
         return 0

@@ -61,7 +61,7 @@ class SlidesLoader(ZipLoader):
 
     SUFFIXES: ClassVar[tuple[str, ...]] = (".pptx", ".pptm", ".potx", ".ppsx")
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "10"
+    VERSION: ClassVar[str] = "11"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def load(self, path: Path, filename: str) -> Facts:
@@ -77,8 +77,7 @@ class SlidesLoader(ZipLoader):
             joined = join_parts(
                 reading.parts(presentation), "no slide holds text or a picture; nothing to index"
             )
-        own = str(metadata.pop("title", ""))
-        title = joined.choose_title(own if own != "PowerPoint Presentation" else "", filename)
+        title = joined.choose_title(str(metadata.pop("title", "")), filename)
         metadata["slides"] = len(presentation.slides)
         engine = Engine("python-pptx", pptx.__version__, "slides")
         return joined_facts(self, engine, joined, title, metadata, reading.warnings())

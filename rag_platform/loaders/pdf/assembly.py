@@ -21,7 +21,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef
 from rag_platform.loaders.decoding import Decoded, is_pdf
 from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
-from rag_platform.loaders.parts import Engine, make_facts
+from rag_platform.loaders.parts import PLACEHOLDER, Engine, make_facts
 from rag_platform.loaders.pdf.headings import (
     Place,
     heading_levels,
@@ -41,8 +41,8 @@ from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
 _NOT_A_TITLE = re.compile(
-    r"^(microsoft word|untitled|\(anonymous\)$|powerpoint|slide"
-    r" 1$)|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm|html?|xml|txt)$"
+    r"^(microsoft word|untitled|\(anonymous\)$|powerpoint)"
+    r"|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm|html?|xml|txt)$"
     r"|^\S*\d{4}\S*$",  # a publisher's number: 0000909832-21-000014
     re.I,
 )
@@ -98,7 +98,7 @@ def assemble(
     text, blocks = _write(pages, heading_levels(pages, info.outline), edges)
     media = _media(pages, text, blocks)
     title = info.metadata.get("title", "")
-    if len(title) < 3 or _NOT_A_TITLE.search(title):
+    if len(title) < 3 or PLACEHOLDER.fullmatch(title) or _NOT_A_TITLE.search(title):
         places = [(page.page, at) for page in pages for at in range(len(page.blocks))]
         candidates = (
             b.title or text[b.start : b.end].replace("\n", " ")[:120]

@@ -617,6 +617,16 @@ def test_a_page_whose_title_is_its_only_h2_begins_at_the_first_level(tmp_path: P
     assert load(tmp_path, several).text.startswith("## Memory\n\na\n\n## Disk")
 
 
+@pytest.mark.parametrize(
+    "name", ["about:blank", "未命名文档", "无标题", "Untitled-1", "Microsoft Word - 报销制度.doc"]
+)
+def test_a_placeholder_is_no_title(tmp_path: Path, name: str) -> None:
+    page = f"<title>{name}</title><h2>报销</h2><p>一</p><h2>差旅</h2><p>二</p>"
+    assert load(tmp_path, page, HtmlLoader()).summary.title != name
+    kept = load(tmp_path, page.replace(name, "Untitled works"), HtmlLoader())
+    assert kept.summary.title == "Untitled works"
+
+
 def test_the_only_heading_of_the_first_level_is_read_whatever_the_title(tmp_path: Path) -> None:
     page = f"<title>Acme</title><div class=top><h1>Scale</h1></div><div>{MENU}</div><div>"
     text = load(tmp_path, f"{page}{KETTLE}{ACID}</div>", HtmlLoader()).text

@@ -172,6 +172,13 @@ def test_headings_come_from_styles_their_bases_and_outline_levels(tmp_path):
     assert facts.summary.title == "总则"
 
 
+@pytest.mark.parametrize(("name", "level"), [("标题二", 2), ("三级标题", 3), ("副标题一", 0)])
+def test_chinese_names_of_styles_tell_levels(tmp_path, name: str, level: int) -> None:
+    style = f'<w:style w:styleId="x"><w:name w:val="{name}"/></w:style>'
+    facts = loaded(written(tmp_path, p("范围", "x") + p("Text."), styles=STYLES + style))
+    assert facts.blocks[0].level == level
+
+
 def test_lists_have_the_numbers_that_word_prints(tmp_path):
     body = (
         p("one", number="1")

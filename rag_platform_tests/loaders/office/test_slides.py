@@ -213,6 +213,14 @@ def test_slide_shows_templates_and_strict_files_are_read(
     assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
+def test_the_title_that_powerpoint_gives_is_none(show: Path) -> None:
+    made = pptx.Presentation(str(show))
+    for name in ("PowerPoint Presentation", "PowerPoint 演示文稿", "幻灯片 1"):
+        made.core_properties.title = name
+        made.save(str(show))
+        assert SlidesLoader().load(show, "a.pptx").summary.title == "Budget 预算"
+
+
 def test_a_picture_in_place_of_the_title_is_read(tmp_path: Path) -> None:
     made = pptx.Presentation()
     slide = made.slides.add_slide(made.slide_layouts[8])
