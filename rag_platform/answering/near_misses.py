@@ -126,7 +126,7 @@ _IMPLICIT_PROPERTY = re.compile(
 _TABLE = re.compile(r"(\|.*)\n\| ---.*\n((?:\|.*\n?)+)")
 _HAN_RUN = re.compile(f"[{HAN}]+")
 _CODES = "号码"  # end names of codes
-_RUN = re.compile(rf"[A-Za-z](?:(?![{HAN}])[\w'’-])*|\d(?:[\d.,]*\d)?|[{HAN}]+")
+_RUN = re.compile(rf"[A-Za-z](?:(?![{HAN}]|-\d+\.\d)[\w'’-])*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
 
 class _Phrase(NamedTuple):
@@ -172,7 +172,8 @@ def find_near_miss(
     if not has_han(question):  # needs no Chinese words, whose dictionary takes 29 MiB
         places = _HAN_RUN.sub(" ", places)
     titles = _parse_clause(places).words
-    quoted = _list_quoted(answer, cited)
+    # code names no thing that a sentence is about
+    quoted = [it for it in _list_quoted(answer, cited) if not it.text.startswith("```")]
     for role, thing in _list_asked(question) if quoted else ():
         rest = told - titles - {thing}
         best = max(quoted, key=lambda it: len(rest & it.known))

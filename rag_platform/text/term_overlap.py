@@ -59,6 +59,8 @@ DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年�
 NAME_WEIGHT = 2.0
 # T恤. After more than one letter or a digit the character is the next word: cookie会, 6度
 _LETTER_WORD = re.compile(rf"[a-z][{HAN}]")
+# verbs as people say them, and as texts write them
+_WRITTEN_VERBS = {"装": "安装", "卸": "卸载", "删": "删除", "改": "修改", "充": "充值"}
 _HAN_RUN = re.compile(f"[{HAN}]+")
 _HAN_CHARACTER = re.compile(rf"[{HAN}]\Z")
 _MAX_SEARCHED = 64  # terms; for more, a text is tokenised instead of searched for each
@@ -116,8 +118,9 @@ def question_words(query: str) -> tuple[Word, ...]:
     for run in _HAN_RUN.findall(text):
         cut = [
             word
-            for word in _add_short_nouns(segmentation.dictionary_terms(run))
-            if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS
+            for said in _add_short_nouns(segmentation.dictionary_terms(run))
+            if len(word := _WRITTEN_VERBS.get(said, said)) > 1
+            and word not in CHINESE_FUNCTION_WORDS
         ]
         has_word = segmentation.chinese_dictionary().has_word
         for word in dict.fromkeys(cut):

@@ -79,6 +79,18 @@ def test_the_neighbour_of_what_was_asked_is_told(question: str, text: str, told:
     assert find_near_miss(question, text, passages, passages) == told
 
 
+def test_a_folder_with_a_version_names_its_product() -> None:
+    notes = "feat: navbar 新增标题模式。"
+    inside = dataclasses.replace(hit(notes, ""), source_uri="npm/uview-plus-3.8.112/changelog.md")
+    assert find_near_miss("uview-plus navbar 新增标题", f"{notes} [1]", [inside], [inside]) is None
+
+
+def test_code_is_no_neighbour() -> None:
+    code = hit("```bash\ngit clone butterfly\n```\n\n國內的鏡像較快。")
+    answer = "```bash\ngit clone butterfly\n```\n\n[1]"
+    assert find_near_miss("国内怎么 clone butterfly", answer, [code], [code]) is None
+
+
 def test_what_a_heading_names_is_all_that_stands_below_it() -> None:
     question = "When do production tokens expire?"
     passages = [hit(TOKENS, "Production")]

@@ -78,6 +78,11 @@ def test_short_words_are_found_as_their_terms_are(question: str) -> None:
         ).terms.intersection(terms(text))
 
 
+def test_a_verb_of_one_character_is_found_as_texts_write_it() -> None:
+    assert question_terms("nzh怎么装").find_in("## 安装\n\nnpm install nzh") == {"nzh", "安装"}
+    assert question_terms("怎么删文档").find_in("删除文档") == {"删除", "文档"}
+
+
 def test_a_place_whose_name_has_a_function_character_is_a_word() -> None:
     assert [word.text for word in question_words("成都办公室网关是多少")] == [
         "成都",
