@@ -69,6 +69,8 @@ FAR_WEIGHT: Final = 0.2
 NUMBER_FACTOR: Final = 1.2
 # factor of a unit in another script than the question; chosen by hand
 OTHER_LANGUAGE_FACTOR: Final = 0.7
+# factor of more than two lines of a program, whose comments say what they do; chosen by hand
+LONG_CODE_FACTOR: Final = 0.6
 # factor of a unit that only points elsewhere or introduces something; chosen by hand
 POINTER_FACTOR: Final = 0.7
 # factor of a unit of a change log that is not asked for, and of one without a version where one is

@@ -31,6 +31,8 @@ from rag_platform.answering.quotable import (
     render_units,
 )
 from rag_platform.ir import JOINT, Hit, QueryIR, split_path
+from rag_platform.loaders.source_code import LANGUAGES as PROGRAMMED
+from rag_platform.loaders.text import LANGUAGES, suffix_of
 from rag_platform.protocols import Written
 from rag_platform.query.analysis import find_parts, subject_of
 from rag_platform.query.section_numbers import (
@@ -259,6 +261,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
         titles = applying = frozenset[str]()
         above = ""
         own_name = find(_name_document(hit))
+        is_program = LANGUAGES.get(suffix_of(hit.filename)) in PROGRAMMED
         for i, part in enumerate(parts):
             if headings != units[part.first].headings:
                 headings = units[part.first].headings
@@ -291,6 +294,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             score *= topic_factors.get(n, 1.0)
             score *= entry.factor
             score *= form.factor(quote, part.kind, above)
+            if is_program and part.kind == "code" and quote.count("\n") > 1:
+                score *= constants.LONG_CODE_FACTOR
             score /= 1 + constants.PLACE_PENALTY * entry.place
             by_header = part.kind == "row" and not inside
             scored.append(Scored(score, n, part, by_header))

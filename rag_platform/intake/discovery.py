@@ -17,6 +17,7 @@ from rag_platform.intake.fetching import is_url, normal_url, printable_url
 from rag_platform.ir import Document
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source
+from rag_platform.loaders.text import ENVIRONMENTS
 
 _ROOTLESS = ("files", "inline", "urls")  # names of the built-in sources without a root
 # a file in the folder that a documentation tool builds, and what else there holds no documentation
@@ -388,7 +389,10 @@ def _is_utf8(name: str) -> bool:
 
 def _reason_to_ignore(path: Path, source: Source) -> str:
     relative = path.relative_to(source.root).as_posix()
-    if any(part.startswith(".") for part in relative.split("/")):
+    *folders, name = relative.split("/")
+    if any(it.startswith(".") for it in folders) or (
+        name.startswith(".") and name.lower() not in ENVIRONMENTS
+    ):
         return "hidden file"
     if path.is_symlink() and not path.exists():
         return "link to what does not exist"

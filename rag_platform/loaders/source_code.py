@@ -43,6 +43,7 @@ _STRINGS = {  # that may go on over lines
         ("python|groovy", ('"""', "'''")),
         ("java|kotlin|scala|csharp|swift", ('"""',)),
         ("go|javascript|typescript", ("`",)),
+        ("sql", ("$$", "'")),
     )
     for language in languages.split("|")
 }
@@ -65,11 +66,12 @@ _RESERVED = (
 )
 _MODIFIERS = r"(?:[\w()@]+\s+){0,5}?"
 _NAME = r"[\w$.]+(?:(?:::|-)\w+)*"
+_BRACKETS = r"<(?:[^<>]|<[^<>]*>)*>"
 _NAMED = re.compile(
-    rf"{_MODIFIERS}(?:(?:{_KEYWORDS})\s+|#\s*define\s+|(?=impl\b))"
-    r"(?:\([^()]*\)\s*|if not exists\s+|<[^<>]*>\s*)?"
-    rf"(?P<name>{_RESERVED}(?:impl(?:<[^<>]*>)?\s+)?{_NAME}(?: for {_NAME})?"
-    r"|\"[^\"]+\"(?: \"[^\"]+\")?)",
+    rf"{_MODIFIERS}(?:(?:{_KEYWORDS})\s+|#\s*define\s+"
+    rf"|impl(?:{_BRACKETS}|\s)\s*(?:{_NAME}{_BRACKETS}? for &?)?)"
+    r"(?:\([^()]*\)\s*|if not exists\s+|<[^<>]*>\s*|:(?=\w))?"
+    rf"(?P<name>{_RESERVED}{_NAME}|\"[^\"]+\"(?: \"[^\"]+\")?)",
     re.IGNORECASE,
 )
 # where `struct a b` is no type, but a variable
@@ -89,7 +91,7 @@ _FIRST = re.compile(
 _GENERIC = r"<(?:[^<>()]|<(?:[^<>()]|<[^<>()]*>)*>)*>(?=[\s*&\[\]]*\w)"
 _LAST = re.compile(
     rf"(?:[^=({{;:?!<]|::|{_GENERIC})*?(?<![\w$:])(?P<name>{_RESERVED}[\w$]+(?:::~?[\w$]+)*)"
-    rf"[\s?!]*(?:[=({{;:,]|(?!{_GENERIC})<|\[\w*\]\s*[;=,{{]|$)"
+    rf"[\s?!]*(?:[=({{;,]|:(?!:)|(?!{_GENERIC})<|\[\w*\]\s*[;=,{{]|$)"
 )
 _POINTER = re.compile(r"[^()]*\(\s*(?:\w+\s+)?\*?\s*(?P<name>\w+)\s*\)\s*\(")  # `int (*name)(`
 # a type on a line of its own, and what it is the type of
@@ -97,6 +99,17 @@ _TYPE = re.compile(r"[\w:<>*&\s]+$")
 _CALLED = re.compile(r"[\w:~]+\s*\(")
 # whose members may be described; the inside of a function is code
 _CONTAINER = re.compile(rf"\b(?:{_TYPES}|trait|impl|object|mod|extend)\b")
+# only a part of what its name stands for, described elsewhere
+_PART = re.compile(rf"{_MODIFIERS}(?:impl|extension|namespace|module|mod|package)\b(?![:?=(])")
+# words behind code
+_TRAILS = {
+    language: re.compile(rf"[^\s\\].*?[\w)\]}},;'\"*][ \t]+{mark}[ \t]*\w")
+    for marks, mark in ((_HASH, r"#+"), (_SLASHES, r"(?://[/!]?<?|/\*+!?<?)"), (_DASHES, "--+"))
+    for language, it in _MARKS.items()
+    if it is marks
+}
+_SCRIPTS = ("makefile", "shell", "dockerfile")  # most lines are commands
+_SETS = re.compile(r"(?:(?:export|ARG|ENV)\s+)?[\w.-]+\s*[:?+]?[:=]")
 _STATEMENT = re.compile(
     r"(?:if|for|while|try|with|return|import|from|use|raise|assert|else|elif|switch|package|using"
     r"|#\s*(?!define)\w+|include|del|print|echo|set|exit|do|done|fi|esac|case|goto|throw"
@@ -110,9 +123,14 @@ _MOST_INDENT = 3  # more would begin code in Markdown
 # a value in a comment of YAML that is switched off
 _SETTING = re.compile(r"(?:- )?[a-z][\w.\"-]*:(?:$| \S+$)|[{}\[\]]")
 _NAME_FIRST = ("go", "sql", "makefile", "dockerfile", "shell", "graphql")
+_COMMENTS = re.compile(  # says what another statement creates
+    r"comment on \w+ [^;$']{1,400}?\bis\s+(?P<mark>\$\$|')"
+    r"(?:''|(?!(?P=mark))[\s\S])*+(?P=mark)",
+    re.IGNORECASE,
+)
 _SQL = re.compile(
-    r"(?:create|alter|drop|grant|revoke|comment|insert|update|delete|select|from|where|begin|do|as"
-    r"|declare|perform|returns?|storage|language|primary|foreign|unique|constraint|check|values)\b",
+    r"(?:create|alter|drop|grant|revoke|comment|insert|update|delete|select|from|where|begin|end|do"
+    r"|as|declare|perform|returns?|storage|language|primary|foreign|unique|constraint|check|values)\b",
     re.IGNORECASE,
 )
 _MAX_LEVEL = 6
@@ -137,6 +155,7 @@ class _Scope:
 
     column: int
     names: tuple[str, ...]  # the outer ones first; without its own where it has none
+    level: int  # of its heading
     is_open: bool  # whether its members may be described
     line: int  # where it begins, with its comment and attributes; -1 with no heading to write
 
@@ -186,6 +205,8 @@ class _Reader:
                 self._write_prose(line, line.begin + mark.end())
                 self.comment = at if self.comment is None else self.comment
             return at + 1
+        if self.language == "sql" and (said := _COMMENTS.match(self.text, line.begin)):
+            return self._read_said(at, said)
         if is_member and not _CLOSES.match(words):
             if _ATTRIBUTE.match(words) or self._is_type(at, words):
                 self.attribute = at if self.attribute is None else self.attribute
@@ -245,6 +266,18 @@ class _Reader:
         self._write_prose(self.lines[at], begin)
         return last + 1
 
+    def _read_said(self, at: int, said: re.Match[str]) -> int:
+        """Read a statement with the words about what another one creates; returns the next line."""
+        line = self.lines[at]
+        name, _ = self._find_name(self.text[line.begin : line.end])
+        self.scopes = [_Scope(line.column, (name,), 2, False, at)]
+        self._write_heading()
+        while at < len(self.lines) and self.lines[at].start < said.end():
+            self._write_prose(self.lines[at], self.lines[at].begin)
+            at += 1
+        self.comment = self.attribute = None
+        return at
+
     def _write_prose(self, line: _Line, begin: int) -> None:
         """Let the words of a comment begin at an offset; a line of marks has none."""
         line.kind, line.begin = "prose", begin
@@ -257,16 +290,26 @@ class _Reader:
         """
         line = self.lines[at]
         name, is_sure = self._find_name(words)
-        outer = self.scopes[-1].names if self.scopes else ()
+        outer, level = (self.scopes[-1].names, self.scopes[-1].level) if self.scopes else ((), 1)
         is_call = self.language != "yaml" and "(" in words.rstrip("(")
         is_open = not is_call or _CONTAINER.search(words) is not None
         goes_on = line.column == self.column and self.lines[at - 1].kind != "blank"
         if not name:
-            self.scopes.append(_Scope(line.column, outer, is_open, -1))
+            self.scopes.append(_Scope(line.column, outer, level, is_open, -1))
+            return
+        is_described = self.comment is not None or (
+            (is_sure or not is_call)
+            and (self.language not in _SCRIPTS or (not line.column and _SETS.match(words)))
+            and _TRAILS[self.language].match(words) is not None
+        )
+        if _PART.match(words) and not is_described:
+            self.scopes.append(_Scope(line.column, (*outer, name), level, is_open, -1))
+            self.column = line.column
             return
         begins = (it for it in (self.comment, self.attribute, at) if it is not None)
-        self.scopes.append(_Scope(line.column, (*outer, name), is_open, next(begins)))
-        if self.comment is not None or (not goes_on and (is_sure or line.column <= self.titled)):
+        scope = _Scope(line.column, (*outer, name), level + 1, is_open, next(begins))
+        self.scopes.append(scope)
+        if is_described or (not goes_on and (is_sure or line.column <= self.titled)):
             self._write_heading()
         self.column = line.column
 
@@ -275,7 +318,7 @@ class _Reader:
         for it in self.scopes:
             if it.line >= 0:
                 line = self.lines[it.line]
-                line.level, line.title = min(len(it.names) + 1, _MAX_LEVEL), ".".join(it.names)
+                line.level, line.title = min(it.level, _MAX_LEVEL), ".".join(it.names)
                 it.line, self.titled = -1, it.column
 
     def _find_name(self, words: str) -> tuple[str, bool]:
@@ -312,8 +355,10 @@ class _Reader:
             column = self.lines[at].column
             ends = (n for n in following if self._words(n) and self.lines[n].column <= column)
             return next(ends, len(self.lines))
-        if mark := next((it for it in _STRINGS.get(self.language, ()) if words.count(it) % 2), ""):
-            return next((n + 1 for n in following if mark in self._words(n)), len(self.lines))
+        code = words.split("--")[0] if self.language == "sql" else words
+        if mark := next((it for it in _STRINGS.get(self.language, ()) if code.count(it) % 2), ""):
+            ends = (n + 1 for n in following if self._words(n).count(mark) % 2)
+            return next(ends, len(self.lines))
         return at + 1
 
     def _words(self, at: int) -> str:

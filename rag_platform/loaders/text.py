@@ -50,6 +50,9 @@ LANGUAGES = {
 BARE_NAMES = {"jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"} | {
     name: name for name in ("dockerfile", "makefile")
 }
+# say which variables a program reads; a `.env` itself holds secrets
+ENVIRONMENTS = frozenset(f".env.{it}" for it in ("example", "sample", "template", "dist"))
+BARE_NAMES |= dict.fromkeys(ENVIRONMENTS, "shell")
 # the markup of a document's title
 _TITLES = {
     ".adoc": re.compile(r"^= +(\S.*)$", re.M),
@@ -69,7 +72,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "14"
+    VERSION: ClassVar[str] = "15"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:

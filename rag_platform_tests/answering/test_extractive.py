@@ -367,6 +367,16 @@ def test_words_of_an_address_do_not_count() -> None:
     assert text == "Most pumps are red. [1]"
 
 
+@pytest.mark.parametrize(("name", "place"), [("d.md", "[1]"), ("d.sql", "[2]")])
+def test_the_comment_of_a_program_answers_before_its_code(name: str, place: str) -> None:
+    """Long code has more words of a question than what explains it; elsewhere it may answer."""
+    code = hit(1, "```sql\ncreate table pumps (\n  pump_rate int,\n  s int\n);\n```", "`pump_rate`")
+    comment = hit(2, "Litres a minute.", "`pumps.pump_rate`")
+    evidence = [dataclasses.replace(it, filename=name) for it in (code, comment)]
+    answer = Extractive().answer(asked("What is pump_rate in pumps?"), evidence).text
+    assert answer[answer.index("[") :].startswith(place)
+
+
 def test_code_with_nothing_but_the_name_of_its_product_is_not_quoted() -> None:
     install = hit(1, "Run:\n\n```bash\npip install pumps\n```\n\nIts users meet in May.")
     for names in ({"filename": "pumps-README.md"}, {"source_uri": "pumps/README.md"}):

@@ -63,5 +63,14 @@ def test_what_documentation_tools_build_beside_the_pages_is_not_read(tmp_path: P
     assert read == {"_static/menu.js", "html/jar.html", "html/objects.inv", "search.html"}
 
 
+def test_of_hidden_files_only_what_says_which_variables_there_are_is_read(tmp_path: Path) -> None:
+    for name in (".env", ".env.example", ".git/.env.example", "a.md", ".npmrc"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    settings = load_settings({"home": str(tmp_path / "home")})
+    found = find([tmp_path], "lib", settings, [], [], SourceOptions()).found.values()
+    assert {it.path.name for it in found if not it.ignored} == {".env.example", "a.md"}
+
+
 def test_nothing_is_gone_where_nothing_was_looked_through() -> None:
     assert Finds().missing([Document("lib", "a", "docs", "docs/a.md", "a.md")]) == []

@@ -195,6 +195,10 @@ def test_a_comment_stands_below_the_name_of_what_it_describes(
         ("a.rs", "pub(crate) const fn rate() -> u8 {", "rate"),
         ("a.ps1", "function Get-Rate {", "Get-Rate"),
         ("a.go", "func (p *Pump) Start(rate int) {", "Start"),
+        ("a.rs", "impl<T: Into<A>> From<T> for Pump<T> {", "Pump"),
+        ("a.rs", "impl Pump {", "Pump"),
+        ("a.cpp", "inline std::shared_ptr<pumps::pool> pump_pool()", "pump_pool"),
+        ("a.sql", "create function :PUMPS.start_pump(rate int)", "PUMPS.start_pump"),
         ("a.py", f"{'x' * 900} = 1", "x" * 200),
     ],
 )
@@ -225,6 +229,43 @@ def test_strings_and_the_inside_of_functions_are_code(language: str, text: str, 
     assert not any(it.kind == "paragraph" for it in blocks)
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "titles"),
+    [
+        ("go", "type Pump struct {\n\tRate int // litres\n\tSize int\n}\n", ["Pump", "Pump.Rate"]),
+        ("c", "struct pump {\n  int rate;  /* litres */\n};\n", ["pump", "pump.rate"]),
+        ("python", "RATE = 1  # litres\nstart(RATE)  # now\n", ["RATE"]),
+        ("makefile", "pump: valve ## Start it\n\trun # now\nvalve:\n", ["pump", "valve"]),
+        ("yaml", "pump:\n  size: 1\n  rate: 3 # litres\n", ["pump", "pump.rate"]),
+        ("rust", "impl Pump {\n    /// Start.\n    fn start() {}\n}\n", ["Pump.start"]),
+        ("ruby", "module Pumps\n  # A pump.\n  class Pump\n  end\nend\n", ["Pumps.Pump"]),
+        ("cpp", "// Pumps.\nnamespace pumps {\n}\n", ["pumps"]),
+    ],
+)
+def test_what_has_words_behind_it_is_described_and_what_only_holds_others_is_not(
+    language: str, text: str, titles: list[str]
+) -> None:
+    blocks = source_blocks(text, language)
+    assert [it.title for it in blocks if it.kind == "heading"] == titles
+    assert {it.level for it in blocks if it.title.count(".") == 0 and it.title} <= {2}
+
+
+def test_a_statement_says_what_another_one_creates(tmp_path: Path) -> None:
+    """Its words may have several lines, and look like code."""
+    path = tmp_path / "pump.sql"
+    path.write_text(
+        "create table pump (rate int);\ncomment on table pump is 'A pump; it''s\nrate int';\n"
+        "  comment on column pump.rate\n  is $$Litres, isn't it$$;\nselect '\n-- no\n';\n"
+    )
+    facts = TextLoader().load(path, path.name)
+    assert normalise(facts, (), CleaningConfig()).text == (
+        "```sql\ncreate table pump (rate int);\n```\n\n## `pump`\n\n"
+        "comment on table pump is 'A pump; it''s\nrate int';\n\n## `pump.rate`\n\n"
+        "comment on column pump.rate\nis $$Litres, isn't it$$;\n\n"
+        "```sql\nselect '\n-- no\n';\n```\n"
+    )
+
+
 def test_a_definition_on_the_first_line_is_a_section(tmp_path: Path) -> None:
     path = tmp_path / "pump.py"
     path.write_text(PUMP)
@@ -251,6 +292,10 @@ def test_long_lines_take_linear_time() -> None:
             "a<b ",
             "// ----",
             "# ```\n",
+            "comment on a ",
+            "comment on a is '\n",
+            "impl<",
+            "a # ",
         ):
             source_edits(part * (10_000 // len(part)), language)
     assert time.process_time() - began < 20
