@@ -3,7 +3,8 @@ data sets: the blocks of a text, and the edits that turn it into Markdown.
 
 The facts keep the file unchanged, so that a citation leads to its bytes. In the Markdown each
 record is below its title, with its texts as paragraphs and its other fields as a list; escaped
-characters are written out.
+characters are written out. What cannot be read as a record, such as a broken line or a comment, is
+code between the others.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Block, Edit
+from rag_platform.loaders.parts import longest_ticks
 from rag_platform.loaders.restructured import REWRITTEN, fill_gaps
 
 PROFILE = "json_records"  # parse profile of the facts
 _MAX_TITLE = 200  # characters
+_MOST_BROKEN = 1000  # parts that are no records
 _TITLES = (  # keys, the best first
     "question q 问题 問題 title 标题 標題 headline subject 主题 name 名称 名稱 term 术语 術語 word"
     " 词条 prompt instruction query"
@@ -32,12 +35,14 @@ _TEXTS = frozenset(
         " abstract 答案 回答 答 内容 內容 正文 文本 描述 说明 說明 定义 定義 解释 释义"
     ).split()
 )
-_BLANKS = re.compile(r"\s*")
-_BETWEEN = re.compile(r"[\s,]*")
+_BLANKS = re.compile(r"[\s\ufeff]*")
+_BETWEEN = re.compile(r"[\s\ufeff,]*")
+_AFTER = re.compile(r"[\s\ufeff,]*\]?\s*")
+_INDENT = re.compile(r"(?<![^\n])[ \t]*(?=\{)")  # of a record
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|[^u]))+")
 _TOKENS = re.compile(r'(?P<word>"(?:[^"\\]|\\.)*+")|(?P<mark>[,:])|\s+')  # of nested values
 _CONTROLS = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0e-\x1f\x7f]|[\ud800-\udfff]")
-_decoder = json.JSONDecoder()
+_decoder = json.JSONDecoder(strict=False)
 
 
 class _Member(NamedTuple):
@@ -51,11 +56,14 @@ class _Member(NamedTuple):
 
 @dataclass
 class _Record:
-    """An object; without brackets of its own where it is what is around the others."""
+    """An object; without brackets of its own where it is what is around the others. A broken one
+    is text that cannot be read.
+    """
 
     start: int
     end: int
     members: list[_Member] = field(default_factory=list)
+    broken: bool = False
 
     @cached_property
     def title(self) -> _Member | None:
@@ -76,11 +84,14 @@ class _Record:
 
 def record_blocks(text: str) -> list[Block]:
     """The records of a text as headings with what is below them, or as paragraphs if they have no
-    title, in order and without byte offsets; [] for other texts, and for those that are broken.
+    title, and code between them that cannot be read, in order and without byte offsets; [] for
+    other texts.
     """
     found: list[Block] = []
     for record in _find_records(text):
-        if title := _title_of(record):
+        if record.broken:
+            found.append(Block(0, "code", record.start, record.end))
+        elif title := _title_of(record):
             end = next((it.start for it in record.shown()), record.end)
             found.append(Block(0, "heading", record.start, end, 2, title=title))
         elif record.members:
@@ -95,6 +106,11 @@ def record_edits(text: str) -> list[Edit]:
     for record in (records := _find_records(text)):
         title = _title_of(record)
         mark = mark.rstrip("\n") + (f"\n\n## {title}\n\n" if title else "\n\n")
+        if record.broken:
+            ticks = "`" * max(3, 1 + longest_ticks(text[record.start : record.end]))
+            mark = f"{mark if at else mark.lstrip()}{ticks}\n"
+            edits.append(Edit(at, record.start, mark, REWRITTEN))
+            at, mark = record.end, f"\n{ticks}\n\n"
         for member in record.shown():
             is_text = member.key.lower() in _TEXTS
             before = mark.rstrip("\n") + ("\n\n" if mark.endswith("\n\n") or is_text else "\n")
@@ -112,12 +128,12 @@ def record_edits(text: str) -> list[Edit]:
 
 def _find_records(text: str) -> list[_Record]:
     """The records of a text; none unless there are two, and half of them have a title or text."""
-    try:
-        found = list(_read_records(text, 0))
-        if len(found) == 1:
-            found = _look_inside(found[0], text)
-    except (ValueError, RecursionError):
-        return []
+    found = list(_read_records(text, 0))
+    rest = _skip(_AFTER, text, found[-1].end) if found else len(text)
+    if rest < len(text):
+        found.append(_Record(rest, len(text.rstrip()), broken=True))
+    if len(found) == 1:
+        found = _look_inside(found[0], text)
     named = [it for it in found if it.title or any(m.key.lower() in _TEXTS for m in it.members)]
     return found if len(named) > 1 and 2 * len(named) >= len(found) else []
 
@@ -133,29 +149,46 @@ def _look_inside(root: _Record, text: str) -> list[_Record]:
 
 
 def _read_records(text: str, at: int) -> Iterator[_Record]:
-    """The objects of a list, or those one after the other. Raises ValueError for anything else."""
+    """The objects of a list, or those one after the other, up to its end. After what cannot be read
+    as one, they begin again in the next line with the brace of an object at the same indentation.
+    """
     at = _skip(_BLANKS, text, at)
     is_list = text.startswith("[", at)
     at = _skip(_BETWEEN, text, at + is_list)
-    while text.startswith("{", at):
-        record = _Record(at, at)
-        at = _skip(_BLANKS, text, at + 1)
-        while not text.startswith("}", at):
-            if not text.startswith('"', at):
-                raise ValueError
-            key, at = scanstring(text, at + 1)
-            at = _skip(_BLANKS, text, at)
-            if not text.startswith(":", at):
-                raise ValueError
-            start = _skip(_BLANKS, text, at + 1)
-            value, end = _decoder.raw_decode(text, start)
-            record.members.append(_Member(" ".join(key.split()), value, start, end))
-            at = _skip(_BETWEEN, text, end)
-        record.end = at + 1
+    indent = _INDENT.search(text, at)
+    begins = re.compile(rf"^\ufeff?{indent[0] if indent else ''}(?=\{{)", re.MULTILINE)
+    broken = 0
+    while at < len(text) and not (is_list and text.startswith("]", at)):
+        try:
+            record = _read_record(text, at)
+        except (ValueError, RecursionError):
+            again = begins.search(text, at + 1) if broken < _MOST_BROKEN else None
+            end = again.start() if again else len(text)
+            record = _Record(at, at + len(text[at:end].rstrip()), broken=True)
+            broken += 1
         yield record
         at = _skip(_BETWEEN, text, record.end)
-    if not (text.startswith("]", at) if is_list else at == len(text)):
+
+
+def _read_record(text: str, at: int) -> _Record:
+    """The object at an offset. Raises ValueError or RecursionError for anything else."""
+    record = _Record(at, at)
+    if not text.startswith("{", at):
         raise ValueError
+    at = _skip(_BLANKS, text, at + 1)
+    while not text.startswith("}", at):
+        if not text.startswith('"', at):
+            raise ValueError
+        key, at = scanstring(text, at + 1, False)
+        at = _skip(_BLANKS, text, at)
+        if not text.startswith(":", at):
+            raise ValueError
+        start = _skip(_BLANKS, text, at + 1)
+        value, end = _decoder.raw_decode(text, start)
+        record.members.append(_Member(" ".join(key.split()), value, start, end))
+        at = _skip(_BETWEEN, text, end)
+    record.end = at + 1
+    return record
 
 
 def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:

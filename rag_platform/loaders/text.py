@@ -39,7 +39,8 @@ LANGUAGES = {
     python .py .pyi; javascript .js .mjs .cjs .jsx; typescript .ts .tsx; java .java;
     kotlin .kt; scala .scala; go .go; rust .rs; c .c .h; cpp .cpp .cc .hpp; csharp .cs;
     ruby .rb; php .php; swift .swift; shell .sh .bash .zsh; powershell .ps1; batch .bat;
-    sql .sql; r .r; lua .lua; perl .pl; yaml .yaml .yml; toml .toml; json .json .jsonl .ndjson;
+    sql .sql; r .r; lua .lua; perl .pl; yaml .yaml .yml; toml .toml; json .json .jsonl .ndjson
+    .jsonc .json5;
     ini .ini .cfg .conf .properties; xml .xml; css .css .scss; protobuf .proto; graphql
     .graphql; terraform .tf; dockerfile .dockerfile; makefile .mk; cmake .cmake; vue
     .vue
@@ -108,7 +109,8 @@ class TextLoader:
             is_named = profile == SUBTITLES
             title = PurePosixPath(filename).stem if is_named else _find_title(text, suffix)
         metadata: dict[str, object] = {"language": language} if language else {}
-        return make_facts(self, engine, decoded, blocks, (), title, metadata)
+        warnings = _warn_of_broken(blocks) if profile == JSON_RECORDS else ()
+        return make_facts(self, engine, decoded, blocks, (), title, metadata, warnings)
 
 
 def _read_markup(text: str, suffix: str, language: str) -> tuple[str, list[Block]]:
@@ -132,6 +134,15 @@ def _read_markup(text: str, suffix: str, language: str) -> tuple[str, list[Block
     if is_restructured(text, suffix):
         return RESTRUCTURED, restructured_blocks(text)
     return "", []
+
+
+def _warn_of_broken(records: Sequence[Block]) -> tuple[str, ...]:
+    """A warning about what cannot be read as JSON, which the records have as code."""
+    lines = [block.line_start for block in records if block.kind == "code"]
+    if not lines:
+        return ()
+    more = f", and {len(lines) - 1} more such lines" if len(lines) > 1 else ""
+    return (f"line {lines[0]} is no record in JSON{more}; it is kept as it is written",)
 
 
 def suffix_of(filename: str) -> str:

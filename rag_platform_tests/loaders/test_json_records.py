@@ -88,7 +88,7 @@ def test_records_without_a_title_are_paragraphs(tmp_path: Path) -> None:
     [
         '{"name": "pump", "scripts": {"start": "pump"}}',  # a configuration
         '[{"x": 1, "y": 2}, {"x": 3, "y": 4}]',  # numbers
-        '[{"name": "a"}, {"name": "b"}',  # broken
+        # broken
         '[{"name": "a"}, {"name": b}]',
         '{"name": "a"} {"name" "b"}',
         '[{"name": "a"}, 3]',
@@ -106,3 +106,29 @@ def test_hostile_strings_are_read_in_linear_time(tmp_path: Path) -> None:
     escapes = r"\u0041" * 100_000
     text = f'{{"text": "{escapes}"}}{{"text": "\\ud800 \\u0000b"}}' + " " * 100_000
     assert _read(tmp_path / "a.json", text).split() == ["A" * 100_000, "b"]
+
+
+def test_a_broken_line_stays_as_it_is_and_the_others_are_records(tmp_path: Path) -> None:
+    first, second = LINES.splitlines()
+    cut = '{"id": 9, "question": "What does it co'
+    path = tmp_path / "faq.jsonl"
+    text = f"{first}\n{cut}\n\ufeff{second}\n{{'id': 10}}\n"
+    first_part, second_part = MARKDOWN.split("\n\n## 如何")
+    assert _read(path, text) == (
+        f"{first_part}\n\n```\n{cut}\n```\n\n## 如何{second_part}\n```\n{{'id': 10}}\n```\n"
+    )
+    summary = TextLoader().load(path, path.name).summary
+    assert summary.warnings == (
+        "line 2 is no record in JSON, and 1 more such lines; it is kept as it is written",
+    )
+
+
+def test_comments_and_what_follows_a_list_are_kept(tmp_path: Path) -> None:
+    text = '[\n{"name": "a"},\n// of 2024\n{"name": "b\tc"},\n]\nend\n'
+    assert _read(tmp_path / "a.json", text) == (
+        "## a\n\n```\n// of 2024\n```\n\n## b c\n\n```\nend\n```\n"
+    )
+
+
+def test_a_list_without_an_end_is_read(tmp_path: Path) -> None:
+    assert _read(tmp_path / "a.json", '[{"name": "a"}, {"name": "b"}') == "## a\n\n## b\n"
