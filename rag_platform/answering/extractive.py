@@ -9,7 +9,7 @@ most, function words nothing. Every quote is a slice of its chunk, followed by i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise, permutations, product
@@ -52,6 +52,7 @@ from rag_platform.text.entries import (
     find_headings,
     find_members,
     find_row_name,
+    is_asked,
 )
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import BOX_LEVEL, LABEL_LEVEL
@@ -100,7 +101,7 @@ class Extractive:
     phrasings; where no unit has any of these words, the units nearest in meaning.
     """
 
-    VERSION: ClassVar[str] = "33"
+    VERSION: ClassVar[str] = "34"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     keep_ratio: float = constants.KEEP_RATIO
@@ -253,7 +254,11 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit]) -> list[Scored]:
             [own | entry.terms for own, entry in zip(*pair, strict=True)]
             for pair in zip(terms, entries, strict=True)
         ]
-    entries = entries or _read_entries(question, evidence, passages, find)
+    entries = (
+        entries
+        or _read_titled(subject_of(query), evidence, passages, find)
+        or _read_entries(question, evidence, passages, find)
+    )
     scored: list[Scored] = []
     for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
         path, units = split_path(hit.section_path), read_layout(hit.chunk_text).units
@@ -416,6 +421,20 @@ def _read_releases(
     return _read_named(versions, evidence, passages, documents, find_place)
 
 
+def _read_titled(
+    question: str, evidence: Sequence[Hit], passages: Parts, find: FindTerms
+) -> list[list[_Entry]]:
+    """The same where the question itself is a heading or label: what is below it."""
+    found: dict[tuple[int, Part], _Entry] = {}
+    for n, (hit, parts) in enumerate(zip(evidence, passages, strict=True)):
+        units, section = read_layout(hit.chunk_text).units, split_path(hit.section_path)[-1:]
+        for part in parts:
+            labels = [words for _, words in units[part.first].headings]
+            if any(is_asked(question, title) for title in labels or section):
+                found[n, part] = _Entry(find(question), 0, 1.0)
+    return _set_apart(found, passages, [frozenset()] * len(evidence))
+
+
 def _read_named(
     terms: frozenset[str],
     evidence: Sequence[Hit],
@@ -433,6 +452,13 @@ def _read_named(
             place = find_place(find_path(path, units[part.first].headings))
             if place is not None:
                 found[n, part] = _Entry(terms | documents[n], place, 1.0)
+    return _set_apart(found, passages, documents)
+
+
+def _set_apart(
+    found: Mapping[tuple[int, Part], _Entry], passages: Parts, documents: Sequence[frozenset[str]]
+) -> list[list[_Entry]]:
+    """The entries found, and those of other parts, which are off the topic; empty if none is."""
     if not found:
         return []
     named = [documents[n] for n, _ in found]

@@ -3,6 +3,7 @@
     fused        the fused score, min-max scaled over the hits
     sentence     the share of the question's words in the best sentence
     headings     the share of the question's words in the title and the headings
+    titles       1 if the question is the title of the text, where it is of one
     phrases      the share of the quoted phrases in text or headings
     identifiers  1 for an exact identifier (PPR-9087), 0 where the text has only others of its form
                  (PPR-9088 or PPR-90871)
@@ -21,6 +22,7 @@ from typing import ClassVar
 
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.term_analysis import idf
+from rag_platform.query.analysis import subject_of
 from rag_platform.retrieval.constants import (
     LOOSE_IDENTIFIER,
     MAX_PLACES,
@@ -29,7 +31,7 @@ from rag_platform.retrieval.constants import (
     NO_IDENTIFIER,
 )
 from rag_platform.retrieval.fusion import min_max
-from rag_platform.text.entries import join_headings
+from rag_platform.text.entries import is_titled, join_headings
 from rag_platform.text.scripts import FIRST_CJK, RUN
 from rag_platform.text.sentences import ends_sentence
 from rag_platform.text.terms import is_weak_term, stem, stem_prefix
@@ -51,10 +53,12 @@ class Features:
     sentence: float = 0.2
     headings: float = 0.2
     phrases: float = 1.0
+    # high enough for the answer in a list of questions to outweigh all but identifiers
+    titles: float = 2.0
     # high enough for an exact identifier to outweigh all other features
     identifiers: float = 2.0
 
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits(quick=True)
 
     def __post_init__(self) -> None:
@@ -78,6 +82,9 @@ class Features:
                 _score_words(terms, originals, texts, heads),
                 strict=True,
             )
+            titles = _find_titled(terms, query, hits, texts)
+            if any(titles):
+                columns.append((self.titles, titles))
         wholes = [f"{head}\n{text}" for head, text in zip(heads, texts, strict=True)]
         for weight, wanted, match in (
             (self.phrases, query.phrases, _has_phrase),
@@ -137,6 +144,20 @@ def _score_words(
             for head in heads
         ],
     )
+
+
+def _find_titled(
+    terms: Sequence[str], query: QueryIR, hits: Sequence[Hit], texts: Sequence[str]
+) -> list[float]:
+    """1 for each hit with the question as a title, 0 for others."""
+    question = subject_of(query)
+    return [
+        float(
+            all(term in text or term in hit.section_path.lower() for term in terms)
+            and is_titled(question, hit.section_path, hit.chunk_text[:MAX_READ_CHARS])
+        )
+        for hit, text in zip(hits, texts, strict=True)
+    ]
 
 
 def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:

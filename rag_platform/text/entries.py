@@ -1,7 +1,7 @@
 """Entries: texts that describe an option, a function or a file, below its name or beside it. The
-name is a heading, a line of bold words, as HTML's definition lists become, or the first cell of a
-row. A member of a class is named with its class in questions (`Reader.close`), but alone below the
-heading "Class Reader".
+name is a heading, a line of bold words, as HTML's definition lists become, a question with `Q:`
+before it, or the first cell of a row. A member of a class is named with its class in questions
+(`Reader.close`), but alone below the heading "Class Reader".
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from rag_platform.ir import split_path
+from rag_platform.text.markdown_blocks import ASKS, QUESTION
 from rag_platform.text.scripts import HAN
+from rag_platform.text.terms import meaning
 
-# a line of bold words or code, as `f(**options)`; a bold sentence is none
+# a line of bold words or code, as `f(**options)`, or of a question; a bold sentence is none
 BOLD_LINE = re.compile(
-    r"\*\*(?:`[^`\n]+`|(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，]))\*\*[:：]?[ \t]*(?=\n|\Z)"
+    r"(?:\*\*(?:`[^`\n]+`|(?=\S)(?:(?!\*\*)[^\n])+(?<![.!。！，]))\*\*[:：]?[ \t]*(?=\n|\Z)"
+    rf"|{QUESTION})"
 )
 _BOLD = re.compile(rf"^{BOLD_LINE.pattern}", re.MULTILINE)
 _LINE = re.compile(rf"^(?:{BOLD_LINE.pattern}|#{{1,6}}[ \t]+(?P<heading>[^\n]+))", re.MULTILINE)
@@ -80,6 +83,13 @@ VERSION = re.compile(r"(?<![\w.-])v?\d+\.\d[\w.+~-]*", re.ASCII | re.IGNORECASE)
 RELEASE = re.compile(
     rf"^(?!\d[\d.]*\s+[A-Z{HAN}])[^\n]*?({VERSION.pattern})", re.ASCII | re.IGNORECASE
 )
+# a heading, such a line, or the title of a folded box
+_TITLE = re.compile(
+    rf"^(?:#{{1,6}}[ \t]+|(?:<details[^<>\n]*>\s*)?<summary>|(?={BOLD_LINE.pattern}))"
+    r"(?P<words>(?:(?!</summary>)[^\n])+)",
+    re.MULTILINE,
+)
+_ASKS = re.compile(rf"^\s*{ASKS}")
 _HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]+)", re.MULTILINE)
 
 
@@ -129,6 +139,32 @@ def find_signatures(text: str) -> list[tuple[int, str]]:
     """(start, described name) of each line of bold words that is a signature, in order."""
     lines = ((it.start(), it[0].rstrip().strip("*:：")) for it in _BOLD.finditer(text))
     return [(start, find_described(words)) for start, words in lines if find_signed(words)]
+
+
+def is_titled(question: str, section_path: str, text: str) -> bool:
+    """True if a passage or its section has a question as a title."""
+    titles = [*split_path(section_path)[-1:], *(it["words"] for it in _TITLE.finditer(text))]
+    return any(is_asked(question, it) for it in titles)
+
+
+def is_asked(question: str, title: str) -> bool:
+    """True for a title that asks the same as a question: in the same words, or in others with the
+    same meaningful terms; a title with one term must be a question.
+
+    >>> is_asked("how can I copy a file", "How do I copy files?"), is_asked("What is it?", "It")
+    (True, False)
+    """
+    own = _ASKS.sub("", title).strip("*# \t")
+    if own.casefold() == question.strip().casefold():
+        return True
+    asked = _find_meant(question)
+    is_question = own.endswith(("?", "？")) or len(asked) > 1
+    return bool(asked) and is_question and _find_meant(own) == asked
+
+
+@lru_cache(maxsize=4096)
+def _find_meant(text: str) -> frozenset[str]:
+    return frozenset(meaning(text))
 
 
 def find_headings(text: str) -> list[str]:

@@ -35,11 +35,17 @@ BULLET = (
     rf"|[(（]?{HAN_DIGIT}{{1,3}}[)）、][ \t\u3000]*"
     rf"|(?:\d{{1,2}}[.．]|[(（]\d{{1,2}}[)）]|[①-⑳])[ \t\u3000]*(?=[《“{HAN}]))"
 )
-ASKS = r"(?:问题?|Q)\d{0,3}[:：]"  # the prefix of a question with an answer below
+# the prefix of a question with an answer below, which may be bold
+ASKS = r"(?:\*\*)?(?:问题?|問題?|Q(?:uestion)?) ?\d{0,3}(?:\*\*)?[:：](?:\*\*)?"
+_ANSWERS = r"(?:\*\*)?(?:答案?|回答|A(?:nswer)?) ?\d{0,3}(?:\*\*)?[:：]"
+# a line with a question, by its mark or that of the answer below it
+QUESTION = rf"{ASKS}[^\n]*(?:[?？][ \t]*(?=\n|\Z)|(?=\n\s*+{_ANSWERS}))"
+_ASKS = re.compile(ASKS)
+_QUESTION = re.compile(rf"^[ \t]*{QUESTION}", re.MULTILINE)
 # unmarked Chinese headings by their number, each group a level, and questions with answers
 NUMBERED = re.compile(
     rf"(第{HAN_NUMBER}[编篇章])|(第{HAN_NUMBER}节)|({HAN_DIGIT}{{1,3}}、)"
-    rf"|([(（]{HAN_DIGIT}{{1,3}}[)）]|{ASKS}(?=.*[?？]$))"
+    rf"|([(（]{HAN_DIGIT}{{1,3}}[)）]|{ASKS})"
 )
 MAX_NUMBERED_CHARS = 40  # of such a heading; chosen by hand
 _NO_HEADING = tuple("。；;，,：:！!、|")
@@ -188,12 +194,17 @@ def numbered_headings(text: str) -> set[int]:
     """The starts of lines that are headings by their number alone: short lines that end no
     sentence, with other lines between them.
     """
+    asked = {it.start() for it in _QUESTION.finditer(text)}
     lines, start = [], 0
     for line in text.split("\n"):
         if stripped := line.strip():
             lines.append((start, stripped))
         start += len(line) + 1
-    marks = [mark.lastindex if (mark := NUMBERED.match(line)) else 0 for _, line in lines]
+    found = [NUMBERED.match(line) for _, line in lines]
+    marks = [
+        mark.lastindex if mark and (start in asked or not _ASKS.match(line)) else 0
+        for mark, (start, line) in zip(found, lines, strict=True)
+    ]
     return {
         start
         for (start, line), before, mark, after in zip(
@@ -201,8 +212,7 @@ def numbered_headings(text: str) -> set[int]:
         )
         if mark
         and mark not in (before, after)
-        and len(line) <= MAX_NUMBERED_CHARS
-        and not line.endswith(_NO_HEADING)
+        and (start in asked or (len(line) <= MAX_NUMBERED_CHARS and line[-1] not in _NO_HEADING))
     }
 
 

@@ -101,6 +101,13 @@ def test_a_release_that_is_asked_for_is_quoted_with_its_date() -> None:
     assert said.startswith("Since 5.0.1")
 
 
+def test_what_is_below_the_question_itself_is_quoted() -> None:
+    near = hit(1, "**How do I open a jar lid?**\n\nTo open a jar lid, open a jar and its lid.")
+    own = hit(2, "Q: Who sells jars?\n\nA: We do.\n\n**Q:** How can I open jars?\n\n**A:** Twist.")
+    said = Extractive().answer(asked("How do I open a jar?"), [near, own]).text
+    assert said == "How can I open jars:\n\n**A:** Twist. [2]"
+
+
 @pytest.mark.parametrize(
     ("title", "label"),
     [("Changelog", "valves/CHANGELOG.md"), ("Valves in short", "Valves in short")],

@@ -109,6 +109,13 @@ def test_headings_count() -> None:
     assert order(query, named, **only_headings | {"headings": 1.0}) == ["c2", "c1"]
 
 
+def test_the_title_that_asks_the_question_comes_first() -> None:
+    other = hit(1, "**How do I close a jar?**\n\nTo open a jar is not to close it.", 0.9)
+    own = hit(2, "**How do I shake it?**\n\nSo.\n\nQ: How can I open jars?\n\nA: Twist.", 0.1)
+    assert order(asked("How do I open a jar?"), [other, own])[0] == own.chunk_id
+    assert order(asked("How do I open a red jar?"), [other, own])[0] == other.chunk_id
+
+
 def test_a_rare_word_weighs_more_than_one_that_all_hits_hold() -> None:
     query = asked("gateway certificate")
     hits = [

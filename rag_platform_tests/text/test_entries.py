@@ -11,6 +11,8 @@ from rag_platform.text.entries import (
     find_entry_names,
     find_members,
     find_row_name,
+    is_asked,
+    is_titled,
 )
 
 
@@ -115,3 +117,26 @@ def test_members_are_also_named_without_what_their_class_is_in() -> None:
     assert find_entry_names(path, "**size**\n\nAll.") == ["**size**", "io::Jar::open", "Jar::open"]
     path = JOINT.join(["Class: Io::Jar", "#open ⇒ Lid"])
     assert find_entry_names(path, "") == ["Io::Jar#open", "Jar#open"]
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "#### How do I open jars?",
+        "**Q: How can I open a jar?**",
+        "Q: how to open a jar?",
+        "# Open jars",
+    ],
+)
+def test_a_passage_is_titled_with_a_question(title: str) -> None:
+    assert is_titled("How do I open a jar?", "", f"Jars.\n\n{title}\n\nTwist.")
+    assert not is_titled("How do I open a red jar?", "", f"Jars.\n\n{title}\n\nTwist.")
+    assert not is_titled("How do I open a jar?", "", "How do I open a jar?")
+
+
+def test_a_box_or_section_may_be_titled_with_a_question() -> None:
+    box = "<details>\n<summary>怎么开罐？</summary>\n\n拧。\n</details>"
+    assert is_titled("怎么开罐", "", box)
+    assert is_titled("What is a jar?", JOINT.join(["Jars", "What is a jar?"]), "")
+    assert is_asked("what is a jar", "What is a jar")
+    assert not is_asked("What is a jar?", "Jars")

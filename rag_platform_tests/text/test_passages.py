@@ -532,6 +532,18 @@ def test_numbered_clauses_and_questions_are_apart() -> None:
     ]
 
 
+def test_marked_questions_are_labels_of_any_length() -> None:
+    long = f"**Q:** Why {'so ' * 30}late?"
+    text = f"{long}\n\n**A:** Snow.\n\nQ: say when\nA: Soon.\n\nQ: a part number\n\nQ4: rose."
+    assert [(text[unit.start : unit.end], unit.headings[-1][1]) for unit in units(text)] == [
+        ("**A:** Snow.", long),
+        ("A: Soon.", "Q: say when"),
+        ("Q: a part number", "Q: say when"),
+        ("Q4: rose.", "Q: say when"),
+    ]
+    assert units("Q: " * 30_000 + "\n" * 30_000)
+
+
 def test_a_mark_in_a_quotation_is_no_text() -> None:
     text = "> **Note**\n>\n> Run it."
     assert [text[unit.start : unit.end].strip() for unit in units(text)] == ["Run it."]
