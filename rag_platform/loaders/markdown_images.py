@@ -43,6 +43,7 @@ _HTML = (
     r"|<(?P<end>/?)(?P<name>[a-z][\w-]*)"
     r"(?P<attributes>(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000})>"
 )
+_COMMENT_MARK = re.compile(r"(?<![^\n])%%[ \t]*(?![^\n])")  # of Obsidian, on a line of its own
 _IN_BLOCK = re.compile(_HTML, re.DOTALL | re.IGNORECASE)
 # in inline text, where backslash escapes and code spans take precedence
 _IN_TEXT = re.compile(
@@ -108,18 +109,21 @@ def hidden_spans(text: str, tokens: Sequence[Token], lines: Lines) -> Iterator[t
     """The spans of comments, scripts, style sheets and hidden elements, each including the space
     before it if white space or nothing follows.
     """
-    stop = depth = hidden_start = 0
+    depth = hidden_start = 0
     name = ""  # of the hidden element that is open
-    for token in tokens:
-        if token.map is None or token.type not in ("html_block", "inline"):
-            continue
-        at, stop = (max(stop, lines.start(line)) for line in token.map)
-        inline = token.type == "inline"
-        if inline and len(token.content) > MAX_INLINE:
-            continue
+    opened: re.Match[str] | None = None  # the mark of a comment over several paragraphs
+    for inline, at, stop in _find_parts(tokens, lines):
+        if opened:
+            closed = _COMMENT_MARK.search(text, at, stop) if inline else None
+            if closed is None:
+                continue
+            yield opened.start(), closed.end()
+            at = closed.end()
+        done = at
         for match in (_IN_TEXT if inline else _IN_BLOCK).finditer(text, at, stop):
             tag, attributes = (match["name"] or "").lower(), match["attributes"] or ""
             start, end = match.span()
+            done = end
             if depth:
                 depth += (-1 if match["end"] else 1) if tag == name else 0
                 if not depth:
@@ -130,6 +134,19 @@ def hidden_spans(text: str, tokens: Sequence[Token], lines: Lines) -> Iterator[t
                 style = _STYLE.search(attributes)
                 if _HIDDEN.search(attributes) or (style and hidden_by(_unescape(style))):
                     name, hidden_start, depth = tag, start, 1
+        opened = _COMMENT_MARK.search(text, done, stop) if inline and not depth else None
+
+
+def _find_parts(tokens: Sequence[Token], lines: Lines) -> Iterator[tuple[bool, int, int]]:
+    """(whether it is inline text, start, end) of each part that may hold HTML."""
+    stop = 0
+    for token in tokens:
+        if token.map is None or token.type not in ("html_block", "inline"):
+            continue
+        at, stop = (max(stop, lines.start(line)) for line in token.map)
+        inline = token.type == "inline"
+        if not inline or len(token.content) <= MAX_INLINE:
+            yield inline, at, stop
 
 
 def _extend_to_space(text: str, start: int, end: int) -> tuple[int, int]:

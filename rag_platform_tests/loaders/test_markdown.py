@@ -264,7 +264,9 @@ def test_title_falls_back_to_heading_then_to_the_first_line(tmp_path: Path) -> N
         ("<div hidden>\n\n*a* <div>b</div> `c`\n\n</div>\n\nd", "\n\nd"),
         ("<p style='display: none'>a</p>\n\nb <b hidden=''>c</b>", "\n\nb"),
         ("%% why? %%\nRun it. ^run-2\n\n%%\nask\n%%\n\n- b\n  ^a1b2c3", "\nRun it.\n\n\n\n- b\n "),
+        ("a\n\n%%\nb\n\n## c\n\n- d\n\ne\n%%\n\nf\n%%\n\ng\n\n%%\nh", "a\n\n\n\nf\n\nh"),
         # what only looks like it
+        ("a\n\n%%\nb\n\nc", None),
         ("%% and %% are `%% a %%`\n\nx ^2\nx ^abc d\nx ^max\n\n    %% a %%\n    b ^abc", None),
         ("`<!-- a -->` ``x ` <!-- b -->`` \\<!-- c --> <!-- d", None),
         ("```html\n<!-- a -->\n```\n\n- b\n\n      <!-- c -->\n\n  ~~~\n  <!-- d -->\n  ~~~", None),
