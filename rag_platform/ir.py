@@ -332,7 +332,8 @@ class Chunk:
     byte_end: int | None = None
     asset_ids: tuple[str, ...] = ()
     # first native locator of formats without lines and pages, e.g. "sheet=Q1;rows=3-9"; on pages,
-    # where those with a printed number and those after the first begin: "page=8;char=0;printed=iv"
+    # where those with a printed number and those after the first begin: "page=8;char=0;printed=iv";
+    # where lines of the file begin in text with other lines: "lines=14:53,17:98"
     locator: str = ""
     # ids of the chunks from which a published draft made this one
     edited_from: tuple[str, ...] = ()

@@ -17,6 +17,8 @@ _ROWS = re.compile(
     r"((?:sheet=[^;]*;)?(?:columns=[^;]*;)?rows=|[^ ]*/tr\[)(\d+)-(\d+)((?:;head=[\d-]+)?|\])"
 )
 _PAGE = re.compile(r"page=(\d+);char=(\d+)")  # the position in a passage at which a page begins
+# the position in a passage at which a line of the file begins, in `lines=14:53,17:98`
+_FILE_LINE = re.compile(r"(?<=[=,])(\d+):(\d+)")
 _LINE = re.compile(r"[^\n]+")
 _RULE = re.compile(r"\|(?: ?:?-{3,}:? ?\|)+$")
 
@@ -82,13 +84,25 @@ def _find_pages(citation: Citation) -> tuple[int, int] | None:
 
 
 def _find_lines(citation: Citation) -> tuple[int, int] | None:
-    """The lines of the spans in the file; those of the passage where the number of lines of its
-    text differs.
+    """The lines of the spans in the file; those of the passage where its text has other lines and
+    its locator does not tell where those of the file begin.
+
+    >>> text, place = "Good morning. It opens at nine.", "lines=7:14"
+    >>> shown = Citation(1, "", "", "", "", "", text, 1.0, locator=place, spans=((14, 31),))
+    >>> _find_lines(dataclasses.replace(shown, line_range=(3, 7)))
+    (7, 7)
     """
     if citation.line_range is None:
         return None
     first, last = citation.line_range
     text = citation.text
+    if citation.locator.startswith("lines="):
+        start, end = min(s for s, _ in citation.spans), max(e for _, e in citation.spans)
+        found = [(int(line), int(char)) for line, char in _FILE_LINE.findall(citation.locator)]
+        return (
+            max((line for line, char in found if char <= start), default=first),
+            max((line for line, char in found if char < end), default=first),
+        )
     if last - first != text.count("\n"):
         return citation.line_range
     start, end = min(s for s, _ in citation.spans), max(e for _, e in citation.spans)

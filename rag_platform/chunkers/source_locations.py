@@ -56,7 +56,9 @@ class Places:
             "line_end": lines[1],
             "byte_start": first,
             "byte_end": last,
-            "locator": self._pages_in(touched, start) or merge_locators(locators),
+            "locator": self._pages_in(touched, start)
+            or self._lines_in(start, end)
+            or merge_locators(locators),
         }
 
     def _pages_in(self, touched: Sequence[Block], start: int) -> str:
@@ -73,6 +75,20 @@ class Places:
             for page, at in begins.items()
             if (label := _find_label(self.labels, page)) or page != touched[0].page
         )
+
+    def _lines_in(self, start: int, end: int) -> str:
+        """The character of the chunk at which each later line of the file begins, as
+        `lines=14:53,17:98`, where its text has other lines; empty for formats without lines.
+        """
+        to_norm, lines = self.normalised.to_norm, self.lines
+        first, last = bisect_right(lines, start), bisect_right(lines, max(start, end - 1))
+        origin, stop = to_norm(start), to_norm(end)
+        if last - first == self.normalised.text.count("\n", origin, stop):
+            return ""
+        # of the lines that begin at one character, those before the last have no text
+        begins = {to_norm(lines[line]) - origin: line + 1 for line in range(first, last)}
+        pairs = ",".join(f"{line}:{char}" for char, line in begins.items())
+        return f"lines={pairs}" if pairs else ""
 
 
 def _find_label(labels: Sequence[str], page: int) -> str:

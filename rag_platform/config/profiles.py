@@ -25,7 +25,7 @@ STAGE_CODE_VERSIONS = {
     "facts": "2",
     "media": "3",
     "sections": "5",
-    "chunks": "7",
+    "chunks": "8",
     "views": "5",
     "embeddings": "1",
 }

@@ -137,7 +137,7 @@ class _Stored:
     places: Places
     sections: Mapping[str, Section]  # by section_id
     path_marks: Sequence[Heading]
-    current: bool  # the chunks are as this program makes them, with locators on pages
+    current: bool  # the chunks are as this program makes them, with locators on pages and lines
 
     def blocks_of(self, chunk: Chunk) -> Sequence[Block]:
         """The blocks that overlap a chunk."""
@@ -505,7 +505,7 @@ def _place_problem(found: _Stored, chunk: Chunk) -> str:
     """Why the blocks put the chunk elsewhere in the file than it claims, or an empty string."""
     for name, value in found.places.of(chunk.fact_start, chunk.fact_end).items():
         claimed = getattr(chunk, name)
-        older = name == "locator" and not claimed and chunk.page_start and not found.current
+        older = name == "locator" and not claimed and not found.current
         if claimed != value and not older:
             return f"chunk_place: {name} is {claimed!r}, the blocks it stands in say {value!r}"
     return ""

@@ -110,7 +110,10 @@ def record_edits(text: str) -> list[Edit]:
             ticks = "`" * max(3, 1 + longest_ticks(text[record.start : record.end]))
             mark = f"{mark if at else mark.lstrip()}{ticks}\n"
             edits.append(Edit(at, record.start, mark, REWRITTEN))
-            at, mark = record.end, f"\n{ticks}\n\n"
+            # apart from the next heading, before which a section ends
+            end = f"{text[record.end - 1]}\n{ticks}"
+            edits.append(Edit(record.end - 1, record.end, end, REWRITTEN))
+            at, mark = record.end, "\n\n"
         for member in record.shown():
             is_text = member.key.lower() in _TEXTS
             before = mark.rstrip("\n") + ("\n\n" if mark.endswith("\n\n") or is_text else "\n")

@@ -54,6 +54,23 @@ def test_lines_and_rows_of_a_file_that_was_rewritten_come_from_its_blocks():
     assert places.of(22, 42)["line_start"] == 5 and places.of(22, 42)["locator"] == "rows=3"
 
 
+def test_a_chunk_of_other_lines_says_where_those_of_the_file_begin() -> None:
+    text = "1\nGood morning.\n\n2\nIt opens\nat nine.\n"
+    edits = [Edit(0, 2, "", "r"), Edit(15, 19, " ", "r"), Edit(27, 28, " ", "r")]
+    normalised = apply_edits(text, edits)
+    assert normalised.text == "Good morning. It opens at nine.\n"
+    blocks = (Block(0, "paragraph", 0, 36, byte_start=0, byte_end=36),)
+    summary = ParseSummary("text", "1", "python", "1", "p", "", len(text))
+    places = Places(Facts(text, blocks, (), summary), normalised)
+    found = places.of(2, 36)
+    assert (found["line_start"], found["line_end"], found["locator"]) == (
+        2,
+        6,
+        "lines=4:13,5:14,6:23",
+    )
+    assert places.of(2, 15)["locator"] == ""
+
+
 def test_a_chunk_over_pages_says_where_in_its_text_they_begin() -> None:
     text = "One two.\n\n7\n\nManual\n\nThree four.\n\nFive."
     spans = ((0, 8, 7), (10, 11, 7), (13, 19, 8), (21, 32, 8), (34, 39, 9))
