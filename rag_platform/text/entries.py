@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from rag_platform.ir import split_path
 from rag_platform.text.markdown_blocks import ASKS, QUESTION
-from rag_platform.text.scripts import HAN
+from rag_platform.text.scripts import HAN, has_han
 from rag_platform.text.terms import meaning
 
 # a line of bold words or code, as `f(**options)`, or of a question; a bold sentence is none
@@ -157,6 +157,8 @@ def is_asked(question: str, title: str) -> bool:
     own = _ASKS.sub("", title).strip("*# \t")
     if own.casefold() == question.strip().casefold():
         return True
+    if has_han(own) != has_han(question):  # needs no Chinese words, whose dictionary takes 29 MiB
+        return False
     asked = _find_meant(question)
     is_question = own.endswith(("?", "？")) or len(asked) > 1
     return bool(asked) and is_question and _find_meant(own) == asked
